@@ -1,0 +1,47 @@
+"""The backends: `base` is the interface, every other public module here is one implementation, found by its file name.
+
+Importing this package imports none of them; `load` imports one, and with it its runtime's Python package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pkgutil
+
+from gemmport.backends.base import Backend
+from gemmport.errors import BackendUnavailableError, UnknownNameError
+
+_NOT_BACKENDS = {"array", "base"}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all backends, installed or not."""
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(sorted(name for name in found if not name.startswith("_") and name not in _NOT_BACKENDS))
+
+
+def load(name: str) -> type[Backend]:
+    """The class of a backend.
+
+    Raises:
+        UnknownNameError: there is no backend of that name.
+        BackendUnavailableError: the Python package it needs is not installed, or does not start.
+    """
+    if name not in names():
+        raise UnknownNameError(f"no backend {name!r}: there are {', '.join(names())}")
+    try:
+        module = importlib.import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("gemmport"):
+            raise
+        package = error.name.partition(".")[0]
+        extras = importlib.metadata.metadata("gemmport").get_all("Provides-Extra") or []
+        what = f"'gemmport[{name}]'" if name in extras else package
+        raise BackendUnavailableError(
+            f"backend {name} is not installed: it needs the Python package {package}; pip install {what}"
+        ) from error
+    return next(
+        value for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Backend) and value is not Backend
+    )  # fmt: skip

@@ -1,0 +1,382 @@
+"""OpenCL through PyOpenCL."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import sysconfig
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import pyopencl.tools
+
+from gemmport.backends.array import DeviceArray
+from gemmport.backends.base import Backend, Call, Discovery, Event, HostArray, Memory, Program
+from gemmport.cache import cache_folder
+from gemmport.device import DeviceInfo, DeviceType
+from gemmport.errors import (
+    ArrayError,
+    BackendUnavailableError,
+    CompileError,
+    DeviceMemoryError,
+    DeviceNotFoundError,
+    GemmportError,
+    LaunchError,
+)
+
+log = logging.getLogger(__name__)
+
+HOW_TO_GET_A_RUNTIME = (
+    "install one, e.g. pip install 'gemmport[pocl]' or 'gemmport[intel]' (any x86-64 CPU), "
+    "Debian's pocl-opencl-icd, or the OpenCL driver of your GPU"
+)
+
+# The platform's name in its own words → the alias people use.
+_ALIASES = {
+    "portable computing language": "pocl",
+    "intel": "intel",
+    "rusticl": "rusticl",
+    "oclgrind": "oclgrind",
+    "nvidia": "nvidia",
+    "amd": "amd",
+    "apple": "apple",
+    "arm": "arm",
+    "clover": "clover",
+}
+
+# Runtimes whose profiling clock reads zero (Rusticl of Mesa 22.3) or counts instructions (Oclgrind): the host's is used.
+_NO_DEVICE_CLOCK = {"rusticl", "oclgrind"}
+
+
+class OpenCL(Backend):
+    """One OpenCL device, in a context of its own."""
+
+    name = "opencl"
+
+    def __init__(self, device: DeviceInfo) -> None:
+        super().__init__(device)
+        platform, number = device.index
+        with _errors(device):
+            try:
+                self._device = _platforms()[platform].get_devices()[number]
+            except IndexError:
+                raise DeviceNotFoundError(f"{device.label} is gone: OpenCL has no device {device.selector} now") from None
+            self.context = cl.Context([self._device])
+            profiling = cl.command_queue_properties.PROFILING_ENABLE
+            self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
+            self._pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self._queue))
+
+    # Devices
+
+    @classmethod
+    def discover(cls) -> Discovery:
+        devices: list[DeviceInfo] = []
+        notes: list[str] = []
+        for p, platform in enumerate(_platforms()):
+            try:
+                found = platform.get_devices()
+            except cl.Error as error:
+                notes.append(f"platform {platform.name} does not start: {error}")
+                continue
+            devices += [_describe(platform, device, (p, d)) for d, device in enumerate(found)]
+            if not found:
+                hint = "; set RUSTICL_ENABLE=llvmpipe to use it on the CPU" if _alias(platform) == "rusticl" else ""
+                notes.append(f"platform {platform.name} has no device{hint}")
+        return Discovery(tuple(devices), tuple(notes))
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "pyopencl": cl.VERSION_TEXT,
+            "platform": f"{self._device.platform.name} {self._device.platform.version}",
+            "driver": self._device.driver_version,
+        }
+
+    # Memory
+
+    def _allocate(self, nbytes: int) -> Memory:
+        with self.current():
+            block = self._pool.allocate(nbytes)
+        return Memory(block, block.int_ptr, nbytes)
+
+    def _wrap(self, foreign: Any) -> DeviceArray | None:
+        if not isinstance(foreign, cl.array.Array):
+            return None
+        if foreign.context != self.context:
+            raise ArrayError(f"this pyopencl array is in another context; make it in that of {self!r} (its .context)")
+        buffer = foreign.base_data
+        strides = tuple(s // foreign.dtype.itemsize for s in foreign.strides)
+        memory = Memory(buffer, buffer.int_ptr, buffer.size)
+        return DeviceArray(
+            self, memory, foreign.shape, foreign.dtype, strides, foreign.offset // foreign.dtype.itemsize
+        )
+
+    def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:
+        with self.current():
+            cl.enqueue_copy(queue or self._queue, memory.native, data, dst_offset=offset, is_blocking=True)
+
+    def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
+        with self.current():
+            cl.enqueue_copy(queue or self._queue, out, memory.native, src_offset=offset, is_blocking=True)
+
+    def copy(self, source: Memory, target: Memory, nbytes: int, *, queue: Any = None) -> None:
+        with self.current():
+            cl.enqueue_copy(queue or self._queue, target.native, source.native, byte_count=nbytes)
+
+    def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
+        with self.current():
+            cl.enqueue_fill_buffer(queue or self._queue, memory.native, np.uint8(byte), 0, memory.nbytes)
+
+    # Programs
+
+    def options(self) -> tuple[str, ...]:
+        # Oclgrind's checks of uninitialized memory stop at instructions that only optimized code has.
+        return ("-cl-std=CL1.2", *(["-cl-opt-disable"] if self.device.platform == "oclgrind" else []))
+
+    def compiler(self) -> str:
+        return f"{self.device.platform_name} {self.device.driver}"
+
+    def compile(self, source: str) -> bytes:
+        return self._build(cl.Program(self.context, source), source).binary
+
+    def load(self, binary: bytes, source: str) -> Program:
+        return self._build(cl.Program(self.context, [self._device], [binary]), source)
+
+    def _build(self, program: cl.Program, source: str) -> Program:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty is no news
+                program.build(options=list(self.options()), cache_dir=False)
+            binary = bytes(program.get_info(cl.program_info.BINARIES)[0])
+        except cl.Error as error:
+            raise CompileError("the OpenCL compiler refuses the source", log=str(error), source=source) from error
+        return Program(program, binary, source)
+
+    def disassemble(self, program: Program) -> str:
+        # NVIDIA's program binary is PTX text; the others' are containers that only their runtime reads.
+        if self.device.platform == "nvidia":
+            return program.binary.decode(errors="replace").rstrip("\0")
+        raise GemmportError(f"{self.device.label} does not give its machine code: its program binary is not documented")
+
+    # Execution
+
+    def prepare(
+        self,
+        program: Program,
+        function: str,
+        groups: tuple[int, int, int],
+        work_group: tuple[int, int, int],
+        arguments: Sequence[Memory | np.generic],
+        *,
+        dynamic_local_bytes: int = 0,
+    ) -> Call:
+        native = [a.native if isinstance(a, Memory) else a for a in arguments]
+        if dynamic_local_bytes:
+            native.append(cl.LocalMemory(dynamic_local_bytes))
+        try:
+            # A kernel object keeps its arguments and is not thread-safe: each call gets its own.
+            kernel = cl.Kernel(program.native, function)
+            kernel.set_args(*native)
+            most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self._device)
+        except (cl.Error, TypeError) as error:
+            raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
+        self.check_work_group(function, work_group, most)
+        return Call(kernel, groups, work_group)
+
+    def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
+        extent = tuple(g * w for g, w in zip(call.groups, call.work_group, strict=True))
+        with self.current():
+            cl.enqueue_nd_range_kernel(
+                queue or self._queue, call.native, extent, call.work_group,
+                wait_for=[event.native for event in wait_for if event.native is not None] or None,
+            )  # fmt: skip
+
+    def record(self, *, queue: Any = None) -> Event:
+        with self.current():
+            if self.device.platform in _NO_DEVICE_CLOCK:
+                (queue or self._queue).finish()
+                return Event(None, seconds=time.perf_counter())
+            return Event(cl.enqueue_marker(queue or self._queue))
+
+    def elapsed(self, start: Event, end: Event) -> float:
+        if start.seconds is not None and end.seconds is not None:
+            return end.seconds - start.seconds
+        with self.current():
+            end.native.wait()
+            return (end.native.profile.end - start.native.profile.end) * 1e-9
+
+    def synchronize(self) -> None:
+        with self.current():
+            self._queue.finish()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        with _errors(self.device):
+            yield
+
+    @property
+    def queue(self) -> cl.CommandQueue:
+        return self._queue
+
+    @property
+    def queue_handle(self) -> int:
+        return int(self._queue.int_ptr)
+
+    def close(self) -> None:
+        self._queue.finish()
+        self._programs.known.clear()
+        self._pool.stop_holding()
+        del self._queue, self.context
+
+
+
+@contextmanager
+def _errors(device: DeviceInfo) -> Iterator[None]:
+    """Turns the runtime's errors into ours."""
+    try:
+        yield
+    except (cl.MemoryError, MemoryError) as error:
+        raise DeviceMemoryError(
+            f"{device.label} is out of memory ({device.memory:,} bytes in all): use smaller or fewer arrays; {error}"
+        ) from error
+    except cl.Error as error:
+        raise LaunchError(f"{device.label}: {error}") from error
+
+
+def _platforms() -> list[cl.Platform]:
+    _register_runtimes_of_this_environment()
+    try:
+        return cl.get_platforms()
+    except cl.Error as error:  # what the loader raises where there is no ICD
+        raise BackendUnavailableError(f"no OpenCL runtime is installed: {HOW_TO_GET_A_RUNTIME} ({error})") from error
+
+
+def _register_runtimes_of_this_environment() -> None:
+    """Makes the OpenCL loader find runtimes that pip installed, without the user setting a variable.
+
+    PoCL's wheel is found by PyOpenCL's own loader. The ICD file in Intel's wheel names a path of the machine it was built
+    on, so the loader is given a folder with a correct one beside the system's. Must run before the loader's first use,
+    and does nothing where the user chose the runtimes with OCL_ICD_VENDORS.
+    """
+    library = Path(sysconfig.get_path("data"), "lib", "libintelocl.so")
+    if sys.platform != "linux" or "OCL_ICD_VENDORS" in os.environ or not library.exists():
+        return
+    system = sorted(Path("/etc/OpenCL/vendors").glob("*.icd"))
+    texts = {file.name: file.read_text(errors="replace") for file in system}
+    if any("libintelocl.so" in text for text in texts.values()):
+        return
+    texts["gemmport-intel.icd"] = f"{library}\n"
+    name = re.sub(r"\W+", "-", sys.prefix).strip("-")
+    folder = cache_folder() / "icd" / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in {file.name for file in folder.iterdir()} - texts.keys():
+            (folder / stale).unlink(missing_ok=True)
+        for file, text in texts.items():
+            if not (folder / file).exists() or (folder / file).read_text() != text:
+                (folder / file).write_text(text)
+    except OSError as error:
+        log.warning("Intel's OpenCL runtime in %s cannot be registered: %s", library.parent, error)
+        return
+    os.environ["OCL_ICD_VENDORS"] = str(folder)
+
+
+def _alias(platform: cl.Platform) -> str:
+    name = platform.name.lower()
+    return next((alias for start, alias in _ALIASES.items() if name.startswith(start)), name)
+
+
+def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) -> DeviceInfo:
+    extensions = frozenset(device.extensions.split())
+    kind: DeviceType = "accelerator"
+    if device.type & cl.device_type.GPU:
+        kind = "gpu"
+    elif device.type & cl.device_type.CPU:
+        kind = "cpu"
+    computes = {"float32"}
+    if "cl_khr_fp64" in extensions and device.double_fp_config:
+        computes.add("float64")
+    if "cl_khr_fp16" in extensions:
+        computes.add("float16")
+    return DeviceInfo(
+        backend="opencl",
+        index=index,
+        name=device.name.strip(),
+        platform=_alias(platform),
+        platform_name=platform.name.strip(),
+        platform_version=_version(platform, device),
+        driver=device.driver_version,
+        vendor=_vendor(device),
+        architecture=_architecture(device),
+        type=kind,
+        compute_units=device.max_compute_units,
+        clock_mhz=device.max_clock_frequency or (_host_clock_mhz() if kind == "cpu" else 0),
+        memory=device.global_mem_size,
+        max_allocation=device.max_mem_alloc_size,
+        max_work_group=device.max_work_group_size,
+        max_work_item_sizes=tuple(device.max_work_item_sizes[:3]),
+        max_groups=2**31 - 1 if device.address_bits == 64 else 2**24,
+        local_memory=device.local_mem_size,
+        local_memory_is_dedicated=device.local_mem_type == cl.device_local_mem_type.LOCAL,
+        sub_group=_optional(device, "warp_size_nv", "wavefront_width_amd"),
+        registers=_optional(device, "registers_per_block_nv"),
+        computes=frozenset(computes),
+        stores=frozenset({"float16"}) - computes,
+        vector_width=device.native_vector_width_float if kind == "cpu" else 1,
+        extensions=extensions,
+    )
+
+
+def _optional(device: cl.Device, *names: str) -> int:
+    """A number that only some vendors' devices tell; 0 where it is not told."""
+    for name in names:
+        try:
+            return int(getattr(device, name))
+        except (AttributeError, cl.Error):
+            continue
+    return 0
+
+
+def _version(platform: cl.Platform, device: cl.Device) -> str:
+    """The runtime's own version: "3.1" of PoCL, "22.3.6" of Mesa, "580.65.6" of NVIDIA's driver."""
+    told = re.search(r"PoCL (\S+)|\(Oclgrind (\S+)\)", platform.version)
+    text = next(filter(None, told.groups())) if told else device.driver_version
+    number = re.search(r"\d+(\.\d+)*(-?rc\d+)?", text)
+    return number.group() if number else ""
+
+
+def _vendor(device: cl.Device) -> str:
+    # Both the vendor and the device are read: PoCL names itself or the CPU's maker as vendor, and the CPU as device.
+    text = f"{device.vendor} {device.name}".lower()
+    names = ("nvidia", "amd", "advanced micro devices", "intel", "arm", "mali", "apple", "qualcomm")
+    found = next((name for name in names if name in text), "")
+    return {"advanced micro devices": "amd", "mali": "arm"}.get(found, found)
+
+
+def _architecture(device: cl.Device) -> str:
+    if major := _optional(device, "compute_capability_major_nv"):
+        return f"sm_{major}{_optional(device, 'compute_capability_minor_nv')}"
+    # AMD's device name is its architecture ("gfx90a:sramecc+"); PoCL's device version ends in it ("…-linux-gnu-znver3").
+    if found := re.match(r"gfx\w+", device.name):
+        return found.group()
+    if found := re.search(r"PoCL .*-linux-gnu-(\S+)$", device.version):
+        return found.group(1)
+    return ""
+
+
+def _host_clock_mhz() -> int:
+    """The host's clock as Linux tells it, for CPU runtimes that tell none; 0 where it is not known."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    found = re.search(r"cpu MHz\s*:\s*(\d+)", text)
+    return int(found.group(1)) if found else 0

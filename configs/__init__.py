@@ -1,0 +1,1 @@
+"""The configuration files that gemmport ships; `gemmport.config` reads them."""

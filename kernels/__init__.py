@@ -1,0 +1,32 @@
+"""The kernel family: one module per variant or pass, holding its contract, beside its sources in cuda/ and opencl/."""
+
+from __future__ import annotations
+
+from gemmport.errors import UnknownNameError
+from gemmport.kernels import naive, register_tiled, tiled
+from gemmport.variant import KernelVariant
+
+# In the order of the ladder: each step adds one idea to the one before it.
+_FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (naive, tiled, register_tiled)}
+
+
+def variants() -> tuple[KernelVariant, ...]:
+    """All variants, in the order of the ladder; registered ones last."""
+    return tuple(_FAMILY.values())
+
+
+def variant(name: str) -> KernelVariant:
+    """The variant of that name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    try:
+        return _FAMILY[name]
+    except KeyError:
+        raise UnknownNameError(f"no kernel {name!r}: there are {', '.join(_FAMILY)}") from None
+
+
+def register(new: KernelVariant) -> None:
+    """Adds a variant of your own, whose `folder` holds its sources, or replaces the one of the same name."""
+    _FAMILY[new.name] = new

@@ -1,0 +1,85 @@
+// register_tiled: as tiled, but a work-item keeps a WPTM × WPTN block of sums in registers.
+// WPTM + WPTN loads from local memory feed WPTM · WPTN multiply-adds, so local memory is no longer what bounds the kernel.
+
+#define RTSM (TSM / WPTM) // work-items along the rows of the tile
+#define RTSN (TSN / WPTN) // work-items along its columns
+
+// Which row of the tile is the w-th of work-item y, and likewise which column of work-item x.
+#if defined(ARRANGE_STRIDED)      // y, y + RTSM, …: neighbours read neighbours
+#define ROW_OF(y, w) ((w) * RTSM + (y))
+#define COLUMN_OF(x, w) ((w) * RTSN + (x))
+#elif defined(ARRANGE_CONTIGUOUS) // WPTM in a row: wide loads become possible
+#define ROW_OF(y, w) ((y) * WPTM + (w))
+#define COLUMN_OF(x, w) ((x) * WPTN + (w))
+#elif defined(ARRANGE_QUADS)      // fours in a row, the fours strided: both
+#define ROW_OF(y, w) ((w) / 4 * (4 * RTSM) + (y) * 4 + (w) % 4)
+#define COLUMN_OF(x, w) ((w) / 4 * (4 * RTSN) + (x) * 4 + (w) % 4)
+#endif
+
+__kernel __attribute__((reqd_work_group_size(RTSN, RTSM, 1)))
+void register_tiled(GEMM_ARGUMENTS)
+{
+    // Both tiles are stored by term, so that the rows or columns of one term lie side by side.
+    __local acc_t a_tile[TSK][TSM + PAD];
+    __local acc_t b_tile[TSK][TSN + PAD];
+
+    const tile_t tile = this_tile(TSM, TSN, m, n);
+    const int x = (int)get_local_id(0);
+    const int y = (int)get_local_id(1);
+    const int item = y * RTSN + x;
+    SELECT_BATCH(tile.batch);
+
+    acc_t sum[WPTM][WPTN];
+    #pragma unroll
+    for (int r = 0; r < WPTM; ++r)
+        #pragma unroll
+        for (int c = 0; c < WPTN; ++c)
+            sum[r][c] = ACC_ZERO;
+
+    for (int start = 0; start < k; start += TSK) {
+        // All work-items together bring the tiles; items side by side read along memory, whichever way it is stored.
+        #pragma unroll
+        for (int e = item; e < TSM * TSK; e += RTSM * RTSN) {
+            const int row = A_RUNS_ALONG_K ? e / TSK : e % TSM;
+            const int term = A_RUNS_ALONG_K ? e % TSK : e / TSM;
+            a_tile[term][row] = INSIDE(tile.row + row < m && start + term < k)
+                ? load(A + INDEX_A(tile.row + row, start + term)) : ACC_ZERO;
+        }
+        #pragma unroll
+        for (int e = item; e < TSN * TSK; e += RTSM * RTSN) {
+            const int column = B_RUNS_ALONG_K ? e / TSK : e % TSN;
+            const int term = B_RUNS_ALONG_K ? e % TSK : e / TSN;
+            b_tile[term][column] = INSIDE(start + term < k && tile.column + column < n)
+                ? load(B + INDEX_B(start + term, tile.column + column)) : ACC_ZERO;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE); // the tiles are complete
+
+        // Per term: a column of A and a row of B into registers, then their outer product.
+        for (int p = 0; p < TSK; ++p) {
+            acc_t a[WPTM], b[WPTN];
+            #pragma unroll
+            for (int r = 0; r < WPTM; ++r)
+                a[r] = a_tile[p][ROW_OF(y, r)];
+            #pragma unroll
+            for (int c = 0; c < WPTN; ++c)
+                b[c] = b_tile[p][COLUMN_OF(x, c)];
+            #pragma unroll
+            for (int r = 0; r < WPTM; ++r)
+                #pragma unroll
+                for (int c = 0; c < WPTN; ++c)
+                    sum[r][c] = mul_add(a[r], b[c], sum[r][c]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE); // nobody reads them any more
+    }
+
+    #pragma unroll
+    for (int r = 0; r < WPTM; ++r) {
+        const int i = tile.row + ROW_OF(y, r);
+        #pragma unroll
+        for (int c = 0; c < WPTN; ++c) {
+            const int j = tile.column + COLUMN_OF(x, c);
+            if (INSIDE(i < m && j < n))
+                store(D + i * ld_d + j, C + i * ld_c + j, sum[r][c], alpha, beta);
+        }
+    }
+}

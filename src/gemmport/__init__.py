@@ -1,0 +1,43 @@
+"""One matrix product on every device that CUDA or OpenCL reaches.
+
+    import gemmport as gp
+    c = gp.matmul(a, b)
+
+Importing this package imports neither PyCUDA nor PyOpenCL; the first product does, and only the one it needs.
+"""
+
+from importlib.metadata import version as _version
+
+from gemmport.api import gemm, matmul, plan, run
+from gemmport.backends.array import DeviceArray
+from gemmport.backends.base import Backend
+from gemmport.device import DeviceInfo
+from gemmport.errors import (
+    AmbiguousDeviceError,
+    ArrayError,
+    BackendUnavailableError,
+    CompileError,
+    ConfigError,
+    DeviceMemoryError,
+    DeviceNotFoundError,
+    DtypeError,
+    GemmportError,
+    LaunchError,
+    ParameterError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from gemmport.kernels import register
+from gemmport.plan import Plan
+from gemmport.problem import GemmProblem, Layout
+from gemmport.selection import devices, get_backend
+
+__version__ = _version("gemmport")
+
+__all__ = [
+    "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "DeviceArray",
+    "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "GemmProblem", "GemmportError", "LaunchError",
+    "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "devices", "gemm",
+    "get_backend", "matmul", "plan", "register", "run",
+]  # fmt: skip

@@ -1,0 +1,78 @@
+"""The interface of a baseline: another library that computes the same product on the same memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy.typing as npt
+
+from gemmport.backends.base import Backend, Memory
+from gemmport.problem import GemmProblem, Operand
+
+HostArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class BoundBaseline:
+    """A product of a baseline, ready to be computed any number of times.
+
+    Attributes:
+        name: of the baseline.
+        enqueue: computes D once: enqueued on the backend's queue (clock "device"), or before it returns (clock "host").
+        clock: by which clock it is timed.
+        result: the host array that holds D with clock "host"; None where D is in the operands' memory.
+        close: frees what the library holds for it.
+    """
+
+    name: str
+    enqueue: Callable[[], None]
+    clock: Literal["device", "host"]
+    result: HostArray | None = None
+    close: Callable[[], None] = lambda: None
+
+
+class Baseline(ABC):
+    """A library, loaded.
+
+    It updates in place: D = alpha · op(A) · op(B) + beta · D. Where beta is not 0, the caller copies C into D before a
+    result is checked.
+    """
+
+    name: ClassVar[str]
+    backends: ClassVar[frozenset[str]]
+    """The backends whose memory it computes on; empty: it computes on the host."""
+    how_to_get: ClassVar[str]
+
+    def __init__(self) -> None:
+        """Loads the library.
+
+        Raises:
+            BaselineUnavailableError: it is not installed or does not start.
+        """
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """The library's version, for results; "unknown" where it does not tell."""
+
+    def unsupported(self, problem: GemmProblem) -> str | None:  # noqa: ARG002 - most compute everything
+        """Why it cannot compute a problem; None where it can."""
+        return None
+
+    @abstractmethod
+    def bind(
+        self,
+        problem: GemmProblem,
+        backend: Backend,
+        operands: Mapping[Operand, Memory],
+        host: Mapping[Operand, HostArray],
+    ) -> BoundBaseline:
+        """Prepares a product.
+
+        Args:
+            operands: device memory of "a", "b" and "d", laid out as the problem says.
+            host: the same operands as NumPy arrays of shape (batch, rows, columns), as they are stored (before op).
+        """

@@ -1,0 +1,76 @@
+"""Every exception that gemmport raises, each also an instance of the built-in class a Python user would expect.
+
+A message says what was wrong, the value, the rule it broke, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class GemmportError(Exception):
+    """The base of all exceptions of this package."""
+
+
+class ShapeError(GemmportError, ValueError):
+    """Sizes, strides or offsets that do not describe a matrix product."""
+
+
+class DtypeError(GemmportError, TypeError):
+    """A data type that gemmport, or this device, does not compute in."""
+
+
+class UnknownNameError(GemmportError, LookupError):
+    """No kernel, parameter, backend or baseline of that name."""
+
+
+class ParameterError(GemmportError, ValueError):
+    """A kernel parameter that breaks a rule of the kernel or a limit of the device."""
+
+
+class ConfigError(GemmportError, ValueError):
+    """A configuration file that cannot be read, or breaks its schema or a rule of a kernel."""
+
+
+class UnsupportedError(GemmportError, ValueError):
+    """No kernel can compute this problem on this device."""
+
+
+class ArrayError(GemmportError, ValueError):
+    """Arrays that do not belong together, or cannot be used where they are."""
+
+
+class BackendUnavailableError(GemmportError, RuntimeError):
+    """A known backend that is not installed, or does not start, on this machine."""
+
+
+class DeviceNotFoundError(GemmportError, LookupError):
+    """No device answers to the description."""
+
+
+class AmbiguousDeviceError(GemmportError, LookupError):
+    """Several devices answer to the description."""
+
+
+class DeviceMemoryError(GemmportError, MemoryError):
+    """The device cannot hold what was asked of it."""
+
+
+class LaunchError(GemmportError, RuntimeError):
+    """The runtime refused to run, or failed while running, a compiled kernel."""
+
+
+class CompileError(GemmportError, RuntimeError):
+    """A kernel did not compile.
+
+    Attributes:
+        log: what the compiler said.
+        source: the specialized source it was given, prelude and definitions included.
+    """
+
+    def __init__(self, message: str, *, log: str = "", source: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+        self.source = source
+
+
+class BaselineUnavailableError(GemmportError, RuntimeError):
+    """A known baseline library that is not installed, or does not start; the message says how to get it."""

@@ -1,0 +1,87 @@
+"""Plan + backend + operands → work on the device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gemmport.backends.base import Backend, Call, Event, Memory
+from gemmport.dtypes import as_dtype
+from gemmport.errors import ArrayError
+from gemmport.plan import Argument, Buffer, Integer, Plan, Scalar
+from gemmport.problem import OPERANDS, Operand
+from gemmport.sources import assemble
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class BoundPlan:
+    """A plan whose kernels are compiled and whose arguments are set, to be enqueued any number of times.
+
+    It keeps its operands and scratch memory alive. One thread may enqueue it at a time.
+    """
+
+    plan: Plan
+    backend: Backend
+    calls: Sequence[Call]
+    memory: Mapping[str, Memory] = field(default_factory=dict)
+
+    def enqueue(self, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
+        """Enqueues every launch in order and returns without waiting."""
+        for number, call in enumerate(self.calls):
+            self.backend.launch(call, queue=queue, wait_for=wait_for if number == 0 else ())
+
+
+def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> BoundPlan:
+    """Compiles what the plan needs and binds it to operands.
+
+    Args:
+        operands: memory of "a", "b", "d", and of "c" where beta is not 0. D may be the memory of C.
+
+    Raises:
+        ArrayError: an operand is missing or its memory too small, or the plan was made for another device.
+        CompileError, LaunchError, DeviceMemoryError: as the backend.
+    """
+    if plan.device.identity != backend.device.identity:
+        raise ArrayError(f"this plan is for {plan.device.label}, not for {backend.device.label}: plan again")
+    problem = plan.problem
+    memory: dict[str, Memory] = dict(operands)
+    if problem.beta == 0:
+        memory.setdefault("c", operands["d"])  # not read, but a kernel's argument must name some memory
+    for operand in OPERANDS:
+        if operand not in memory:
+            raise ArrayError(f"operand {operand} is missing: this plan reads it")
+        needed = problem.span(operand) * problem.element_type(operand).itemsize
+        reads = operand == "d" or (operand == "c" and problem.beta != 0) or (operand in "ab" and problem.effective_k)
+        if reads and not problem.empty and memory[operand].nbytes < needed:
+            raise ArrayError(
+                f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
+            )
+    memory.update({scratch.name: backend.allocate(scratch.nbytes) for scratch in plan.scratch})
+    calls = [
+        backend.prepare(
+            backend.program(assemble(launch.kernel, backend.name)),
+            launch.kernel.function,
+            launch.groups,
+            launch.work_group,
+            [_native(argument, memory) for argument in launch.arguments],
+            dynamic_local_bytes=launch.dynamic_local_bytes,
+        )
+        for launch in plan.launches
+    ]
+    return BoundPlan(plan, backend, calls, memory)
+
+
+def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.generic:
+    match argument:
+        case Buffer(name):
+            return memory[name]
+        case Integer(value, bits):
+            return np.int32(value) if bits == 32 else np.int64(value)
+        case Scalar(value, dtype):
+            return as_dtype(dtype).numpy.type(value)

@@ -1,0 +1,56 @@
+"""Between arrays of any strides and the row-major layouts that kernels read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmport.problem import ALLOCATION_ALIGNMENT, Layout
+
+HostArray = npt.NDArray[Any]
+
+
+def readable_in_place(
+    shape: Sequence[int], strides: Sequence[int], offset: int = 0, *, base_alignment: int = ALLOCATION_ALIGNMENT
+) -> tuple[Layout, bool] | None:
+    """The layout of a (batch of) matrices with these strides in elements, and whether it is stored transposed.
+
+    None where a kernel cannot read it in place: neither of the last two dimensions is contiguous, the other one overlaps
+    itself, or a stride is negative.
+
+    Args:
+        shape, strides: of two dimensions, or three with the batch first.
+    """
+    batch_stride = strides[0] if len(shape) == 3 else 0
+    (rows, columns), (down, across) = shape[-2:], strides[-2:]
+    if len(shape) == 3 and shape[0] > 1 and batch_stride < 0:
+        return None
+    batch_stride = max(batch_stride, 0)
+    if (across == 1 or columns <= 1) and (down >= max(columns, 1) or rows <= 1):
+        return Layout(max(down, columns, 1) if rows > 1 else max(columns, 1), batch_stride, offset, base_alignment), False
+    if (down == 1 or rows <= 1) and (across >= max(rows, 1) or columns <= 1):
+        return Layout(max(across, rows, 1) if columns > 1 else max(rows, 1), batch_stride, offset, base_alignment), True
+    return None
+
+
+def element_strides(array: HostArray) -> tuple[int, ...] | None:
+    """Strides of a NumPy array in elements; None where they are no whole number of them."""
+    size = array.itemsize
+    if any(stride % size for stride in array.strides):
+        return None
+    return tuple(stride // size for stride in array.strides)
+
+
+def matrices(flat: HostArray, layout: Layout, rows: int, columns: int, batch: int) -> HostArray:
+    """The (batch, rows, columns) view of a flat buffer that lies in a layout.
+
+    Raises:
+        ValueError: the buffer is too short.
+    """
+    if layout.span(rows, columns, batch) > flat.size:
+        raise ValueError(f"{layout} of {batch} × {rows} × {columns} needs more than {flat.size} elements")
+    strides = [flat.itemsize * step for step in (layout.batch_stride, layout.ld, 1)]
+    return np.lib.stride_tricks.as_strided(flat[layout.offset :], (batch, rows, columns), strides)

@@ -1,0 +1,139 @@
+"""Problem + device + configuration → plan."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gemmport import kernels
+from gemmport.config import Configuration, LoadedEntry
+from gemmport.device import DeviceInfo
+from gemmport.errors import DtypeError, ParameterError, UnsupportedError
+from gemmport.plan import Choice, Launch, ParameterValue, Plan
+from gemmport.problem import GemmProblem
+from gemmport.variant import KernelVariant, Parameters, Steps
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A kernel that may serve, with the parameters of the entry that lists it."""
+
+    variant: KernelVariant
+    entry: LoadedEntry | None
+
+    @property
+    def origin(self) -> str:
+        return self.entry.origin if self.entry else f"the defaults of {self.variant.name}"
+
+
+def make_plan(
+    problem: GemmProblem,
+    device: DeviceInfo,
+    configuration: Configuration,
+    *,
+    kernel: str = AUTO,
+    params: Parameters | None = None,
+    params_origin: str = "params=",
+) -> Plan:
+    """How the problem is computed on the device.
+
+    With kernel "auto", the first kernel of the first matching entry that fits; with a name, that kernel with the
+    parameters of the first matching entry that lists it. `params` go before any entry.
+
+    Raises:
+        DtypeError: the device does not compute in the problem's type.
+        UnknownNameError: no such kernel or parameter.
+        ParameterError: parameters that the user asked for break a rule or a limit of this device.
+        UnsupportedError: the named kernel cannot compute this problem here, or none can.
+    """
+    if problem.accumulator.name not in device.computes:
+        raise DtypeError(
+            f"{device.label} does not compute in {problem.accumulator}, only in {', '.join(sorted(device.computes))}"
+        )
+    reasons: list[str] = []
+    for candidate in _candidates(problem, device, configuration, kernel):
+        user_chose = bool(params) or (candidate.entry is not None and candidate.entry.asked_for)
+        try:
+            plan = _plan_with(candidate, problem, device, params or {}, params_origin)
+        except UnsupportedError as error:
+            if kernel != AUTO:
+                raise
+            reasons.append(str(error))
+        except ParameterError as error:
+            if user_chose:
+                raise
+            reasons.append(f"{candidate.origin}: {error}")
+            log.info("passed over %s", reasons[-1])
+        else:
+            log.info("%s on %s: %s from %s", problem, device.label, plan.variant, plan.entry)
+            return plan
+    raise UnsupportedError(f"no kernel fits {problem} on {device.label}: " + "; ".join(reasons))
+
+
+def _candidates(
+    problem: GemmProblem, device: DeviceInfo, configuration: Configuration, kernel: str
+) -> Iterator[_Candidate]:
+    named = None if kernel == AUTO else kernels.variant(kernel)
+    for entry in configuration.matching(device, problem):
+        for name in entry.entry.kernels:
+            if named is None or name == named.name:
+                yield _Candidate(kernels.variant(name), entry)
+    for variant in (named,) if named else reversed(kernels.variants()):
+        yield _Candidate(variant, None)
+
+
+def _plan_with(
+    candidate: _Candidate, problem: GemmProblem, device: DeviceInfo, params: Parameters, params_origin: str
+) -> Plan:
+    variant = candidate.variant
+    if reason := variant.unsupported(problem, device):
+        raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
+    stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
+    values = variant.complete({**stated, **params})
+    steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
+    for launch in steps.launches:
+        _check_limits(variant.name, launch, values, device)
+    for scratch in steps.scratch:
+        if scratch.nbytes > device.max_allocation:
+            raise UnsupportedError(
+                f"{variant.name} on {device.label}: its scratch memory {scratch.name} takes {scratch.nbytes:,} bytes; "
+                f"the device allows {device.max_allocation:,} in one allocation"
+            )
+
+    def origin(name: str) -> str:
+        if name in params:
+            return params_origin
+        return candidate.origin if name in stated else f"the defaults of {variant.name}"
+
+    return Plan(
+        problem=problem,
+        device=device,
+        variant=variant.name,
+        parameters=tuple((name, Choice(value, origin(name))) for name, value in values.items()),
+        entry=candidate.origin,
+        launches=tuple(steps.launches),
+        scratch=tuple(steps.scratch),
+    )
+
+
+def _check_limits(name: str, launch: Launch, values: Parameters, device: DeviceInfo) -> None:
+    """Raises ParameterError, with the numbers, where a launch is beyond a limit of the device."""
+    told = ", ".join(f"{key} = {value}" for key, value in values.items())
+    limits = (
+        ("work-items per group", math.prod(launch.work_group), device.max_work_group),
+        *(
+            (f"work-items per group along {axis}", items, most)
+            for axis, items, most in zip("xyz", launch.work_group, device.max_work_item_sizes, strict=True)
+        ),
+        ("bytes of local memory per group", launch.local_bytes, device.local_memory),
+        ("work-groups", launch.groups[0], device.max_groups),
+    )
+    for what, wanted, most in limits:
+        if wanted > most:
+            raise ParameterError(f"{name} with {told} needs {wanted:,} {what}; {device.label} allows {most:,}")

@@ -1,0 +1,260 @@
+"""What is to be computed: D = alpha · op(A) · op(B) + beta · C, for a batch of row-major matrices. No word of devices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, cast, get_args
+
+from gemmport.dtypes import FLOAT32, DType, as_dtype
+from gemmport.errors import ShapeError
+
+Op = Literal["N", "T", "C"]
+"""As it is stored, transposed, conjugate-transposed (BLAS). For real types C is T."""
+
+OPS: tuple[Op, ...] = get_args(Op)
+
+MAX_EXTENT = 2**31 - 2**16
+"""Largest m, n or k: kernels count rows and columns in 32 bits, and the last tile may reach beyond the edge by less than
+2¹⁶. Element indices are 64 bits wide."""
+
+ALLOCATION_ALIGNMENT = 128
+"""Bytes to which every backend aligns its own allocations (OpenCL: CL_DEVICE_MEM_BASE_ADDR_ALIGN is at least the size of
+long16; CUDA: 256)."""
+
+
+def as_op(value: object) -> Op:
+    """The `Op` that "N", "T" or "C" in either case, or a bool (True: transposed), stands for.
+
+    Raises:
+        ShapeError: it is none of them.
+    """
+    if isinstance(value, bool):
+        return "T" if value else "N"
+    text = str(value).upper()
+    if text not in OPS:
+        raise ShapeError(f"transposition {value!r} is not known: it is one of {', '.join(OPS)}")
+    return text
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one batch of row-major matrices lies in memory, counted in elements.
+
+    Attributes:
+        ld: leading dimension, the distance from one stored row to the next.
+        batch_stride: distance from one matrix of the batch to the next; 0 broadcasts one matrix.
+        offset: of the first element from the start of the memory.
+        base_alignment: bytes to which the memory itself is aligned.
+    """
+
+    ld: int
+    batch_stride: int = 0
+    offset: int = 0
+    base_alignment: int = ALLOCATION_ALIGNMENT
+
+    def alignment(self, itemsize: int) -> int:
+        """The largest power of two, in bytes, to which every stored row of every matrix is aligned."""
+        return math.gcd(self.base_alignment, *(itemsize * x for x in (self.ld, self.batch_stride, self.offset)))
+
+    def span(self, rows: int, columns: int, batch: int) -> int:
+        """Elements from the start of the memory to one past the last that is used."""
+        if 0 in (rows, columns, batch):
+            return self.offset
+        return self.offset + (batch - 1) * self.batch_stride + (rows - 1) * self.ld + columns
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One matrix product. Build it with `GemmProblem.create`, which fills in dense layouts.
+
+    Attributes:
+        m, n, k: op(A) is m × k, op(B) is k × n, C and D are m × n.
+        batch: how many products of these sizes.
+        dtype: of A and B; `accumulator`: of the sums, alpha and beta; `output`: of C and D.
+        trans_a, trans_b: op(A) and op(B).
+        alpha, beta: with beta = 0, C is not read; with alpha = 0, A and B are not.
+        a, b, c, d: where the operands lie. D may be C itself (the in-place update of BLAS).
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: DType
+    accumulator: DType
+    output: DType
+    trans_a: Op
+    trans_b: Op
+    alpha: float
+    beta: float
+    a: Layout
+    b: Layout
+    c: Layout
+    d: Layout
+
+    @classmethod
+    def create(
+        cls,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        batch: int = 1,
+        dtype: object = FLOAT32,
+        trans_a: object = "N",
+        trans_b: object = "N",
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        a: Layout | None = None,
+        b: Layout | None = None,
+        c: Layout | None = None,
+        d: Layout | None = None,
+    ) -> GemmProblem:
+        """A checked problem; a layout that is not given is dense.
+
+        Raises:
+            ShapeError: a size is negative or beyond `MAX_EXTENT`, a leading dimension is shorter than a row, a stride or
+                offset is negative, or matrices of the batch of D overlap.
+            DtypeError: unsupported data type.
+        """
+        for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)):
+            if value < 0:
+                raise ShapeError(f"{name} = {value} is negative: sizes count rows, columns and matrices")
+            if value > MAX_EXTENT:
+                raise ShapeError(f"{name} = {value} is too large: the largest size is {MAX_EXTENT}")
+        kind = as_dtype(dtype)
+        op_a, op_b = as_op(trans_a), as_op(trans_b)
+        shapes = {"a": _stored(m, k, op_a), "b": _stored(k, n, op_b), "c": (m, n), "d": (m, n)}
+        layouts = {
+            name: layout or Layout(ld=max(shapes[name][1], 1), batch_stride=shapes[name][0] * shapes[name][1])
+            for name, layout in (("a", a), ("b", b), ("c", c), ("d", d))
+        }
+        for name, layout in layouts.items():
+            _check_layout(name, layout, shapes[name], batch, written=name == "d")
+        return cls(
+            m=m, n=n, k=k, batch=batch, dtype=kind, accumulator=kind, output=kind,
+            trans_a=op_a, trans_b=op_b, alpha=float(alpha), beta=float(beta), **layouts,
+        )  # fmt: skip
+
+    @property
+    def empty(self) -> bool:
+        """Whether D has no elements, so that there is nothing to do."""
+        return 0 in (self.m, self.n, self.batch)
+
+    @property
+    def effective_k(self) -> int:
+        """Terms per sum: none where alpha = 0, since A and B are then not read (BLAS)."""
+        return self.k if self.alpha != 0 else 0
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations: a multiplication and an addition per term."""
+        return 2 * self.m * self.n * self.k * self.batch
+
+    @property
+    def bytes(self) -> int:
+        """The least bytes to move: A and B read once, D written once, and C read where beta is not 0."""
+        inputs = (self.m * self.k + self.k * self.n) * self.dtype.itemsize
+        outputs = self.m * self.n * self.output.itemsize * (2 if self.beta != 0 else 1)
+        return (inputs + outputs) * self.batch
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity, in flops per byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+    @property
+    def ops(self) -> str:
+        """op(A) and op(B) as in BLAS: "NN", "NT", "TN", "TT", …"""
+        return self.trans_a + self.trans_b
+
+    @property
+    def shape_class(self) -> ShapeClass:
+        """The class that a configuration entry can name; see `ShapeClass`."""
+        if self.empty or self.effective_k == 0:
+            return "empty"
+        if min(self.m, self.n) == 1:
+            return "vector"
+        work = self.m * self.n * self.k
+        if work <= 256**3:
+            return "small"
+        if min(self.m, self.n, self.k) * 16 <= max(self.m, self.n, self.k):
+            return "skinny"
+        return "medium" if work <= 1536**3 else "large"
+
+    def stored_shape(self, operand: Literal["a", "b", "c", "d"]) -> tuple[int, int]:
+        """Rows and columns of an operand as it is stored, before its op."""
+        if operand == "a":
+            return _stored(self.m, self.k, self.trans_a)
+        if operand == "b":
+            return _stored(self.k, self.n, self.trans_b)
+        return self.m, self.n
+
+    def layout(self, operand: Literal["a", "b", "c", "d"]) -> Layout:
+        """The layout of an operand by its name."""
+        return cast("Layout", getattr(self, operand))
+
+    def element_type(self, operand: Literal["a", "b", "c", "d"]) -> DType:
+        """The data type that an operand is stored in."""
+        return self.dtype if operand in ("a", "b") else self.output
+
+    def span(self, operand: Literal["a", "b", "c", "d"]) -> int:
+        """Elements of memory that an operand needs, its offset included."""
+        return self.layout(operand).span(*self.stored_shape(operand), self.batch)
+
+    def alignment(self, operand: Literal["a", "b", "c", "d"]) -> int:
+        """Bytes to which every stored row of an operand is aligned; a power of two."""
+        return self.layout(operand).alignment(self.element_type(operand).itemsize)
+
+    def with_scalars(self, alpha: float, beta: float) -> GemmProblem:
+        """The same product with other scalars."""
+        return replace(self, alpha=float(alpha), beta=float(beta))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; `from_dict` reads it back."""
+        out: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, DType):
+                value = value.name
+            elif isinstance(value, Layout):
+                value = {f.name: getattr(value, f.name) for f in fields(value)}
+            out[field.name] = value
+        return out
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> GemmProblem:
+        """The problem that `to_dict` wrote."""
+        dtypes = {name: as_dtype(data[name]) for name in ("dtype", "accumulator", "output")}
+        layouts = {name: Layout(**data[name]) for name in ("a", "b", "c", "d")}
+        return cls(**{**data, **dtypes, **layouts})
+
+    def __str__(self) -> str:
+        text = f"{self.dtype} {self.ops} {self.m}×{self.n}×{self.k}"
+        return text if self.batch == 1 else f"{text} ×{self.batch}"
+
+
+Operand = Literal["a", "b", "c", "d"]
+OPERANDS: tuple[Operand, ...] = get_args(Operand)
+
+ShapeClass = Literal["empty", "vector", "small", "skinny", "medium", "large"]
+"""empty: nothing to sum; vector: m or n is 1; small: m·n·k ≤ 256³; skinny: one size is 16 times another;
+medium: m·n·k ≤ 1536³; large: the rest. The first that holds."""
+
+
+def _stored(rows: int, columns: int, op: Op) -> tuple[int, int]:
+    return (rows, columns) if op == "N" else (columns, rows)
+
+
+def _check_layout(name: str, layout: Layout, shape: tuple[int, int], batch: int, *, written: bool) -> None:
+    rows, columns = shape
+    if layout.offset < 0 or layout.batch_stride < 0:
+        raise ShapeError(f"{name}: offset {layout.offset} and batch stride {layout.batch_stride} must not be negative")
+    if layout.ld < max(columns, 1):
+        raise ShapeError(f"{name}: leading dimension {layout.ld} is shorter than a stored row of {columns} elements")
+    if written and batch > 1 and rows and columns and layout.batch_stride < (rows - 1) * layout.ld + columns:
+        raise ShapeError(
+            f"{name}: batch stride {layout.batch_stride} makes the matrices overlap; "
+            f"each takes {(rows - 1) * layout.ld + columns} elements"
+        )

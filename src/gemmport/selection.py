@@ -1,0 +1,166 @@
+"""Which backend, and which device: discovery, names, defaults, and the backends that are open."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from gemmport import backends
+from gemmport.backends.base import Backend
+from gemmport.device import DeviceInfo
+from gemmport.errors import AmbiguousDeviceError, BackendUnavailableError, DeviceNotFoundError, UnknownNameError
+
+AUTO = "auto"
+
+# CPU runtimes from fast to slow, as benchmarks/results/ shows; simulators come last.
+_CPU_RUNTIMES = ("intel", "pocl", "rusticl", "clover", "oclgrind")
+
+
+@dataclass(frozen=True)
+class BackendStatus:
+    """What a backend reaches on this machine.
+
+    Attributes:
+        devices: in the order of discovery.
+        notes: what is missing or does not start, and how to mend it.
+        error: why the backend is not usable at all; empty where it is.
+    """
+
+    name: str
+    devices: tuple[DeviceInfo, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+
+@cache
+def backend_status(name: str) -> BackendStatus:
+    """Discovers a backend's devices, once per process.
+
+    Raises:
+        UnknownNameError: there is no such backend.
+    """
+    try:
+        found = backends.load(name).discover()
+    except BackendUnavailableError as error:
+        return BackendStatus(name, error=str(error))
+    return BackendStatus(name, found.devices, found.notes)
+
+
+def devices(backend: str = AUTO) -> list[DeviceInfo]:
+    """All devices of a backend, or of every backend that is usable here; the best first.
+
+    Raises:
+        UnknownNameError: there is no such backend.
+    """
+    names = backends.names() if backend == AUTO else (backend,)
+    return sorted((device for name in names for device in backend_status(name).devices), key=_rank)
+
+
+def select_device(description: str | None = None, backend: str | None = None) -> DeviceInfo:
+    """The device of a description, `PLATFORM[:DEVICE]`.
+
+    Either part is an index, or words that all occur in the name (or alias, or version) in either case: "nvidia", "pocl 3.1",
+    "0:1", "nvidia:h200". Without a colon, words that no platform has are looked for in the devices' names. Without a
+    description, the best device: a GPU before a CPU, then by estimated peak.
+
+    Args:
+        description: default GEMMPORT_DEVICE. backend: default GEMMPORT_BACKEND, or every backend that is usable.
+
+    Raises:
+        UnknownNameError: no such backend.
+        BackendUnavailableError: the backend is not usable here.
+        DeviceNotFoundError, AmbiguousDeviceError: no device, or several, of that description.
+    """
+    backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
+    description = description or os.environ.get("GEMMPORT_DEVICE") or ""
+    if backend != AUTO and (error := backend_status(backend).error):
+        raise BackendUnavailableError(error)
+    candidates = devices(backend)
+    if not candidates:
+        raise (BackendUnavailableError if backend == AUTO else DeviceNotFoundError)(_nothing_found(backend))
+    if not description:
+        return candidates[0]
+    found = match_devices(description, candidates)
+    if backend == AUTO and found:  # the same chip under two backends is no ambiguity
+        found = [device for device in found if device.backend == found[0].backend]
+    if not found:
+        raise DeviceNotFoundError(f"no device {description!r}; there are {_listed(candidates)}")
+    if len(found) > 1:
+        raise AmbiguousDeviceError(f"device {description!r} is ambiguous; it may be {_listed(found)}")
+    return found[0]
+
+
+def match_devices(description: str, candidates: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """The candidates that answer to a description; see `select_device`."""
+    platform, colon, device = description.partition(":")
+    found = [c for c in candidates if _platform_answers(c, platform)]
+    if colon:
+        return [c for c in found if _device_answers(c, device)]
+    return found or [c for c in candidates if _device_answers(c, platform)]
+
+
+def _platform_answers(device: DeviceInfo, text: str) -> bool:
+    if text.strip().isdigit():
+        return int(text) == device.index[0]
+    name = f"{device.platform} {device.platform_name} {device.platform_version}".lower()
+    return all(word in name for word in text.lower().split())
+
+
+def _device_answers(device: DeviceInfo, text: str) -> bool:
+    if text.strip().isdigit():
+        return int(text) == device.index[1]
+    return all(word in device.name.lower() for word in text.lower().split())
+
+
+def _rank(device: DeviceInfo) -> tuple[int, int, int, float]:
+    kind = ("gpu", "accelerator", "cpu").index(device.type)
+    runtime = _CPU_RUNTIMES.index(device.platform) if kind == 2 and device.platform in _CPU_RUNTIMES else 0
+    own = 0 if device.backend == device.platform_name.split()[-1].lower() else 1  # CUDA before NVIDIA's OpenCL
+    return kind, runtime, own, -(device.peak_gflops("float32") or 0.0)
+
+
+def _listed(found: Sequence[DeviceInfo]) -> str:
+    return "; ".join(f"{device.selector} = {device.label}" for device in found)
+
+
+def _nothing_found(backend: str) -> str:
+    names = backends.names() if backend == AUTO else (backend,)
+    statuses = [backend_status(name) for name in names]
+    reasons = [reason for status in statuses for reason in (status.error, *status.notes) if reason]
+    return "no device: " + "; ".join(reasons)
+
+
+_open: dict[tuple[str, tuple[int, int]], Backend] = {}
+_lock = threading.Lock()
+
+
+def get_backend(backend: str | None = None, device: str | DeviceInfo | None = None) -> Backend:
+    """The open backend of a device, opened at its first use and shared from then on. Thread-safe.
+
+    Raises:
+        As `select_device`.
+    """
+    info = device if isinstance(device, DeviceInfo) else select_device(device, backend)
+    with _lock:
+        key = (info.backend, info.index)
+        if key not in _open:
+            _open[key] = backends.load(info.backend)(info)
+        return _open[key]
+
+
+def parse_backends(text: str) -> tuple[str, ...]:
+    """The backends that "auto", "all" or a name stands for: with "auto" that of the best device.
+
+    Raises:
+        UnknownNameError: none of these.
+    """
+    if text == "all":
+        return backends.names()
+    if text == AUTO:
+        return (select_device().backend,)
+    if text not in backends.names():
+        raise UnknownNameError(f"no backend {text!r}: there are {', '.join((*backends.names(), 'auto', 'all'))}")
+    return (text,)

@@ -1,0 +1,218 @@
+"""The contract of a kernel, told once for both languages: parameters, rules, limits, launch geometry, support.
+
+A `KernelVariant` computes a product; a `Pass` prepares its operands or finishes its result. Each instance stands in its own
+file in kernels/, beside its two sources.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from gemmport.device import DeviceInfo
+from gemmport.errors import ParameterError, UnknownNameError
+from gemmport.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
+from gemmport.problem import OPERANDS, GemmProblem
+
+Parameters = Mapping[str, ParameterValue]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tile size or another choice of a kernel.
+
+    An integer between `minimum` and `maximum`; or, where `choices` are given, one of them.
+    """
+
+    name: str
+    default: ParameterValue
+    meaning: str
+    minimum: int = 1
+    maximum: int = 1024
+    choices: tuple[ParameterValue, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """The allowed values, for people."""
+        if self.choices:
+            return "one of " + ", ".join(map(str, self.choices))
+        return f"a whole number from {self.minimum} to {self.maximum}"
+
+    def check(self, value: object) -> ParameterValue:
+        """The value, if it is allowed.
+
+        Raises:
+            ParameterError: it is not.
+        """
+        if isinstance(value, int | str) and not isinstance(value, bool):
+            if value in self.choices:
+                return value
+            if not self.choices and isinstance(value, int) and self.minimum <= value <= self.maximum:
+                return value
+        raise ParameterError(f"{self.name} = {value!r} is not allowed: it is {self.range} ({self.meaning})")
+
+
+class Constraint:
+    """A rule among parameters that no device can lift.
+
+    The predicate's own argument names say which parameters it reads, so that its message can print them.
+    """
+
+    def __init__(self, rule: str, holds: Callable[..., bool]) -> None:
+        self.rule = rule
+        self._holds = holds
+        self.reads = tuple(inspect.signature(holds).parameters)
+
+    def check(self, parameters: Parameters) -> None:
+        """Raises ParameterError, with the numbers, where the rule is broken."""
+        values = {name: parameters[name] for name in self.reads}
+        if not self._holds(**values):
+            numbers = ", ".join(f"{name} = {value}" for name, value in values.items())
+            raise ParameterError(f"{numbers}: the rule is {self.rule}")
+
+
+class Contract(ABC):
+    """What kernels and passes have in common: a name, parameters and the rules among them."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    folder: ClassVar[str] = ""
+    """Where the language folders with its sources lie; empty for the family that gemmport ships."""
+
+    def complete(self, values: Parameters) -> dict[str, ParameterValue]:
+        """All parameters: the given values, checked, and the defaults for the rest.
+
+        Raises:
+            UnknownNameError: a name that is no parameter of this kernel.
+            ParameterError: a value out of range, or a broken rule.
+        """
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in values:
+            if name not in known:
+                has = f"it has {', '.join(known)}" if known else "it has none"
+                raise UnknownNameError(f"{self.name} has no parameter {name}: {has}")
+        try:
+            full = {name: known[name].check(values.get(name, known[name].default)) for name in known}
+            for constraint in self.constraints:
+                constraint.check(full)
+        except ParameterError as error:
+            raise ParameterError(f"{self.name}: {error}") from None
+        return full
+
+    def source(self, defines: Parameters, *, function: str = "", stem: str = "") -> KernelSource:
+        """A function of this contract's source; both are named like the contract where nothing else is said."""
+        return KernelSource(stem or self.name, function or self.name, tuple(sorted(defines.items())), self.folder)
+
+
+class Pass(Contract):
+    """A step before or after a product: transpose, copy, pack, split, reduce. A variant composes it into its own steps."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a variant does for one problem: launches in order, and the scratch memory between them."""
+
+    launches: Sequence[Launch]
+    scratch: Sequence[Scratch] = ()
+
+
+class Tile(NamedTuple):
+    """What one work-group computes: rows and columns of D, and how many terms of the sum at a time."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+class KernelVariant(Contract):
+    """One member of the family.
+
+    A variant that is one launch of one tile per work-group states `tile`, `work_group` and `local_bytes`; any other
+    overrides `steps`, which may return several launches with scratch between them, sources chosen by the device's
+    architecture, and any specialization of the problem.
+    """
+
+    dtypes: ClassVar[frozenset[str]] = frozenset({"float32", "float64"})
+
+    @abstractmethod
+    def tile(self, parameters: Parameters) -> Tile:
+        """The tile of one work-group."""
+
+    @abstractmethod
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        """Work-items of one group; the first dimension runs along the columns of D."""
+
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:  # noqa: ARG002 - most kernels use some
+        """Bytes of local memory of one work-group."""
+        return 0
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:  # noqa: ARG002 - as above
+        """32-bit registers of one work-item for sums and fragments; what the compiler adds for addresses is not counted."""
+        return problem.accumulator.itemsize // 4
+
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:  # noqa: ARG002 - variants may differ
+        """Why this variant cannot compute the problem on the device; None where it can."""
+        if problem.dtype.name not in self.dtypes:
+            return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
+        return None
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        """The specialization: parameters, types and ops, and whether any tile crosses an edge."""
+        tile = self.tile(parameters)
+        sizes = (problem.m, problem.n, problem.effective_k)
+        whole = all(size % extent == 0 for size, extent in zip(sizes, tile, strict=True))
+        return {**parameter_defines(parameters), **problem_defines(problem), "EDGES": int(not whole)}
+
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:  # noqa: ARG002 - as above
+        """The launches that compute the problem. Called only where D has elements."""
+        return Steps([self.product(problem, parameters)])
+
+    def product(self, problem: GemmProblem, parameters: Parameters) -> Launch:
+        """The launch of this variant's own kernel over all tiles of all matrices of the batch."""
+        tile = self.tile(parameters)
+        tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+        return Launch(
+            self.source(self.defines(parameters, problem)),
+            groups=(tiles, 1, 1),
+            work_group=self.work_group(parameters),
+            arguments=gemm_arguments(problem),
+            local_bytes=self.local_bytes(parameters, problem),
+        )
+
+
+def ceil_div(value: int, by: int) -> int:
+    """The least whole number of pieces of size `by` that cover `value`."""
+    return -(-value // by)
+
+
+def parameter_defines(parameters: Parameters) -> dict[str, ParameterValue]:
+    """Macros for parameters: NAME=value for a number, NAME_VALUE=1 for a word."""
+    return {
+        (f"{name}_{value.upper()}" if isinstance(value, str) else name): (1 if isinstance(value, str) else value)
+        for name, value in parameters.items()
+    }
+
+
+def problem_defines(problem: GemmProblem) -> dict[str, ParameterValue]:
+    """Macros by which the preludes choose types and ops."""
+    names = (
+        f"IN_{problem.dtype}", f"ACC_{problem.accumulator}", f"OUT_{problem.output}",
+        f"OP_A_{problem.trans_a}", f"OP_B_{problem.trans_b}",
+    )  # fmt: skip
+    return {name.upper(): 1 for name in names}
+
+
+def gemm_arguments(problem: GemmProblem) -> tuple[Argument, ...]:
+    """The argument list that the preludes call GEMM_ARGUMENTS: four operands with their layouts, scalars, sizes."""
+    arguments: list[Argument] = []
+    for operand in OPERANDS:
+        layout = problem.layout(operand)
+        arguments += [Buffer(operand), Integer(layout.offset), Integer(layout.ld), Integer(layout.batch_stride)]
+    arguments += [Scalar(value, problem.accumulator.name) for value in (problem.alpha, problem.beta)]
+    arguments += [Integer(size, bits=32) for size in (problem.m, problem.n, problem.effective_k)]
+    return tuple(arguments)
