@@ -62,7 +62,9 @@ def architectures() -> tuple[int, ...]:
 
 
 def compile_cuda(source: str, architecture: str) -> bytes:
-    """A cubin for an architecture ("sm_90", or "sm_90a" with its own instructions); PTX where the chip is newer than the compiler.
+    """A cubin for an architecture ("sm_90", or "sm_90a" with its own instructions).
+
+    Where the chip is newer than the compiler, it is PTX, which the driver compiles.
 
     Raises:
         CompileError: the source has errors (with the log), or the compiler no longer knows the architecture.
@@ -111,7 +113,7 @@ def _with_nvrtc(bindings: Any, source: str, target: str) -> bytes:
             if target.startswith("sm_")
             else (bindings.nvrtcGetPTXSize, bindings.nvrtcGetPTX)
         )
-        binary = b" " * check(*size(program))
+        binary: bytes = b" " * check(*size(program))
         check(*read(program, binary))
         return binary
     finally:

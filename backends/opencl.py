@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyopencl as cl
@@ -69,7 +69,9 @@ class OpenCL(Backend):
             try:
                 self._device = _platforms()[platform].get_devices()[number]
             except IndexError:
-                raise DeviceNotFoundError(f"{device.label} is gone: OpenCL has no device {device.selector} now") from None
+                raise DeviceNotFoundError(
+                    f"{device.label} is gone: OpenCL has no device {device.selector} now"
+                ) from None
             self.context = cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
@@ -112,7 +114,7 @@ class OpenCL(Backend):
             return None
         if foreign.context != self.context:
             raise ArrayError(f"this pyopencl array is in another context; make it in that of {self!r} (its .context)")
-        buffer = foreign.base_data
+        buffer = cast("cl.Buffer", foreign.base_data)
         strides = tuple(s // foreign.dtype.itemsize for s in foreign.strides)
         memory = Memory(buffer, buffer.int_ptr, buffer.size)
         return DeviceArray(
@@ -133,7 +135,7 @@ class OpenCL(Backend):
 
     def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
         with self.current():
-            cl.enqueue_fill_buffer(queue or self._queue, memory.native, np.uint8(byte), 0, memory.nbytes)
+            cl.enqueue_fill_buffer(queue or self._queue, memory.native, np.full(1, byte, np.uint8), 0, memory.nbytes)
 
     # Programs
 
@@ -148,17 +150,21 @@ class OpenCL(Backend):
         return self._build(cl.Program(self.context, source), source).binary
 
     def load(self, binary: bytes, source: str) -> Program:
-        return self._build(cl.Program(self.context, [self._device], [binary]), source)
+        try:
+            program = cl.Program(self.context, [self._device], [binary])
+        except cl.Error as error:
+            raise CompileError("the OpenCL runtime refuses the program", log=str(error), source=source) from error
+        return self._build(program, source)
 
     def _build(self, program: cl.Program, source: str) -> Program:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty is no news
-                program.build(options=list(self.options()), cache_dir=False)
-            binary = bytes(program.get_info(cl.program_info.BINARIES)[0])
+                program.build(options=list(self.options()), cache_dir=cast("str", False))  # no cache but ours
+            (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
         except cl.Error as error:
             raise CompileError("the OpenCL compiler refuses the source", log=str(error), source=source) from error
-        return Program(program, binary, source)
+        return Program(program, bytes(binary), source)
 
     def disassemble(self, program: Program) -> str:
         # NVIDIA's program binary is PTX text; the others' are containers that only their runtime reads.
@@ -185,11 +191,18 @@ class OpenCL(Backend):
             # A kernel object keeps its arguments and is not thread-safe: each call gets its own.
             kernel = cl.Kernel(program.native, function)
             kernel.set_args(*native)
-            most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self._device)
+            most = self._most_work_items(kernel)
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
         return Call(kernel, groups, work_group)
+
+    def _most_work_items(self, kernel: cl.Kernel) -> int:
+        ask = cl.kernel_work_group_info
+        most = int(kernel.get_work_group_info(ask.WORK_GROUP_SIZE, self._device))
+        multiple = kernel.get_work_group_info(ask.PREFERRED_WORK_GROUP_SIZE_MULTIPLE, self._device)
+        # Rusticl of Mesa 22.3 answers with its sub-group's width, but runs every group that the device allows.
+        return self.device.max_work_group if self.device.platform == "rusticl" and most == multiple else most
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         extent = tuple(g * w for g, w in zip(call.groups, call.work_group, strict=True))
@@ -211,7 +224,7 @@ class OpenCL(Backend):
             return end.seconds - start.seconds
         with self.current():
             end.native.wait()
-            return (end.native.profile.end - start.native.profile.end) * 1e-9
+            return float(end.native.profile.end - start.native.profile.end) * 1e-9
 
     def synchronize(self) -> None:
         with self.current():
@@ -235,7 +248,6 @@ class OpenCL(Backend):
         self._programs.known.clear()
         self._pool.stop_holding()
         del self._queue, self.context
-
 
 
 @contextmanager
@@ -296,6 +308,7 @@ def _alias(platform: cl.Platform) -> str:
 
 def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) -> DeviceInfo:
     extensions = frozenset(device.extensions.split())
+    items = device.max_work_item_sizes
     kind: DeviceType = "accelerator"
     if device.type & cl.device_type.GPU:
         kind = "gpu"
@@ -322,7 +335,7 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         memory=device.global_mem_size,
         max_allocation=device.max_mem_alloc_size,
         max_work_group=device.max_work_group_size,
-        max_work_item_sizes=tuple(device.max_work_item_sizes[:3]),
+        max_work_item_sizes=(items[0], items[1], items[2]),
         max_groups=2**31 - 1 if device.address_bits == 64 else 2**24,
         local_memory=device.local_mem_size,
         local_memory_is_dedicated=device.local_mem_type == cl.device_local_mem_type.LOCAL,

@@ -3,6 +3,8 @@
 
 #define RTSM (TSM / WPTM) // threads along the rows of the tile
 #define RTSN (TSN / WPTN) // threads along its columns
+#define THREADS (RTSM * RTSN)
+#define LOADS(elements) (((elements) + THREADS - 1) / THREADS) // of each, to bring a tile together
 
 // Which row of the tile is the w-th of thread y, and likewise which column of thread x.
 #if defined(ARRANGE_STRIDED)      // y, y + RTSM, …: neighbours read neighbours
@@ -16,7 +18,7 @@
 #define COLUMN_OF(x, w) ((w) / 4 * (4 * RTSN) + (x) * 4 + (w) % 4)
 #endif
 
-extern "C" __global__ __launch_bounds__(RTSM * RTSN)
+extern "C" __global__ __launch_bounds__(THREADS)
 void register_tiled(GEMM_ARGUMENTS)
 {
     // Both tiles are stored by term, so that the rows or columns of one term lie side by side.
@@ -39,14 +41,20 @@ void register_tiled(GEMM_ARGUMENTS)
     for (int start = 0; start < k; start += TSK) {
         // All threads together bring the tiles; threads side by side read along memory, whichever way it is stored.
         #pragma unroll
-        for (int e = thread; e < TSM * TSK; e += RTSM * RTSN) {
+        for (int l = 0; l < LOADS(TSM * TSK); ++l) {
+            const int e = l * THREADS + thread;
+            if ((TSM * TSK) % THREADS != 0 && e >= TSM * TSK)
+                break;
             const int row = A_RUNS_ALONG_K ? e / TSK : e % TSM;
             const int term = A_RUNS_ALONG_K ? e % TSK : e / TSM;
             a_tile[term][row] = INSIDE(tile.row + row < m && start + term < k)
                 ? load(A + INDEX_A(tile.row + row, start + term)) : ACC_ZERO;
         }
         #pragma unroll
-        for (int e = thread; e < TSN * TSK; e += RTSM * RTSN) {
+        for (int l = 0; l < LOADS(TSN * TSK); ++l) {
+            const int e = l * THREADS + thread;
+            if ((TSN * TSK) % THREADS != 0 && e >= TSN * TSK)
+                break;
             const int column = B_RUNS_ALONG_K ? e / TSK : e % TSN;
             const int term = B_RUNS_ALONG_K ? e % TSK : e / TSN;
             b_tile[term][column] = INSIDE(start + term < k && tile.column + column < n)

@@ -3,6 +3,8 @@
 
 #define RTSM (TSM / WPTM) // work-items along the rows of the tile
 #define RTSN (TSN / WPTN) // work-items along its columns
+#define THREADS (RTSM * RTSN)
+#define LOADS(elements) (((elements) + THREADS - 1) / THREADS) // of each, to bring a tile together
 
 // Which row of the tile is the w-th of work-item y, and likewise which column of work-item x.
 #if defined(ARRANGE_STRIDED)      // y, y + RTSM, …: neighbours read neighbours
@@ -39,14 +41,20 @@ void register_tiled(GEMM_ARGUMENTS)
     for (int start = 0; start < k; start += TSK) {
         // All work-items together bring the tiles; items side by side read along memory, whichever way it is stored.
         #pragma unroll
-        for (int e = item; e < TSM * TSK; e += RTSM * RTSN) {
+        for (int l = 0; l < LOADS(TSM * TSK); ++l) {
+            const int e = l * THREADS + item;
+            if ((TSM * TSK) % THREADS != 0 && e >= TSM * TSK)
+                break;
             const int row = A_RUNS_ALONG_K ? e / TSK : e % TSM;
             const int term = A_RUNS_ALONG_K ? e % TSK : e / TSM;
             a_tile[term][row] = INSIDE(tile.row + row < m && start + term < k)
                 ? load(A + INDEX_A(tile.row + row, start + term)) : ACC_ZERO;
         }
         #pragma unroll
-        for (int e = item; e < TSN * TSK; e += RTSM * RTSN) {
+        for (int l = 0; l < LOADS(TSN * TSK); ++l) {
+            const int e = l * THREADS + item;
+            if ((TSN * TSK) % THREADS != 0 && e >= TSN * TSK)
+                break;
             const int column = B_RUNS_ALONG_K ? e / TSK : e % TSN;
             const int term = B_RUNS_ALONG_K ? e % TSK : e / TSN;
             b_tile[term][column] = INSIDE(start + term < k && tile.column + column < n)

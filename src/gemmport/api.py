@@ -125,7 +125,11 @@ def gemm(
     else:
         a, b, c = np.asarray(a), np.asarray(b), None if c is None else np.asarray(c)
         common = np.result_type(a, b) if c is None else np.result_type(a, b, c)
-        a, b, c = a.astype(common, copy=False), b.astype(common, copy=False), None if c is None else c.astype(common, copy=False)
+        a, b, c = (
+            a.astype(common, copy=False),
+            b.astype(common, copy=False),
+            None if c is None else c.astype(common, copy=False),
+        )
         as_dtype(common)
         target = get_backend(backend, device)
     result = _gemm_on(
@@ -153,7 +157,13 @@ def matmul(
 
     Args and errors as `gemm`. Device arrays have two dimensions, or three with equal batches.
     """
-    options: dict[str, Any] = {"backend": backend, "device": device, "kernel": kernel, "params": params, "config": config}
+    options: dict[str, Any] = {
+        "backend": backend,
+        "device": device,
+        "kernel": kernel,
+        "params": params,
+        "config": config,
+    }
     if isinstance(a, DeviceArray) or isinstance(b, DeviceArray):
         return gemm(a, b, out=out, **options)
     a, b = np.asarray(a), np.asarray(b)
@@ -233,10 +243,14 @@ def _gemm_on(
     m, k = _shape_after("a", a, trans_a)
     k_of_b, n = _shape_after("b", b, trans_b)
     if k != k_of_b:
-        raise ShapeError(f"op(A) is {m} × {k} and op(B) is {k_of_b} × {n}: the inner sizes {k} and {k_of_b} must be equal")
+        raise ShapeError(
+            f"op(A) is {m} × {k} and op(B) is {k_of_b} × {n}: the inner sizes {k} and {k_of_b} must be equal"
+        )
     batches = {x.shape[0] for x in (a, b) if x.ndim == 3}
     if len(batches) > 1:
-        raise ShapeError(f"a has a batch of {a.shape[0]} and b one of {b.shape[0]}: they must be equal, or one a single matrix")
+        raise ShapeError(
+            f"a has a batch of {a.shape[0]} and b one of {b.shape[0]}: they must be equal, or one a single matrix"
+        )
     shape = (*batches, m, n)
     for name, other in (("c", c_shape), ("out", out.shape if out else None)):
         if other is not None and other != shape:
@@ -297,6 +311,7 @@ def _operand(backend: Backend, x: Any, op: Op) -> tuple[DeviceArray, Layout, Op]
 
 def _swapped(x: DeviceArray) -> DeviceArray:
     """The array with its last two dimensions exchanged."""
+
     def swap(values: tuple[int, ...]) -> tuple[int, ...]:
         return (*values[:-2], values[-1], values[-2])
 
@@ -310,7 +325,9 @@ def _dense_copy(backend: Backend, x: DeviceArray) -> DeviceArray:
 def _written(d: DeviceArray) -> Layout:
     found = readable_in_place(d.shape, d.strides, d.offset)
     if found is None or found[1]:
-        raise ArrayError(f"out of shape {d.shape} and strides {d.strides} is not row-major: its last dimension must be contiguous")
+        raise ArrayError(
+            f"out of shape {d.shape} and strides {d.strides} is not row-major: its last dimension must be contiguous"
+        )
     return found[0]
 
 

@@ -190,7 +190,9 @@ class Configuration:
             and (problem is None or loaded.entry.match.problem_matches(problem))
         ]  # fmt: skip
         rank: dict[Source, int] = {"call": 0, "user": 1, "shipped": 2}
-        found.sort(key=lambda loaded: loaded.entry.match.specificity, reverse=True)  # stable: ties keep their file's order
+        found.sort(
+            key=lambda loaded: loaded.entry.match.specificity, reverse=True
+        )  # stable: ties keep their file's order
         found.sort(key=lambda loaded: rank[loaded.source])
         return found
 
@@ -240,7 +242,9 @@ def _parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
         raise ConfigError(f"{file}: a configuration is a mapping with schema, description and entries")
     schema = data.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
-        raise ConfigError(f"{file}: schema {schema} is newer than this gemmport, which knows {SCHEMA}: upgrade gemmport")
+        raise ConfigError(
+            f"{file}: schema {schema} is newer than this gemmport, which knows {SCHEMA}: upgrade gemmport"
+        )
     if schema != SCHEMA:
         raise ConfigError(f"{file}: schema is {schema!r}: it must be {SCHEMA}")
     try:

@@ -62,5 +62,7 @@ def as_dtype(spec: object) -> DType:
     except TypeError:
         name = str(spec)
     if name not in DTYPES:
-        raise DtypeError(f"dtype {name} is not supported: gemmport computes in {' and '.join(DTYPES)}; convert the input")
+        raise DtypeError(
+            f"dtype {name} is not supported: gemmport computes in {' and '.join(DTYPES)}; convert the input"
+        )
     return DTYPES[name]

@@ -50,7 +50,7 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
     if plan.device.identity != backend.device.identity:
         raise ArrayError(f"this plan is for {plan.device.label}, not for {backend.device.label}: plan again")
     problem = plan.problem
-    memory: dict[str, Memory] = dict(operands)
+    memory: dict[str, Memory] = {str(name): block for name, block in operands.items()}
     if problem.beta == 0:
         memory.setdefault("c", operands["d"])  # not read, but a kernel's argument must name some memory
     for operand in OPERANDS:
@@ -84,4 +84,5 @@ def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.gen
         case Integer(value, bits):
             return np.int32(value) if bits == 32 else np.int64(value)
         case Scalar(value, dtype):
-            return as_dtype(dtype).numpy.type(value)
+            scalar: np.generic = as_dtype(dtype).numpy.type(value)
+            return scalar

@@ -30,7 +30,9 @@ def readable_in_place(
         return None
     batch_stride = max(batch_stride, 0)
     if (across == 1 or columns <= 1) and (down >= max(columns, 1) or rows <= 1):
-        return Layout(max(down, columns, 1) if rows > 1 else max(columns, 1), batch_stride, offset, base_alignment), False
+        return Layout(
+            max(down, columns, 1) if rows > 1 else max(columns, 1), batch_stride, offset, base_alignment
+        ), False
     if (down == 1 or rows <= 1) and (across >= max(rows, 1) or columns <= 1):
         return Layout(max(across, rows, 1) if columns > 1 else max(rows, 1), batch_stride, offset, base_alignment), True
     return None

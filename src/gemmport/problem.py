@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
@@ -114,15 +115,13 @@ class GemmProblem:
         """A checked problem; a layout that is not given is dense.
 
         Raises:
-            ShapeError: a size is negative or beyond `MAX_EXTENT`, a leading dimension is shorter than a row, a stride or
-                offset is negative, or matrices of the batch of D overlap.
+            ShapeError: a size is no whole number, negative or beyond `MAX_EXTENT`, a leading dimension is shorter than a
+                row, a stride or offset is negative, or matrices of the batch of D overlap.
             DtypeError: unsupported data type.
         """
-        for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)):
-            if value < 0:
-                raise ShapeError(f"{name} = {value} is negative: sizes count rows, columns and matrices")
-            if value > MAX_EXTENT:
-                raise ShapeError(f"{name} = {value} is too large: the largest size is {MAX_EXTENT}")
+        m, n, k, batch = (
+            _check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch))
+        )
         kind = as_dtype(dtype)
         op_a, op_b = as_op(trans_a), as_op(trans_b)
         shapes = {"a": _stored(m, k, op_a), "b": _stored(k, n, op_b), "c": (m, n), "d": (m, n)}
@@ -247,14 +246,30 @@ def _stored(rows: int, columns: int, op: Op) -> tuple[int, int]:
     return (rows, columns) if op == "N" else (columns, rows)
 
 
+def _check_size(name: str, value: object) -> int:
+    try:
+        size = operator.index(value)  # type: ignore[arg-type]  # integers of NumPy too; what is none, it refuses
+    except TypeError:
+        raise ShapeError(f"{name} = {value!r} is no whole number: sizes count rows, columns and matrices") from None
+    if size < 0:
+        raise ShapeError(f"{name} = {size} is negative: sizes count rows, columns and matrices")
+    if size > MAX_EXTENT:
+        raise ShapeError(f"{name} = {size} is too large: the largest size is {MAX_EXTENT}")
+    return size
+
+
 def _check_layout(name: str, layout: Layout, shape: tuple[int, int], batch: int, *, written: bool) -> None:
     rows, columns = shape
     if layout.offset < 0 or layout.batch_stride < 0:
         raise ShapeError(f"{name}: offset {layout.offset} and batch stride {layout.batch_stride} must not be negative")
     if layout.ld < max(columns, 1):
         raise ShapeError(f"{name}: leading dimension {layout.ld} is shorter than a stored row of {columns} elements")
-    if written and batch > 1 and rows and columns and layout.batch_stride < (rows - 1) * layout.ld + columns:
-        raise ShapeError(
-            f"{name}: batch stride {layout.batch_stride} makes the matrices overlap; "
-            f"each takes {(rows - 1) * layout.ld + columns} elements"
-        )
+    if written and batch > 1 and rows and columns:
+        whole = (rows - 1) * layout.ld + columns
+        one_after_another = layout.batch_stride >= whole
+        side_by_side = layout.batch_stride >= columns and (batch - 1) * layout.batch_stride + columns <= layout.ld
+        if not (one_after_another or side_by_side):
+            raise ShapeError(
+                f"{name}: with batch stride {layout.batch_stride} the matrices overlap: it must be at least {whole}, what "
+                f"one takes, or rows of {columns} of all {batch} matrices must fit into the leading dimension {layout.ld}"
+            )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ def assemble(kernel: KernelSource, language: str) -> str:
     return f"{definitions}\n{_read(shipped, PRELUDE)}\n{_read(root / language, kernel.stem)}"
 
 
-@cache
 def _read(folder: Traversable, stem: str) -> str:
     for file in folder.iterdir() if folder.is_dir() else ():
         if file.name.rpartition(".")[0] == stem:

@@ -147,15 +147,15 @@ class KernelVariant(Contract):
     def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
         """Work-items of one group; the first dimension runs along the columns of D."""
 
-    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:  # noqa: ARG002 - most kernels use some
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
         """Bytes of local memory of one work-group."""
         return 0
 
-    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:  # noqa: ARG002 - as above
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         """32-bit registers of one work-item for sums and fragments; what the compiler adds for addresses is not counted."""
         return problem.accumulator.itemsize // 4
 
-    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:  # noqa: ARG002 - variants may differ
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why this variant cannot compute the problem on the device; None where it can."""
         if problem.dtype.name not in self.dtypes:
             return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
@@ -168,7 +168,7 @@ class KernelVariant(Contract):
         whole = all(size % extent == 0 for size, extent in zip(sizes, tile, strict=True))
         return {**parameter_defines(parameters), **problem_defines(problem), "EDGES": int(not whole)}
 
-    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:  # noqa: ARG002 - as above
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         """The launches that compute the problem. Called only where D has elements."""
         return Steps([self.product(problem, parameters)])
 

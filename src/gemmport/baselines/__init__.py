@@ -1,0 +1,52 @@
+"""The baselines: `base` is the interface, every other public module here is one library, found by its file name.
+
+Importing this package loads none of them; `load` loads one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import threading
+
+from gemmport.baselines.base import Baseline
+from gemmport.device import DeviceInfo
+from gemmport.errors import UnknownNameError
+
+_loaded: dict[str, Baseline] = {}
+_lock = threading.Lock()
+
+
+def names() -> tuple[str, ...]:
+    """The names of all baselines, installed or not."""
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(sorted(name for name in found if not name.startswith("_") and name != "base"))
+
+
+def for_device(device: DeviceInfo) -> tuple[str, ...]:
+    """The baselines that "auto" means on a device, installed or not."""
+    if device.backend == "cuda":
+        return ("cublas",)
+    if device.backend == "opencl":
+        return (*(["numpy"] if device.type == "cpu" else []), "clblast", "clblas")
+    return ()
+
+
+def load(name: str) -> Baseline:
+    """The library, loaded at its first use and shared from then on. Thread-safe.
+
+    Raises:
+        UnknownNameError: there is no baseline of that name.
+        BaselineUnavailableError: its library is not installed, or does not start; the message says how to get it.
+    """
+    if name not in names():
+        raise UnknownNameError(f"no baseline {name!r}: there are {', '.join(names())}")
+    with _lock:
+        if name not in _loaded:
+            module = importlib.import_module(f"{__name__}.{name}")
+            kind = next(
+                value for value in vars(module).values()
+                if isinstance(value, type) and issubclass(value, Baseline) and value.__module__ == module.__name__
+            )  # fmt: skip
+            _loaded[name] = kind()
+        return _loaded[name]

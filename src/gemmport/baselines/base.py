@@ -58,7 +58,7 @@ class Baseline(ABC):
     def version(self) -> str:
         """The library's version, for results; "unknown" where it does not tell."""
 
-    def unsupported(self, problem: GemmProblem) -> str | None:  # noqa: ARG002 - most compute everything
+    def unsupported(self, problem: GemmProblem) -> str | None:
         """Why it cannot compute a problem; None where it can."""
         return None
 

@@ -1,1 +1,77 @@
-def main() -> None: ...
+"""The command line. Exit status: 0 all well; 1 a result failed verification; 2 bad usage or configuration; 3 a known backend
+that is not usable here, no such device, or a device that refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from gemmport import __version__
+from gemmport.cli.configs import configs
+from gemmport.cli.devices import devices
+from gemmport.cli.kernels import kernels
+from gemmport.cli.run import run
+from gemmport.errors import (
+    BackendUnavailableError,
+    CompileError,
+    DeviceMemoryError,
+    DeviceNotFoundError,
+    GemmportError,
+    LaunchError,
+)
+
+EXIT_USAGE = 2
+EXIT_UNAVAILABLE = 3
+EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+EXIT_INTERRUPTED = 130
+
+_UNAVAILABLE = (BackendUnavailableError, DeviceNotFoundError, CompileError, LaunchError, DeviceMemoryError)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="gemmport", message="%(prog)s %(version)s")
+@click.option("-v", "--verbose", count=True, help="Log what was chosen and why; twice for more.")
+def cli(verbose: int) -> None:
+    """One matrix product on every device that CUDA or OpenCL reaches."""
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+
+
+for command in (run, devices, kernels, configs):
+    cli.add_command(command)
+
+
+def main() -> NoReturn:
+    """The entry point: runs a command and turns every error into a message and an exit status."""
+    sys.exit(_run_command())
+
+
+def _run_command() -> int:
+    try:
+        status = cli.main(standalone_mode=False, prog_name="gemmport")
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE
+    except GemmportError as error:
+        click.echo(f"gemmport: {error}", err=True)
+        return EXIT_UNAVAILABLE if isinstance(error, _UNAVAILABLE) else EXIT_USAGE
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("gemmport: interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # a user is not shown a traceback; -vv logs it
+        logging.getLogger(__name__).debug("internal error", exc_info=True)
+        click.echo(f"gemmport: internal error: {type(error).__name__}: {error}; run with -vv and report this", err=True)
+        return EXIT_INTERNAL
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,35 @@
+# make run: a verified product on the CPU, from nothing. make test: the tests. Neither needs root.
+
+PYTHON ?= python3
+VENV := .venv
+# PyPI's PoCL, so that the command does the same on every machine; make run DEVICE= takes the best device there is.
+DEVICE ?= pocl 3.0
+RUN_OPTIONS ?=
+TEST_OPTIONS ?=
+
+.PHONY: run test lint clean
+
+run: $(VENV)/.installed-pocl
+	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
+
+test: $(VENV)/.installed-test,pocl,intel
+	$(VENV)/bin/pytest $(TEST_OPTIONS)
+
+# Types are checked over the installed package: mypy does not look through an editable one.
+lint: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	rm -rf $(VENV)/typed build
+	$(VENV)/bin/pip install --quiet --no-deps --target $(VENV)/typed .
+	cd $(VENV) && MYPYPATH=$(CURDIR)/$(VENV)/typed bin/mypy --config-file $(CURDIR)/pyproject.toml -p gemmport
+
+$(VENV)/bin/pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "gemmport needs Python 3.10 or newer: make PYTHON=python3.x")'
+	$(PYTHON) -m venv $(VENV) || { echo "On Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/pip
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	touch '$@'
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

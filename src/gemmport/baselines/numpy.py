@@ -1,0 +1,56 @@
+"""NumPy, whose matmul calls the BLAS it was built with: the baseline of CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gemmport.backends.base import Backend, Memory
+from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
+from gemmport.problem import GemmProblem, Op, Operand
+
+
+class NumPy(Baseline):
+    """np.matmul on the host's operands."""
+
+    name = "numpy"
+    backends = frozenset()
+    how_to_get = "pip install numpy"
+
+    @property
+    def version(self) -> str:
+        """NumPy's; that of the BLAS behind it is told by numpy.show_config()."""
+        return np.__version__
+
+    def bind(
+        self,
+        problem: GemmProblem,
+        backend: Backend,
+        operands: Mapping[Operand, Memory],
+        host: Mapping[Operand, HostArray],
+    ) -> BoundBaseline:
+        """Prepares a product on the host.
+
+        Its result is an array of its own, (batch, m, n). It reads C from host["c"], where beta is not 0, and so needs no
+        copy of C in D first.
+        """
+        # With alpha = 0 no term is left, so that no NaN of A or B reaches D.
+        a = _op(host["a"], problem.trans_a)[..., : problem.effective_k]
+        b = _op(host["b"], problem.trans_b)[..., : problem.effective_k, :]
+        result = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
+        scaled_c = np.empty_like(result) if problem.beta != 0 else None
+
+        def enqueue() -> None:
+            np.matmul(a, b, out=result)
+            if problem.alpha != 1:
+                np.multiply(result, problem.alpha, out=result)
+            if scaled_c is not None:
+                np.multiply(host["c"], problem.beta, out=scaled_c)
+                np.add(result, scaled_c, out=result)
+
+        return BoundBaseline(self.name, enqueue, "host", result)
+
+
+def _op(stored: HostArray, op: Op) -> HostArray:
+    return stored if op == "N" else stored.swapaxes(-1, -2)

@@ -1,0 +1,398 @@
+"""The work behind `gemmport run`: plan, verify and time kernels beside their baselines, one problem after another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from gemmport import baselines, kernels
+from gemmport import verification as verify
+from gemmport.backends.base import Backend, Memory
+from gemmport.baselines.base import BoundBaseline
+from gemmport.config import Configuration
+from gemmport.device import DeviceInfo
+from gemmport.environment import gpu_state
+from gemmport.errors import (
+    BaselineUnavailableError,
+    CompileError,
+    DeviceMemoryError,
+    GemmportError,
+    LaunchError,
+    ParameterError,
+    UnsupportedError,
+)
+from gemmport.executor import BoundPlan, bind
+from gemmport.layout import matrices
+from gemmport.measurement import Contestant, Timing, measure
+from gemmport.plan import Plan
+from gemmport.planner import AUTO, make_plan
+from gemmport.problem import GemmProblem, Operand
+from gemmport.selection import get_backend
+from gemmport.variant import Parameters
+from gemmport.verification import Check, HostArray, Matrices
+
+log = logging.getLogger(__name__)
+
+GUARD = 64
+"""Elements of poison before and behind D; a multiple of every vector width, so that D keeps its alignment."""
+
+Status = Literal["ok", "failed", "unsupported", "error"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run, and how.
+
+    Attributes:
+        kernels: names of kernels, or "auto" alone.
+        params: parameters that go before any configuration; with several kernels, each takes those it has.
+        baselines: names, or "auto" alone for those that belong to the device; empty for none.
+        repeat: samples per measurement.
+        seed: of the random operands.
+    """
+
+    configuration: Configuration
+    kernels: tuple[str, ...] = (AUTO,)
+    params: Parameters = field(default_factory=dict)
+    params_origin: str = "params="
+    baselines: tuple[str, ...] = (AUTO,)
+    verify: bool = True
+    repeat: int = 10
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """A baseline beside a kernel. Where it could not be measured, `reason` says why and what to do."""
+
+    name: str
+    reason: str = ""
+    version: str = ""
+    timing: Timing | None = None
+    verified: bool | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A kernel on a problem on a device.
+
+    Attributes:
+        status: "ok"; "failed" where a check failed; "unsupported" where the kernel cannot do it here; "error" where the device
+            or its compiler refused.
+        verified: whether all checks passed; None where none was made.
+        reason: why the status is not "ok".
+        clocks: of the GPU just after the measurement, under load.
+    """
+
+    problem: GemmProblem
+    device: DeviceInfo
+    kernel: str
+    status: Status
+    reason: str = ""
+    plan: Plan | None = None
+    timing: Timing | None = None
+    checks: tuple[Check, ...] = ()
+    baselines: tuple[BaselineResult, ...] = ()
+    clocks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether every check passed; None where none was made."""
+        return all(check.passed for check in self.checks) if self.checks else None
+
+    def gflops(self, timing: Timing | None) -> float | None:
+        """10⁹ flops per second of a timing of this problem."""
+        return self.problem.flops / timing.median * 1e-9 if timing else None
+
+    @property
+    def peak_percent(self) -> float | None:
+        """Percent of the device's estimated peak."""
+        peak, own = self.device.peak_gflops(self.problem.accumulator.name), self.gflops(self.timing)
+        return 100 * own / peak if own is not None and peak else None
+
+    def ratio(self, baseline: BaselineResult) -> float | None:
+        """Our speed over the baseline's, from the same interleaved measurement."""
+        return baseline.timing.median / self.timing.median if baseline.timing and self.timing else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as docs/results.md describes it."""
+        problem, plan, timing = self.problem, self.plan, self.timing
+        return {
+            "backend": self.device.backend,
+            "device": self.device.name,
+            "platform": f"{self.device.platform} {self.device.platform_version}".strip(),
+            "selector": self.device.selector,
+            "kernel": plan.variant if plan else self.kernel,
+            "parameters": {name: {"value": c.value, "origin": c.origin} for name, c in plan.parameters} if plan else {},
+            "entry": plan.entry if plan else None,
+            "m": problem.m,
+            "n": problem.n,
+            "k": problem.k,
+            "batch": problem.batch,
+            "dtype": problem.dtype.name,
+            "trans_a": problem.trans_a,
+            "trans_b": problem.trans_b,
+            "alpha": problem.alpha,
+            "beta": problem.beta,
+            "status": self.status,
+            "reason": self.reason,
+            "verified": self.verified,
+            "checks": {
+                check.name: {
+                    "passed": check.passed,
+                    "error": _finite(check.error),
+                    "bound": check.bound,
+                    "detail": check.detail,
+                }
+                for check in self.checks
+            },
+            "seconds": _seconds(timing),
+            "gflops": self.gflops(timing),
+            "peak_percent": self.peak_percent,
+            "baselines": {
+                baseline.name: {
+                    "available": baseline.timing is not None,
+                    "reason": baseline.reason,
+                    "version": baseline.version,
+                    "verified": baseline.verified,
+                    "seconds": _seconds(baseline.timing),
+                    "gflops": self.gflops(baseline.timing),
+                    "ratio": self.ratio(baseline),
+                }
+                for baseline in self.baselines
+            },
+            "clocks": self.clocks,
+        }
+
+
+def _seconds(timing: Timing | None) -> dict[str, Any] | None:
+    if timing is None:
+        return None
+    first, third = timing.quartiles
+    return {
+        "median": timing.median, "first_quartile": first, "third_quartile": third, "minimum": min(timing.samples),
+        "samples": len(timing.samples), "calls_per_sample": timing.calls_per_sample,
+    }  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows no infinity and no NaN."""
+    return value if np.isfinite(value) else None
+
+
+def run_benchmark(
+    problems: Sequence[GemmProblem],
+    devices: Sequence[DeviceInfo],
+    options: Options,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterator[Result]:
+    """Runs every kernel on every problem on every device; yields each result as it is there.
+
+    Args:
+        progress: told what is being done.
+
+    Raises:
+        GemmportError: what the user asked for is wrong. A device that refuses one problem is a result of status "error".
+    """
+    for problem in problems:
+        for device in devices:
+            yield from _run_problem(problem, device, options, progress)
+
+
+def _run_problem(
+    problem: GemmProblem, device: DeviceInfo, options: Options, progress: Callable[[str], None]
+) -> Iterator[Result]:
+    problem = replace(problem, d=verify.guarded(problem, GUARD))
+    results, plans = _plans(problem, device, options)
+    if not plans:
+        yield from results
+        return
+    try:
+        with _Workspace(problem, get_backend(device=device), options) as workspace:
+            yield from results
+            yield from workspace.run(plans, progress)
+    except DeviceMemoryError as error:
+        yield from (Result(problem, device, plan.variant, "error", str(error), plan) for plan in plans)
+
+
+def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[list[Result], list[Plan]]:
+    """A plan for each kernel, or the result that says why there is none."""
+    refused: list[Result] = []
+    plans: list[Plan] = []
+    several = len(options.kernels) > 1
+    for name in options.kernels:
+        params = options.params
+        if several:
+            known = {parameter.name for parameter in kernels.variant(name).parameters}
+            params = {key: value for key, value in params.items() if key in known}
+        try:
+            plans.append(
+                make_plan(
+                    problem, device, options.configuration,
+                    kernel=name, params=params, params_origin=options.params_origin,
+                )
+            )  # fmt: skip
+        except (UnsupportedError, ParameterError) as error:
+            if not several:
+                raise
+            refused.append(Result(problem, device, name, "unsupported", str(error)))
+    return refused, plans
+
+
+class _Workspace:
+    """Operands of one problem on one device, on which kernels and baselines take turns."""
+
+    def __init__(self, problem: GemmProblem, backend: Backend, options: Options) -> None:
+        self.problem = problem
+        self.backend = backend
+        self.options = options
+        self.poison = verify.poisoned(problem, GUARD)
+        self.memory: dict[Operand, Memory] = {
+            operand: backend.allocate(problem.span(operand) * problem.element_type(operand).itemsize)
+            for operand in ("a", "b", "c")
+        }
+        self.memory["d"] = backend.allocate(self.poison.nbytes)
+        self.random = verify.random_operands(problem, options.seed)
+        self._expected: HostArray | None = None
+
+    def __enter__(self) -> _Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.backend.synchronize()
+        for memory in self.memory.values():
+            memory.release()
+
+    def run(self, plans: Sequence[Plan], progress: Callable[[str], None]) -> Iterator[Result]:
+        """Verifies and times the plans, and the baselines once beside them all."""
+        problem, device = self.problem, self.backend.device
+        bound: list[tuple[Plan, BoundPlan, tuple[Check, ...]]] = []
+        for plan in plans:
+            progress(f"{problem} on {device.label}: {plan.variant}")
+            try:
+                ready = bind(plan, self.backend, self.memory)
+                bound.append((plan, ready, self._checks(ready) if self.options.verify else ()))
+            except (CompileError, LaunchError, DeviceMemoryError) as error:
+                yield Result(problem, device, plan.variant, "error", str(error), plan)
+        if not bound:
+            return
+        self._load(self.random)
+        states, contestants = self._baselines(progress)
+        contestants += [Contestant(plan.variant, ready.enqueue) for plan, ready, _ in bound]
+        progress(f"{problem} on {device.label}: measuring")
+        timings: dict[str, Timing] = {}
+        if problem.flops:
+            timings = measure(self.backend, contestants, repeat=self.options.repeat)
+            bound[-1][1].enqueue()  # so that the clocks are read under load
+        clocks = gpu_state(device) if problem.flops else {}
+        self.backend.synchronize()
+        beside = tuple(replace(state, timing=timings.get(state.name)) for state in states)
+        for plan, _, checks in bound:
+            failed = [check for check in checks if not check.passed]
+            yield Result(
+                problem, device, plan.variant, "failed" if failed else "ok",
+                "; ".join(f"{check.name}: {check.detail}" for check in failed),
+                plan, timings.get(plan.variant), checks, beside, clocks,
+            )  # fmt: skip
+
+    def _checks(self, ready: BoundPlan) -> tuple[Check, ...]:
+        """Exact, statistical and stray-write checks of one bound plan."""
+        problem = self.problem
+        exact = verify.exact_operands(problem, self.options.seed)
+        d, untouched = self._compute(exact, ready.enqueue)
+        checks = [untouched]
+        huge = problem.flops > verify.FULL_REFERENCE_FLOPS
+        if huge:
+            found = verify.check_freivalds(problem, exact, d, self.options.seed, exact=True)
+            checks.append(replace(found, name="exact"))
+        else:
+            checks.append(verify.check_exact(verify.reference(problem, exact), d))
+        d, untouched = self._compute(self.random, ready.enqueue)
+        checks[0] = checks[0] if not checks[0].passed else untouched
+        checks.append(verify.check_statistical(problem, self.random, d, self._reference()))
+        if huge:
+            checks.append(verify.check_freivalds(problem, self.random, d, self.options.seed))
+        return tuple(checks)
+
+    def _reference(self) -> HostArray | None:
+        """The reference of the random operands, computed once; None where the check takes samples instead."""
+        problem = self.problem
+        if problem.output.precision > 24 or problem.flops > verify.FULL_REFERENCE_FLOPS:
+            return None
+        if self._expected is None:
+            self._expected = verify.reference(problem, self.random)
+        return self._expected
+
+    def _compute(
+        self, operands: Matrices, enqueue: Callable[[], None], *, c_in_d: bool = False
+    ) -> tuple[HostArray, Check]:
+        """D of the given operands in poisoned memory, and whether nothing else was written.
+
+        Args:
+            c_in_d: puts C into D first, for baselines, which update in place.
+        """
+        problem = self.problem
+        self._load(operands)
+        flat = self.poison.copy()
+        if c_in_d:
+            matrices(flat, problem.d, problem.m, problem.n, problem.batch)[...] = operands["c"]
+        self.backend.upload(self.memory["d"], flat)
+        enqueue()
+        self.backend.download(self.memory["d"], flat)
+        d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
+        return d, verify.check_untouched(problem, flat)
+
+    def _load(self, operands: Matrices) -> None:
+        """Uploads A, B and C; the gaps of their layouts are NaN, so that a read of them shows in the result."""
+        problem = self.problem
+        for operand in ("a", "b", "c"):
+            rows, columns = problem.stored_shape(operand)
+            if problem.span(operand) == 0 or (operand == "c" and problem.beta == 0):
+                continue
+            flat = np.full(problem.span(operand), np.nan, problem.element_type(operand).numpy)
+            matrices(flat, problem.layout(operand), rows, columns, problem.batch)[...] = operands[operand]
+            self.backend.upload(self.memory[operand], flat)
+
+    def _baselines(self, progress: Callable[[str], None]) -> tuple[list[BaselineResult], list[Contestant]]:
+        """Each baseline, checked on the random operands, and what to time of those that are there."""
+        device = self.backend.device
+        wanted = self.options.baselines
+        names = baselines.for_device(device) if wanted == (AUTO,) else wanted
+        states: list[BaselineResult] = []
+        contestants: list[Contestant] = []
+        for name in names:
+            progress(f"{self.problem} on {device.label}: baseline {name}")
+            try:
+                library = baselines.load(name)
+                if library.backends and device.backend not in library.backends:
+                    raise BaselineUnavailableError(f"{name} does not compute on {device.backend} memory")
+                if reason := library.unsupported(self.problem) or (
+                    "nothing to compute" if not self.problem.flops else ""
+                ):
+                    raise BaselineUnavailableError(f"{name} cannot compute this problem: {reason}")
+                bound = library.bind(self.problem, self.backend, self.memory, {**self.random, "d": self.random["c"]})
+                verified = self._baseline_is_right(bound) if self.options.verify else None
+            except GemmportError as error:
+                states.append(BaselineResult(name, reason=str(error)))
+                continue
+            reason = (
+                ""
+                if verified is not False
+                else f"{name} disagrees with the reference: its speed is that of a wrong result"
+            )
+            states.append(BaselineResult(name, reason, library.version, verified=verified))
+            contestants.append(Contestant(name, bound.enqueue, bound.clock))
+        return states, contestants
+
+    def _baseline_is_right(self, bound: BoundBaseline) -> bool:
+        if bound.result is None:
+            d, _ = self._compute(self.random, bound.enqueue, c_in_d=self.problem.beta != 0)
+        else:
+            bound.enqueue()
+            d = bound.result
+        return verify.check_statistical(self.problem, self.random, d, self._reference()).passed

@@ -1,0 +1,74 @@
+"""`gemmport configs`: which file and entry serve a device and a problem, and why; and whether a file is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from gemmport.config import Configuration, LoadedEntry, load_configuration, load_file
+from gemmport.device import DeviceInfo
+from gemmport.errors import ParameterError, UnsupportedError
+from gemmport.planner import make_plan
+from gemmport.problem import GemmProblem
+from gemmport.selection import select_device
+
+
+@click.command()
+@click.option("--backend", default=None, help="opencl, cuda or auto.")
+@click.option("--device", default=None, help="PLATFORM[:DEVICE].")
+@click.option("-m", "m", type=int, default=1024, show_default=True)
+@click.option("-n", "n", type=int, default=1024, show_default=True)
+@click.option("-k", "k", type=int, default=1024, show_default=True)
+@click.option("--dtype", default="float32", show_default=True)
+@click.option("--trans-a", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]")
+@click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]")
+@click.option(
+    "--config",
+    "config_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Goes before all others; repeatable.",
+)
+@click.option("--check", type=click.Path(path_type=Path), metavar="FILE", help="Only say whether this file is right.")
+def configs(
+    backend: str | None, device: str | None, m: int, n: int, k: int, dtype: str, trans_a: str, trans_b: str,
+    config_files: tuple[Path, ...], check: Path | None,
+) -> None:  # fmt: skip
+    """Show which configuration serves a device and a problem, and why."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if check is not None:
+        entries = load_file(check)
+        console.print(f"{check}: {len(entries)} entries, no fault")
+        return
+    configuration = load_configuration(config_files)
+    target = select_device(device, backend)
+    problem = GemmProblem.create(m, n, k, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
+    console.print(f"{problem} ({problem.shape_class}) on {target.label}")
+    console.print("entries that match, in the order in which they are tried:")
+    for loaded in configuration.matching(target, problem):
+        tuned = "tuned" if loaded.entry.provenance.tuned else "not tuned"
+        console.print(f"  {loaded.origin}", style="bold", end="")
+        console.print(f"  ({tuned}; matches {_conditions(loaded)})")
+        for kernel, values in loaded.entry.kernels.items():
+            told = " ".join(f"{key}={value}" for key, value in values.items())
+            console.print(f"    {kernel} {told}{_verdict(loaded, kernel, problem, target)}")
+    console.print("chosen:", style="bold")
+    console.print(str(make_plan(problem, target, configuration)))
+
+
+def _conditions(loaded: LoadedEntry) -> str:
+    stated = loaded.entry.match.model_dump(exclude_defaults=True)
+    told = (f"{key} {value if isinstance(value, str) else ' or '.join(value)}" for key, value in stated.items())
+    return ", ".join(told) or "everything"
+
+
+def _verdict(loaded: LoadedEntry, kernel: str, problem: GemmProblem, device: DeviceInfo) -> str:
+    """Why a kernel of an entry would be passed over; empty where it fits."""
+    try:
+        make_plan(problem, device, Configuration((loaded,)), kernel=kernel)
+    except (ParameterError, UnsupportedError) as error:
+        return f"  ✗ {error}"
+    return ""

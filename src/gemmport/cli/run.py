@@ -1,0 +1,291 @@
+"""`gemmport run`: verified, timed products beside their baselines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gemmport import baselines as known_baselines
+from gemmport import kernels as known_kernels
+from gemmport.benchmark import Options, Result, run_benchmark
+from gemmport.cli.output import to_csv, to_json, to_table
+from gemmport.config import load_configuration
+from gemmport.device import DeviceInfo
+from gemmport.environment import host_environment
+from gemmport.errors import BackendUnavailableError, ConfigError, DeviceNotFoundError, UnknownNameError
+from gemmport.plan import ParameterValue
+from gemmport.planner import AUTO
+from gemmport.problem import GemmProblem
+from gemmport.selection import get_backend, parse_backends, select_device
+
+DEFAULT_SIZE = 1024
+
+
+class _Shape(BaseModel):
+    """One line of a file of shapes; what it leaves out comes from the command line."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    m: int
+    n: int
+    k: int
+    batch: int | None = None
+    dtype: str | None = None
+    trans_a: str | None = None
+    trans_b: str | None = None
+    alpha: float | None = None
+    beta: float | None = None
+
+
+@click.command()
+@click.option(
+    "--backend",
+    default=None,
+    help="opencl, cuda, auto (that of the best device) or all (side by side). Default: GEMMPORT_BACKEND, or auto.",
+)
+@click.option(
+    "--device",
+    default=None,
+    help="PLATFORM[:DEVICE], by index or part of the name. Default: GEMMPORT_DEVICE, or the best.",
+)
+@click.option(
+    "--kernel", default=AUTO, show_default=True, help="auto (as the configuration says), all, or NAME[,NAME]."
+)
+@click.option("-m", "m", type=int, help="Rows of op(A) and C.")
+@click.option("-n", "n", type=int, help="Columns of op(B) and C.")
+@click.option("-k", "k", type=int, help="Columns of op(A), rows of op(B).")
+@click.option("--size", type=int, help=f"m, n and k, where they are not given. Default: {DEFAULT_SIZE}.")
+@click.option("--sizes", metavar="START:STOP:STEP", help="Several sizes, STOP included.")
+@click.option(
+    "--shapes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, trans_a, trans_b, alpha, beta.",
+)
+@click.option("--dtype", default="float32", show_default=True, help="Data type.")
+@click.option(
+    "--trans-a", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]", help="op(A); T where no value is given."
+)
+@click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]", help="op(B), likewise.")
+@click.option("--alpha", type=float, default=1.0, show_default=True)
+@click.option("--beta", type=float, default=0.0, show_default=True)
+@click.option("--batch", type=int, default=1, show_default=True, help="Products in one launch.")
+@click.option(
+    "--config",
+    "config_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A configuration that goes before all others; repeatable.",
+)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the kernel; repeatable.")
+@click.option(
+    "--baseline", default=AUTO, show_default=True, help="auto (those that belong to the device), none, or NAME[,NAME]."
+)
+@click.option("--verify/--no-verify", default=True, show_default=True)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Samples of each measurement."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random operands.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write there instead of standard output.",
+)
+def run(
+    backend: str | None, device: str | None, kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
+    sizes: str | None, shapes: Path | None, dtype: str, trans_a: str, trans_b: str, alpha: float, beta: float,
+    batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...], baseline: str, verify: bool, repeat: int,
+    seed: int, form: str, output: Path | None,
+) -> int:  # fmt: skip
+    """Compute products, verify them, and time them beside the baselines.
+
+    Exit status: 0 all verified; 1 a result failed verification; 2 bad usage or configuration; 3 the backend or device
+    is not usable here.
+    """
+    defaults: dict[str, Any] = {
+        "batch": batch, "dtype": dtype, "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
+    }  # fmt: skip
+    problems = _problems(defaults, m, n, k, size, sizes, shapes)
+    options = Options(
+        configuration=load_configuration(config_files),
+        kernels=_kernels(kernel),
+        params=_settings(settings, kernel),
+        params_origin="--set",
+        baselines=_baselines(baseline),
+        verify=verify,
+        repeat=repeat,
+        seed=seed,
+    )
+    devices, unavailable = _devices(backend, device)
+    if output is not None:
+        _check_writable(output)
+    with _progress() as tell:
+        results = list(run_benchmark(problems, devices, options, progress=tell))
+    _write(_format(form, results, devices, unavailable, to_stdout=output is None), output)
+    return _status(results)
+
+
+def _problems(
+    defaults: dict[str, Any], m: int | None, n: int | None, k: int | None, size: int | None, sizes: str | None,
+    shapes: Path | None,
+) -> list[GemmProblem]:  # fmt: skip
+    if shapes is not None:
+        if any(option is not None for option in (m, n, k, size, sizes)):
+            raise click.UsageError("--shapes gives all sizes: leave out -m, -n, -k, --size and --sizes")
+        return [
+            GemmProblem.create(**{**defaults, **shape.model_dump(exclude_none=True)}) for shape in _read_shapes(shapes)
+        ]
+    if size is not None and sizes is not None:
+        raise click.UsageError("--size and --sizes exclude each other")
+    each = _parse_sizes(sizes) if sizes is not None else [DEFAULT_SIZE if size is None else size]
+    return [
+        GemmProblem.create(
+            s if m is None else m, s if n is None else n, s if k is None else k, **defaults
+        ) for s in each
+    ]  # fmt: skip
+
+
+def _parse_sizes(text: str) -> list[int]:
+    found = re.fullmatch(r"(\d+):(\d+):(\d+)", text)
+    start, stop, step = map(int, found.groups()) if found else (0, 0, 0)
+    if not found or step == 0 or stop < start:
+        raise click.UsageError(
+            f"--sizes {text!r}: write START:STOP:STEP with STOP ≥ START and STEP ≥ 1, e.g. 128:1024:128"
+        )
+    return list(range(start, stop + 1, step))
+
+
+def _read_shapes(path: Path) -> list[_Shape]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text))) if path.suffix.lower() == ".csv" else yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(rows, list) or not rows:
+        raise ConfigError(
+            f"{path}: a file of shapes is a list of mappings with m, n and k (or a CSV file with a header)"
+        )
+    rows = [{key: value for key, value in row.items() if value != ""} if isinstance(row, dict) else row for row in rows]
+    try:
+        return TypeAdapter(list[_Shape]).validate_python(rows)
+    except ValidationError as error:
+        faults = (
+            f"{path}: shape {int(fault['loc'][0]) + 1}: {'.'.join(map(str, fault['loc'][1:]))}: {fault['msg']} "
+            f"(value {fault['input']!r})"
+            for fault in error.errors()
+        )
+        raise ConfigError("\n".join(faults)) from error
+
+
+def _kernels(text: str) -> tuple[str, ...]:
+    if text == "all":
+        return tuple(variant.name for variant in known_kernels.variants())
+    if text == AUTO:
+        return (AUTO,)
+    return tuple(known_kernels.variant(name.strip()).name for name in text.split(","))
+
+
+def _settings(settings: Sequence[str], kernel: str) -> dict[str, ParameterValue]:
+    params: dict[str, ParameterValue] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name or not value:
+            raise click.UsageError(f"--set {setting!r}: write NAME=VALUE, e.g. TSM=64")
+        params[name] = int(value) if re.fullmatch(r"-?\d+", value) else value
+    if kernel != AUTO:
+        names = _kernels(kernel)
+        known = {parameter.name for name in names for parameter in known_kernels.variant(name).parameters}
+        for name in params:
+            if name not in known:
+                raise UnknownNameError(f"--set {name}: {kernel} has no such parameter, only {', '.join(sorted(known))}")
+    return params
+
+
+def _baselines(text: str) -> tuple[str, ...]:
+    if text in (AUTO, "none"):
+        return (AUTO,) if text == AUTO else ()
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in known_baselines.names():
+            raise UnknownNameError(
+                f"no baseline {name!r}: there are {', '.join(known_baselines.names())}, auto and none"
+            )
+    return names
+
+
+def _devices(backend: str | None, description: str | None) -> tuple[list[DeviceInfo], dict[str, str]]:
+    """The devices to run on, and with --backend all, why a backend is not among them."""
+    if backend != "all":
+        if backend is not None and backend != AUTO:
+            parse_backends(backend)  # an unknown name is said to be unknown, with what there is
+        return [select_device(description, backend)], {}
+    devices, unavailable = [], {}
+    for name in parse_backends("all"):
+        try:
+            devices.append(select_device(description, name))
+        except (BackendUnavailableError, DeviceNotFoundError) as error:
+            unavailable[name] = str(error)
+    if not devices:
+        raise BackendUnavailableError("no backend is usable here: " + "; ".join(unavailable.values()))
+    return devices, unavailable
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Tells what is being done on standard error, where that is a terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda text: progress.update(task, description=text)
+
+
+def _format(
+    form: str, results: Sequence[Result], devices: Sequence[DeviceInfo], unavailable: dict[str, str], *, to_stdout: bool
+) -> str:
+    if form == "csv":
+        return to_csv(results)
+    if form == "json":
+        environment: dict[str, Any] = {**host_environment(), "devices": {}}
+        for device in devices:
+            environment["devices"][device.label] = {**device.to_dict(), **get_backend(device=device).environment()}
+        return to_json(results, environment, unavailable)
+    return to_table(results, unavailable, console=Console() if to_stdout else None)
+
+
+def _check_writable(path: Path) -> None:
+    """Fails before the work, not after it."""
+    try:
+        with path.open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise click.UsageError(f"--output {path}: {error.strerror}") from error
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _status(results: Sequence[Result]) -> int:
+    statuses = {result.status for result in results}
+    if "failed" in statuses:
+        return 1
+    return 3 if "error" in statuses else 0
