@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -37,14 +37,17 @@ class Memory:
         native: the runtime's own object, or foreign memory that must be kept alive.
         handle: what a C library takes: a device pointer (CUDA) or a cl_mem (OpenCL).
         nbytes: its size.
+        free: gives it back, where that takes more than dropping `native`.
     """
 
     native: Any
     handle: int
     nbytes: int
+    free: Callable[[], object] = lambda: None
 
     def release(self) -> None:
         """Gives the memory back to the pool. It must not be used again; work already enqueued is not disturbed."""
+        self.free()
         self.native, self.handle, self.nbytes = None, 0, 0
 
     def __enter__(self) -> Memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -52,6 +53,7 @@ class CUDA(Backend):
             with self.current():
                 self._queue = cu.Stream()
                 self._pool = pycuda.tools.DeviceMemoryPool()
+        weakref.finalize(self, _drain, self.context, self._pool)
 
     # Devices
 
@@ -74,7 +76,9 @@ class CUDA(Backend):
     def _allocate(self, nbytes: int) -> Memory:
         with self.current():
             block = self._pool.allocate(nbytes)
-        return Memory(block, int(block), nbytes)
+        memory = Memory(block, int(block), nbytes)
+        memory.free = weakref.finalize(memory, _free, self.context, block)
+        return memory
 
     def _wrap(self, foreign: Any) -> DeviceArray | None:
         interface = getattr(foreign, "__cuda_array_interface__", None)
@@ -203,6 +207,22 @@ class CUDA(Backend):
             self._pool.stop_holding()
             del self._queue
         self.context.detach()
+
+
+# PyCUDA's pool can be freed into, and emptied, only while its context is current; finalizers see to that wherever the last
+# reference is dropped, and also at the end of the process.
+
+
+def _free(context: Any, block: Any) -> None:
+    context.push()
+    block.free()
+    cu.Context.pop()
+
+
+def _drain(context: Any, pool: Any) -> None:
+    context.push()
+    pool.stop_holding()
+    cu.Context.pop()
 
 
 @contextmanager

@@ -259,12 +259,15 @@ class _Workspace:
         self.memory["d"] = backend.allocate(self.poison.nbytes)
         self.random = verify.random_operands(problem, options.seed)
         self._expected: HostArray | None = None
+        self._open: list[BoundBaseline] = []
 
     def __enter__(self) -> _Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.backend.synchronize()
+        for bound in self._open:
+            bound.close()
         for memory in self.memory.values():
             memory.release()
 
@@ -375,24 +378,23 @@ class _Workspace:
                     "nothing to compute" if not self.problem.flops else ""
                 ):
                     raise BaselineUnavailableError(f"{name} cannot compute this problem: {reason}")
-                bound = library.bind(self.problem, self.backend, self.memory, {**self.random, "d": self.random["c"]})
-                verified = self._baseline_is_right(bound) if self.options.verify else None
+                bound = library.bind(self.problem, self.backend, self.memory, self.random)
+                self._open.append(bound)
+                check = self._check_baseline(bound) if self.options.verify else None
             except GemmportError as error:
                 states.append(BaselineResult(name, reason=str(error)))
                 continue
-            reason = (
-                ""
-                if verified is not False
-                else f"{name} disagrees with the reference: its speed is that of a wrong result"
-            )
-            states.append(BaselineResult(name, reason, library.version, verified=verified))
+            reason = f"{name} is wrong: {check.detail}" if check and not check.passed else ""
+            states.append(BaselineResult(name, reason, library.version, verified=check.passed if check else None))
             contestants.append(Contestant(name, bound.enqueue, bound.clock))
         return states, contestants
 
-    def _baseline_is_right(self, bound: BoundBaseline) -> bool:
+    def _check_baseline(self, bound: BoundBaseline) -> Check:
         if bound.result is None:
-            d, _ = self._compute(self.random, bound.enqueue, c_in_d=self.problem.beta != 0)
+            d, untouched = self._compute(self.random, bound.enqueue, c_in_d=self.problem.beta != 0)
+            if not untouched.passed:
+                return untouched
         else:
             bound.enqueue()
             d = bound.result
-        return verify.check_statistical(self.problem, self.random, d, self._reference()).passed
+        return verify.check_statistical(self.problem, self.random, d, self._reference())

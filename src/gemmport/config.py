@@ -13,19 +13,28 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
 from gemmport import kernels
-from gemmport.device import DeviceInfo
+from gemmport.device import DeviceInfo, DeviceType
 from gemmport.dtypes import DTYPES
 from gemmport.errors import ConfigError, GemmportError
 from gemmport.plan import ParameterValue
-from gemmport.problem import GemmProblem, ShapeClass
+from gemmport.problem import OPS, GemmProblem, ShapeClass
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -43,6 +52,19 @@ def _known_dtype(name: str) -> str:
     if name not in DTYPES:
         raise ValueError(f"{name!r} is none of {', '.join(DTYPES)}")
     return name
+
+
+def _known_type(name: str) -> str:
+    known = get_args(DeviceType)
+    if name.lower() not in known:
+        raise ValueError(f"{name!r} is none of {', '.join(known)}")
+    return name
+
+
+def _known_ops(ops: str) -> str:
+    if len(ops) != 2 or not set(ops.upper()) <= set(OPS):
+        raise ValueError(f"{ops!r} is no pair of {', '.join(OPS)}")
+    return ops
 
 
 def _version_range(text: str) -> str:
@@ -77,10 +99,10 @@ class Match(_Strict):
     platform: Names = ()
     version: Annotated[str, AfterValidator(_version_range)] = ""
     vendor: Names = ()
-    type: Names = ()
+    type: Annotated[tuple[Annotated[str, AfterValidator(_known_type)], ...], BeforeValidator(_one_or_many)] = ()
     backend: Names = ()
     dtype: Annotated[tuple[Annotated[str, AfterValidator(_known_dtype)], ...], BeforeValidator(_one_or_many)] = ()
-    ops: Names = ()
+    ops: Annotated[tuple[Annotated[str, AfterValidator(_known_ops)], ...], BeforeValidator(_one_or_many)] = ()
     shape: Annotated[tuple[ShapeClass, ...], BeforeValidator(_one_or_many)] = ()
 
     def device_matches(self, device: DeviceInfo) -> bool:
@@ -142,7 +164,7 @@ class Entry(_Strict):
 
     name: str = Field(min_length=1)
     match: Match = Match()
-    kernels: dict[str, dict[str, int | str]] = Field(min_length=1)
+    kernels: dict[str, dict[str, StrictInt | StrictStr]] = Field(min_length=1)  # strict: YAML's yes is no 1
     provenance: Provenance
 
 
@@ -233,10 +255,24 @@ def _shipped() -> tuple[LoadedEntry, ...]:
     )
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML demands that a mapping's keys are unique; PyYAML keeps the last one without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return node
+
+
 def _parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        data = yaml.load(text, _UniqueKeys)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
         raise ConfigError(f"{file}: this is not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: a configuration is a mapping with schema, description and entries")
@@ -245,7 +281,7 @@ def _parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
         raise ConfigError(
             f"{file}: schema {schema} is newer than this gemmport, which knows {SCHEMA}: upgrade gemmport"
         )
-    if schema != SCHEMA:
+    if schema != SCHEMA or isinstance(schema, bool):
         raise ConfigError(f"{file}: schema is {schema!r}: it must be {SCHEMA}")
     try:
         parsed = _File.model_validate(data)

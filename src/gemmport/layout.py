@@ -24,6 +24,8 @@ def readable_in_place(
     Args:
         shape, strides: of two dimensions, or three with the batch first.
     """
+    if 0 in shape:  # nothing to read; NumPy gives such arrays strides of 0
+        return Layout(max(shape[-1], 1), 0, offset, base_alignment), False
     batch_stride = strides[0] if len(shape) == 3 else 0
     (rows, columns), (down, across) = shape[-2:], strides[-2:]
     if len(shape) == 3 and shape[0] > 1 and batch_stride < 0:

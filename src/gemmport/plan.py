@@ -163,15 +163,18 @@ class Plan:
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("schema") != 1:
             raise ValueError("this is not a gemmport plan of schema 1")
-        return cls(
-            problem=GemmProblem.from_dict(data["problem"]),
-            device=DeviceInfo.from_dict(data["device"]),
-            variant=data["variant"],
-            parameters=tuple((name, Choice(*choice)) for name, choice in data["parameters"].items()),
-            entry=data["entry"],
-            launches=tuple(_launch_from_dict(launch) for launch in data["launches"]),
-            scratch=tuple(Scratch(name, nbytes) for name, nbytes in data["scratch"].items()),
-        )
+        try:
+            return cls(
+                problem=GemmProblem.from_dict(data["problem"]),
+                device=DeviceInfo.from_dict(data["device"]),
+                variant=data["variant"],
+                parameters=tuple((name, Choice(*choice)) for name, choice in data["parameters"].items()),
+                entry=data["entry"],
+                launches=tuple(_launch_from_dict(launch) for launch in data["launches"]),
+                scratch=tuple(Scratch(name, nbytes) for name, nbytes in data["scratch"].items()),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this gemmport plan of schema 1 is damaged: {error!r}") from error
 
 
 def _extent(sizes: tuple[int, int, int]) -> str:

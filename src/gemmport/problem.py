@@ -119,9 +119,7 @@ class GemmProblem:
                 row, a stride or offset is negative, or matrices of the batch of D overlap.
             DtypeError: unsupported data type.
         """
-        m, n, k, batch = (
-            _check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch))
-        )
+        m, n, k, batch = (_check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)))
         kind = as_dtype(dtype)
         op_a, op_b = as_op(trans_a), as_op(trans_b)
         shapes = {"a": _stored(m, k, op_a), "b": _stored(k, n, op_b), "c": (m, n), "d": (m, n)}

@@ -118,7 +118,7 @@ def _device_answers(device: DeviceInfo, text: str) -> bool:
 def _rank(device: DeviceInfo) -> tuple[int, int, int, float]:
     kind = ("gpu", "accelerator", "cpu").index(device.type)
     runtime = _CPU_RUNTIMES.index(device.platform) if kind == 2 and device.platform in _CPU_RUNTIMES else 0
-    own = 0 if device.backend == device.platform_name.split()[-1].lower() else 1  # CUDA before NVIDIA's OpenCL
+    own = 0 if device.platform_name.lower().split()[-1:] == [device.backend] else 1  # CUDA before NVIDIA's OpenCL
     return kind, runtime, own, -(device.peak_gflops("float32") or 0.0)
 
 

@@ -126,7 +126,7 @@ class OpenCLLibrary(Baseline):
 
         def place(operand: Operand) -> list[int]:
             layout = problem.layout(operand)
-            offset = layout.offset
+            offset = layout.offset + matrix * layout.batch_stride
             stride = [layout.batch_stride] if strided else []
             return [operands[operand].handle, offset, layout.ld, *stride]
 

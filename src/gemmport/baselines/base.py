@@ -21,7 +21,7 @@ class BoundBaseline:
 
     Attributes:
         name: of the baseline.
-        enqueue: computes D once: enqueued on the backend's queue (clock "device"), or before it returns (clock "host").
+        enqueue: computes D once, or raises LaunchError: enqueued on the backend's queue (clock "device"), or before it returns (clock "host").
         clock: by which clock it is timed.
         result: the host array that holds D with clock "host"; None where D is in the operands' memory.
         close: frees what the library holds for it.
@@ -74,5 +74,6 @@ class Baseline(ABC):
 
         Args:
             operands: device memory of "a", "b" and "d", laid out as the problem says.
-            host: the same operands as NumPy arrays of shape (batch, rows, columns), as they are stored (before op).
+            host: "a", "b" and, where beta is not 0, "c" as NumPy arrays of shape (batch, rows, columns), as they are
+                stored (before op).
         """

@@ -21,12 +21,15 @@ except ImportError as error:
     raise BaselineUnavailableError(f"cuBLAS cannot be reached: {error}; {_HOW_TO_GET}") from error
 
 WORKSPACE_BYTES = 64 * 2**20
-"""Twice what NVIDIA recommends for its newest devices: a baseline has all the workspace it likes."""
+"""Twice the 32 MiB that NVIDIA's documentation recommends for Hopper: a baseline has all the workspace it likes."""
 
 _SCALARS = {"float32": ctypes.c_float, "float64": ctypes.c_double}
-# The 64-bit interface, since cuBLAS 12, calls the 32-bit kernels wherever the sizes allow it.
-_SINGLE = {"float32": cublas.sgemm_64, "float64": cublas.dgemm_64}
-_BATCHED = {"float32": cublas.sgemm_strided_batched_64, "float64": cublas.dgemm_strided_batched_64}
+# With 32-bit and with 64-bit sizes.
+_SINGLE = {"float32": (cublas.sgemm, cublas.sgemm_64), "float64": (cublas.dgemm, cublas.dgemm_64)}
+_BATCHED = {
+    "float32": (cublas.sgemm_strided_batched, cublas.sgemm_strided_batched_64),
+    "float64": (cublas.dgemm_strided_batched, cublas.dgemm_strided_batched_64),
+}
 _OPERATIONS = {"N": cublas.Operation.N, "T": cublas.Operation.T, "C": cublas.Operation.C}
 
 
@@ -72,7 +75,9 @@ class CuBLAS(Baseline):
         """Prepares a product; `enqueue` raises LaunchError, with cuBLAS's own words, where it is refused."""
         dtype = problem.dtype.name
         batch = [problem.batch] if problem.batch != 1 else []
-        gemm = _BATCHED[dtype] if batch else _SINGLE[dtype]
+        # `GemmProblem` keeps every other size below 2³¹; strides have 64 bits in both.
+        wide = any(problem.layout(operand).ld >= 2**31 for operand in operands)
+        gemm = (_BATCHED if batch else _SINGLE)[dtype][wide]
         alpha, beta = _SCALARS[dtype](problem.alpha), _SCALARS[dtype](problem.beta)
 
         def place(operand: Operand) -> list[int]:
