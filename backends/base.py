@@ -124,6 +124,7 @@ class Backend(ABC):
 
     def __init__(self, device: DeviceInfo) -> None:
         self.device = device
+        self.closed = False
         self._programs = _Programs()
 
     # Devices
@@ -251,8 +252,8 @@ class Backend(ABC):
         """The same as a C library takes it: a CUstream or a cl_command_queue."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Frees the pool, the programs and the context. The backend must not be used again."""
+    def _close(self) -> None:
+        """Waits for the device and frees the pool, the programs and the context."""
 
     # What all backends share
 
@@ -353,6 +354,12 @@ class Backend(ABC):
                 log=error.log,
                 source=source,
             ) from error
+
+    def close(self) -> None:
+        """Frees everything on the device. The backend and its arrays must not be used again; `get_backend` opens a new one."""
+        if not self.closed:
+            self.closed = True
+            self._close()
 
     def __enter__(self) -> Backend:
         return self

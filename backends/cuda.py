@@ -200,13 +200,12 @@ class CUDA(Backend):
     def queue_handle(self) -> int:
         return int(self._queue.handle)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         with self.current():
             self._queue.synchronize()
             self._programs.known.clear()
             self._pool.stop_holding()
-            del self._queue
-        self.context.detach()
+        del self._queue, self.context  # which is released with the last memory in it
 
 
 # PyCUDA's pool can be freed into, and emptied, only while its context is current; finalizers see to that wherever the last

@@ -243,7 +243,7 @@ class OpenCL(Backend):
     def queue_handle(self) -> int:
         return int(self._queue.int_ptr)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self._queue.finish()
         self._programs.known.clear()
         self._pool.stop_holding()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -51,7 +52,8 @@ def plan(
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planner.make_plan`.
     """
-    return _cached_plan(problem, device, kernel, tuple(sorted((params or {}).items())), _config_files(config))
+    folders = os.environ.get("GEMMPORT_CONFIG_PATH", "")
+    return _cached_plan(problem, device, kernel, tuple(sorted((params or {}).items())), _config_files(config), folders)
 
 
 @lru_cache(maxsize=1024)
@@ -61,12 +63,14 @@ def _cached_plan(
     kernel: str,
     params: tuple[tuple[str, ParameterValue], ...],
     files: tuple[str, ...],
+    folders: str,
 ) -> Plan:
-    return make_plan(problem, device, _configuration(files), kernel=kernel, params=dict(params))
+    return make_plan(problem, device, _configuration(files, folders), kernel=kernel, params=dict(params))
 
 
 @lru_cache(maxsize=16)
-def _configuration(files: tuple[str, ...]) -> Configuration:
+def _configuration(files: tuple[str, ...], folders: str) -> Configuration:
+    """The configuration of these files; `folders`, which it reads from the environment, is here to tell it apart."""
     return load_configuration(files)
 
 

@@ -216,8 +216,11 @@ def _run_problem(
         with _Workspace(problem, get_backend(device=device), options) as workspace:
             yield from results
             yield from workspace.run(plans, progress)
-    except DeviceMemoryError as error:
-        yield from (Result(problem, device, plan.variant, "error", str(error), plan) for plan in plans)
+    except MemoryError as error:  # the device's, or the host's, which holds the operands and their reference too
+        reason = (
+            str(error) if isinstance(error, DeviceMemoryError) else f"the host is out of memory for {problem}: {error}"
+        )
+        yield from (Result(problem, device, plan.variant, "error", reason, plan) for plan in plans)
 
 
 def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[list[Result], list[Plan]]:
@@ -251,12 +254,12 @@ class _Workspace:
         self.problem = problem
         self.backend = backend
         self.options = options
-        self.poison = verify.poisoned(problem, GUARD)
         self.memory: dict[Operand, Memory] = {
             operand: backend.allocate(problem.span(operand) * problem.element_type(operand).itemsize)
-            for operand in ("a", "b", "c")
+            for operand in verify.inputs(problem)
         }
-        self.memory["d"] = backend.allocate(self.poison.nbytes)
+        self.memory["d"] = backend.allocate((problem.span("d") + GUARD) * problem.output.itemsize)
+        self.poison = verify.poisoned(problem, GUARD)
         self.random = verify.random_operands(problem, options.seed)
         self._expected: HostArray | None = None
         self._open: list[BoundBaseline] = []
@@ -353,9 +356,9 @@ class _Workspace:
     def _load(self, operands: Matrices) -> None:
         """Uploads A, B and C; the gaps of their layouts are NaN, so that a read of them shows in the result."""
         problem = self.problem
-        for operand in ("a", "b", "c"):
+        for operand in verify.inputs(problem):
             rows, columns = problem.stored_shape(operand)
-            if problem.span(operand) == 0 or (operand == "c" and problem.beta == 0):
+            if problem.span(operand) == 0:
                 continue
             flat = np.full(problem.span(operand), np.nan, problem.element_type(operand).numpy)
             matrices(flat, problem.layout(operand), rows, columns, problem.batch)[...] = operands[operand]

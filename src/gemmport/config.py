@@ -229,7 +229,7 @@ def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     for folder in filter(None, os.environ.get("GEMMPORT_CONFIG_PATH", "").split(os.pathsep)):
         if not Path(folder).is_dir():
             raise ConfigError(f"GEMMPORT_CONFIG_PATH names {folder}, which is no folder")
-        entries += [loaded for path in sorted(Path(folder).glob("*.yaml")) for loaded in load_file(path, "user")]
+        entries += [loaded for path in sorted(Path(folder).glob("*.y*ml")) for loaded in load_file(path, "user")]
     return Configuration((*entries, *_shipped()))
 
 

@@ -60,7 +60,7 @@ class DeviceInfo:
 
     @property
     def selector(self) -> str:
-        """The shortest name that always means this device: its platform's and its own number."""
+        """The shortest description that means this device among those of its backend: its platform's and its own number."""
         return f"{self.index[0]}:{self.index[1]}"
 
     @property

@@ -115,11 +115,11 @@ def _device_answers(device: DeviceInfo, text: str) -> bool:
     return all(word in device.name.lower() for word in text.lower().split())
 
 
-def _rank(device: DeviceInfo) -> tuple[int, int, int, float]:
+def _rank(device: DeviceInfo) -> tuple[int, int, float, int]:
     kind = ("gpu", "accelerator", "cpu").index(device.type)
     runtime = _CPU_RUNTIMES.index(device.platform) if kind == 2 and device.platform in _CPU_RUNTIMES else 0
     own = 0 if device.platform_name.lower().split()[-1:] == [device.backend] else 1  # CUDA before NVIDIA's OpenCL
-    return kind, runtime, own, -(device.peak_gflops("float32") or 0.0)
+    return kind, runtime, -(device.peak_gflops("float32") or 0.0), own
 
 
 def _listed(found: Sequence[DeviceInfo]) -> str:
@@ -146,7 +146,7 @@ def get_backend(backend: str | None = None, device: str | DeviceInfo | None = No
     info = device if isinstance(device, DeviceInfo) else select_device(device, backend)
     with _lock:
         key = (info.backend, info.index)
-        if key not in _open:
+        if key not in _open or _open[key].closed:
             _open[key] = backends.load(info.backend)(info)
         return _open[key]
 

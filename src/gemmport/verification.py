@@ -75,12 +75,17 @@ class Check:
         return 0.0 if self.error == 0 else math.inf
 
 
+def inputs(problem: GemmProblem) -> tuple[Operand, ...]:
+    """The operands that a problem reads: C only where beta is not 0."""
+    return ("a", "b") if problem.beta == 0 else ("a", "b", "c")
+
+
 def random_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
     """N(0, 1) operands."""
     rng = np.random.default_rng(seed)
     return {
         operand: rng.standard_normal(_shape(problem, operand), dtype=problem.element_type(operand).name)  # type: ignore[call-overload]
-        for operand in ("a", "b", "c")
+        for operand in inputs(problem)
     }
 
 
@@ -100,7 +105,7 @@ def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
         operand: rng.integers(-largest, largest, _shape(problem, operand), endpoint=True).astype(
             problem.element_type(operand).numpy
         )
-        for operand in ("a", "b", "c")
+        for operand in inputs(problem)
     }
 
 
@@ -153,7 +158,7 @@ def check_exact(expected: HostArray, d: HostArray) -> Check:
     if not wrong.size:
         return Check("exact", True, 0.0, 0.0)
     at = tuple(int(x) for x in wrong[0])
-    error = float(np.max(np.abs(np.nan_to_num(d.astype(np.float64), nan=np.inf) - expected)))
+    error = float(np.max(np.nan_to_num(np.abs(d - expected), nan=np.inf, posinf=np.inf)))
     detail = (
         f"{len(wrong)} of {d.size} elements differ; the first, {_place(at)}, is {d[at]} and should be {expected[at]:g}"
     )
@@ -237,7 +242,9 @@ def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check
     rng = np.random.default_rng(problem.m)
     rows = np.unique(np.concatenate([[0, problem.m - 1], rng.integers(0, problem.m, SAMPLED_ROWS)]))
     left = _op(operands["a"], problem.trans_a)[:, rows]
-    part: dict[Operand, HostArray] = {"a": left, "b": operands["b"], "c": operands["c"][:, rows]}
+    part: dict[Operand, HostArray] = {"a": left, "b": operands["b"]}
+    if problem.beta != 0:
+        part["c"] = operands["c"][:, rows]
     small = GemmProblem.create(
         len(rows), problem.n, problem.k, batch=problem.batch, dtype=problem.dtype, trans_b=problem.trans_b,
         alpha=problem.alpha, beta=problem.beta,
