@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,9 +60,9 @@ class DeviceArray:
             IndexError: out of range, or an index of another kind.
         """
         keys = key if isinstance(key, tuple) else (key,)
-        if not all(isinstance(k, int | slice | type(Ellipsis)) for k in keys):
+        if not all(isinstance(k, int | np.integer | slice | EllipsisType) for k in keys):
             raise IndexError("device arrays are indexed by integers and slices")
-        if sum(isinstance(k, int) for k in keys) == self.ndim:
+        if sum(isinstance(k, int | np.integer) for k in keys) == self.ndim:
             raise IndexError("an index that leaves no dimension is not a view; use a slice, or get() first")
         # NumPy works the indexing out, on a stand-in of the same strides whose elements are never touched.
         base = np.zeros(1, np.int8)

@@ -57,6 +57,11 @@ _ALIASES = {
 _NO_DEVICE_CLOCK = {"rusticl", "oclgrind"}
 
 
+# Mesa's llvmpipe leaves a kernel's loops after 65,535 rounds in all, without a word (seen with Mesa 22.3). A product takes one
+# or two rounds per term.
+_MAX_TERMS = {"rusticl": 2**15}
+
+
 class OpenCL(Backend):
     """One OpenCL device, in a context of its own."""
 
@@ -341,6 +346,7 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         local_memory_is_dedicated=device.local_mem_type == cl.device_local_mem_type.LOCAL,
         sub_group=_optional(device, "warp_size_nv", "wavefront_width_amd"),
         registers=_optional(device, "registers_per_block_nv"),
+        max_terms=_MAX_TERMS.get(_alias(platform), 0) if "llvmpipe" in device.name else 0,
         computes=frozenset(computes),
         stores=frozenset({"float16"}) - computes,
         vector_width=device.native_vector_width_float if kind == "cpu" else 1,

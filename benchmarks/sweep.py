@@ -44,7 +44,7 @@ def candidates(kernel: str, device_type: str) -> Iterator[Candidate]:
         tiles = ((64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
         for (tsm, tsn), tsk, wptm, wptn in itertools.product(tiles, (8, 16, 32), (4, 8, 16), (4, 8, 16)):
             if 64 <= (tsm // wptm) * (tsn // wptn) <= 256 and wptm * wptn <= 128:
-                for arrange, pad in itertools.product(("strided", "quads"), (1, 4)):
+                for arrange, pad in (("strided", 1), ("quads", 4)):
                     tile = {"TSM": tsm, "TSN": tsn, "TSK": tsk}
                     yield {**tile, "WPTM": wptm, "WPTN": wptn, "ARRANGE": arrange, "PAD": pad}
 
@@ -56,12 +56,14 @@ def candidates(kernel: str, device_type: str) -> Iterator[Candidate]:
 @click.option("--dtype", default="float32,float64", show_default=True)
 @click.option("--sizes", default="1024", show_default=True)
 @click.option("--repeat", default=3, show_default=True)
+@click.option("--verify/--no-verify", default=True, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=None)
 def main(
-    backend: str | None, device: str | None, kernel: str, dtype: str, sizes: str, repeat: int, output: Path | None
-) -> None:
+    backend: str | None, device: str | None, kernel: str, dtype: str, sizes: str, repeat: int, verify: bool,
+    output: Path | None,
+) -> None:  # fmt: skip
     """Times candidates and prints the best."""
-    target = select_device(device, backend)
+    target, configuration = select_device(device, backend), load_configuration()
     rows: list[dict[str, object]] = []
     for name, kind, size in itertools.product(kernel.split(","), dtype.split(","), map(int, sizes.split(","))):
         if kind not in target.computes:
@@ -71,7 +73,7 @@ def main(
         for candidate in candidates(name, target.type):
             try:
                 kernels.variant(name).complete(candidate)
-                options = Options(load_configuration(), (name,), candidate, baselines=(), repeat=repeat)
+                options = Options(configuration, (name,), candidate, baselines=(), verify=verify, repeat=repeat)
                 (result,) = run_benchmark([problem], [target], options)
             except gp.ParameterError:
                 continue

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from gemmport import kernels
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend, Memory
 from gemmport.config import Configuration, load_configuration
@@ -24,7 +25,7 @@ from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
 from gemmport.problem import GemmProblem, Layout, Op, Operand, as_op
 from gemmport.selection import get_backend
-from gemmport.variant import Parameters
+from gemmport.variant import KernelVariant, Parameters
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +48,14 @@ def plan(
         device: from `devices()`, or built by hand.
         kernel: a name from `gemmport kernels`, or "auto".
         params: parameters of the kernel; they go before any configuration.
-        config: files that go before the user's and the shipped ones.
+        config: files that go before the user's and the shipped ones; each is read once per process.
 
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planner.make_plan`.
     """
+    asked = tuple(sorted((params or {}).items()))
     folders = os.environ.get("GEMMPORT_CONFIG_PATH", "")
-    return _cached_plan(problem, device, kernel, tuple(sorted((params or {}).items())), _config_files(config), folders)
+    return _cached_plan(problem, device, kernel, asked, _config_files(config), folders, kernels.variants())
 
 
 @lru_cache(maxsize=1024)
@@ -64,6 +66,7 @@ def _cached_plan(
     params: tuple[tuple[str, ParameterValue], ...],
     files: tuple[str, ...],
     folders: str,
+    family: tuple[KernelVariant, ...],  # part of the key: a variant may be registered over another
 ) -> Plan:
     return make_plan(problem, device, _configuration(files, folders), kernel=kernel, params=dict(params))
 
@@ -262,7 +265,7 @@ def _gemm_on(
     a_array, a_layout, trans_a = _operand(backend, a, trans_a)
     b_array, b_layout, trans_b = _operand(backend, b, trans_b)
     dtype = as_dtype(a_array.dtype)
-    d_array = out or backend.empty(shape, dtype.numpy)
+    d_array = backend.empty(shape, dtype.numpy) if out is None else backend.asarray(out)
     for name, array in (("b", b_array), ("out", d_array)):
         if array.dtype != a_array.dtype:
             raise DtypeError(f"a is {a_array.dtype} and {name} is {array.dtype}: on a device they must be the same")

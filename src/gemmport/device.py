@@ -27,6 +27,7 @@ class DeviceInfo:
         local_memory_is_dedicated: false where local memory is ordinary, cached memory.
         sub_group: width of a warp, wavefront or sub-group; 0 where it is not known.
         registers: 32-bit registers per compute unit; 0 where it is not known.
+        max_terms: terms that a work-item adds up without fault; 0 where no limit is known.
         computes: data types it computes in; `stores`: types it can load and store only.
         vector_width: float32 lanes of its native vectors; 1 on scalar (SIMT) devices.
         extensions: names of OpenCL extensions, or of the backend's own features.
@@ -53,6 +54,7 @@ class DeviceInfo:
     local_memory_is_dedicated: bool = True
     sub_group: int = 0
     registers: int = 0
+    max_terms: int = 0
     computes: frozenset[str] = frozenset({"float32", "float64"})
     stores: frozenset[str] = frozenset({"float16"})
     vector_width: int = 1

@@ -50,11 +50,17 @@ def make_plan(
         DtypeError: the device does not compute in the problem's type.
         UnknownNameError: no such kernel or parameter.
         ParameterError: parameters that the user asked for break a rule or a limit of this device.
-        UnsupportedError: the named kernel cannot compute this problem here, or none can.
+        UnsupportedError: the named kernel cannot compute this problem here, or none can; or the device is known to
+            compute it wrongly.
     """
     if problem.accumulator.name not in device.computes:
         raise DtypeError(
             f"{device.label} does not compute in {problem.accumulator}, only in {', '.join(sorted(device.computes))}"
+        )
+    if device.max_terms and problem.effective_k > device.max_terms:
+        raise UnsupportedError(
+            f"k = {problem.effective_k:,} is too large for {device.label}, which is known to add up wrongly beyond "
+            f"{device.max_terms:,} terms: split the sum into several products, or use another device"
         )
     reasons: list[str] = []
     for candidate in _candidates(problem, device, configuration, kernel):

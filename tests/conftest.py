@@ -1,0 +1,152 @@
+"""Which devices the tests run on: every one that is found, or those that --backend and --device leave."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+import gemmport as gp
+from gemmport import backends, selection
+from gemmport.dtypes import DTYPES
+
+_FOLDER = pytest.StashKey[str]()
+
+
+@dataclass(frozen=True)
+class _Absent:
+    """A backend that has no device here, and why."""
+
+    name: str
+    reason: str
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gemmport")
+    group.addoption("--backend", metavar="NAME", help="run device tests on this backend only")
+    group.addoption(
+        "--device",
+        metavar="DESCRIPTION",
+        help="run device tests on the devices of this description only: PLATFORM[:DEVICE]",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Tests say themselves which device and configuration they mean.
+    for name in ("GEMMPORT_BACKEND", "GEMMPORT_DEVICE", "GEMMPORT_CONFIG_PATH"):
+        os.environ.pop(name, None)
+    # Mesa's OpenCL on the CPU is off by default. It is the poorest device there is: 32 KB of local memory, no float64.
+    os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
+    if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit their parent's folder
+        config.stash[_FOLDER] = tempfile.mkdtemp(prefix="gemmport-tests-")
+        os.environ["GEMMPORT_CACHE_DIR"] = config.stash[_FOLDER]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if folder := config.stash.get(_FOLDER, ""):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrizes `backend` over all devices, and `dtype`, where a test takes both, over what each device computes in."""
+    if "backend" not in metafunc.fixturenames:
+        return
+    found = _devices(metafunc.config)
+    values: list[tuple[object, str]] = [(device, name) for device, name in zip(found, _ids(found), strict=True)]
+    values += [(absent, absent.name) for absent in _absent(metafunc.config)] if found else [(None, "no-device")]
+    if "dtype" in metafunc.fixturenames:
+        pairs = [
+            pytest.param(value, dtype, id=f"{name}-{dtype}")
+            for value, name in values
+            for dtype in DTYPES
+            if not isinstance(value, gp.DeviceInfo) or dtype in value.computes
+        ]
+        metafunc.parametrize(("backend", "dtype"), pairs, indirect=["backend"], scope="session")
+    else:
+        single = [pytest.param(value, id=name) for value, name in values]
+        metafunc.parametrize("backend", single, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the tests that a backend without devices would skip, keeps one, so that its absence is told once."""
+    told: set[str] = set()
+    dropped: list[pytest.Item] = []
+    for item in items:
+        absent = (
+            item.callspec.params.get("backend")
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else None
+        )
+        if isinstance(absent, _Absent):
+            if absent.name in told:
+                dropped.append(item)
+            told.add(absent.name)
+    if dropped:
+        items[:] = [item for item in items if item not in set(dropped)]
+        config.hook.pytest_deselected(items=dropped)
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> gp.Backend:
+    """Each device in turn, open."""
+    if isinstance(request.param, _Absent):
+        pytest.skip(request.param.reason)
+    if request.param is None:
+        pytest.fail(_nothing_found(request.config))
+    return gp.get_backend(device=request.param)
+
+
+@pytest.fixture(scope="session")
+def best_backend(request: pytest.FixtureRequest) -> gp.Backend:
+    """The best of the devices, for tests of what does not depend on the device."""
+    found = _devices(request.config)
+    if not found:
+        pytest.fail(_nothing_found(request.config))
+    return gp.get_backend(device=found[0])
+
+
+@pytest.fixture
+def fresh_backend(backend: gp.Backend) -> Iterator[gp.Backend]:
+    """The device opened once more, with no program in memory, closed when the test ends."""
+    with type(backend)(backend.device) as fresh:
+        yield fresh
+
+
+def _names(config: pytest.Config) -> Sequence[str]:
+    wanted = config.getoption("--backend")
+    return (wanted,) if wanted else backends.names()
+
+
+def _devices(config: pytest.Config) -> list[gp.DeviceInfo]:
+    found = [device for name in _names(config) for device in gp.devices(name)]
+    found.sort(key=gp.devices().index)
+    description = config.getoption("--device")
+    return selection.match_devices(description, found) if description else found
+
+
+def _ids(devices: Sequence[gp.DeviceInfo]) -> list[str]:
+    """Backend and platform; the number of a GPU; and what else tells two devices apart."""
+    names = [f"{d.backend}-{d.platform}" + (f"-{d.index[1]}" if d.type == "gpu" else "") for d in devices]
+    versions = [
+        f"{name}-{d.platform_version}" if names.count(name) > 1 else name
+        for name, d in zip(names, devices, strict=True)
+    ]
+    return [
+        f"{name}-{d.selector}" if versions.count(name) > 1 else name for name, d in zip(versions, devices, strict=True)
+    ]
+
+
+def _absent(config: pytest.Config) -> list[_Absent]:
+    statuses = [selection.backend_status(name) for name in _names(config)]
+    return [_Absent(s.name, s.error or "; ".join(s.notes)) for s in statuses if not s.devices]
+
+
+def _nothing_found(config: pytest.Config) -> str:
+    statuses = [selection.backend_status(name) for name in _names(config)]
+    reasons = [reason for status in statuses for reason in (status.error, *status.notes) if reason]
+    listed = "; ".join(f"{device.selector} = {device.label}" for device in gp.devices()) or "none at all"
+    return f"no device of --backend and --device to test on: {'; '.join(reasons)} (there are: {listed})"

@@ -1,0 +1,163 @@
+"""Exact checks: small integers, whose products and sums no rounding touches, against NumPy, bit for bit.
+
+Everything that is not to be read is NaN, and everything that is not to be written must stay the NaN it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import gemmport as gp
+from gemmport.executor import bind
+from gemmport.layout import matrices
+from gemmport.plan import Plan
+from gemmport.problem import OPERANDS, Operand
+
+GUARD = 67
+"""Elements after the last of every operand. Those before the first are its layout's offset."""
+
+# Quiet NaNs that no arithmetic makes.
+_POISON: dict[str, int] = {"float32": 0x7FC0DEAD, "float64": 0x7FF8DEADBEEFCAFE}
+_BITS: dict[str, Any] = {"float32": np.uint32, "float64": np.uint64}
+
+
+def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator | None = None) -> npt.NDArray[Any]:
+    """Random integers from -3 to 3. Sums of 1,800,000 of their products are exact in float32."""
+    return (rng or np.random.default_rng(0)).integers(-3, 4, shape).astype(dtype)
+
+
+def poisoned(size: int, dtype: str) -> npt.NDArray[Any]:
+    """A buffer of NaN of one known bit pattern."""
+    return np.full(size, _POISON[dtype], _BITS[dtype]).view(dtype)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """m, n and k."""
+
+    m: int
+    n: int
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.m}×{self.n}×{self.k}"
+
+
+def layout(rows: int, columns: int, *, gap: int = 0, offset: int = 0, between: int = 0) -> gp.Layout:
+    """Rows `gap` elements apart, matrices `between`."""
+    ld = max(columns, 1) + gap
+    return gp.Layout(ld=ld, batch_stride=rows * ld + between, offset=offset)
+
+
+def spread(
+    m: int, n: int, k: int, trans_a: str, trans_b: str, *, share_a: bool = False, gap: int = 1
+) -> dict[str, gp.Layout]:
+    """Layouts with gaps everywhere, and no two alike. With `share_a`, all matrices of the batch are one A."""
+    a = layout(*((m, k) if trans_a == "N" else (k, m)), gap=3 * gap, offset=5, between=2)
+    b = layout(*((k, n) if trans_b == "N" else (n, k)), gap=gap, offset=11, between=7)
+    c = layout(m, n, gap=4 * gap, offset=3, between=1)
+    d = layout(m, n, gap=2 * gap, offset=13, between=5)
+    return {"a": gp.Layout(a.ld, 0, a.offset) if share_a else a, "b": b, "c": c, "d": d}
+
+
+def problem_of(
+    sizes: Sizes, ops: str, dtype: str, *, in_place: bool = False, gap: int = 1, share_a: bool = False, **rest: Any
+) -> gp.GemmProblem:
+    """A problem whose operands lie `spread`, or, where the update is in place, with C where D is."""
+    layouts = spread(sizes.m, sizes.n, sizes.k, ops[0], ops[1], gap=gap, share_a=share_a)
+    if in_place:
+        layouts["c"] = layouts["d"]
+    return gp.GemmProblem.create(
+        sizes.m, sizes.n, sizes.k, dtype=dtype, trans_a=ops[0], trans_b=ops[1], **layouts, **rest
+    )
+
+
+def expected(problem: gp.GemmProblem, views: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """D by NumPy in float64, which is exact here. What BLAS does not read is not read here either."""
+    d = np.zeros((problem.batch, problem.m, problem.n))
+    if problem.alpha != 0:
+        a, b = views["a"].astype(np.float64), views["b"].astype(np.float64)
+        d += problem.alpha * np.matmul(
+            a if problem.trans_a == "N" else a.swapaxes(1, 2), b if problem.trans_b == "N" else b.swapaxes(1, 2)
+        )
+    if problem.beta != 0:
+        d += problem.beta * views["c"].astype(np.float64)
+    return d
+
+
+def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed: int = 0) -> None:
+    """Runs a plan on poisoned memory and asserts that D is exact and everything else untouched.
+
+    A and B are NaN where alpha is 0, C where beta is 0; so are all gaps, guards and D itself (unless D is C, `in_place`).
+    """
+    problem, dtype = plan.problem, plan.problem.dtype.name
+    rng = np.random.default_rng(seed)
+    flat: dict[str, npt.NDArray[Any]] = {}
+    views: dict[str, npt.NDArray[Any]] = {}
+    for operand in OPERANDS:
+        flat[operand] = poisoned(problem.span(operand) + GUARD, dtype)
+        shape = problem.stored_shape(operand)
+        views[operand] = matrices(flat[operand], problem.layout(operand), *shape, problem.batch)
+    read = {"a": problem.alpha != 0, "b": problem.alpha != 0, "c": problem.beta != 0, "d": False}
+    for operand in OPERANDS:
+        if read[operand] and views[operand].size:
+            values = integers(views[operand].shape, dtype, rng)
+            views[operand][...] = values[:1] if problem.layout(operand).batch_stride == 0 else values
+    wanted = expected(problem, views)
+    if in_place:
+        flat["d"] = flat["c"]
+    memory: dict[Operand, Any] = {}
+    for operand in OPERANDS:
+        if operand == "d" and in_place:
+            memory["d"] = memory["c"]
+        else:
+            memory[operand] = backend.allocate(flat[operand].nbytes)
+            backend.upload(memory[operand], flat[operand])
+    bound = bind(plan, backend, memory)
+    for scratch in plan.scratch:
+        backend.upload(bound.memory[scratch.name], np.full(scratch.nbytes, 0xFF, np.uint8))  # NaN in every type
+    bound.enqueue()
+
+    written = np.zeros(flat["d"].size, bool)
+    view = matrices(written, problem.d, problem.m, problem.n, problem.batch)
+    view[...] = True
+    for operand in OPERANDS:
+        after = np.empty_like(flat[operand])
+        backend.download(memory[operand], after)
+        before = flat[operand].view(_BITS[dtype])
+        changed = after.view(_BITS[dtype]) != before
+        if operand == "d" or (operand == "c" and in_place):
+            stray = np.flatnonzero(changed & ~written)
+            assert stray.size == 0, f"{_told(plan)}: written outside of D, at elements {stray[:8]} of its memory"
+            got = matrices(after, problem.d, problem.m, problem.n, problem.batch)
+        else:
+            assert not changed.any(), f"{_told(plan)}: {operand} was changed, at elements {np.flatnonzero(changed)[:8]}"
+    wrong = np.argwhere(got != wanted)  # NaN, which D was before, differs from everything
+    assert wrong.size == 0, (
+        f"{_told(plan)}: {len(wrong)} of {got.size} elements are wrong, the first at [matrix, row, column] "
+        f"{wrong[0].tolist()}: {got[tuple(wrong[0])]}, not {wanted[tuple(wrong[0])]}"
+    )
+
+
+def _told(plan: Plan) -> str:
+    problem = plan.problem
+    values = ", ".join(f"{name} = {value}" for name, value in plan.values.items())
+    return f"{plan.variant} ({values}) on {problem}, alpha = {problem.alpha}, beta = {problem.beta}"
+
+
+def check(
+    backend: gp.Backend,
+    problem: gp.GemmProblem,
+    kernel: str,
+    params: Mapping[str, int | str] | None = None,
+    *,
+    in_place: bool = False,
+    seed: int = 0,
+) -> None:
+    """`check_plan` of a kernel with its parameters."""
+    check_plan(backend, gp.plan(problem, backend.device, kernel=kernel, params=params), in_place=in_place, seed=seed)

@@ -1,0 +1,426 @@
+"""`matmul`, `gemm`, `plan` and `run`: what they take, what they give, what they refuse, and that they change nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from exact import integers
+
+
+@pytest.fixture(scope="module")
+def where(best_backend: gp.Backend) -> dict[str, Any]:
+    """The arguments that choose the best device."""
+    return {"device": best_backend.device}
+
+
+def pair(a: tuple[int, ...], b: tuple[int, ...], dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng([*a, 99, *b])
+    return integers(a, dtype, rng), integers(b, dtype, rng)
+
+
+SHAPES = [
+    ((5, 7), (7, 3)), ((1, 1), (1, 1)),
+    ((7,), (7, 3)), ((5, 7), (7,)), ((7,), (7,)), ((1,), (1,)),
+    ((4, 5, 7), (4, 7, 3)), ((4, 5, 7), (7, 3)), ((5, 7), (4, 7, 3)), ((1, 5, 7), (4, 7, 3)), ((4, 5, 7), (1, 7, 3)),
+    ((2, 1, 5, 7), (3, 7, 2)), ((2, 3, 5, 7), (7, 2)), ((7,), (4, 7, 3)), ((4, 5, 7), (7,)), ((2, 1, 5, 7), (2, 4, 7, 3)),
+    ((0, 7), (7, 3)), ((5, 0), (0, 3)), ((5, 7), (7, 0)), ((0, 0), (0, 0)), ((0,), (0,)), ((0,), (0, 3)),
+    ((0, 5, 7), (7, 3)), ((0, 5, 7), (0, 7, 3)), ((4, 5, 0), (0, 3)), ((5, 7), (0, 7, 3)), ((2, 0, 5, 7), (2, 1, 7, 3)),
+]  # fmt: skip
+
+
+class TestMatmul:
+    @pytest.mark.parametrize(("a_shape", "b_shape"), SHAPES, ids=str)
+    def test_is_that_of_numpy(self, where: dict[str, Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
+        a, b = pair(a_shape, b_shape)
+        product, wanted = gp.matmul(a, b, **where), np.matmul(a, b)
+        assert type(product) is type(wanted)
+        assert (product.shape, product.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_array_equal(product, wanted)
+
+    @pytest.mark.parametrize(
+        ("a_shape", "b_shape"),
+        [((5, 7), (6, 3)), ((7,), (6,)), ((5, 7), (6,)), ((2, 5, 7), (3, 7, 3)), ((), (3,)), ((3, 3), ())],
+        ids=str,
+    )
+    def test_refuses_what_numpy_refuses(
+        self, where: dict[str, Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...]
+    ) -> None:
+        a, b = np.zeros(a_shape, np.float32), np.zeros(b_shape, np.float32)
+        with pytest.raises(ValueError, match=r"matmul|broadcast|mismatch"):
+            np.matmul(a, b)
+        with pytest.raises(gp.ShapeError, match="matmul: "):
+            gp.matmul(a, b, **where)
+
+    def test_writes_to_out_and_returns_it(self, where: dict[str, Any]) -> None:
+        a, b = pair((4, 5, 7), (7, 3))
+        out = np.full((4, 5, 3), np.nan, np.float32)
+        assert gp.matmul(a, b, out=out, **where) is out
+        np.testing.assert_array_equal(out, a @ b)
+
+    def test_takes_lists(self, where: dict[str, Any]) -> None:
+        assert gp.matmul([[1.0, 2.0]], [[3.0], [4.0]], **where).tolist() == [[11.0]]
+
+
+def _inside(x: np.ndarray, key: tuple[slice, slice]) -> np.ndarray:
+    """The same values, as a view of a larger array full of NaN."""
+    large = np.full([2 * n + 5 for n in x.shape], np.nan, x.dtype)
+    view = large[key][tuple(slice(0, n) for n in x.shape)]
+    view[...] = x
+    return view
+
+
+def _unaligned(x: np.ndarray) -> np.ndarray:
+    """The same values, one byte off."""
+    raw = np.zeros(x.nbytes + 1, np.uint8)
+    view = raw[1:].view(x.dtype).reshape(x.shape)
+    view[...] = x
+    return view
+
+
+VIEWS = {
+    "dense": np.ascontiguousarray,
+    "column-major": np.asfortranarray,
+    "rows-apart": lambda x: _inside(x, (slice(2, None), slice(3, None))),
+    "every-second-row": lambda x: _inside(x, (slice(None, None, 2), slice(None))),
+    "every-second-column": lambda x: _inside(x, (slice(None), slice(None, None, 2))),
+    "negative-rows": lambda x: _inside(x, (slice(None, None, -1), slice(None))),
+    "negative-columns": lambda x: _inside(x, (slice(None), slice(None, None, -1))),
+    "unaligned-bytes": _unaligned,
+    "other-byte-order": lambda x: x.astype(x.dtype.newbyteorder()),
+}
+
+
+class TestGemm:
+    @pytest.mark.parametrize("view_b", VIEWS)
+    @pytest.mark.parametrize("view_a", VIEWS)
+    def test_reads_any_view(self, where: dict[str, Any], view_a: str, view_b: str) -> None:
+        a, b = pair((17, 13), (13, 11))
+        in_a, in_b = VIEWS[view_a](a), VIEWS[view_b](b)
+        np.testing.assert_array_equal(gp.gemm(in_a, in_b, **where), a @ b)
+
+    @pytest.mark.parametrize(
+        ("ta", "tb"), [(False, "N"), (True, "T"), ("T", False), ("t", True), ("C", "n"), ("N", "c")]
+    )
+    @pytest.mark.parametrize("view", VIEWS)
+    def test_transposes_as_told(self, where: dict[str, Any], view: str, ta: Any, tb: Any) -> None:
+        a, b = pair((17, 13), (13, 11))
+        stored_a = VIEWS[view](a if ta in (False, "N") else a.T)
+        stored_b = VIEWS[view](b if tb in (False, "N", "n") else b.T)
+        np.testing.assert_array_equal(gp.gemm(stored_a, stored_b, trans_a=ta, trans_b=tb, **where), a @ b)
+
+    @pytest.mark.parametrize("view", VIEWS)
+    def test_adds_c_and_never_changes_it(self, where: dict[str, Any], view: str) -> None:
+        a, b = pair((17, 13), (13, 11))
+        c = VIEWS[view](integers((17, 11), np.float32))
+        before = c.copy()
+        product = gp.gemm(a, b, alpha=2.0, beta=-0.5, c=c, **where)
+        np.testing.assert_array_equal(product, 2 * (a @ b) - 0.5 * c)
+        np.testing.assert_array_equal(c, before)
+        assert not np.shares_memory(product, c)
+
+    def test_does_not_read_what_the_scalars_cancel(self, where: dict[str, Any]) -> None:
+        a, b = pair((5, 7), (7, 3))
+        nothing = np.full((5, 3), np.nan, np.float32)
+        np.testing.assert_array_equal(gp.gemm(a, b, c=nothing, **where), a @ b)
+        c = integers((5, 3), np.float32)
+        product = gp.gemm(np.full_like(a, np.nan), np.full_like(b, np.nan), alpha=0, beta=2.0, c=c, **where)
+        np.testing.assert_array_equal(product, 2 * c)
+
+    @pytest.mark.parametrize(("a_shape", "b_shape"), [((4, 5, 7), (4, 7, 3)), ((4, 5, 7), (7, 3)), ((5, 7), (4, 7, 3))])
+    def test_takes_batches_and_single_matrices(self, where: dict[str, Any], a_shape: Any, b_shape: Any) -> None:
+        a, b = pair(a_shape, b_shape)
+        c = integers((4, 5, 3), np.float32)
+        np.testing.assert_array_equal(gp.gemm(a, b, beta=1.0, c=c, **where), a @ b + c)
+
+    @pytest.mark.parametrize(
+        "shapes", [((0, 7), (7, 3)), ((5, 0), (0, 3)), ((5, 7), (7, 0)), ((0, 5, 7), (7, 3))], ids=str
+    )
+    def test_of_nothing_is_empty_or_scaled_c(self, where: dict[str, Any], shapes: Any) -> None:
+        a, b = pair(*shapes)
+        c = integers((a @ b).shape, np.float32)
+        np.testing.assert_array_equal(gp.gemm(a, b, beta=2.0, c=c, **where), 2 * c)
+
+    def test_may_write_to_c(self, where: dict[str, Any]) -> None:
+        a, b = pair((5, 7), (7, 3))
+        c = integers((5, 3), np.float32)
+        wanted = a @ b + 2 * c
+        assert gp.gemm(a, b, beta=2.0, c=c, out=c, **where) is c
+        np.testing.assert_array_equal(c, wanted)
+
+    @pytest.mark.parametrize("view", ["dense", "column-major", "rows-apart", "negative-rows", "every-second-column"])
+    def test_writes_to_any_out(self, where: dict[str, Any], view: str) -> None:
+        a, b = pair((5, 7), (7, 3))
+        out = VIEWS[view](np.zeros((5, 3), np.float32))
+        assert gp.gemm(a, b, out=out, **where) is out
+        np.testing.assert_array_equal(out, a @ b)
+
+    def test_may_write_over_its_input_on_the_host(self, where: dict[str, Any]) -> None:
+        a, b = pair((5, 5), (5, 5))
+        wanted = a @ b
+        gp.gemm(a, b, out=a, **where)
+        np.testing.assert_array_equal(a, wanted)
+
+    def test_computes_mixed_types_in_the_wider(self, best_backend: gp.Backend, where: dict[str, Any]) -> None:
+        if "float64" not in best_backend.device.computes:
+            pytest.skip(f"{best_backend.device.label} does not compute in float64")
+        a, b = pair((5, 7), (7, 3))
+        b = b.astype(np.float64) + 2.0**-40
+        product = gp.gemm(a, b, **where)
+        assert product.dtype == np.float64
+        np.testing.assert_array_equal(product, a.astype(np.float64) @ b)
+
+    def test_narrows_to_out_only_within_a_kind(self, where: dict[str, Any]) -> None:
+        a, b = pair((5, 7), (7, 3))
+        out = np.zeros((5, 3), np.float64)
+        gp.gemm(a, b, out=out, **where)
+        np.testing.assert_array_equal(out, a @ b)
+        with pytest.raises(gp.DtypeError, match="int32"):
+            gp.gemm(a, b, out=np.zeros((5, 3), np.int32), **where)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("dtype", ["complex64", "int32", "bool", "U3", "object", "longdouble"])
+    def test_an_unsupported_type_is_named(self, where: dict[str, Any], dtype: str) -> None:
+        x = np.zeros((3, 3), dtype)
+        with pytest.raises(gp.DtypeError, match=np.dtype(dtype).name) as caught:
+            gp.gemm(x, x, **where)
+        assert isinstance(caught.value, TypeError)
+        with pytest.raises(gp.DtypeError, match=np.dtype(dtype).name):
+            gp.matmul(x, x, **where)
+
+    @pytest.mark.parametrize(
+        ("shapes", "options", "told"),
+        [
+            (((5, 7), (6, 3)), {}, "7 and 6"),
+            (((5, 7), (7, 3)), {"trans_a": "T"}, "5 and 7"),
+            (((2, 5, 7), (3, 7, 3)), {}, "batch of 2"),
+            (((7,), (7, 3)), {}, "a has shape"),
+            (((1, 2, 5, 7), (7, 3)), {}, "a has shape"),
+            (((5, 7), (7, 3)), {"c": np.zeros((5, 4), np.float32), "beta": 1.0}, "c has shape"),
+            (((5, 7), (7, 3)), {"c": np.zeros((5, 4), np.float32)}, "c has shape"),
+            (((5, 7), (7, 3)), {"out": np.zeros((4, 3), np.float32)}, "out"),
+            (((5, 7), (7, 3)), {"trans_a": "X"}, "'X'"),
+            (((5, 7), (7, 3)), {"trans_b": None}, "None"),
+        ],
+    )
+    def test_shapes_that_do_not_fit_are_told(self, where: dict[str, Any], shapes: Any, options: Any, told: str) -> None:
+        a, b = pair(*shapes)
+        with pytest.raises(gp.ShapeError, match=told) as caught:
+            gp.gemm(a, b, **options, **where)
+        assert isinstance(caught.value, ValueError)
+
+    def test_beta_needs_c(self, where: dict[str, Any]) -> None:
+        with pytest.raises(gp.ArrayError, match=r"beta = 0\.5 needs c"):
+            gp.gemm(*pair((5, 7), (7, 3)), beta=0.5, **where)
+
+    @pytest.mark.parametrize(
+        ("options", "kind", "told"),
+        [
+            ({"kernel": "no_such"}, gp.UnknownNameError, "naive"),
+            ({"kernel": "tiled", "params": {"NO": 1}}, gp.UnknownNameError, "TS, PAD"),
+            ({"kernel": "tiled", "params": {"TS": 0}}, gp.ParameterError, "from 1 to 32"),
+            ({"kernel": "tiled", "params": {"TS": "8"}}, gp.ParameterError, "'8'"),
+            ({"kernel": "register_tiled", "params": {"TSM": 30, "WPTM": 4}}, gp.ParameterError, "TSM = 30, WPTM = 4"),
+            ({"config": "/no/such/file.yaml"}, gp.ConfigError, "/no/such/file.yaml"),
+        ],
+    )
+    def test_choices_that_cannot_be_are_told(
+        self, where: dict[str, Any], options: Any, kind: type[gp.GemmportError], told: str
+    ) -> None:
+        with pytest.raises(kind, match=told):
+            gp.gemm(*pair((5, 7), (7, 3)), **options, **where)
+
+    def test_a_device_or_backend_that_is_not_there_is_named(self) -> None:
+        a, b = pair((5, 7), (7, 3))
+        with pytest.raises(gp.DeviceNotFoundError, match="no-such-chip"):
+            gp.gemm(a, b, device="no-such-chip")
+        with pytest.raises(gp.UnknownNameError, match="no-such-backend"):
+            gp.gemm(a, b, backend="no-such-backend")
+
+
+class TestConfiguration:
+    def test_a_file_chooses_kernel_and_parameters(self, best_backend: gp.Backend, tmp_path: Path) -> None:
+        file = tmp_path / "mine.yaml"
+        file.write_text(
+            "schema: 1\ndescription: a test's\nentries:\n"
+            "  - {name: mine, kernels: {tiled: {TS: 4, PAD: 0}}, provenance: {tuned: false}}\n"
+        )
+        a, b = pair((5, 7), (7, 3))
+        made = gp.plan(gp.GemmProblem.create(5, 3, 7), best_backend.device, config=file)
+        assert (made.variant, made.values, made.entry) == ("tiled", {"TS": 4, "PAD": 0}, f"{file}: mine")
+        np.testing.assert_array_equal(gp.gemm(a, b, config=file, device=best_backend.device), a @ b)
+        np.testing.assert_array_equal(gp.matmul(a, b, config=[file], device=best_backend.device), a @ b)
+
+    def test_params_go_before_a_file(self, best_backend: gp.Backend) -> None:
+        made = gp.plan(gp.GemmProblem.create(5, 3, 7), best_backend.device, kernel="tiled", params={"TS": 2})
+        assert made.values["TS"] == 2
+        assert dict(made.parameters)["TS"].origin == "params="
+
+    @pytest.mark.parametrize("kernel", ["naive", "tiled", "register_tiled"])
+    def test_a_kernel_can_be_named(self, where: dict[str, Any], kernel: str) -> None:
+        a, b = pair((5, 7), (7, 3))
+        np.testing.assert_array_equal(gp.gemm(a, b, kernel=kernel, **where), a @ b)
+        np.testing.assert_array_equal(gp.matmul(a, b, kernel=kernel, **where), a @ b)
+
+
+class TestRun:
+    def test_runs_a_plan_on_arrays(self, best_backend: gp.Backend) -> None:
+        a, b = pair((5, 7), (7, 3))
+        c = integers((5, 3), np.float32)
+        made = gp.plan(gp.GemmProblem.create(5, 3, 7, alpha=2.0, beta=-1.0), best_backend.device)
+        np.testing.assert_array_equal(gp.run(made, a, b, c), 2 * (a @ b) - c)
+
+    def test_lays_operands_out_as_the_problem_says(self, best_backend: gp.Backend) -> None:
+        problem = gp.GemmProblem.create(
+            5, 3, 7, batch=2, trans_a="T", a=gp.Layout(9, 70, 3), b=gp.Layout(4, 28, 1), d=gp.Layout(5, 27, 2)
+        )
+        a, b = pair((2, 7, 5), (2, 7, 3))
+        np.testing.assert_array_equal(gp.run(gp.plan(problem, best_backend.device), a, b), a.swapaxes(1, 2) @ b)
+
+    def test_runs_a_plan_read_from_json(self, best_backend: gp.Backend) -> None:
+        a, b = pair((5, 7), (7, 3))
+        made = gp.plan(gp.GemmProblem.create(5, 3, 7), best_backend.device)
+        np.testing.assert_array_equal(gp.run(gp.Plan.from_json(made.to_json()), a, b), a @ b)
+
+    @pytest.mark.parametrize("sizes", [(0, 3, 7), (5, 0, 7), (5, 3, 0)], ids=str)
+    def test_runs_plans_of_nothing(self, best_backend: gp.Backend, sizes: tuple[int, int, int]) -> None:
+        m, n, k = sizes
+        a, b = pair((m, k), (k, n))
+        made = gp.plan(gp.GemmProblem.create(m, n, k), best_backend.device)
+        np.testing.assert_array_equal(gp.run(made, a, b), a @ b)
+
+    def test_refuses_operands_of_other_shapes(self, best_backend: gp.Backend) -> None:
+        made = gp.plan(gp.GemmProblem.create(5, 3, 7, beta=1.0), best_backend.device)
+        a, b = pair((5, 7), (7, 3))
+        with pytest.raises(gp.ShapeError, match="b has shape"):
+            gp.run(made, a, b.T, np.zeros((5, 3), np.float32))
+        with pytest.raises(gp.ArrayError, match="needs c"):
+            gp.run(made, a, b)
+
+
+class TestDeviceArrays:
+    def test_give_device_arrays(self, backend: gp.Backend) -> None:
+        a, b = pair((17, 13), (13, 11))
+        product = gp.gemm(backend.asarray(a), backend.asarray(b))
+        assert isinstance(product, gp.DeviceArray)
+        assert product.backend is backend
+        np.testing.assert_array_equal(product.get(), a @ b)
+        np.testing.assert_array_equal(gp.matmul(backend.asarray(a), backend.asarray(b)).get(), a @ b)
+
+    def test_chain_without_waiting(self, backend: gp.Backend) -> None:
+        a, b = pair((17, 17), (17, 17))
+        x, y = backend.asarray(a), backend.asarray(b)
+        np.testing.assert_array_equal(gp.gemm(gp.gemm(x, y), gp.gemm(y, x)).get(), (a @ b) @ (b @ a))
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            (slice(2, 14), slice(1, 13)),
+            (slice(None, 12), slice(0, 24, 2)),
+            (slice(0, 24, 2), slice(None, 12)),
+            (slice(11, None, -1), slice(0, 12)),
+            (slice(0, 12), slice(11, None, -1)),
+            (slice(3, 4), slice(0, 12)),
+        ],
+        ids=str,
+    )
+    def test_may_be_views(self, backend: gp.Backend, key: tuple[slice, slice]) -> None:
+        host = integers((24, 24), np.float32)
+        array = backend.asarray(host)
+        x, view = host[key], array[key]
+        square = integers((x.shape[1], x.shape[1]), np.float32)
+        np.testing.assert_array_equal(gp.gemm(view, backend.asarray(square)).get(), x @ square)
+        np.testing.assert_array_equal(gp.gemm(view.T, view).get(), x.T @ x)
+        np.testing.assert_array_equal(gp.gemm(view, view, trans_b="T").get(), x @ x.T)
+
+    def test_take_out_and_update_in_place(self, backend: gp.Backend) -> None:
+        a, b = pair((17, 13), (13, 11))
+        c = integers((17, 11), np.float32)
+        x, y, out = backend.asarray(a), backend.asarray(b), backend.asarray(c)
+        assert gp.gemm(x, y, beta=2.0, c=out, out=out) is out
+        np.testing.assert_array_equal(out.get(), a @ b + 2 * c)
+        assert gp.gemm(x, y, out=out) is out
+        np.testing.assert_array_equal(out.get(), a @ b)
+
+    def test_write_to_a_part_of_an_array_and_nothing_else(self, backend: gp.Backend) -> None:
+        a, b = pair((5, 7), (7, 3))
+        whole = backend.asarray(np.full((9, 8), 7, np.float32))
+        gp.gemm(backend.asarray(a), backend.asarray(b), out=whole[2:7, 4:7])
+        wanted = np.full((9, 8), 7, np.float32)
+        wanted[2:7, 4:7] = a @ b
+        np.testing.assert_array_equal(whole.get(), wanted)
+
+    def test_never_change_c(self, backend: gp.Backend) -> None:
+        a, b = pair((5, 7), (7, 3))
+        host = integers((3, 5), np.float32)
+        c = backend.asarray(host)
+        product = gp.gemm(backend.asarray(a), backend.asarray(b), beta=1.0, c=c.T)
+        np.testing.assert_array_equal(product.get(), a @ b + host.T)
+        np.testing.assert_array_equal(c.get(), host)
+
+    def test_take_host_arrays_beside_them(self, backend: gp.Backend) -> None:
+        a, b = pair((5, 7), (7, 3))
+        np.testing.assert_array_equal(gp.gemm(backend.asarray(a), b).get(), a @ b)
+
+    def test_of_a_batch_share_a_single_matrix(self, backend: gp.Backend) -> None:
+        a, b = pair((4, 5, 7), (7, 3))
+        np.testing.assert_array_equal(gp.gemm(backend.asarray(a), backend.asarray(b)).get(), a @ b)
+
+    @pytest.mark.parametrize(
+        "shapes", [((0, 7), (7, 3)), ((5, 0), (0, 3)), ((5, 7), (7, 0)), ((0, 5, 7), (7, 3))], ids=str
+    )
+    def test_may_be_empty(self, backend: gp.Backend, shapes: Any) -> None:
+        a, b = pair(*shapes)
+        np.testing.assert_array_equal(gp.gemm(backend.asarray(a), backend.asarray(b)).get(), a @ b)
+
+    @pytest.mark.parametrize("which", ["a", "b", "part of a", "shifted c"])
+    def test_refuse_an_out_that_overlaps_an_operand(self, backend: gp.Backend, which: str) -> None:
+        x, y, z = (backend.asarray(integers((9, 8), np.float32)) for _ in range(3))
+        a, b, c = x[:8], y[:8], z[:8]
+        out = {"a": a, "b": b, "part of a": x[1:], "shifted c": z[1:]}[which]
+        with pytest.raises(gp.ArrayError, match="overlaps"):
+            gp.gemm(a, b, beta=1.0, c=c, out=out)
+
+    def test_may_share_memory_that_does_not_overlap(self, backend: gp.Backend) -> None:
+        host = integers((16, 8), np.float32)
+        memory = backend.asarray(host)
+        gp.gemm(memory[:8], memory[:8], out=memory[8:])
+        np.testing.assert_array_equal(memory.get()[8:], host[:8] @ host[:8])
+
+    def test_say_themselves_where_they_are(self, backend: gp.Backend) -> None:
+        x = backend.asarray(integers((4, 4), np.float32))
+        for options in ({"backend": backend.name}, {"device": backend.device}):
+            with pytest.raises(gp.ArrayError, match="backend= and device="):
+                gp.gemm(x, x, **options)
+
+    def test_refuse_what_does_not_fit(self, backend: gp.Backend) -> None:
+        x = backend.asarray(integers((4, 4), np.float32))
+        with pytest.raises(gp.ArrayError, match="out must be a device array"):
+            gp.gemm(x, x, out=np.zeros((4, 4), np.float32))
+        with pytest.raises(gp.ArrayError, match="row-major"):
+            gp.gemm(x, x, out=backend.asarray(np.zeros((4, 4), np.float32)).T)
+        with pytest.raises(gp.DtypeError, match="float64"):
+            gp.gemm(x, backend.asarray(np.zeros((4, 4), np.float64)))
+        with pytest.raises(gp.ShapeError, match="4 and 3"):
+            gp.gemm(x, x[:3])
+
+    def test_of_a_type_that_the_device_cannot_compute_are_refused_by_name(self, backend: gp.Backend) -> None:
+        x = backend.asarray(np.zeros((4, 4), np.int32))
+        with pytest.raises(gp.DtypeError, match="int32"):
+            gp.gemm(x, x)
+        if "float64" not in backend.device.computes:
+            y = backend.asarray(np.zeros((4, 4), np.float64))
+            with pytest.raises(gp.DtypeError, match="float64"):
+                gp.gemm(y, y)
+
+    def test_of_two_devices_are_refused(self, backend: gp.Backend, fresh_backend: gp.Backend) -> None:
+        x, y = backend.asarray(np.zeros((4, 4), np.float32)), fresh_backend.asarray(np.zeros((4, 4), np.float32))
+        with pytest.raises(gp.ArrayError, match="not on"):
+            gp.gemm(x, y)
+        with pytest.raises(gp.ArrayError, match="not on"):
+            gp.gemm(x, x, out=y)

@@ -1,0 +1,269 @@
+"""The plan of the building: which room may import which, and that twins are twins. Read from the sources, nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gemmport
+from gemmport import backends, configs, kernels
+from gemmport.variant import parameter_defines
+
+PLACES = {
+    "gemmport": Path(gemmport.__path__[0]),
+    "gemmport.backends": Path(backends.__path__[0]),
+    "gemmport.kernels": Path(kernels.__path__[0]),
+    "gemmport.configs": Path(configs.__path__[0]),
+}
+
+# From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
+ROOMS = [
+    {"errors", "device", "cache", "configs"},
+    {"dtypes"},
+    {"problem"},
+    {"plan", "layout"},
+    {"variant", "sources"},
+    {"backends.array"},
+    {"backends.base"},
+    {"backends"},
+    {"kernels.*"},
+    {"kernels"},
+    {"backends.*"},
+    {"config"},
+    {"planner", "executor", "selection", "environment", "measurement", "verification"},
+    {"baselines.*", "baselines"},
+    {"api"},
+    {"benchmark"},
+    {""},
+    {"cli.*", "cli"},
+]
+RUNTIMES = {"pycuda", "pyopencl"}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name without "gemmport.", which is empty for the package itself."""
+    found = {}
+    for package, folder in PLACES.items():
+        for path in folder.rglob("*.py"):
+            parts = [*package.split("."), *path.relative_to(folder).with_suffix("").parts]
+            found[".".join(part for part in parts[1:] if part != "__init__")] = path
+    return found
+
+
+MODULES = modules()
+each_module = pytest.mark.parametrize("name", sorted(MODULES), ids=lambda name: name or "gemmport")
+
+
+def floor(name: str) -> int:
+    """The row of a module in ROOMS."""
+    package = name.partition(".")[0] + ".*"
+    for wanted in (name, package):
+        for number, row in enumerate(ROOMS):
+            if wanted in row:
+                return number
+    raise LookupError(f"{name} has no room: say in ROOMS what it may import")
+
+
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """All statements that run; those under TYPE_CHECKING are for people and type checkers."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.stmt):
+            yield child
+        yield from statements(child)
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """Full names of all modules that a module imports, wherever in it."""
+    found = set()
+    for node in statements(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                known = full.removeprefix("gemmport.") in MODULES
+                found.add(full if known else str(node.module))
+    return found
+
+
+def own_imports(name: str) -> set[str]:
+    """Modules of gemmport that a module imports, without "gemmport."."""
+    found = imports(ast.parse(MODULES[name].read_text(encoding="utf-8")))
+    return {full.removeprefix("gemmport").removeprefix(".") for full in found if full.split(".")[0] == "gemmport"}
+
+
+def test_the_reader_of_imports_sees_them_in_every_form() -> None:
+    text = """
+        import gemmport.plan, numpy as np
+        from gemmport import kernels
+        from gemmport.errors import ShapeError
+        if TYPE_CHECKING:
+            from gemmport.api import gemm
+        def f():
+            try:
+                import pyopencl.array
+            except ImportError:
+                from gemmport.backends import cuda
+    """
+    found = imports(ast.parse("if True:" + text))
+    assert found == {"gemmport.plan", "numpy", "gemmport.kernels", "gemmport.errors", "pyopencl.array",
+                     "gemmport.backends.cuda"}  # fmt: skip
+
+
+@each_module
+def test_a_lower_room_never_imports_a_higher_one(name: str) -> None:
+    own = floor(name)
+    for wanted in own_imports(name):
+        same_package = name.partition(".")[0] == wanted.partition(".")[0]
+        assert floor(wanted) < own or (same_package and floor(wanted) == own), f"{name} imports {wanted}"
+
+
+def test_the_backends_never_import_each_other() -> None:
+    for name in backends.names():
+        others = {f"backends.{other}" for other in backends.names() if other != name}
+        assert not own_imports(f"backends.{name}") & others
+
+
+@each_module
+def test_nothing_but_backends_imports_a_runtime(name: str) -> None:
+    found = {full.partition(".")[0] for full in imports(ast.parse(MODULES[name].read_text(encoding="utf-8")))}
+    assert name.startswith("backends.") or not found & RUNTIMES
+
+
+@pytest.mark.parametrize("name", ["backends", "backends.base", "backends.array"])
+def test_what_backends_share_imports_no_runtime_either(name: str) -> None:
+    found = {full.partition(".")[0] for full in imports(ast.parse(MODULES[name].read_text(encoding="utf-8")))}
+    assert not found & RUNTIMES
+
+
+@pytest.mark.parametrize("name", ["problem", "plan", "kernels", "planner"])
+def test_what_is_planned_knows_no_backend(name: str) -> None:
+    reached, waiting = set(), [name]
+    while waiting:
+        for wanted in own_imports(waiting.pop()) - reached:
+            reached.add(wanted)
+            waiting.append(wanted)
+    assert not [wanted for wanted in reached if wanted.startswith("backends")]
+
+
+# Backends
+
+
+def backend_class(name: str) -> ast.ClassDef:
+    """The one class of a backend's file that derives from Backend."""
+    tree = ast.parse(MODULES[f"backends.{name}"].read_text(encoding="utf-8"))
+    (found,) = (
+        node for node in tree.body
+        if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Backend" for b in node.bases)
+    )  # fmt: skip
+    return found
+
+
+def signatures(body: ast.ClassDef) -> dict[str, tuple[list[str], list[str], list[str]]]:
+    """Methods in order with the names of their parameters, those by keyword alone apart, and their decorators."""
+    return {
+        node.name: (
+            [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)],
+            [argument.arg for argument in node.args.kwonlyargs],
+            [ast.unparse(decorator) for decorator in node.decorator_list if "property" in ast.unparse(decorator)],
+        )
+        for node in body.body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def interface() -> dict[str, tuple[list[str], list[str], list[str]]]:
+    """The abstract methods of the base class, and its initializer."""
+    tree = ast.parse(MODULES["backends.base"].read_text(encoding="utf-8"))
+    (base,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Backend")
+    abstract = {
+        node.name for node in base.body
+        if isinstance(node, ast.FunctionDef) and "abstractmethod" in map(ast.unparse, node.decorator_list)
+    }  # fmt: skip
+    return {name: told for name, told in signatures(base).items() if name in abstract or name == "__init__"}
+
+
+@pytest.mark.parametrize("name", backends.names())
+def test_a_backend_implements_the_interface_in_its_order_with_its_parameters(name: str) -> None:
+    own = {method: told for method, told in signatures(backend_class(name)).items() if method in interface()}
+    assert list(own.items()) == list(interface().items())
+
+
+@pytest.mark.parametrize("name", backends.names())
+def test_a_backend_has_no_public_method_that_the_interface_lacks(name: str) -> None:
+    public = {method for method in signatures(backend_class(name)) if not method.startswith("_")}
+    assert public <= interface().keys()
+
+
+@pytest.mark.parametrize("name", backends.names())
+def test_a_backend_is_named_like_its_file_and_its_folder_of_sources(name: str) -> None:
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in backend_class(name).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    assert values["name"] == name
+    assert (PLACES["gemmport.kernels"] / name).is_dir()
+
+
+# Kernels
+
+FOLDERS = sorted(backends.names())
+
+
+def sources(folder: str, stem: str) -> list[Path]:
+    return [path for path in (PLACES["gemmport.kernels"] / folder).iterdir() if path.stem == stem]
+
+
+@pytest.mark.parametrize("stem", ["prelude", *(variant.name for variant in kernels.variants())])
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_kernel_has_exactly_one_source_per_language(folder: str, stem: str) -> None:
+    assert len(sources(folder, stem)) == 1
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_of_sources_holds_one_language(folder: str) -> None:
+    suffixes = {path.suffix for path in (PLACES["gemmport.kernels"] / folder).iterdir() if path.is_file()}
+    assert len(suffixes) == 1
+
+
+def words(text: str) -> set[str]:
+    """Identifiers of a C source, its comments left out."""
+    code = "\n".join(line.partition("//")[0] for line in text.splitlines())
+    return {word for word in "".join(c if c.isalnum() or c == "_" else " " for c in code).split() if not word.isdigit()}
+
+
+@pytest.mark.parametrize("variant", kernels.variants(), ids=lambda variant: variant.name)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: kernels.KernelVariant) -> None:
+    macros = set()
+    for parameter in variant.parameters:
+        for value in parameter.choices or (parameter.default,):
+            macros |= parameter_defines({parameter.name: value}).keys()
+    (path,) = sources(folder, variant.name)
+    assert macros <= words(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("stem", ["prelude", *(variant.name for variant in kernels.variants())])
+def test_twins_read_and_define_the_same_macros(stem: str) -> None:
+    """Words in capitals of at least two letters; what belongs to one language alone is named here."""
+    of_one_language = {"EXTENSION", "OPENCL", "FP_CONTRACT", "ON", "CLK_LOCAL_MEM_FENCE"}
+    twins = []
+    for folder in FOLDERS:
+        (path,) = sources(folder, stem)
+        found = {word for word in words(path.read_text(encoding="utf-8")) if len(word) > 1 and word == word.upper()}
+        twins.append(found - of_one_language)
+    assert all(twin == twins[0] for twin in twins)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_source_belongs_to_a_contract(folder: str) -> None:
+    stems = {path.stem for path in (PLACES["gemmport.kernels"] / folder).iterdir() if path.is_file()}
+    contracts = {name.removeprefix("kernels.") for name in MODULES if name.startswith("kernels.")}
+    assert {stem for stem in stems if not any(stem.startswith(contract) for contract in contracts)} == {"prelude"}

@@ -1,0 +1,260 @@
+"""The baselines compute what they are compared by, and say what is missing where they do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from gemmport import baselines
+from gemmport.backends.base import Backend, Memory
+from gemmport.baselines.base import Baseline, HostArray
+from gemmport.dtypes import DTYPES
+from gemmport.errors import BaselineUnavailableError, GemmportError
+from gemmport.layout import matrices
+from gemmport.problem import OPERANDS, Operand
+from gemmport.selection import select_device
+
+M, N, K = 37, 53, 29
+
+LIBRARIES = {"clblast": "GEMMPORT_CLBLAST", "clblas": "GEMMPORT_CLBLAS"}
+
+
+@pytest.fixture(params=baselines.names())
+def baseline(request: pytest.FixtureRequest) -> Baseline:
+    """Each baseline that is installed."""
+    try:
+        return baselines.load(request.param)
+    except BaselineUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def its_backend(baseline: Baseline, request: pytest.FixtureRequest) -> Backend:
+    """The best device, or that of --device, whose memory the baseline computes on."""
+    device = request.config.getoption("--device", default=None)
+    try:
+        return gp.get_backend(device=select_device(device, next(iter(baseline.backends), "opencl")))
+    except GemmportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that has loaded no library yet."""
+    monkeypatch.setattr(baselines, "_loaded", {})
+
+
+def padded(rows: int, columns: int, offset: int) -> gp.Layout:
+    """A layout with a gap after every row and after every matrix."""
+    ld = columns + 3
+    return gp.Layout(ld, batch_stride=rows * ld + 5, offset=offset)
+
+
+def stored(size: tuple[int, int], op: str) -> tuple[int, int]:
+    return size if op == "N" else size[::-1]
+
+
+def problem_of(dtype: str, ops: str, *, batch: int, alpha: float, beta: float) -> gp.GemmProblem:
+    """A problem of odd sizes in which every operand has its own offset and gaps."""
+    a, b = stored((M, K), ops[0]), stored((K, N), ops[1])
+    c = padded(M, N, 13)
+    return gp.GemmProblem.create(
+        M, N, K, batch=batch, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=alpha, beta=beta,
+        a=padded(*a, 7), b=padded(*b, 11), c=c, d=c,
+    )  # fmt: skip
+
+
+def integers(problem: gp.GemmProblem, seed: int = 1) -> dict[Operand, HostArray]:
+    """Operands as stored, (batch, rows, columns), whose products and sums are exact in every type."""
+    rng = np.random.default_rng(seed)
+    return {
+        operand: rng.integers(-4, 5, (problem.batch, *problem.stored_shape(operand))).astype(
+            problem.element_type(operand).numpy
+        )
+        for operand in OPERANDS
+        if operand != "d"
+    }
+
+
+def reference(problem: gp.GemmProblem, host: Mapping[Operand, HostArray]) -> HostArray:
+    a, b, c = (host[operand].astype(np.float64) for operand in ("a", "b", "c"))
+    a = a if problem.trans_a == "N" else a.transpose(0, 2, 1)
+    b = b if problem.trans_b == "N" else b.transpose(0, 2, 1)
+    expected: HostArray = problem.alpha * np.einsum("bik,bkj->bij", a, b)
+    return expected + problem.beta * c if problem.beta else expected
+
+
+def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tuple[HostArray, HostArray]:
+    """D of a baseline in memory that is NaN wherever nothing may be read, and what it should be.
+
+    Asserts that nothing outside D was written.
+    """
+    host = integers(problem)
+    flat = {
+        operand: np.full(problem.span(operand) + 8, np.nan, problem.element_type(operand).numpy) for operand in OPERANDS
+    }
+
+    def inside(operand: Operand) -> HostArray:
+        return matrices(flat[operand], problem.layout(operand), *problem.stored_shape(operand), problem.batch)
+
+    inside("a")[...], inside("b")[...] = host["a"], host["b"]
+    if problem.beta:
+        inside("d")[...] = host["c"]
+    memory: dict[Operand, Memory] = {operand: backend.allocate(flat[operand].nbytes) for operand in ("a", "b", "d")}
+    for operand, block in memory.items():
+        backend.upload(block, flat[operand])
+    bound = baseline.bind(problem, backend, memory, host)
+    bound.enqueue()
+    if bound.result is not None:
+        return bound.result, reference(problem, host)
+    backend.download(memory["d"], flat["d"])
+    bound.close()
+    d = inside("d").copy()
+    inside("d")[...] = np.nan
+    assert np.isnan(flat["d"]).all(), "elements outside D were written"
+    return d, reference(problem, host)
+
+
+@pytest.mark.parametrize(("batch", "alpha", "beta"), [(1, 1.0, 0.0), (1, 1.5, -0.5), (3, 2.0, 0.0), (3, -1.0, 1.0)])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_computes_what_the_reference_does(
+    baseline: Baseline, its_backend: Backend, dtype: str, ops: str, batch: int, alpha: float, beta: float
+) -> None:
+    if dtype not in its_backend.device.computes:
+        pytest.skip(f"{its_backend.device.label} does not compute in {dtype}")
+    problem = problem_of(dtype, ops, batch=batch, alpha=alpha, beta=beta)
+    assert baseline.unsupported(problem) is None
+    d, expected = compute(baseline, its_backend, problem)
+    assert d.dtype == problem.output.numpy
+    np.testing.assert_array_equal(d, expected)
+
+
+def test_conjugate_transposes_are_transposes(baseline: Baseline, its_backend: Backend) -> None:
+    problem = problem_of("float32", "CC", batch=1, alpha=1.0, beta=0.0)
+    np.testing.assert_array_equal(*compute(baseline, its_backend, problem))
+
+
+def test_repeats(baseline: Baseline, its_backend: Backend) -> None:
+    """A product that was bound once gives the same result each time."""
+    problem = gp.GemmProblem.create(M, N, K)
+    host = integers(problem)
+    memory: dict[Operand, Memory] = {operand: its_backend.asarray(host[operand]).memory for operand in ("a", "b")}
+    memory["d"] = its_backend.allocate(4 * M * N)
+    bound = baseline.bind(problem, its_backend, memory, host)
+    for _ in range(3):
+        bound.enqueue()
+    d = bound.result
+    if d is None:
+        d = np.empty((1, M, N), np.float32)
+        its_backend.download(memory["d"], d)
+    np.testing.assert_array_equal(d, reference(problem, host))
+
+
+def test_tells_its_version(baseline: Baseline) -> None:
+    assert baseline.version
+    assert baseline.version == "unknown" or baseline.version[0].isdigit()
+
+
+def test_numpy_reads_neither_operand_where_alpha_is_0_nor_c_where_beta_is_0() -> None:
+    problem = gp.GemmProblem.create(M, N, K, alpha=0.0, beta=2.0)
+    host = integers(problem)
+    host["a"][...] = np.nan
+    bound = baselines.load("numpy").bind(problem, None, {}, host)  # type: ignore[arg-type]  # it needs no device
+    bound.enqueue()
+    np.testing.assert_array_equal(bound.result, 2.0 * host["c"])
+    del host["c"]
+    bound = baselines.load("numpy").bind(problem.with_scalars(0.0, 0.0), None, {}, host)  # type: ignore[arg-type]
+    bound.enqueue()
+    np.testing.assert_array_equal(bound.result, np.zeros((1, M, N)))
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [((M, N, 0), "without terms"), ((M, 0, K), "without elements"), ((2**17, 2**17, K), "32 bits")],
+)
+def test_products_that_a_library_gets_wrong_are_refused_before_the_call(
+    name: str, sizes: tuple[int, int, int], words: str
+) -> None:
+    try:
+        library = baselines.load(name)
+    except BaselineUnavailableError as error:
+        pytest.skip(str(error))
+    reason = library.unsupported(gp.GemmProblem.create(*sizes))
+    assert reason is not None
+    assert words in reason
+
+
+def test_a_refusal_has_the_library_and_its_code() -> None:
+    try:
+        library, backend = baselines.load("clblast"), gp.get_backend("opencl")
+    except GemmportError as error:
+        pytest.skip(str(error))
+    problem = gp.GemmProblem.create(1024, 1024, 8)
+    memory: dict[Operand, Memory] = {operand: backend.allocate(1) for operand in ("a", "b", "d")}
+    with pytest.raises(gp.LaunchError, match=r"CLBlast refuses float32 NN 1024×1024×8 with error -10\d\d"):
+        library.bind(problem, backend, memory, {}).enqueue()
+
+
+def test_names() -> None:
+    assert set(baselines.names()) == {"clblas", "clblast", "cublas", "numpy"}
+
+
+@pytest.mark.parametrize(
+    ("backend_name", "kind", "expected"),
+    [
+        ("cuda", "gpu", ("cublas",)),
+        ("opencl", "cpu", ("numpy", "clblast", "clblas")),
+        ("opencl", "gpu", ("clblast", "clblas")),
+        ("opencl", "accelerator", ("clblast", "clblas")),
+        ("another", "gpu", ()),
+    ],
+)
+def test_auto_means_what_belongs_to_the_device(backend_name: str, kind: str, expected: tuple[str, ...]) -> None:
+    device = gp.DeviceInfo(backend_name, name="made up", platform="made up", type=kind)  # type: ignore[arg-type]
+    assert baselines.for_device(device) == expected
+    assert set(expected) <= set(baselines.names())
+
+
+def test_an_unknown_name_lists_the_known() -> None:
+    with pytest.raises(gp.UnknownNameError, match=r"'cubals': there are clblas, clblast, cublas, numpy"):
+        baselines.load("cubals")
+
+
+def test_a_baseline_is_loaded_once() -> None:
+    assert baselines.load("numpy") is baselines.load("numpy")
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+@pytest.mark.parametrize(("name", "variable"), LIBRARIES.items())
+def test_an_absent_library_is_named_with_advice(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "/there/is/no/lib.so")
+    with pytest.raises(BaselineUnavailableError) as caught:
+        baselines.load(name)
+    message = str(caught.value)
+    assert name in message.lower()
+    assert f"{variable} = /there/is/no/lib.so cannot be loaded" in message
+    assert "apt install" in message
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+@pytest.mark.parametrize(("name", "variable"), LIBRARIES.items())
+def test_another_library_is_not_taken_for_it(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "libc.so.6")
+    with pytest.raises(BaselineUnavailableError, match=rf"(?i)libc\.so\.6 is not {name}"):
+        baselines.load(name)
+
+
+def test_importing_the_registry_loads_no_library() -> None:
+    code = (
+        "import sys; from gemmport import baselines; baselines.names();"
+        "print(*(m for m in sys.modules if m.startswith(('gemmport.baselines.', 'pyopencl', 'pycuda', 'nvmath'))))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["gemmport.baselines.base"]

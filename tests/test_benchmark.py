@@ -1,0 +1,113 @@
+"""What `gemmport run` does: a wrong kernel or baseline is called wrong, one that cannot run says why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from broken import FAULTS, planted
+from gemmport import baselines
+from gemmport.baselines.base import Baseline, BoundBaseline
+from gemmport.benchmark import GUARD, Options, run_benchmark
+from gemmport.config import load_configuration
+from gemmport.errors import BaselineUnavailableError, ParameterError
+from gemmport.problem import GemmProblem, Layout
+
+
+def run(problem, backend, **options):
+    options = {"baselines": (), "repeat": 1, **options}
+    return list(run_benchmark([problem], [backend.device], Options(load_configuration(), **options)))
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "does not compile"])
+def test_a_broken_kernel_fails_and_says_how(backend, fault, tmp_path):
+    with planted(fault, tmp_path) as name:
+        problem = GemmProblem.create(19, 13, 11, beta=0.5, d=Layout(ld=15))
+        (result,) = run(problem, backend, kernels=(name,))
+    assert result.status == "failed"
+    assert result.verified is False
+    assert any(check.name in result.reason for check in result.checks if not check.passed)
+
+
+def test_a_kernel_that_does_not_compile_is_an_error_with_numbered_source(backend, tmp_path):
+    with planted("does not compile", tmp_path) as name:
+        (result,) = run(GemmProblem.create(8, 8, 8), backend, kernels=(name,))
+    assert result.status == "error"
+    assert "no_such_type sum" in result.reason
+
+
+def test_every_kernel_is_verified_and_timed(backend):
+    problem = GemmProblem.create(65, 33, 47, batch=2, trans_a="T", alpha=2, beta=-0.5)
+    results = run(problem, backend, kernels=("naive", "tiled", "register_tiled"), repeat=2)
+    assert [result.kernel for result in results] == ["naive", "tiled", "register_tiled"]
+    for result in results:
+        assert result.status == "ok"
+        assert {check.name for check in result.checks} == {"untouched", "exact", "statistical"}
+        assert len(result.timing.samples) == 2
+        assert result.to_dict()["gflops"] == pytest.approx(problem.flops / result.timing.median * 1e-9)
+
+
+@pytest.mark.parametrize(("m", "n", "k", "batch"), [(0, 4, 4, 1), (4, 0, 4, 1), (4, 4, 0, 1), (4, 4, 4, 0)])
+def test_products_without_elements_or_terms_are_verified_but_not_timed(best_backend, m, n, k, batch):
+    (result,) = run(GemmProblem.create(m, n, k, batch=batch, beta=2.0), best_backend, kernels=("tiled",))
+    assert result.status == "ok"
+    assert result.verified is True
+    assert result.timing is None
+
+
+def test_without_verification_a_result_is_not_called_verified(best_backend):
+    (result,) = run(GemmProblem.create(8, 8, 8), best_backend, verify=False)
+    assert result.verified is None
+
+
+def test_one_kernel_with_bad_parameters_is_an_error_and_among_several_unsupported(best_backend):
+    problem = GemmProblem.create(8, 8, 8)
+    too_large = {"TSM": 512, "TSN": 512, "TSK": 128, "WPTM": 16, "WPTN": 16}
+    with pytest.raises(ParameterError, match=r"TSM = 512.*bytes of local memory"):
+        run(problem, best_backend, kernels=("register_tiled",), params=too_large)
+    results = run(problem, best_backend, kernels=("naive", "register_tiled"), params=too_large)
+    assert {result.kernel: result.status for result in results} == {"naive": "ok", "register_tiled": "unsupported"}
+
+
+class Twice(Baseline):
+    """A library that computes twice the product."""
+
+    name, backends, how_to_get, version, factor = "twice", frozenset(), "", "1", 2.0
+
+    def bind(self, problem, backend, operands, host):
+        result = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
+
+        def enqueue():
+            np.multiply(host["a"] @ host["b"], self.factor, out=result)
+
+        return BoundBaseline(self.name, enqueue, "host", result)
+
+
+@pytest.mark.parametrize(("factor", "verified"), [(2.0, False), (1.0, True)])
+def test_a_baseline_is_itself_checked(best_backend, monkeypatch, factor, verified):
+    monkeypatch.setattr(Twice, "factor", factor)
+    monkeypatch.setattr(baselines, "load", lambda name: Twice())
+    (result,) = run(GemmProblem.create(16, 16, 16), best_backend, baselines=("twice",))
+    (baseline,) = result.baselines
+    assert baseline.verified is verified
+    assert ("twice is wrong" in baseline.reason) is not verified
+    assert result.ratio(baseline) > 0
+
+
+def test_an_absent_baseline_is_named_with_how_to_get_it(best_backend, monkeypatch):
+    def absent(name):
+        raise BaselineUnavailableError(f"{name} is not installed: apt install lib{name}")
+
+    monkeypatch.setattr(baselines, "load", absent)
+    (result,) = run(GemmProblem.create(16, 16, 16), best_backend, baselines=("clblast",))
+    told = result.to_dict()["baselines"]["clblast"]
+    assert told["available"] is False
+    assert told["reason"] == "clblast is not installed: apt install libclblast"
+    assert told["gflops"] is None
+    assert told["ratio"] is None
+
+
+def test_a_problem_that_the_device_cannot_hold_is_an_error_that_names_the_numbers(best_backend):
+    (result,) = run(GemmProblem.create(2**20, 2**20, 1), best_backend)
+    assert result.status == "error"
+    assert f"{4 * (2**40 + 2 * GUARD):,} bytes" in result.reason

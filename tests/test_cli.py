@@ -1,0 +1,295 @@
+"""The command line: exit statuses, messages without tracebacks, formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import gemmport
+from broken import planted
+from gemmport import backends, cli, selection
+
+DOCUMENTED_KEYS = {
+    "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "m", "n", "k", "batch", "dtype",
+    "trans_a", "trans_b", "alpha", "beta", "status", "reason", "verified", "checks", "seconds", "gflops", "peak_percent",
+    "baselines", "clocks",
+}  # fmt: skip
+
+
+@pytest.fixture
+def gemmport_command(monkeypatch, capfd, best_backend):
+    """Runs a command line on the best device; gives (exit status, standard output, standard error)."""
+    monkeypatch.setenv("GEMMPORT_BACKEND", best_backend.device.backend)
+    monkeypatch.setenv("GEMMPORT_DEVICE", best_backend.device.selector)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gemmport", *map(str, arguments)])
+        capfd.readouterr()
+        status = cli._run_command()
+        captured = capfd.readouterr()
+        assert "Traceback" not in captured.err + captured.out
+        return status, captured.out, captured.err
+
+    return run
+
+
+def small(*arguments):
+    size = () if "--sizes" in arguments else ("--size", 32)
+    return ("run", *size, "--repeat", 1, "--baseline", "none", *arguments)
+
+
+def results_of(outcome):
+    status, out, _ = outcome
+    return status, json.loads(out)["results"]
+
+
+def test_a_verified_run_exits_with_0_and_prints_a_row(gemmport_command):
+    status, out, _ = gemmport_command(*small("--baseline", "numpy"))
+    assert status == 0
+    for word in ("register_tiled", "GFLOPS", "× numpy", "error/bound", "PASS", "configs/", "32×32×32"):
+        assert word in out
+
+
+def test_json_has_the_documented_keys_and_nothing_else_is_on_standard_output(gemmport_command):
+    status, results = results_of(gemmport_command(*small("--format", "json", "--baseline", "numpy", "--kernel", "all")))
+    assert status == 0
+    assert [result["kernel"] for result in results] == ["naive", "tiled", "register_tiled"]
+    for result in results:
+        assert result["verified"] is True
+        assert result["baselines"]["numpy"]["gflops"] > 0
+        assert result["baselines"]["numpy"]["ratio"] == pytest.approx(
+            result["gflops"] / result["baselines"]["numpy"]["gflops"]
+        )
+        assert set(result) == DOCUMENTED_KEYS
+
+
+def test_csv_has_a_line_for_each_result(gemmport_command):
+    status, out, _ = gemmport_command(*small("--format", "csv", "--kernel", "naive,tiled"))
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert status == 0
+    assert [(row["kernel"], row["verified"], row["m"]) for row in rows] == [
+        ("naive", "True", "32"),
+        ("tiled", "True", "32"),
+    ]
+
+
+def test_output_goes_to_the_file(gemmport_command, tmp_path):
+    file = tmp_path / "out.json"
+    status, out, _ = gemmport_command(*small("--format", "json", "--output", file))
+    assert (status, out) == (0, "")
+    assert json.loads(file.read_text())["schema"] == 1
+
+
+def test_sizes_include_their_stop_and_a_given_size_stays(gemmport_command):
+    _, results = results_of(gemmport_command(*small("--sizes", "16:48:16", "-k", 5, "--format", "json")))
+    assert [(r["m"], r["n"], r["k"]) for r in results] == [(16, 16, 5), (32, 32, 5), (48, 48, 5)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("shapes.yaml", "- {m: 3, n: 4, k: 5}\n- {m: 6, n: 7, k: 8, batch: 2, trans_a: T, beta: 0.5}\n"),
+        ("shapes.csv", "m,n,k,batch,trans_a,beta\n3,4,5,,,\n6,7,8,2,T,0.5\n"),
+    ],
+)
+def test_shapes_come_from_a_file(gemmport_command, tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    arguments = ("run", "--shapes", tmp_path / name, "--repeat", 1, "--baseline", "none", "--format", "json")
+    status, results = results_of(gemmport_command(*arguments))
+    assert status == 0
+    assert [(r["m"], r["n"], r["k"], r["batch"], r["trans_a"], r["beta"]) for r in results] == [
+        (3, 4, 5, 1, "N", 0.0),
+        (6, 7, 8, 2, "T", 0.5),
+    ]
+
+
+def test_every_option_of_a_product_arrives(gemmport_command):
+    arguments = ("-m", 9, "-n", 8, "-k", 7, "--trans-a", "--trans-b", "C", "--alpha", 2, "--beta", -1, "--batch", 3)
+    _, (result,) = results_of(gemmport_command(*small(*arguments, "--set", "TSM=16", "--format", "json")))
+    told = {key: result[key] for key in ("m", "n", "k", "trans_a", "trans_b", "alpha", "beta", "batch")}
+    assert told == {"m": 9, "n": 8, "k": 7, "trans_a": "T", "trans_b": "C", "alpha": 2.0, "beta": -1.0, "batch": 3}
+    assert result["parameters"]["TSM"] == {"value": 16, "origin": "--set"}
+    assert result["verified"] is True
+
+
+def test_without_verification_nothing_is_called_verified(gemmport_command):
+    status, (result,) = results_of(gemmport_command(*small("--no-verify", "--format", "json")))
+    assert status == 0
+    assert result["verified"] is None
+
+
+def test_a_failed_verification_exits_with_1(gemmport_command, tmp_path):
+    with planted("drops the last term", tmp_path) as name:
+        status, out, _ = gemmport_command(*small("--kernel", name))
+    assert status == 1
+    assert "FAIL" in out
+    assert "exact" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--kernel", "nope"), "no kernel 'nope': there are naive, tiled, register_tiled"),
+        (("--backend", "vulkan"), "no backend 'vulkan': there are cuda, opencl"),
+        (("--baseline", "mkl"), "no baseline 'mkl'"),
+        (("--dtype", "float8"), "dtype float8 is not supported"),
+        (("-m", "-3"), "m = -3 is negative"),
+        (("--trans-a", "X"), "transposition 'X' is not known"),
+        (("--set", "TSM"), "write NAME=VALUE"),
+        (("--kernel", "naive", "--set", "TSM=8"), "naive has no such parameter"),
+        (("--kernel", "register_tiled", "--set", "TSM=100", "--set", "WPTM=8"), "TSM = 100, WPTM = 8: the rule is"),
+        (("--kernel", "naive", "--set", "TS=wide"), "TS = 'wide' is not allowed"),
+        (("--sizes", "8:4:1"), "write START:STOP:STEP"),
+        (("--sizes", "8:16:0"), "write START:STOP:STEP"),
+        (("--config", "/no/such.yaml"), "/no/such.yaml: cannot be read"),
+        (("--shapes", "/no/such.yaml"), "--shapes gives all sizes"),
+        (("--sizes", "8:16:4", "--size", "4"), "--size and --sizes exclude each other"),
+        (("--output", "/no/such/folder/x"), "No such file"),
+        (("--repeat", "0"), "0 is not in the range"),
+        (("--frobnicate",), "No such option"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_bad_usage_exits_with_2_and_names_the_value_and_the_rule(gemmport_command, arguments, message):
+    status, out, err = gemmport_command(*small(*arguments))
+    assert status == 2
+    assert message in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("entries: [", "this is not YAML"),
+        ("schema: 9\ndescription: x\nentries: []\n", "schema 9 is newer"),
+        ("schema: 1\ndescription: x\nentries:\n- {name: e, kernels: {naive: {TS: 99}}, provenance: {tuned: false}}\n",
+         "entry 'e': naive: TS = 99 is not allowed"),
+    ],
+)  # fmt: skip
+def test_a_bad_configuration_exits_with_2(gemmport_command, tmp_path, text, message):
+    (tmp_path / "bad.yaml").write_text(text)
+    for arguments in (small("--config", tmp_path / "bad.yaml"), ("configs", "--check", tmp_path / "bad.yaml")):
+        status, _, err = gemmport_command(*arguments)
+        assert status == 2
+        assert message in err
+
+
+@pytest.mark.parametrize(
+    "text", ["- {m: 3, n: 4}\n", "- {m: 3, n: 4, k: x}\n", "- {m: 3, n: 4, k: 5, o: 6}\n", "7\n", ""]
+)
+def test_a_bad_file_of_shapes_exits_with_2(gemmport_command, tmp_path, text):
+    (tmp_path / "bad.yaml").write_text(text)
+    status, _, err = gemmport_command("run", "--shapes", tmp_path / "bad.yaml")
+    assert status == 2
+    assert "bad.yaml" in err
+
+
+def test_a_device_that_does_not_exist_exits_with_3(gemmport_command):
+    status, _, err = gemmport_command(*small("--device", "no such device"))
+    assert status == 3
+    assert "no device 'no such device'; there are" in err
+
+
+def test_a_known_backend_that_is_not_usable_exits_with_3(gemmport_command, monkeypatch):
+    unusable = selection.BackendStatus("cuda", error="backend cuda is not installed: pip install 'gemmport[cuda]'")
+    real = selection.backend_status
+    monkeypatch.setattr(selection, "backend_status", lambda name: unusable if name == "cuda" else real(name))
+    status, _, err = gemmport_command(*small("--backend", "cuda"))
+    assert status == 3
+    assert "pip install 'gemmport[cuda]'" in err
+
+
+def test_all_backends_run_side_by_side_and_an_unusable_one_is_named(gemmport_command, monkeypatch, best_backend):
+    monkeypatch.delenv("GEMMPORT_DEVICE")
+    unusable = selection.BackendStatus("cuda", error="backend cuda is not installed: pip install 'gemmport[cuda]'")
+    real = selection.backend_status
+    monkeypatch.setattr(selection, "backend_status", lambda name: unusable if name == "cuda" else real(name))
+    status, out, _ = gemmport_command(*small("--backend", "all", "--format", "json"))
+    document = json.loads(out)
+    assert status == 0
+    assert "cuda" in document["unavailable"]
+    assert {result["backend"] for result in document["results"]} == set(backends.names()) - {"cuda"}
+
+
+def test_an_ambiguous_device_exits_with_2_and_lists_the_candidates(gemmport_command, monkeypatch, best_backend):
+    two = selection.BackendStatus("opencl", (best_backend.device, best_backend.device))
+    monkeypatch.setattr(selection, "backend_status", lambda name: two)
+    status, _, err = gemmport_command(*small("--backend", "opencl", "--device", best_backend.device.platform))
+    assert status == 2
+    assert "is ambiguous; it may be" in err
+
+
+def test_a_compile_error_exits_with_3_and_shows_numbered_lines(gemmport_command, tmp_path):
+    with planted("does not compile", tmp_path) as name:
+        status, out, _ = gemmport_command(*small("--kernel", name))
+    assert status == 3
+    assert "no_such_type sum" in out
+
+
+def test_a_type_that_the_device_lacks_is_named(gemmport_command, monkeypatch, best_backend):
+    poor = replace(best_backend.device, computes=frozenset({"float32"}))
+    monkeypatch.setattr(selection, "backend_status", lambda name: selection.BackendStatus(name, (poor,)))
+    status, _, err = gemmport_command(*small("--dtype", "float64"))
+    assert status == 2
+    assert "does not compute in float64" in err
+
+
+def test_devices_lists_every_backend(gemmport_command, best_backend):
+    status, out, _ = gemmport_command("devices")
+    assert status == 0
+    assert best_backend.device.name in out
+    for name in backends.names():
+        assert name in out
+    _, text, _ = gemmport_command("devices", "--format", "json")
+    found = json.loads(text)[best_backend.device.backend]["devices"]
+    assert best_backend.device in [gemmport.DeviceInfo.from_dict(device) for device in found]
+
+
+def test_kernels_lists_parameters_and_rules(gemmport_command):
+    status, out, _ = gemmport_command("kernels")
+    assert status == 0
+    for word in ("naive", "tiled", "register_tiled", "TSM", "TSN % WPTN = 0", "one of strided, contiguous, quads"):
+        assert word in out
+    _, text, _ = gemmport_command("kernels", "tiled", "--format", "json")
+    assert set(json.loads(text)["tiled"]["parameters"]) == {"TS", "PAD"}
+
+
+def test_configs_shows_what_serves_and_why(gemmport_command, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "schema: 1\ndescription: x\nentries:\n"
+        "- {name: big, kernels: {naive: {TS: 4}}, match: {shape: large}, provenance: {tuned: false}}\n"
+        "- {name: other, kernels: {naive: {TS: 2}}, provenance: {tuned: false}}\n"
+    )
+    status, out, _ = gemmport_command("configs", "--config", mine, "-m", 100)
+    assert status == 0
+    assert "mine.yaml: other" in out
+    assert "mine.yaml: big" not in out
+    assert f"kernel naive, from {mine}: other" in out
+    assert gemmport_command("configs", "--check", mine)[0] == 0
+
+
+def test_version(gemmport_command):
+    status, out, _ = gemmport_command("--version")
+    assert (status, out) == (0, f"gemmport {gemmport.__version__}\n")
+
+
+def test_the_installed_command_runs_in_a_process_of_its_own(best_backend):
+    command = [sys.executable, "-c", "from gemmport.cli import main; main()", "run", "--size", "16", "--repeat", "1"]
+    command += [
+        "--backend",
+        best_backend.device.backend,
+        "--device",
+        best_backend.device.selector,
+        "--baseline",
+        "none",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "PASS" in done.stdout

@@ -1,0 +1,195 @@
+"""CUDA sources compile without a GPU, a driver or PyCUDA: every kernel, for every architecture that the compiler knows."""
+
+from __future__ import annotations
+
+import importlib.resources
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import gemmport as gp
+from extensions import EXTENSIONS
+from gemmport import config, kernels
+from gemmport.backends import _nvrtc
+from gemmport.planner import make_plan
+from gemmport.sources import assemble
+from gemmport.variant import KernelVariant
+
+pytestmark = pytest.mark.skipif(
+    _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
+)
+
+# A GPU that is not here: only plans are made for it.
+H200 = gp.DeviceInfo(
+    backend="cuda", name="NVIDIA H200", platform="nvidia", vendor="nvidia", architecture="sm_90", compute_units=132,
+    max_work_group=1024, max_work_item_sizes=(1024, 1024, 64), local_memory=49152, sub_group=32,
+)  # fmt: skip
+
+SHIPPED = [variant.name for variant in kernels.variants()]
+ADDED = [variant.name for variant in EXTENSIONS]
+
+
+@pytest.fixture(autouse=True)
+def _with_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_FAMILY", dict(kernels._FAMILY))
+    for variant in EXTENSIONS:
+        gp.register(variant)
+
+
+def sources(
+    kernel: str, ops: str = "NN", dtype: str = "float32", architecture: str = "sm_90", size: int = 61
+) -> list[str]:
+    """The specialized sources of all launches of a kernel."""
+    problem = gp.GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=2.0, beta=0.5)
+    plan = make_plan(problem, replace(H200, architecture=architecture), config.load_configuration(), kernel=kernel)
+    return [assemble(launch.kernel, "cuda") for launch in plan.launches]
+
+
+def architectures() -> list[str]:
+    return [f"sm_{number}" for number in _nvrtc.architectures()] if _nvrtc.nvrtc() or _nvrtc.nvcc() else []
+
+
+def is_cubin(binary: bytes) -> bool:
+    return binary.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("architecture", architectures())
+@pytest.mark.parametrize("kernel", SHIPPED)
+def test_kernels_compile_for_every_architecture(kernel: str, architecture: str) -> None:
+    for source in sources(kernel, architecture=architecture):
+        assert is_cubin(_nvrtc.compile_cuda(source, architecture))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT", "CC"])
+@pytest.mark.parametrize("kernel", SHIPPED)
+@pytest.mark.parametrize("size", [61, 64], ids=["edges", "whole"])
+def test_kernels_compile_for_all_ops_and_types(kernel: str, ops: str, dtype: str, size: int) -> None:
+    for source in sources(kernel, ops, dtype, size=size):
+        assert is_cubin(_nvrtc.compile_cuda(source, "sm_90"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kernel", ADDED)
+@pytest.mark.parametrize("size", [61, 64], ids=["edges", "whole"])
+@pytest.mark.parametrize("architecture", ["sm_90", architectures()[0]] if architectures() else [])
+def test_kernels_of_extensions_compile(kernel: str, dtype: str, size: int, architecture: str) -> None:
+    for source in sources(kernel, "NT", dtype, size=size, architecture=architecture):
+        assert is_cubin(_nvrtc.compile_cuda(source, architecture))
+
+
+def test_every_source_of_the_family_is_compiled_here() -> None:
+    folder = importlib.resources.files("gemmport.kernels") / "cuda"
+    files = {file.name for file in folder.iterdir() if file.name.endswith(".cu")}
+    assert files == {f"{name}.cu" for name in (*SHIPPED, "prelude")}
+
+
+@pytest.mark.parametrize("arrange", ["strided", "contiguous", "quads"])
+def test_register_tiled_compiles_in_every_arrangement(arrange: str) -> None:
+    problem = gp.GemmProblem.create(61, 61, 61)
+    plan = gp.plan(problem, H200, kernel="register_tiled", params={"ARRANGE": arrange, "WPTM": 8, "PAD": 1})
+    assert is_cubin(_nvrtc.compile_cuda(assemble(plan.launches[0].kernel, "cuda"), "sm_90"))
+
+
+def test_an_error_is_told_with_its_line() -> None:
+    (source,) = sources("naive")
+    lines = source.splitlines()
+    number = next(n for n, line in enumerate(lines) if "acc_t sum = ACC_ZERO" in line)
+    lines[number] += " not_declared_anywhere += 1;"
+    with pytest.raises(gp.CompileError) as caught:
+        _nvrtc.compile_cuda("\n".join(lines), "sm_90")
+    assert f"({number + 1})" in caught.value.log
+    assert "not_declared_anywhere" in caught.value.log
+    assert caught.value.source == "\n".join(lines)
+
+
+def test_an_architecture_too_old_names_those_that_are_known() -> None:
+    with pytest.raises(gp.CompileError, match="sm_50") as caught:
+        _nvrtc.compile_cuda("", "sm_50")
+    assert all(architecture in str(caught.value) for architecture in architectures())
+    assert "pip install" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["gfx90a", "90", "sm_", "sm_90x", ""])
+def test_what_is_no_architecture_is_named(name: str) -> None:
+    with pytest.raises(gp.CompileError, match="no CUDA architecture") as caught:
+        _nvrtc.compile_cuda("", name)
+    assert repr(name) in str(caught.value)
+
+
+def test_a_chip_newer_than_the_compiler_gets_ptx() -> None:
+    (source,) = sources("naive")
+    binary = _nvrtc.compile_cuda(source, "sm_999")
+    assert b".version" in binary
+    assert b".entry naive" in binary
+    assert _nvrtc.disassemble_cubin(binary).endswith("}\n") or "naive" in _nvrtc.disassemble_cubin(binary)
+
+
+def test_instructions_of_one_architecture_can_be_asked_for() -> None:
+    (source,) = sources("naive")
+    assert is_cubin(_nvrtc.compile_cuda(source, "sm_90a"))
+
+
+def test_compiling_needs_neither_pycuda_nor_pyopencl() -> None:
+    code = (
+        "import sys\n"
+        "from gemmport.backends import _nvrtc\n"
+        "_nvrtc.compile_cuda('extern \"C\" __global__ void f() {}', 'sm_90')\n"
+        "sys.exit(any(name in sys.modules for name in ('pycuda', 'pyopencl')))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def forget() -> None:
+        _nvrtc.compiler.cache_clear()
+        _nvrtc.architectures.cache_clear()
+
+    monkeypatch.setattr(_nvrtc, "nvrtc", lambda: None)
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def nvcc_only(without_nvrtc: None) -> None:
+    if _nvrtc.nvcc() is None:
+        pytest.skip("nvcc, of the CUDA toolkit, is not on the PATH")
+
+
+def test_nvcc_serves_where_nvrtc_is_missing(nvcc_only: None) -> None:
+    (source,) = sources("naive")
+    assert _nvrtc.compiler().startswith("nvcc ")
+    binary = _nvrtc.compile_cuda(source, f"sm_{_nvrtc.architectures()[0]}")
+    assert is_cubin(binary)
+    assert b"naive" in binary
+
+
+def test_nvcc_tells_errors_with_their_line(nvcc_only: None, tmp_path: Path) -> None:
+    with pytest.raises(gp.CompileError) as caught:
+        _nvrtc.compile_cuda("// first\nint f() { return not_declared_anywhere; }\n", f"sm_{_nvrtc.architectures()[0]}")
+    assert "(2)" in caught.value.log
+    assert "not_declared_anywhere" in caught.value.log
+
+
+def test_without_any_compiler_the_message_says_how_to_get_one(
+    without_nvrtc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_nvrtc, "nvcc", lambda: None)
+    with pytest.raises(gp.CompileError, match="pip install"):
+        _nvrtc.compile_cuda("", "sm_90")
+    with pytest.raises(gp.CompileError, match="pip install"):
+        _nvrtc.compiler()
+
+
+def test_every_variant_has_a_source_in_cuda_and_one_contract() -> None:
+    """An extension's folder holds the same sources for both languages."""
+    for variant in EXTENSIONS:
+        assert isinstance(variant, KernelVariant)
+        stems = [{file.stem for file in Path(variant.folder, language).iterdir()} for language in ("cuda", "opencl")]
+        assert stems[0] == stems[1]

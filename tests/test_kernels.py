@@ -1,0 +1,223 @@
+"""Every kernel is exact on every device: small integers, compared bit for bit with NumPy, in poisoned memory (see exact.py).
+
+A program is specialized by kernel, parameters, data type, ops and whether tiles cross edges, and compiling it takes far longer
+than running it at these sizes: so each test runs many problems through few programs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gemmport as gp
+from exact import Sizes, check, problem_of
+from gemmport import kernels
+
+Parameters = dict[str, int | str]
+
+OPS = ("NN", "NT", "TN", "TT")
+
+# Small tiles, which compile quickly and have many edges; no two extents alike where the kernel lets them differ.
+BASE: dict[str, Parameters] = {
+    "naive": {"TS": 8},
+    "tiled": {"TS": 8, "PAD": 1},
+    "register_tiled": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "ARRANGE": "strided", "PAD": 1},
+}
+VARIANTS = tuple(variant.name for variant in kernels.variants())
+
+SCALARS = tuple(itertools.product((0.0, 1.0, -1.0, 2.0), (0.0, 1.0, -1.0, 0.5)))
+
+
+def parameters(kernel: str) -> Parameters:
+    return BASE.get(kernel, {})
+
+
+def tile(kernel: str, params: Parameters) -> Sizes:
+    """The tile; the depth of a kernel that has none is 1."""
+    variant = kernels.variant(kernel)
+    return Sizes(*variant.tile(variant.complete(params)))
+
+
+def sizes_of(t: Sizes) -> list[Sizes]:
+    """Sizes at which kernels go wrong: nothing, one, primes, a whole tile, one less and one more, along each dimension."""
+    whole = [t, Sizes(2 * t.m, 3 * t.n, 2 * t.k)]
+    around = [
+        Sizes(t.m + dm, t.n + dn, t.k + dk)
+        for dm, dn, dk in ((1, 1, 1), (-1, -1, -1), (1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 1, 1))
+    ]
+    thin = [Sizes(1, 1, 1), Sizes(1, 37, 11), Sizes(37, 1, 11), Sizes(19, 23, 1), Sizes(1, 1, 67)]
+    primes = [Sizes(17, 31, 13), Sizes(53, 29, 41), Sizes(2 * t.m + 1, 101, 2 * t.k + 1)]
+    nothing = [Sizes(17, 31, 0), Sizes(2 * t.m, t.n, 0), Sizes(0, 31, 13), Sizes(17, 0, 13), Sizes(0, 0, 0)]
+    return [*whole, *around, *thin, *primes, *nothing]
+
+
+@pytest.mark.parametrize("ops", OPS)
+@pytest.mark.parametrize("kernel", VARIANTS)
+class TestProducts:
+    def test_of_any_size_are_exact(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
+        params = parameters(kernel)
+        for sizes in sizes_of(tile(kernel, params)):
+            check(backend, problem_of(sizes, ops, dtype, alpha=2.0, beta=-1.0), kernel, params)
+            check(backend, problem_of(sizes, ops, dtype, gap=0), kernel, params)
+
+    def test_scale_with_alpha_and_beta_and_read_nothing_they_cancel(
+        self, backend: gp.Backend, dtype: str, kernel: str, ops: str
+    ) -> None:
+        """With beta = 0, C is NaN and must not be read; with alpha = 0, A and B are."""
+        params = parameters(kernel)
+        for sizes in (Sizes(17, 31, 13), tile(kernel, params)):
+            for alpha, beta in SCALARS:
+                check(backend, problem_of(sizes, ops, dtype, alpha=alpha, beta=beta), kernel, params)
+
+    def test_update_c_in_place(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
+        params = parameters(kernel)
+        for sizes in (Sizes(17, 31, 13), tile(kernel, params), Sizes(17, 31, 0)):
+            for alpha, beta in ((1.0, 1.0), (2.0, 0.5), (0.0, -1.0), (-1.0, 0.0)):
+                problem = problem_of(sizes, ops, dtype, in_place=True, alpha=alpha, beta=beta, batch=2)
+                check(backend, problem, kernel, params, in_place=True)
+
+    def test_without_terms_scale_c(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
+        params = parameters(kernel)
+        for beta in (0.0, 1.0, 0.5):
+            check(backend, problem_of(Sizes(17, 31, 0), ops, dtype, alpha=2.0, beta=beta, batch=2), kernel, params)
+
+    @pytest.mark.parametrize("share_a", [False, True], ids=["own-a", "shared-a"])
+    def test_of_a_batch_are_each_their_own(
+        self, backend: gp.Backend, dtype: str, kernel: str, ops: str, share_a: bool
+    ) -> None:
+        params = parameters(kernel)
+        for sizes, batch in (
+            (Sizes(17, 31, 13), 3),
+            (tile(kernel, params), 3),
+            (Sizes(1, 1, 1), 7),
+            (Sizes(17, 31, 13), 0),
+            (Sizes(9, 20, 0), 3),
+        ):
+            problem = problem_of(sizes, ops, dtype, share_a=share_a, batch=batch, alpha=-1.0, beta=2.0)
+            check(backend, problem, kernel, params)
+
+    def test_have_no_edges_where_tiles_are_whole(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
+        """The specialization without bounds checks is chosen where, and only where, every tile is whole."""
+        params = parameters(kernel)
+        t = tile(kernel, params)
+        for dm, dn, dk in itertools.product((0, 1), repeat=3):
+            problem = problem_of(Sizes(t.m + dm, t.n + dn, t.k + dk), ops, dtype)
+            (launch,) = gp.plan(problem, backend.device, kernel=kernel, params=params).launches
+            has_edges = bool(dm or dn or (dk and t.k > 1))
+            assert dict(launch.kernel.defines)["EDGES"] == int(has_edges)
+
+
+def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: str) -> None:
+    check(backend, problem_of(Sizes(17, 31, 13), "CC", dtype), "naive", BASE["naive"])
+
+
+STRUCTURES: list[tuple[str, Parameters]] = [
+    ("naive", {"TS": 16}),
+    ("tiled", {"TS": 5, "PAD": 0}),
+    ("tiled", {"TS": 8, "PAD": 0}),
+    ("tiled", {"TS": 16, "PAD": 0}),
+    ("tiled", {"TS": 16, "PAD": 1}),
+]
+STRUCTURES += [
+    ("register_tiled", dict(zip(("TSM", "TSN", "TSK", "WPTM", "WPTN", "ARRANGE", "PAD"), values, strict=True)))
+    for values in (
+        (16, 16, 8, 4, 4, "strided", 0),
+        (16, 16, 8, 4, 4, "quads", 1),
+        (32, 16, 4, 8, 4, "contiguous", 1),
+        (8, 48, 4, 4, 8, "quads", 0),
+        # 168 elements of A and 280 of B, brought by 60 work-items: neither comes out even.
+        (24, 40, 7, 4, 4, "strided", 1),
+        (24, 40, 7, 4, 4, "contiguous", 0),
+        (24, 40, 7, 4, 4, "quads", 1),
+        # Fewer elements than work-items.
+        (32, 24, 1, 4, 4, "contiguous", 1),
+        # One work-item.
+        (4, 8, 3, 4, 8, "strided", 0),
+        # Work per item that quads cannot have.
+        (20, 12, 7, 2, 3, "contiguous", 1),
+        (15, 7, 2, 5, 1, "strided", 3),
+    )
+]
+
+
+def _id(value: Any) -> str:
+    return "-".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+
+
+@pytest.mark.parametrize(("kernel", "params"), STRUCTURES, ids=_id)
+def test_tiles_of_any_shape_are_exact(backend: gp.Backend, kernel: str, params: Parameters) -> None:
+    """Ops alternate, so that tiles are read along both of their dimensions."""
+    t = tile(kernel, params)
+    ops = OPS[STRUCTURES.index((kernel, params)) % 4]
+    for sizes in (
+        Sizes(t.m + 1, t.n + 1, t.k + 1),
+        Sizes(17, 31, 13),
+        Sizes(2 * t.m - 1, 2 * t.n + 3, 3 * t.k),
+        Sizes(2 * t.m, 2 * t.n, 2 * t.k + 1),
+    ):
+        check(backend, problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=2), kernel, params)
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+def test_the_parameters_of_the_configuration_are_exact(backend: gp.Backend, kernel: str) -> None:
+    for sizes in (Sizes(65, 129, 33), Sizes(1, 200, 7)):
+        check(backend, problem_of(sizes, "NN", "float32", beta=1.0), kernel)
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+def test_long_sums_have_all_their_terms_or_are_refused(backend: gp.Backend, kernel: str) -> None:
+    most = backend.device.max_terms
+    check(backend, problem_of(Sizes(3, 2, most or 600_001), "NN", "float32"), kernel, parameters(kernel))
+    if most:
+        with pytest.raises(gp.UnsupportedError, match=f"known to add up wrongly beyond {most:,} terms"):
+            check(backend, problem_of(Sizes(3, 2, most + 1), "NN", "float32"), kernel, parameters(kernel))
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+@settings(
+    max_examples=40,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_random_problems_are_exact(backend: gp.Backend, kernel: str, data: st.DataObject) -> None:
+    """Any sizes, ops, scalars and layouts at once. Operands of the batch may lie anywhere, but for D's, which may not meet."""
+    draw = data.draw
+    m, n, k = (draw(st.integers(0, 70), label=name) for name in "mnk")
+    ops = draw(st.sampled_from(OPS), label="ops")
+    batch = draw(st.integers(0, 4), label="batch")
+    alpha, beta = draw(st.sampled_from(SCALARS), label="alpha and beta")
+    in_place = draw(st.booleans(), label="in place")
+
+    def lies(name: str, rows: int, columns: int) -> gp.Layout:
+        ld = max(columns, 1) + draw(st.integers(0, 9), label=f"gap of {name}")
+        least = rows * ld if name in ("c", "d") else 0
+        apart = draw(st.one_of(st.just(least), st.integers(rows * ld, rows * ld + 9)), label=f"batch stride of {name}")
+        return gp.Layout(ld, apart, draw(st.integers(0, 9), label=f"offset of {name}"))
+
+    layouts = {
+        "a": lies("a", *((m, k) if ops[0] == "N" else (k, m))),
+        "b": lies("b", *((k, n) if ops[1] == "N" else (n, k))),
+        "d": lies("d", m, n),
+    }
+    layouts["c"] = layouts["d"] if in_place else lies("c", m, n)
+    problem = gp.GemmProblem.create(
+        m, n, k, batch=batch, dtype="float32", trans_a=ops[0], trans_b=ops[1], alpha=alpha, beta=beta, **layouts
+    )
+    check(backend, problem, kernel, parameters(kernel), in_place=in_place, seed=m * 5041 + n * 71 + k)
+
+
+def test_equal_inputs_give_equal_bits(backend: gp.Backend, dtype: str) -> None:
+    """Random reals, whose sums are rounded: always in the same order."""
+    rng = np.random.default_rng(1)
+    a, b = (backend.asarray(rng.standard_normal((67, 67)).astype(dtype)) for _ in range(2))
+    for kernel in VARIANTS:
+        results = [gp.gemm(a, b, kernel=kernel, params=parameters(kernel)).get() for _ in range(3)]
+        assert all(np.array_equal(result, results[0]) for result in results)

@@ -1,0 +1,328 @@
+"""The planner, over devices that nobody here owns: every launch fits its device, and what does not fit is said."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gemmport import kernels
+from gemmport.config import Configuration, LoadedEntry, load_configuration, load_file
+from gemmport.device import DeviceInfo
+from gemmport.dtypes import DTYPES
+from gemmport.errors import DtypeError, ParameterError, UnknownNameError, UnsupportedError
+from gemmport.plan import Plan
+from gemmport.planner import make_plan
+from gemmport.problem import MAX_EXTENT, GemmProblem
+from gemmport.variant import ceil_div
+from made_up_devices import DEVICES
+
+SHIPPED = load_configuration()
+NOTHING = Configuration(())
+NAMES = [variant.name for variant in kernels.variants()]
+
+SHAPES = {
+    "empty": (0, 5, 5, 1),
+    "no terms": (5, 5, 0, 1),
+    "one element": (1, 1, 1, 1),
+    "row": (1, 4096, 4096, 1),
+    "column": (4096, 1, 4096, 1),
+    "odd": (67, 129, 33, 3),
+    "skinny": (16, 100_000, 64, 1),
+    "deep": (64, 64, 1_000_000, 1),
+    "square": (4096, 4096, 4096, 1),
+    "tall": (MAX_EXTENT, 1, 1, 1),
+    "wide": (1, MAX_EXTENT, 1, 1),
+    "many": (8, 8, 8, 1_000_000),
+}
+
+each_device = pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+each_kernel = pytest.mark.parametrize("kernel", NAMES)
+
+
+def problem(shape: str, dtype: str = "float32") -> GemmProblem:
+    m, n, k, batch = SHAPES[shape]
+    return GemmProblem.create(m, n, k, batch=batch, dtype=dtype)
+
+
+def assert_fits(plan: Plan) -> None:
+    """Every launch of the plan respects every limit of its device."""
+    device = plan.device
+    for launch in plan.launches:
+        assert 1 <= math.prod(launch.work_group) <= device.max_work_group
+        assert all(1 <= x <= most for x, most in zip(launch.work_group, device.max_work_item_sizes, strict=True))
+        assert launch.local_bytes <= device.local_memory
+        assert 1 <= launch.groups[0] <= device.max_groups
+        assert launch.groups[1:] == (1, 1)
+    assert all(part.nbytes <= device.max_allocation for part in plan.scratch)
+
+
+def write(path: Path, kernel: str, params: dict[str, object]) -> Configuration:
+    """A configuration of the user that asks for a kernel with parameters on every device."""
+    entry = {"name": "mine", "kernels": {kernel: params}, "provenance": {"tuned": False}}
+    path.write_text(yaml.safe_dump({"schema": 1, "description": "of a test", "entries": [entry]}), encoding="utf-8")
+    return Configuration((*load_file(path), *SHIPPED.entries))
+
+
+def shipped(kernel: str, params: dict[str, object], tmp_path: Path) -> Configuration:
+    """The same entry, as if gemmport shipped it."""
+    (mine, *rest) = write(tmp_path / "mine.yaml", kernel, params).entries
+    return Configuration((LoadedEntry(mine.entry, "configs/shipped.yaml", "shipped"), *rest))
+
+
+# Limits
+
+
+def grid_is_impossible(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether even the largest tile that is tried, 64 × 64, makes more work-groups than the device takes."""
+    return ceil_div(problem.m, 64) * ceil_div(problem.n, 64) * problem.batch > device.max_groups
+
+
+@each_device
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_launch_respects_every_limit(device: DeviceInfo, shape: str, dtype: str) -> None:
+    wanted = problem(shape, dtype)
+    if dtype not in device.computes:
+        with pytest.raises(DtypeError, match=f"does not compute in {dtype}"):
+            make_plan(wanted, device, SHIPPED)
+    elif grid_is_impossible(wanted, device):
+        with pytest.raises(UnsupportedError, match="work-groups"):
+            make_plan(wanted, device, SHIPPED)
+    else:
+        plan = make_plan(wanted, device, SHIPPED)
+        assert_fits(plan)
+        assert bool(plan.launches) == (shape != "empty")
+
+
+@each_device
+@each_kernel
+def test_a_kernel_by_name_respects_every_limit_too(device: DeviceInfo, kernel: str) -> None:
+    plan = make_plan(problem("odd"), device, SHIPPED, kernel=kernel)
+    assert_fits(plan)
+    assert plan.variant == kernel
+
+
+@each_device
+@each_kernel
+def test_without_any_configuration_defaults_serve_where_they_fit(device: DeviceInfo, kernel: str) -> None:
+    try:
+        plan = make_plan(problem("odd"), device, NOTHING, kernel=kernel)
+    except UnsupportedError:
+        launch = kernels.variant(kernel).product(problem("odd"), kernels.variant(kernel).complete({}))
+        assert any(x > most for x, most in zip(launch.work_group, device.max_work_item_sizes, strict=True))
+    else:
+        assert_fits(plan)
+        assert {choice.origin for _, choice in plan.parameters} == {f"the defaults of {kernel}"}
+
+
+# Each row asks for a little more than the device allows, and no more than is allowed elsewhere.
+TOO_MUCH = [
+    pytest.param(
+        "work-groups of 256", "register_tiled", {"TSM": 64, "TSN": 64, "WPTM": 4, "WPTN": 2, "TSK": 4},
+        "512 work-items per group", "allows 256", id="work-group",
+    ),
+    pytest.param(
+        "narrow second dimension", "register_tiled", {"TSM": 64, "TSN": 32, "WPTM": 2, "WPTN": 4, "TSK": 4},
+        "32 work-items per group along y", "allows 16", id="second dimension",
+    ),
+    pytest.param(
+        "16 KB of local memory", "register_tiled", {"TSM": 64, "TSN": 64, "TSK": 32, "PAD": 1, "WPTM": 8, "WPTN": 8},
+        "16,640 bytes of local memory per group", "allows 16,384", id="local memory",
+    ),
+    pytest.param(
+        "few work-groups", "naive", {"TS": 2}, "1,048,576 work-groups", "allows 65,535", id="work-groups",
+    ),
+]  # fmt: skip
+beyond_a_limit = pytest.mark.parametrize(("name", "kernel", "params", "wanted", "most"), TOO_MUCH)
+
+
+@beyond_a_limit
+def test_a_shipped_entry_beyond_a_limit_is_passed_over_with_a_log_line(
+    name: str, kernel: str, params: dict[str, object], wanted: str, most: str,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    device = DEVICES[name]
+    with caplog.at_level(logging.INFO, "gemmport"):
+        plan = make_plan(GemmProblem.create(2048, 2048, 64), device, shipped(kernel, params, tmp_path))
+    assert plan.entry == "configs/default.yaml: any device"
+    assert_fits(plan)
+    (line,) = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
+    told = ", ".join(f"{key} = {value}" for key, value in kernels.variant(kernel).complete(params).items())
+    assert line.startswith(f"passed over configs/shipped.yaml: mine: {kernel} with {told} needs {wanted}; ")
+    assert line.endswith(f"{device.label} {most}")
+
+
+@beyond_a_limit
+def test_the_same_by_params_is_an_error_with_the_numbers(
+    name: str, kernel: str, params: dict[str, object], wanted: str, most: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        make_plan(GemmProblem.create(2048, 2048, 64), DEVICES[name], NOTHING, kernel=kernel, params=params)
+    assert f"needs {wanted}; {DEVICES[name].label} {most}" in str(caught.value)
+    assert all(f"{key} = {value}" in str(caught.value) for key, value in params.items())
+
+
+@beyond_a_limit
+@pytest.mark.parametrize("asked", ["auto", "by name"])
+def test_the_same_by_a_file_of_the_user_is_an_error_with_the_numbers(
+    name: str, kernel: str, params: dict[str, object], wanted: str, most: str, asked: str, tmp_path: Path
+) -> None:
+    mine = write(tmp_path / "mine.yaml", kernel, params)
+    with pytest.raises(ParameterError, match=f"needs {wanted}; .* {most}"):
+        make_plan(
+            GemmProblem.create(2048, 2048, 64), DEVICES[name], mine, kernel=kernel if asked == "by name" else "auto"
+        )
+
+
+@beyond_a_limit
+def test_the_same_fits_a_device_that_allows_it(
+    name: str, kernel: str, params: dict[str, object], wanted: str, most: str
+) -> None:
+    device = DEVICES["CPU under PoCL"]
+    plan = make_plan(GemmProblem.create(2048, 2048, 64), device, NOTHING, kernel=kernel, params=params)
+    assert_fits(plan)
+    assert plan.values.items() >= params.items()
+
+
+@each_device
+def test_a_limit_that_is_just_met_is_no_error(device: DeviceInfo) -> None:
+    values = {"TSM": 32, "TSN": 32, "TSK": 8, "WPTM": 4, "WPTN": 4, "PAD": 1}
+    exact = replace(
+        device, max_work_group=64, max_work_item_sizes=(8, 8, 1), local_memory=8 * 66 * 4, max_groups=64 * 64
+    )
+    plan = make_plan(GemmProblem.create(2048, 2048, 64), exact, NOTHING, kernel="register_tiled", params=values)
+    assert_fits(plan)
+
+
+# Dtypes and names
+
+
+@pytest.mark.parametrize("name", [name for name, device in DEVICES.items() if "float64" not in device.computes])
+def test_a_dtype_that_the_device_lacks_is_named(name: str) -> None:
+    with pytest.raises(DtypeError) as caught:
+        make_plan(problem("odd", "float64"), DEVICES[name], SHIPPED)
+    assert str(caught.value) == f"{DEVICES[name].label} does not compute in float64, only in float32"
+
+
+@pytest.mark.parametrize("shape", ["empty", "odd"])
+def test_an_unknown_kernel_is_named(shape: str) -> None:
+    with pytest.raises(UnknownNameError, match="no kernel 'fastest': there are naive, tiled"):
+        make_plan(problem(shape), DEVICES["Apple"], SHIPPED, kernel="fastest")
+
+
+@each_kernel
+def test_an_unknown_parameter_is_named(kernel: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"{kernel} has no parameter SPEED"):
+        make_plan(problem("odd"), DEVICES["Apple"], SHIPPED, kernel=kernel, params={"SPEED": 11})
+
+
+def test_a_broken_rule_names_the_numbers_though_one_of_them_is_the_entrys() -> None:
+    with pytest.raises(ParameterError, match=r"register_tiled: TSM = 32, WPTM = 3: the rule is TSM % WPTM = 0"):
+        make_plan(problem("odd"), DEVICES["Apple"], SHIPPED, kernel="register_tiled", params={"WPTM": 3})
+
+
+def test_where_no_kernel_fits_every_reason_is_told() -> None:
+    device = replace(DEVICES["Apple"], max_work_group=1)
+    with pytest.raises(UnsupportedError) as caught:
+        make_plan(problem("odd"), device, SHIPPED)
+    text = str(caught.value)
+    assert text.startswith(f"no kernel fits float32 NN 67×129×33 ×3 on {device.label}: ")
+    for kernel in NAMES:
+        assert f"configs/default.yaml: any device: {kernel} with" in text
+        assert f"the defaults of {kernel}: {kernel} with" in text
+
+
+def test_a_kernel_that_does_not_support_the_problem_is_passed_over_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = kernels.variant("register_tiled")
+    monkeypatch.setattr(type(variant), "unsupported", lambda self, problem, device: "it rests on Sundays")
+    assert make_plan(problem("odd"), DEVICES["Apple"], SHIPPED).variant == "tiled"
+    with pytest.raises(UnsupportedError, match=r"register_tiled on Apple M2 Pro .*: it rests on Sundays"):
+        make_plan(problem("odd"), DEVICES["Apple"], SHIPPED, kernel="register_tiled")
+
+
+# Choice and origin
+
+
+def test_the_first_kernel_of_the_first_entry_is_chosen() -> None:
+    plan = make_plan(problem("odd"), DEVICES["Apple"], SHIPPED)
+    (default,) = SHIPPED.matching(DEVICES["Apple"], problem("odd"))[-1:]
+    assert plan.variant == next(iter(default.entry.kernels))
+    assert plan.values == kernels.variant(plan.variant).complete(default.parameters(plan.variant) or {})
+
+
+def test_without_any_entry_the_last_step_of_the_ladder_is_chosen() -> None:
+    plan = make_plan(problem("odd"), DEVICES["NVIDIA sm_70"], NOTHING)
+    assert (plan.variant, plan.entry) == (NAMES[-1], f"the defaults of {NAMES[-1]}")
+
+
+def test_params_go_before_an_entry_and_an_entry_before_defaults(tmp_path: Path) -> None:
+    mine = write(tmp_path / "mine.yaml", "register_tiled", {"TSM": 32, "TSN": 32})
+    plan = make_plan(
+        problem("odd"), DEVICES["Apple"], mine, kernel="register_tiled", params={"TSN": 16}, params_origin="--set"
+    )
+    origins = {name: (choice.value, choice.origin) for name, choice in plan.parameters}
+    assert origins["TSN"] == (16, "--set")
+    assert origins["TSM"] == (32, f"{tmp_path / 'mine.yaml'}: mine")
+    assert origins["TSK"] == (16, "the defaults of register_tiled")
+
+
+def test_a_kernel_by_name_takes_the_parameters_of_the_first_entry_that_lists_it(tmp_path: Path) -> None:
+    mine = write(tmp_path / "mine.yaml", "naive", {"TS": 4})
+    plan = make_plan(problem("odd"), DEVICES["Apple"], mine, kernel="tiled")
+    assert plan.entry == "configs/default.yaml: any device"
+
+
+def test_what_was_chosen_and_from_where_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gemmport"):
+        plan = make_plan(problem("odd"), DEVICES["Apple"], SHIPPED)
+    assert caplog.messages == [f"{plan.problem} on {plan.device.label}: {plan.variant} from {plan.entry}"]
+
+
+# Coverage
+
+
+def tiles_of(plan: Plan) -> Counter[tuple[int, int, int]]:
+    """Which tile each work-group computes, by the arithmetic of the preludes' this_tile."""
+    problem, (launch,) = plan.problem, plan.launches
+    rows, columns, _ = kernels.variant(plan.variant).tile(plan.values)
+    across, down = ceil_div(problem.n, columns), ceil_div(problem.m, rows)
+    return Counter(
+        (group // across // down, group // across % down * rows, group % across * columns)
+        for group in range(launch.groups[0])
+    )
+
+
+@st.composite
+def register_tiled_parameters(draw: st.DrawFn) -> dict[str, int | str]:
+    """Any valid parameters of register_tiled."""
+    wptm, wptn = draw(st.integers(1, 16)), draw(st.integers(1, 16))
+    arrange = draw(st.sampled_from(["strided", "contiguous", "quads"]))
+    assume(arrange != "quads" or wptm % 4 == wptn % 4 == 0)
+    return {
+        "TSM": wptm * draw(st.integers(1, 12)), "TSN": wptn * draw(st.integers(1, 12)), "TSK": draw(st.integers(1, 128)),
+        "WPTM": wptm, "WPTN": wptn, "ARRANGE": arrange, "PAD": draw(st.integers(0, 8)),
+    }  # fmt: skip
+
+
+@given(register_tiled_parameters(), st.integers(1, 300), st.integers(1, 300), st.integers(0, 300), st.integers(1, 3))
+def test_the_grid_covers_d_exactly(values: dict[str, int | str], m: int, n: int, k: int, batch: int) -> None:
+    """Every tile once, none beyond the edge, and every matrix of the batch."""
+    device = DEVICES["CPU under PoCL"]
+    plan = make_plan(GemmProblem.create(m, n, k, batch=batch), device, SHIPPED, kernel="register_tiled", params=values)
+    assert plan.values == values
+    assert_fits(plan)
+    expected = {
+        (matrix, row, column)
+        for matrix in range(batch)
+        for row in range(0, m, int(values["TSM"]))
+        for column in range(0, n, int(values["TSN"]))
+    }
+    assert tiles_of(plan) == Counter(expected)

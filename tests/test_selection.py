@@ -1,0 +1,305 @@
+"""Backends and devices by name: what a description means, what the environment sets, and what is said where nothing answers."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gemmport import backends, selection
+from gemmport.device import DeviceInfo
+from gemmport.errors import AmbiguousDeviceError, BackendUnavailableError, DeviceNotFoundError, UnknownNameError
+from gemmport.selection import BackendStatus, match_devices, parse_backends, select_device
+from made_up_devices import DEVICES
+
+V100 = replace(DEVICES["NVIDIA sm_70"], index=(0, 1))
+H100 = DEVICES["NVIDIA sm_90 under CUDA"]
+H100_CL = replace(DEVICES["NVIDIA sm_90 under OpenCL"], index=(0, 0))
+ARC = DEVICES["Intel GPU"]
+OLD_POCL = DeviceInfo(
+    "opencl", "cpu-skylake-Intel(R) Xeon(R) Gold 6230", "pocl", index=(2, 0), platform_name="Portable Computing Language",
+    platform_version="1.8", vendor="intel", type="cpu", clock_mhz=2100, compute_units=40, vector_width=16,
+)  # fmt: skip
+NEW_POCL = replace(OLD_POCL, index=(3, 0), platform_version="6.0")
+XEON = replace(
+    OLD_POCL, name="Intel(R) Xeon(R) Gold 6230", platform="intel", platform_name="Intel(R) OpenCL", index=(4, 0),
+    platform_version="2024.2",
+)  # fmt: skip
+OPENCL = (OLD_POCL, ARC, XEON, NEW_POCL, H100_CL)
+CUDA = (V100, H100)
+
+
+@pytest.fixture(autouse=True)
+def reached(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendStatus]:
+    """What the backends reach in these tests; a test may change it. Nothing of this machine is looked at."""
+    found = {"cuda": BackendStatus("cuda", CUDA), "opencl": BackendStatus("opencl", OPENCL)}
+
+    def status(name: str) -> BackendStatus:
+        if name not in found:
+            raise UnknownNameError(f"no backend {name!r}: there are {', '.join(found)}")
+        return found[name]
+
+    monkeypatch.setattr(selection, "backend_status", status)
+    monkeypatch.setattr(backends, "names", lambda: tuple(found))
+    monkeypatch.delenv("GEMMPORT_BACKEND", raising=False)
+    monkeypatch.delenv("GEMMPORT_DEVICE", raising=False)
+    return found
+
+
+# Descriptions
+
+
+@pytest.mark.parametrize(
+    ("description", "device"),
+    [
+        ("pocl 6", NEW_POCL),
+        ("pocl 1.8", OLD_POCL),
+        ("6.0 POCL", NEW_POCL),
+        ("2024.2", XEON),
+        ("intel:arc", ARC),
+        ("intel graphics", ARC),
+        ("Intel:Xeon", XEON),
+        ("intel 2024", XEON),
+        ("1", ARC),
+        ("1:0", ARC),
+        ("4:0", XEON),
+        (" 1 : 0 ", ARC),
+        (":arc", ARC),
+        ("arc", ARC),
+        ("a770", ARC),
+        ("nvidia", H100_CL),
+        ("nvidia:h100", H100_CL),
+        ("nvidia:0", H100_CL),
+        ("NVIDIA CUDA", H100_CL),
+        ("h100 pcie", H100_CL),
+    ],
+)
+def test_a_description_means_one_device(description: str, device: DeviceInfo) -> None:
+    assert select_device(description, "opencl") == device
+
+
+@pytest.mark.parametrize("device", OPENCL, ids=lambda device: device.label)
+def test_the_selector_of_a_device_means_that_device(device: DeviceInfo) -> None:
+    assert match_devices(device.selector, OPENCL) == [device]
+
+
+def test_a_word_of_a_platform_goes_before_the_same_word_in_a_devices_name() -> None:
+    """PoCL's device name says Intel too."""
+    assert match_devices("intel", OPENCL) == [ARC, XEON]
+
+
+def test_an_ambiguous_description_lists_the_candidates_with_their_selectors() -> None:
+    with pytest.raises(AmbiguousDeviceError) as caught:
+        select_device("pocl", "opencl")
+    assert str(caught.value) == (
+        f"device 'pocl' is ambiguous; it may be 2:0 = {OLD_POCL.label}; 3:0 = {NEW_POCL.label}"
+    )
+
+
+@pytest.mark.parametrize("description", ["rusticl", "9", "9:0", "1:9", "pocl 7", "intel:h100", "nvidia:arc"])
+def test_where_no_device_answers_those_that_are_there_are_listed(description: str) -> None:
+    with pytest.raises(DeviceNotFoundError, match=f"no device '{description}'; there are ") as caught:
+        select_device(description, "opencl")
+    assert all(f"{device.selector} = {device.label}" in str(caught.value) for device in OPENCL)
+
+
+# Backends
+
+
+def test_the_same_chip_under_two_backends_is_no_ambiguity() -> None:
+    assert select_device("h100") == H100
+    assert select_device("h100", "opencl") == H100_CL
+
+
+def test_two_chips_under_one_backend_are_one() -> None:
+    with pytest.raises(AmbiguousDeviceError, match=r"0:0 = NVIDIA H100 .*; 0:1 = Tesla V100"):
+        select_device("nvidia")
+
+
+def test_without_a_description_the_best_device_is_meant(reached: dict[str, BackendStatus]) -> None:
+    """A GPU before a CPU, the faster before the slower, CUDA before the same chip under OpenCL."""
+    assert selection.devices()[:3] == [H100, H100_CL, V100]
+    assert select_device() == H100
+    reached["cuda"] = BackendStatus("cuda", error="no driver")
+    assert select_device() == H100_CL
+    reached["opencl"] = BackendStatus("opencl", (OLD_POCL, XEON))
+    assert select_device() == XEON
+
+
+def test_a_platform_without_a_name_is_ranked_too(reached: dict[str, BackendStatus]) -> None:
+    reached["opencl"] = BackendStatus("opencl", (DeviceInfo("opencl", "any", "any"),))
+    assert len(selection.devices("opencl")) == 1
+
+
+@pytest.mark.parametrize("backend_name", ["metal", "", "CUDA"])
+def test_an_unknown_backend_is_named(backend_name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"no backend '{backend_name}'"):
+        selection.devices(backend_name)
+
+
+def test_a_backend_that_is_asked_for_and_not_usable_says_why(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", error="backend cuda is not installed")
+    with pytest.raises(BackendUnavailableError, match=r"^backend cuda is not installed$"):
+        select_device(backend="cuda")
+
+
+def test_a_backend_without_devices_tells_its_notes(reached: dict[str, BackendStatus]) -> None:
+    reached["opencl"] = BackendStatus("opencl", notes=("install a runtime",))
+    with pytest.raises(DeviceNotFoundError, match=r"^no device: install a runtime$"):
+        select_device(backend="opencl")
+
+
+def test_without_any_device_every_backend_tells_why(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", error="no driver")
+    reached["opencl"] = BackendStatus("opencl", notes=("no runtime",))
+    with pytest.raises(BackendUnavailableError, match=r"^no device: no driver; no runtime$"):
+        select_device()
+
+
+@pytest.mark.parametrize(("text", "names"), [("all", ("cuda", "opencl")), ("opencl", ("opencl",)), ("auto", ("cuda",))])
+def test_backends_by_a_word(text: str, names: tuple[str, ...]) -> None:
+    assert parse_backends(text) == names
+
+
+def test_an_unknown_word_for_backends_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="no backend 'gpu': there are cuda, opencl, auto, all"):
+        parse_backends("gpu")
+
+
+# The environment
+
+
+def test_the_environment_sets_the_default_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_BACKEND", "opencl")
+    assert select_device() == H100_CL
+    assert select_device(backend="cuda") == H100
+    assert select_device(backend="auto") == H100
+
+
+def test_the_environment_sets_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_DEVICE", "intel:arc")
+    assert select_device() == ARC
+    assert select_device("nvidia:v100") == V100
+
+
+def test_empty_variables_of_the_environment_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_BACKEND", "")
+    monkeypatch.setenv("GEMMPORT_DEVICE", "")
+    assert select_device() == H100
+
+
+def test_an_unknown_backend_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_BACKEND", "metal")
+    with pytest.raises(UnknownNameError, match="no backend 'metal'"):
+        select_device()
+
+
+# Packages
+
+REAL_STATUS = selection.backend_status.__wrapped__
+REAL_NAMES = backends.names
+
+
+@pytest.fixture
+def real_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backends as they are found in their folder, with none of them imported or discovered yet."""
+    monkeypatch.setattr(backends, "names", REAL_NAMES)
+    monkeypatch.setattr(selection, "backend_status", functools.cache(REAL_STATUS))
+    monkeypatch.setattr(selection, "_open", {})
+    for name in REAL_NAMES():
+        monkeypatch.delitem(sys.modules, f"gemmport.backends.{name}", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("backend_name", "package", "advice"),
+    [("cuda", "pycuda", "pip install 'gemmport[cuda]'"), ("opencl", "pyopencl", "pip install pyopencl")],
+)
+def test_a_backend_whose_package_is_missing_says_how_to_get_it(
+    backend_name: str, package: str, advice: str, real_backends: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    text = f"backend {backend_name} is not installed: it needs the Python package {package}; {advice}"
+    with pytest.raises(BackendUnavailableError) as caught:
+        backends.load(backend_name)
+    assert str(caught.value) == text
+    assert selection.backend_status(backend_name) == BackendStatus(backend_name, error=text)
+
+
+def test_a_backend_that_does_not_exist_is_named_with_those_that_do(real_backends: None) -> None:
+    with pytest.raises(UnknownNameError, match="no backend 'base': there are cuda, opencl"):
+        backends.load("base")
+
+
+THIRD = """
+from gemmport.backends.base import Backend, Discovery
+from gemmport.device import DeviceInfo
+
+class Third(Backend):
+    name = "third"
+
+    @classmethod
+    def discover(cls):
+        return Discovery((DeviceInfo("third", "Third GPU", "third"),), ("a note",))
+
+Third.__abstractmethods__ = frozenset()  # it is opened here, not used
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, real_backends: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One more folder of backends."""
+    monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
+    yield tmp_path
+    sys.modules.pop("gemmport.backends.third", None)
+
+
+def test_a_third_backend_needs_only_its_file(folder: Path) -> None:
+    (folder / "third.py").write_text(THIRD)
+    assert "third" in backends.names()
+    assert selection.backend_status("third").notes == ("a note",)
+    device = select_device("third", "third")
+    assert device.name == "Third GPU"
+    opened = selection.get_backend("third")
+    assert (type(opened).__name__, opened.device) == ("Third", device)
+    assert selection.get_backend(device=device) is opened
+
+
+def test_a_backend_that_was_closed_is_opened_anew(folder: Path) -> None:
+    (folder / "third.py").write_text(THIRD)
+    with selection.get_backend("third", "third") as first:
+        assert selection.get_backend("third", "third") is first
+    assert selection.get_backend("third", "third") is not first
+
+
+def test_a_third_backend_whose_package_is_missing_says_which(folder: Path) -> None:
+    (folder / "third.py").write_text("import package_of_third.runtime\n" + THIRD)
+    with pytest.raises(
+        BackendUnavailableError, match=r"needs the Python package package_of_third; pip install package_of"
+    ):
+        backends.load("third")
+
+
+def test_a_fault_inside_gemmport_is_no_missing_package(folder: Path) -> None:
+    (folder / "third.py").write_text("import gemmport.no_such_module\n" + THIRD)
+    with pytest.raises(ModuleNotFoundError, match=r"gemmport\.no_such_module"):
+        backends.load("third")
+
+
+@pytest.mark.parametrize("name", ["array", "base", "_nvrtc", "__init__"])
+def test_what_backends_share_is_no_backend(name: str, real_backends: None) -> None:
+    assert name not in backends.names()
+
+
+@pytest.mark.parametrize("statement", ["import gemmport", "import gemmport.cli", "from gemmport import baselines"])
+def test_importing_gemmport_imports_no_runtime(statement: str) -> None:
+    """Only the first product does, and only the one it needs."""
+    code = (
+        f"{statement}; import sys; sys.exit(', '.join({{'pycuda', 'pyopencl', 'cuda', 'nvmath'}} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""

@@ -1,0 +1,381 @@
+"""Contracts of kernels: parameters, rules, and that what they say of a kernel is what its sources say."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmport import kernels
+from gemmport.device import DeviceInfo
+from gemmport.errors import ParameterError, UnknownNameError
+from gemmport.plan import Buffer, Integer, KernelSource, ParameterValue, Scalar
+from gemmport.problem import GemmProblem, Layout
+from gemmport.sources import assemble
+from gemmport.variant import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Tile,
+    ceil_div,
+    parameter_defines,
+    problem_defines,
+)
+
+VARIANTS = kernels.variants()
+FOLDERS = {"cuda": "__shared__", "opencl": "__local"}
+BYTES = {"FLOAT32": 4, "FLOAT64": 8}
+MOST_SAMPLES = 120
+
+each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+each_folder = pytest.mark.parametrize("folder", FOLDERS)
+
+
+@cache
+def samples(variant: KernelVariant) -> list[dict[str, ParameterValue]]:
+    """Valid parameters of a variant: combinations of the ends of the ranges, the defaults and small numbers between."""
+    values = [
+        p.choices or sorted({p.minimum, int(p.default), p.maximum, *(x for x in (2, 8) if x <= p.maximum)})
+        for p in variant.parameters
+    ]
+    names = [p.name for p in variant.parameters]
+    found = []
+    for combination in itertools.product(*values):
+        try:
+            found.append(variant.complete(dict(zip(names, combination, strict=True))))
+        except ParameterError:
+            continue
+    return found if len(found) <= MOST_SAMPLES else random.Random(0).sample(found, MOST_SAMPLES)
+
+
+def test_there_are_variants_and_their_names_are_unlike() -> None:
+    assert len({variant.name for variant in VARIANTS}) == len(VARIANTS) > 0
+
+
+# Parameters
+
+
+@pytest.mark.parametrize("value", [1, 16, 32])
+def test_a_whole_number_in_its_range_is_taken(value: int) -> None:
+    assert Parameter("TS", 16, "tile", maximum=32).check(value) == value
+
+
+@pytest.mark.parametrize("value", [0, 33, -1, "16", 16.0, True, None, [16]])
+def test_a_value_out_of_its_range_is_named_with_the_range_and_the_meaning(value: object) -> None:
+    with pytest.raises(ParameterError) as caught:
+        Parameter("TS", 16, "rows of the tile", maximum=32).check(value)
+    assert str(caught.value) == f"TS = {value!r} is not allowed: it is a whole number from 1 to 32 (rows of the tile)"
+
+
+@pytest.mark.parametrize("value", ["diagonal", "", 1, "STRIDED"])
+def test_a_value_that_is_no_choice_is_named_with_the_choices(value: object) -> None:
+    with pytest.raises(ParameterError, match=rf"ARRANGE = {value!r} is not allowed: it is one of strided, quads"):
+        Parameter("ARRANGE", "strided", "order", choices=("strided", "quads")).check(value)
+
+
+def test_a_bool_is_no_choice_of_a_number() -> None:
+    with pytest.raises(ParameterError, match="one of 1, 2"):
+        Parameter("WIDTH", 1, "width", choices=(1, 2)).check(True)
+
+
+@each_variant
+def test_the_defaults_of_a_shipped_variant_are_valid(variant: KernelVariant) -> None:
+    assert variant.complete({}) == {parameter.name: parameter.default for parameter in variant.parameters}
+
+
+@each_variant
+def test_given_values_replace_defaults(variant: KernelVariant) -> None:
+    for values in samples(variant):
+        assert variant.complete(values) == values
+
+
+@each_variant
+def test_an_unknown_parameter_is_named_with_the_known_ones(variant: KernelVariant) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        variant.complete({"SPEED": 11})
+    known = ", ".join(parameter.name for parameter in variant.parameters)
+    assert str(caught.value) == f"{variant.name} has no parameter SPEED: it has {known}"
+
+
+@each_variant
+def test_every_parameter_says_what_it_means(variant: KernelVariant) -> None:
+    assert variant.summary
+    assert all(parameter.meaning for parameter in variant.parameters)
+
+
+# Constraints
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers", "rule"),
+    [
+        ({"TSM": 100, "WPTM": 8}, "TSM = 100, WPTM = 8", "TSM % WPTM = 0"),
+        ({"TSN": 30, "WPTN": 4}, "TSN = 30, WPTN = 4", "TSN % WPTN = 0"),
+        (
+            {"ARRANGE": "quads", "WPTM": 2},
+            "ARRANGE = quads, WPTM = 2, WPTN = 4",
+            "WPTM % 4 = 0 and WPTN % 4 = 0 with ARRANGE = quads",
+        ),
+        (
+            {"ARRANGE": "quads", "WPTN": 2},
+            "ARRANGE = quads, WPTM = 4, WPTN = 2",
+            "WPTM % 4 = 0 and WPTN % 4 = 0 with ARRANGE = quads",
+        ),
+        ({"WPTM": 32, "WPTN": 16}, "WPTM = 32, WPTN = 16", "WPTM · WPTN ≤ 256, the sums of one work-item"),
+    ],
+)
+def test_a_broken_constraint_prints_the_numbers_and_the_rule(
+    values: Mapping[str, ParameterValue], numbers: str, rule: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        kernels.variant("register_tiled").complete(values)
+    assert str(caught.value) == f"register_tiled: {numbers}: the rule is {rule}"
+
+
+@each_variant
+def test_constraints_read_parameters_that_exist(variant: KernelVariant) -> None:
+    known = {parameter.name for parameter in variant.parameters}
+    assert all(set(constraint.reads) <= known for constraint in variant.constraints)
+
+
+@given(st.integers(1, 99), st.integers(1, 99))
+def test_a_constraint_raises_exactly_where_its_predicate_is_false(x: int, y: int) -> None:
+    constraint = Constraint("X < Y", lambda X, Y: X < Y)
+    if x < y:
+        constraint.check({"X": x, "Y": y, "Z": 0})
+    else:
+        with pytest.raises(ParameterError, match=f"^X = {x}, Y = {y}: the rule is X < Y$"):
+            constraint.check({"X": x, "Y": y, "Z": 0})
+
+
+# Specialization
+
+
+def test_a_number_is_a_macro_with_its_value_and_a_word_is_a_macro_of_its_own() -> None:
+    assert parameter_defines({"TSM": 64, "ARRANGE": "quads"}) == {"TSM": 64, "ARRANGE_QUADS": 1}
+
+
+def test_types_and_ops_are_macros() -> None:
+    problem = GemmProblem.create(1, 1, 1, dtype="float64", trans_b="T")
+    assert set(problem_defines(problem)) == {"IN_FLOAT64", "ACC_FLOAT64", "OUT_FLOAT64", "OP_A_N", "OP_B_T"}
+
+
+@each_variant
+@pytest.mark.parametrize(
+    ("factors", "edges"), [((2, 3, 4), 0), ((2.5, 3, 4), 1), ((2, 0.5, 4), 1)], ids=["whole", "rows", "columns"]
+)
+def test_edges_are_checked_where_a_tile_crosses_one(
+    variant: KernelVariant, factors: tuple[float, float, float], edges: int
+) -> None:
+    values = variant.complete({})
+    tile = variant.tile(values)
+    problem = GemmProblem.create(*(int(f * extent) for f, extent in zip(factors, tile, strict=True)))
+    assert variant.defines(values, problem)["EDGES"] == edges
+
+
+@pytest.mark.parametrize("name", ["tiled", "register_tiled"])
+@pytest.mark.parametrize(("alpha", "edges"), [(1.0, 1), (0.0, 0)])
+def test_an_incomplete_last_step_along_k_is_an_edge_unless_nothing_is_summed(
+    name: str, alpha: float, edges: int
+) -> None:
+    variant = kernels.variant(name)
+    problem = GemmProblem.create(64, 64, 17, alpha=alpha)
+    assert variant.defines(variant.complete({}), problem)["EDGES"] == edges
+
+
+@each_variant
+def test_the_same_problem_is_specialized_the_same_way_in_whatever_order_parameters_are_given(
+    variant: KernelVariant,
+) -> None:
+    values = variant.complete({})
+    backwards = dict(reversed(values.items()))
+    problem = GemmProblem.create(9, 9, 9)
+    assert variant.product(problem, values) == variant.product(problem, backwards)
+
+
+def test_arguments_are_those_of_the_preludes_in_their_order() -> None:
+    layouts = {name: Layout(ld=90 + i, batch_stride=9000 + i, offset=i) for i, name in enumerate("abcd")}
+    problem = GemmProblem.create(3, 4, 5, batch=2, dtype="float64", alpha=2.0, beta=3.0, **layouts)
+    variant = kernels.variant("naive")
+    expected: list[object] = []
+    for i, name in enumerate("abcd"):
+        expected += [Buffer(name), Integer(i), Integer(90 + i), Integer(9000 + i)]
+    expected += [Scalar(2.0, "float64"), Scalar(3.0, "float64"), *(Integer(size, 32) for size in (3, 4, 5))]
+    assert list(variant.product(problem, variant.complete({})).arguments) == expected
+
+
+@each_variant
+def test_where_alpha_is_zero_no_term_is_summed(variant: KernelVariant) -> None:
+    launch = variant.product(GemmProblem.create(3, 4, 5, alpha=0.0, beta=1.0), variant.complete({}))
+    assert launch.arguments[-3:] == (Integer(3, 32), Integer(4, 32), Integer(0, 32))
+
+
+@each_folder
+def test_the_preludes_declare_as_many_arguments_as_a_launch_passes(folder: str) -> None:
+    text = assemble(KernelSource("naive", "naive"), folder).replace("\\\n", " ")
+    declared = re.search(r"#define GEMM_ARGUMENTS(.*)", text)
+    variant = kernels.variant("naive")
+    passed = variant.product(GemmProblem.create(1, 1, 1), variant.complete({})).arguments
+    kinds = ["*" if isinstance(x, Buffer) else "acc_t" if isinstance(x, Scalar) else x.bits for x in passed]
+    words = [part.split() for part in declared[1].split(",")]
+    names = {"index_t": 64, "int": 32, "acc_t": "acc_t"}
+    assert kinds == ["*" if any("*" in word for word in part) else names[part[-2]] for part in words]
+
+
+def test_a_dtype_that_the_kernel_lacks_is_a_reason() -> None:
+    class SingleOnly(type(kernels.variant("naive"))):
+        dtypes = frozenset({"float32"})
+
+    device = DeviceInfo("opencl", "any", "any")
+    reason = SingleOnly().unsupported(GemmProblem.create(1, 1, 1, dtype="float64"), device)
+    assert reason == "naive computes float32, not float64"
+    assert SingleOnly().unsupported(GemmProblem.create(1, 1, 1), device) is None
+
+
+@given(st.integers(0, 10**12), st.integers(1, 10**6))
+def test_ceil_div_is_the_least_number_of_pieces_that_covers(value: int, by: int) -> None:
+    pieces = ceil_div(value, by)
+    assert pieces * by >= value > (pieces - 1) * by
+
+
+# What the contract says of the sources
+
+
+def _function_macros(text: str, defines: Mapping[str, ParameterValue]) -> dict[str, str]:
+    """Macros without arguments that are expressions of numbers: those of the source, then those of the specialization."""
+    found = dict(re.findall(r"^#define (\w+) (.+?)(?://.*)?$", text, flags=re.MULTILINE))
+    return {**found, **{name: str(value) for name, value in defines.items()}}
+
+
+def _evaluate(expression: str, macros: Mapping[str, str]) -> int:
+    """The value of a C expression of whole numbers and macros."""
+    while names := re.findall(r"[A-Za-z_]\w*", expression):
+        for name in names:
+            expression = re.sub(rf"\b{name}\b", f"({macros[name]})", expression)
+    assert re.fullmatch(r"[\d\s()+*/%-]+", expression), f"{expression} is more than this test reads"
+    return int(eval(expression.replace("/", "//")))  # digits and operators only
+
+
+def declared_local_bytes(source: str, qualifier: str, defines: Mapping[str, ParameterValue]) -> int:
+    """Bytes of all arrays that a source declares in local memory."""
+    accumulator = next(name.removeprefix("ACC_") for name in defines if name.startswith("ACC_"))
+    macros = _function_macros(source, defines)
+    total = 0
+    declarations = re.findall(rf"^\s*{qualifier}\s+(\w+)\s+(.+?);", source, flags=re.MULTILINE)
+    for element_type, declarators in declarations:
+        assert element_type == "acc_t", f"a local array of {element_type} is more than this test reads"
+        for declarator in re.sub(r"^\s*\w+", "", declarators).split(","):
+            elements = 1
+            for extent in re.findall(r"\[(.+?)\]", declarator):
+                elements *= _evaluate(extent, macros)
+            total += elements * BYTES[accumulator]
+    return total
+
+
+def own_source(variant: KernelVariant, folder: str) -> str:
+    """The source of a variant without its prelude."""
+    (path,) = Path(kernels.__path__[0], folder).glob(f"{variant.name}.*")
+    return path.read_text(encoding="utf-8")
+
+
+@each_variant
+@each_folder
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_local_bytes_are_what_the_source_declares(variant: KernelVariant, folder: str, dtype: str) -> None:
+    problem = GemmProblem.create(5, 5, 5, dtype=dtype)
+    source = own_source(variant, folder)
+    for values in samples(variant):
+        declared = declared_local_bytes(source, FOLDERS[folder], variant.defines(values, problem))
+        assert variant.local_bytes(values, problem) == declared, values
+
+
+@each_variant
+def test_the_work_group_is_what_the_source_requires(variant: KernelVariant) -> None:
+    """OpenCL states all three dimensions, CUDA their product."""
+    problem = GemmProblem.create(5, 5, 5)
+    opencl = re.search(r"reqd_work_group_size\((.+?), (.+?), (.+?)\)\)", own_source(variant, "opencl"))
+    cuda = re.search(r"__launch_bounds__\((.+)\)", own_source(variant, "cuda"))
+    for values in samples(variant):
+        defines = variant.defines(values, problem)
+        x, y, z = variant.work_group(values)
+        macros = _function_macros(own_source(variant, "opencl"), defines)
+        assert [_evaluate(extent, macros) for extent in opencl.groups()] == [x, y, z], values
+        macros = _function_macros(own_source(variant, "cuda"), defines)
+        assert _evaluate(cuda[1], macros) == x * y * z, values
+
+
+@each_variant
+@each_folder
+def test_the_tile_is_what_the_source_steps_by(variant: KernelVariant, folder: str) -> None:
+    problem = GemmProblem.create(5, 5, 5)
+    source = own_source(variant, folder)
+    rows, columns = re.search(r"this_tile\((.+?), (.+?), m, n\)", source).groups()
+    depth = re.search(r"start < k; start \+= (\w+)", source)
+    for values in samples(variant):
+        macros = _function_macros(source, variant.defines(values, problem))
+        step = _evaluate(depth[1], macros) if depth else 1
+        assert variant.tile(values) == Tile(_evaluate(rows, macros), _evaluate(columns, macros), step), values
+
+
+@each_variant
+def test_the_work_items_of_a_group_cover_its_tile_exactly(variant: KernelVariant) -> None:
+    """Sums per work-item, which `registers` counts first, times work-items are the elements of the tile."""
+    for values in samples(variant):
+        tile, (x, y, z) = variant.tile(values), variant.work_group(values)
+        per_item = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1))
+        assert x * y * z * per_item == tile.rows * tile.columns, values
+
+
+@each_folder
+@pytest.mark.parametrize(
+    ("macro", "items", "per_item"), [("ROW_OF", "RTSM", "WPTM"), ("COLUMN_OF", "RTSN", "WPTN")], ids=["rows", "columns"]
+)
+@pytest.mark.parametrize("arrange", ["STRIDED", "CONTIGUOUS", "QUADS"])
+def test_every_arrangement_takes_each_row_and_column_of_a_tile_once(
+    folder: str, macro: str, items: str, per_item: str, arrange: str
+) -> None:
+    source = own_source(kernels.variant("register_tiled"), folder)
+    branch = re.search(rf"if defined\(ARRANGE_{arrange}\)(.*?)(?=#e)", source, flags=re.DOTALL)[1]
+    place, work, expression = re.search(rf"#define {macro}\((\w), (\w)\) (.+)", branch).groups()
+    for count, each in itertools.product([1, 2, 3, 8], [4, 8, 12]):
+        macros = {items: str(count), per_item: str(each)}
+        taken = [
+            _evaluate(expression, {**macros, place: str(y), work: str(w)}) for y in range(count) for w in range(each)
+        ]
+        assert sorted(taken) == list(range(count * each))
+
+
+@each_variant
+def test_registers_hold_at_least_the_sums_and_double_with_float64(variant: KernelVariant) -> None:
+    single, double = (GemmProblem.create(5, 5, 5, dtype=dtype) for dtype in ("float32", "float64"))
+    for values in samples(variant):
+        sums = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1))
+        assert variant.registers(values, single) >= sums
+        assert variant.registers(values, double) == 2 * variant.registers(values, single)
+
+
+# The family
+
+
+def test_an_unknown_kernel_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        kernels.variant("fastest")
+    assert str(caught.value) == f"no kernel 'fastest': there are {', '.join(v.name for v in VARIANTS)}"
+
+
+def test_a_registered_variant_joins_the_family_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(type(kernels.variant("naive"))):
+        name = "mine"
+
+    monkeypatch.setattr(kernels, "_FAMILY", {**kernels._FAMILY})
+    mine = Mine()
+    kernels.register(mine)
+    assert kernels.variant("mine") is mine
+    assert kernels.variants() == (*VARIANTS, mine)
