@@ -65,15 +65,15 @@ def _cached_plan(
     kernel: str,
     params: tuple[tuple[str, ParameterValue], ...],
     files: tuple[str, ...],
-    folders: str,
-    family: tuple[KernelVariant, ...],  # part of the key: a variant may be registered over another
+    _folders: str,
+    _family: tuple[KernelVariant, ...],  # part of the key: a variant may be registered over another
 ) -> Plan:
-    return make_plan(problem, device, _configuration(files, folders), kernel=kernel, params=dict(params))
+    return make_plan(problem, device, _configuration(files, _folders), kernel=kernel, params=dict(params))
 
 
 @lru_cache(maxsize=16)
-def _configuration(files: tuple[str, ...], folders: str) -> Configuration:
-    """The configuration of these files; `folders`, which it reads from the environment, is here to tell it apart."""
+def _configuration(files: tuple[str, ...], _folders: str) -> Configuration:
+    """The configuration of these files; `_folders`, which it reads from the environment, is here to tell it apart."""
     return load_configuration(files)
 
 

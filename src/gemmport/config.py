@@ -7,6 +7,7 @@ first.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ class Provenance(_Strict):
     """Where an entry's numbers come from. An entry without measurements says `tuned: false`."""
 
     tuned: bool
-    date: str = ""
+    date: dt.date | None = None
     device: str = ""
     driver: str = ""
     runtime: str = ""

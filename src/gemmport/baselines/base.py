@@ -21,8 +21,8 @@ class BoundBaseline:
 
     Attributes:
         name: of the baseline.
-        enqueue: computes D once, or raises LaunchError. With clock "device" it only enqueues on the backend's queue; with "host" it
-            is done when it returns.
+        enqueue: computes D once, or raises LaunchError. With clock "device" it only enqueues on the backend's queue; with
+            "host" it is done when it returns.
         clock: by which clock it is timed.
         result: the host array that holds D with clock "host"; None where D is in the operands' memory.
         close: frees what the library holds for it.
