@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class CUDA(Backend):
             self.context = cu.Device(number).retain_primary_context()
             with self.current():
                 self._queue = cu.Stream()
+                self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
         weakref.finalize(self, _drain, self.context, self._pool)
 
@@ -74,10 +76,10 @@ class CUDA(Backend):
     # Memory
 
     def _allocate(self, nbytes: int) -> Memory:
-        with self.current():
+        with self.current(), self._pool_lock:
             block = self._pool.allocate(nbytes)
         memory = Memory(block, int(block), nbytes)
-        memory.free = weakref.finalize(memory, _free, self.context, block)
+        memory.free = weakref.finalize(memory, _free, self.context, self._pool_lock, block)
         return memory
 
     def _wrap(self, foreign: Any) -> DeviceArray | None:
@@ -204,17 +206,19 @@ class CUDA(Backend):
         with self.current():
             self._queue.synchronize()
             self._programs.known.clear()
-            self._pool.stop_holding()
+            with self._pool_lock:
+                self._pool.stop_holding()
         del self._queue, self.context  # which is released with the last memory in it
 
 
 # PyCUDA's pool can be freed into, and emptied, only while its context is current; finalizers see to that wherever the last
-# reference is dropped, and also at the end of the process.
+# reference is dropped, and also at the end of the process. A lock keeps threads apart, as in the OpenCL backend.
 
 
-def _free(context: Any, block: Any) -> None:
+def _free(context: Any, lock: threading.RLock, block: Any) -> None:
     context.push()
-    block.free()
+    with lock:
+        block.free()
     cu.Context.pop()
 
 
