@@ -261,7 +261,8 @@ class Backend(ABC):
         """Uninitialized device memory. A request for nothing gets a byte, so that it can be passed to a kernel.
 
         Raises:
-            DeviceMemoryError: more than one allocation may have, or more than is left.
+            DeviceMemoryError: more than one allocation may have, or more than is left. OpenCL may find the latter out only
+                where the memory is first used.
         """
         if nbytes > self.device.max_allocation:
             raise DeviceMemoryError(

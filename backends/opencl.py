@@ -83,7 +83,7 @@ class OpenCL(Backend):
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
             self._pool_lock = threading.RLock()
-            self._pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self._queue))
+            self._pool = cl.tools.MemoryPool(cl.tools.DeferredAllocator(self.context))
 
     # Devices
 
@@ -261,8 +261,10 @@ class OpenCL(Backend):
         del self._queue, self.context
 
 
-# PyOpenCL's pool lets other threads run while it allocates, and a buffer that one of them frees then breaks it (seen as
-# segmentation faults with eight threads on NVIDIA's runtime): a lock keeps both apart.
+# PyOpenCL does not say that its pool is thread-safe: a lock keeps threads apart, whoever drops the last reference. The pool's
+# allocator is the deferred one: with PyOpenCL 2026.1's immediate one, which enqueues a write to new memory and does not wait
+# for it, eight threads on NVIDIA's runtime ended in segmentation faults. The price is that a device that is out of memory
+# says so at the first use of what was allocated.
 
 
 def _free(lock: threading.RLock, block: Any) -> None:

@@ -111,7 +111,9 @@ def test_shapes_come_from_a_file(gemmport_command, tmp_path, name, text):
 
 def test_every_option_of_a_product_arrives(gemmport_command):
     arguments = ("-m", 9, "-n", 8, "-k", 7, "--trans-a", "--trans-b", "C", "--alpha", 2, "--beta", -1, "--batch", 3)
-    _, (result,) = results_of(gemmport_command(*small(*arguments, "--kernel", "register_tiled", "--set", "TSM=16", "--format", "json")))
+    _, (result,) = results_of(
+        gemmport_command(*small(*arguments, "--kernel", "register_tiled", "--set", "TSM=16", "--format", "json"))
+    )
     told = {key: result[key] for key in ("m", "n", "k", "trans_a", "trans_b", "alpha", "beta", "batch")}
     assert told == {"m": 9, "n": 8, "k": 7, "trans_a": "T", "trans_b": "C", "alpha": 2.0, "beta": -1.0, "batch": 3}
     assert result["parameters"]["TSM"] == {"value": 16, "origin": "--set"}
