@@ -83,7 +83,9 @@ class OpenCL(Backend):
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
             self._pool_lock = threading.RLock()
-            self._pool = cl.tools.MemoryPool(cl.tools.DeferredAllocator(self.context))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # "expect non-deferred semantics": see _free below
+                self._pool = cl.tools.MemoryPool(cl.tools.DeferredAllocator(self.context))
 
     # Devices
 
