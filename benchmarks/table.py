@@ -1,6 +1,6 @@
 """Markdown tables from results of `gemmport run --format json`: what README.md quotes.
 
-    python benchmarks/table.py benchmarks/results/run-h200-4096-float32.json
+python benchmarks/table.py benchmarks/results/run-h200-4096-float32.json
 """
 
 from __future__ import annotations
@@ -21,8 +21,17 @@ def main(files: tuple[Path, ...], size: int | None) -> None:
     results: list[dict[str, Any]] = [r for file in files for r in json.loads(file.read_text("utf-8"))["results"]]
     rows = [r for r in results if r["seconds"] and size in (None, r["m"])]
     names = list(dict.fromkeys(name for r in rows for name, b in r["baselines"].items() if b["available"]))
-    head = ["device", "m = n = k", "type", "kernel", "GFLOPS", "% of peak", *(f"× {name}" for name in names), "verified"]
-    lines = [head, ["---"] * 2 + ["---"] * 2 + ["--:"] * (2 + len(names)) + ["---"]]
+    head = [
+        "device",
+        "m = n = k",
+        "type",
+        "kernel",
+        "GFLOPS",
+        "% of peak",
+        *(f"× {name}" for name in names),
+        "verified",
+    ]
+    lines = [head, ["---"] * 4 + ["--:"] * (2 + len(names)) + ["---"]]
     for r in rows:
         ratios = [r["baselines"].get(name, {}).get("ratio") for name in names]
         peak = f"{r['peak_percent']:.1f}" if r["peak_percent"] is not None else ""
