@@ -22,6 +22,7 @@ from gemmport import cache
 from gemmport.backends.array import DeviceArray
 from gemmport.device import DeviceInfo
 from gemmport.errors import ArrayError, CompileError, DeviceMemoryError, LaunchError
+from gemmport.problem import ALLOCATION_ALIGNMENT
 from gemmport.sources import numbered_excerpt
 
 log = logging.getLogger(__name__)
@@ -38,12 +39,14 @@ class Memory:
         handle: what a C library takes: a device pointer (CUDA) or a cl_mem (OpenCL).
         nbytes: its size.
         free: gives it back, where that takes more than dropping `native`.
+        alignment: bytes to which its start is aligned; a power of two.
     """
 
     native: Any
     handle: int
     nbytes: int
     free: Callable[[], object] = lambda: None
+    alignment: int = ALLOCATION_ALIGNMENT
 
     def release(self) -> None:
         """Gives the memory back to the pool. It must not be used again; work already enqueued is not disturbed."""

@@ -23,6 +23,7 @@ from gemmport.errors import (
     GemmportError,
     LaunchError,
 )
+from gemmport.problem import ALLOCATION_ALIGNMENT
 
 try:
     import pycuda
@@ -91,7 +92,8 @@ class CUDA(Backend):
         strides = interface.get("strides")
         elements = dense_strides(shape) if strides is None else tuple(s // dtype.itemsize for s in strides)
         span = 1 + sum((n - 1) * s for n, s in zip(shape, elements, strict=True)) if 0 not in shape else 0
-        memory = Memory(foreign, interface["data"][0], span * dtype.itemsize)
+        pointer = int(interface["data"][0])
+        memory = Memory(foreign, pointer, span * dtype.itemsize, alignment=pointer & -pointer or ALLOCATION_ALIGNMENT)
         return DeviceArray(self, memory, shape, dtype, elements)
 
     def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:

@@ -303,17 +303,22 @@ def _operand(backend: Backend, x: Any, op: Op) -> tuple[DeviceArray, Layout, Op]
         x = array if lies is x else _swapped(array)
     else:
         x = backend.asarray(x)
-    found = readable_in_place(x.shape, x.strides, x.offset)
+    found = _lies(x)
     if found is None:
         log.info("an operand of shape %s and strides %s cannot be read in place: it is copied", x.shape, x.strides)
         x = _dense_copy(backend, x)
-        found = readable_in_place(x.shape, x.strides)
+        found = _lies(x)
         if found is None:
             raise ArrayError(f"an operand of shape {x.shape} cannot be laid out as matrices")
     layout, transposed = found
     if not transposed:
         return x, layout, op
     return x, layout, "T" if op == "N" else "N"
+
+
+def _lies(x: DeviceArray) -> tuple[Layout, bool] | None:
+    """The layout of a device array that can be read in place, and whether it is stored transposed."""
+    return readable_in_place(x.shape, x.strides, x.offset, base_alignment=x.memory.alignment)
 
 
 def _swapped(x: DeviceArray) -> DeviceArray:
@@ -330,7 +335,7 @@ def _dense_copy(backend: Backend, x: DeviceArray) -> DeviceArray:
 
 
 def _written(d: DeviceArray) -> Layout:
-    found = readable_in_place(d.shape, d.strides, d.offset)
+    found = _lies(d)
     if found is None or found[1]:
         raise ArrayError(
             f"out of shape {d.shape} and strides {d.strides} is not row-major: its last dimension must be contiguous"
