@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import pkgutil
+from abc import ABCMeta
 
 from gemmport.backends.base import Backend
 from gemmport.errors import BackendUnavailableError, UnknownNameError
@@ -43,5 +44,5 @@ def load(name: str) -> type[Backend]:
         ) from error
     return next(
         value for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Backend) and value is not Backend
+        if isinstance(value, ABCMeta) and issubclass(value, Backend) and value is not Backend
     )  # fmt: skip
