@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import threading
+from abc import ABCMeta
 
 from gemmport.baselines.base import Baseline
 from gemmport.device import DeviceInfo
@@ -46,7 +47,7 @@ def load(name: str) -> Baseline:
             module = importlib.import_module(f"{__name__}.{name}")
             kind = next(
                 value for value in vars(module).values()
-                if isinstance(value, type) and issubclass(value, Baseline) and value.__module__ == module.__name__
+                if isinstance(value, ABCMeta) and issubclass(value, Baseline) and value.__module__ == module.__name__
             )  # fmt: skip
             _loaded[name] = kind()
         return _loaded[name]
