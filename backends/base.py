@@ -267,6 +267,7 @@ class Backend(ABC):
             DeviceMemoryError: more than one allocation may have, or more than is left. OpenCL may find the latter out only
                 where the memory is first used.
         """
+        self.check_open()
         if nbytes > self.device.max_allocation:
             raise DeviceMemoryError(
                 f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {self.device.max_allocation:,}"
@@ -318,6 +319,7 @@ class Backend(ABC):
         Raises:
             CompileError: with the log, and the numbered lines it speaks of.
         """
+        self.check_open()
         device = self.device
         key = cache.program_key(
             source, *self.options(), self.name, self.compiler(), device.name, device.architecture,
@@ -362,8 +364,13 @@ class Backend(ABC):
     def close(self) -> None:
         """Frees everything on the device. The backend and its arrays must not be used again; `get_backend` opens a new one."""
         if not self.closed:
-            self.closed = True
             self._close()
+            self.closed = True
+
+    def check_open(self) -> None:
+        """Raises LaunchError where the backend was closed."""
+        if self.closed:
+            raise LaunchError(f"{self.device.label} was closed, and its arrays with it: open it again with get_backend")
 
     def __enter__(self) -> Backend:
         return self

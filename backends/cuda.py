@@ -189,6 +189,7 @@ class CUDA(Backend):
 
     @contextmanager
     def current(self) -> Iterator[None]:
+        self.check_open()
         with _errors(self.device):
             self.context.push()
             try:

@@ -244,6 +244,7 @@ class OpenCL(Backend):
 
     @contextmanager
     def current(self) -> Iterator[None]:
+        self.check_open()
         with _errors(self.device):
             yield
 

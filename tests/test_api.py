@@ -424,3 +424,18 @@ class TestDeviceArrays:
             gp.gemm(x, y)
         with pytest.raises(gp.ArrayError, match="not on"):
             gp.gemm(x, x, out=y)
+
+
+def test_c_of_another_dtype_is_refused_on_a_device(best_backend):
+    a = best_backend.asarray(np.eye(2, dtype=np.float32))
+    for c in (np.ones((2, 2)), best_backend.asarray(np.ones((2, 2))), [[1, 2], [3, 4]]):
+        with pytest.raises(gp.DtypeError, match="a is float32 and c is"):
+            gp.gemm(a, a, beta=1.0, c=c)
+
+
+def test_a_closed_device_says_that_it_is_closed(best_backend):
+    with type(best_backend)(best_backend.device) as opened:
+        array = opened.asarray(np.eye(3, dtype=np.float32))
+    for use in (array.get, opened.synchronize, lambda: opened.asarray(np.eye(3)), lambda: gp.gemm(array, array)):
+        with pytest.raises(gp.LaunchError, match="was closed"):
+            use()

@@ -60,13 +60,27 @@ def test_without_verification_a_result_is_not_called_verified(best_backend):
     assert result.verified is None
 
 
-def test_one_kernel_with_bad_parameters_is_an_error_and_among_several_unsupported(best_backend):
+@pytest.mark.parametrize("chosen", [("register_tiled",), ("naive", "register_tiled")])
+def test_bad_parameters_are_an_error_among_several_kernels_too(best_backend, chosen):
     problem = GemmProblem.create(8, 8, 8)
     too_large = {"TSM": 512, "TSN": 512, "TSK": 128, "WPTM": 16, "WPTN": 16}
     with pytest.raises(ParameterError, match=r"TSM = 512.*bytes of local memory"):
-        run(problem, best_backend, kernels=("register_tiled",), params=too_large)
-    results = run(problem, best_backend, kernels=("naive", "register_tiled"), params=too_large)
-    assert {result.kernel: result.status for result in results} == {"naive": "ok", "register_tiled": "unsupported"}
+        run(problem, best_backend, kernels=chosen, params=too_large)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.0), (-1.7, 0.3), (1e30, 1e-6), (1e-30, 1e6), (0.0, 0.1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_scalars_that_round_are_verified_too(best_backend, alpha, beta, dtype):
+    problem = GemmProblem.create(33, 65, 40, dtype=dtype, alpha=alpha, beta=beta)
+    for result in run(problem, best_backend, kernels=("naive", "tiled", "register_tiled")):
+        assert result.status == "ok", result.reason
+        assert {check.name for check in result.checks} == {"untouched", "exact", "statistical"}
+
+
+def test_sums_too_long_for_the_exact_check_have_the_others(best_backend):
+    (result,) = run(GemmProblem.create(2, 2, 9_000_000), best_backend, kernels=("tiled",))
+    assert result.status == "ok"
+    assert {check.name for check in result.checks} == {"untouched", "statistical"}
 
 
 class Twice(Baseline):

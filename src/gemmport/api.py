@@ -125,6 +125,7 @@ def gemm(
     on_device = [x for x in (a, b, c, out) if isinstance(x, DeviceArray)]
     if on_device:
         target = on_device[0].backend
+        a, b, c = (np.asarray(x) if isinstance(x, list | tuple) else x for x in (a, b, c))
         if backend is not None or device is not None:
             raise ArrayError("backend= and device= are not for device arrays: they are where they are")
         if out is not None and not isinstance(out, DeviceArray):
@@ -275,6 +276,8 @@ def _gemm_on(
         c_array, c_layout, op_c = _operand(backend, c, "N")
         if op_c != "N":
             c_array, c_layout, _ = _operand(backend, _dense_copy(backend, c_array), "N")
+    if c_array.dtype != a_array.dtype:
+        raise DtypeError(f"a is {a_array.dtype} and c is {c_array.dtype}: on a device they must be the same")
     if out is not None:
         _check_overlap(out, a_array, b_array, c_array if c is not None else None)
     problem = GemmProblem.create(

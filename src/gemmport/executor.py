@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,6 @@ from gemmport.errors import ArrayError
 from gemmport.plan import Argument, Buffer, Integer, Plan, Scalar
 from gemmport.problem import OPERANDS, Operand
 from gemmport.sources import assemble
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -80,9 +77,12 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
 def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.generic:
     match argument:
         case Buffer(name):
+            if name not in memory:
+                raise ArrayError(f"the plan names a buffer {name!r} that is neither an operand nor its scratch memory")
             return memory[name]
         case Integer(value, bits):
             return np.int32(value) if bits == 32 else np.int64(value)
         case Scalar(value, dtype):
-            scalar: np.generic = as_dtype(dtype).numpy.type(value)
+            with np.errstate(over="ignore"):  # too large for the type is infinite in it, as in NumPy
+                scalar: np.generic = as_dtype(dtype).numpy.type(value)
             return scalar

@@ -200,6 +200,9 @@ def _launch_to_dict(launch: Launch) -> dict[str, Any]:
 
 def _launch_from_dict(data: Mapping[str, Any]) -> Launch:
     kernel = KernelSource(data["stem"], data["function"], tuple(data["defines"].items()), data["folder"])
+    for extent in (data["groups"], data["work_group"]):
+        if len(extent) != 3 or not all(isinstance(size, int) and size > 0 for size in extent):
+            raise ValueError(f"a launch has three positive sizes per dimension, not {extent}")
     return Launch(
         kernel,
         groups=tuple(data["groups"]),

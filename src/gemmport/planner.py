@@ -105,6 +105,12 @@ def _plan_with(
     steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
     for launch in steps.launches:
         _check_limits(variant.name, launch, values, device)
+    needed = variant.registers(values, problem) * math.prod(variant.work_group(values))
+    if device.registers and needed > device.registers:
+        raise ParameterError(
+            f"{variant.name} keeps {needed:,} registers of sums and fragments per group; "
+            f"{device.label} has {device.registers:,}"
+        )
     for scratch in steps.scratch:
         if scratch.nbytes > device.max_allocation:
             raise UnsupportedError(

@@ -222,10 +222,15 @@ class GemmProblem:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> GemmProblem:
-        """The problem that `to_dict` wrote."""
-        dtypes = {name: as_dtype(data[name]) for name in ("dtype", "accumulator", "output")}
+        """The problem that `to_dict` wrote.
+
+        Raises:
+            ShapeError, DtypeError: it has been changed into one that `create` refuses.
+        """
         layouts = {name: Layout(**data[name]) for name in ("a", "b", "c", "d")}
-        return cls(**{**data, **dtypes, **layouts})
+        plain = {key: value for key, value in data.items() if key not in ("accumulator", "output")}
+        made = cls.create(**{**plain, **layouts})
+        return replace(made, accumulator=as_dtype(data["accumulator"]), output=as_dtype(data["output"]))
 
     def __str__(self) -> str:
         text = f"{self.dtype} {self.ops} {self.m}×{self.n}×{self.k}"

@@ -89,8 +89,14 @@ def random_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]
     }
 
 
+def exact_scalars(problem: GemmProblem) -> tuple[float, float]:
+    """Alpha and beta that keep `exact_operands` exact, and are 0 or 1 where the problem's are."""
+    alpha = problem.alpha if problem.alpha in (0, 1) else 2.0
+    return alpha, problem.beta if problem.beta in (0, 1) else -1.0
+
+
 def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
-    """Whole numbers, so small that no sum of products needs rounding; empty sums aside, of both signs.
+    """Whole numbers of both signs, so small that no sum of products needs rounding; for problems with `exact_scalars`.
 
     Raises:
         ValueError: so many terms that even −1, 0, 1 may need rounding (k > 2²³ in float32).

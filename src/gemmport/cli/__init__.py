@@ -67,11 +67,17 @@ def _run_command() -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("gemmport: interrupted", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output left, as `head` does
+    except (BrokenPipeError, SystemExit):  # the reader of our output left, as `head` does; click says so by leaving too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        click.echo(f"gemmport: cannot write: {error}", err=True)
+        return EXIT_USAGE
     except Exception as error:  # a user is not shown a traceback; -vv logs it
         logging.getLogger(__name__).debug("internal error", exc_info=True)
-        click.echo(f"gemmport: internal error: {type(error).__name__}: {error}; run with -vv and report this", err=True)
+        click.echo(
+            f"gemmport: internal error: {type(error).__name__}: {error}; report this, with what gemmport -vv says",
+            err=True,
+        )
         return EXIT_INTERNAL
     return status if isinstance(status, int) else 0

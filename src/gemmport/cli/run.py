@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from rich.console import Console
@@ -27,10 +30,11 @@ from gemmport.environment import host_environment
 from gemmport.errors import BackendUnavailableError, ConfigError, DeviceNotFoundError, UnknownNameError
 from gemmport.plan import ParameterValue
 from gemmport.planner import AUTO
-from gemmport.problem import GemmProblem
+from gemmport.problem import MAX_EXTENT, GemmProblem
 from gemmport.selection import get_backend, parse_backends, select_device
 
 DEFAULT_SIZE = 1024
+MOST_SIZES = 10_000
 
 
 class _Shape(BaseModel):
@@ -131,6 +135,8 @@ def run(
         repeat=repeat,
         seed=seed,
     )
+    for problem in problems:
+        _check_scalars(problem)
     devices, unavailable = _devices(backend, device)
     if output is not None:
         _check_writable(output)
@@ -160,13 +166,23 @@ def _problems(
     ]  # fmt: skip
 
 
+def _check_scalars(problem: GemmProblem) -> None:
+    """Refuses scalars with which no result could be compared: infinite or NaN, or so in the type of the product."""
+    with np.errstate(over="ignore"):
+        for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
+            if not math.isfinite(problem.accumulator.numpy.type(value)):
+                raise click.UsageError(f"{name} = {value} is no finite number in {problem.accumulator}")
+
+
 def _parse_sizes(text: str) -> list[int]:
-    found = re.fullmatch(r"(\d+):(\d+):(\d+)", text)
+    found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}):([0-9]{1,10})", text)
     start, stop, step = map(int, found.groups()) if found else (0, 0, 0)
     if not found or step == 0 or stop < start:
         raise click.UsageError(
             f"--sizes {text!r}: write START:STOP:STEP with STOP ≥ START and STEP ≥ 1, e.g. 128:1024:128"
         )
+    if stop > MAX_EXTENT or (stop - start) // step >= MOST_SIZES:
+        raise click.UsageError(f"--sizes {text!r}: at most {MOST_SIZES} sizes of at most {MAX_EXTENT}")
     return list(range(start, stop + 1, step))
 
 
@@ -174,7 +190,7 @@ def _read_shapes(path: Path) -> list[_Shape]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = list(csv.DictReader(io.StringIO(text))) if path.suffix.lower() == ".csv" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, csv.Error) as error:
+    except (OSError, ValueError, yaml.YAMLError, csv.Error) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     if not isinstance(rows, list) or not rows:
         raise ConfigError(
@@ -206,7 +222,7 @@ def _settings(settings: Sequence[str], kernel: str) -> dict[str, ParameterValue]
         name, equals, value = setting.partition("=")
         if not equals or not name or not value:
             raise click.UsageError(f"--set {setting!r}: write NAME=VALUE, e.g. TSM=64")
-        params[name] = int(value) if re.fullmatch(r"-?\d+", value) else value
+        params[name] = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
     if kernel != AUTO:
         names = _kernels(kernel)
         known = {parameter.name for name in names for parameter in known_kernels.variant(name).parameters}
@@ -230,6 +246,7 @@ def _baselines(text: str) -> tuple[str, ...]:
 
 def _devices(backend: str | None, description: str | None) -> tuple[list[DeviceInfo], dict[str, str]]:
     """The devices to run on, and with --backend all, why a backend is not among them."""
+    backend = backend or os.environ.get("GEMMPORT_BACKEND")
     if backend != "all":
         if backend is not None and backend != AUTO:
             parse_backends(backend)  # an unknown name is said to be unknown, with what there is
@@ -263,16 +280,22 @@ def _format(
     if form == "json":
         environment: dict[str, Any] = {**host_environment(), "devices": {}}
         for device in devices:
-            environment["devices"][device.label] = {**device.to_dict(), **get_backend(device=device).environment()}
+            environment["devices"][device.label] = {
+                **device.to_dict(),
+                "runtime": get_backend(device=device).environment(),
+            }
         return to_json(results, environment, unavailable)
     return to_table(results, unavailable, console=Console() if to_stdout else None)
 
 
 def _check_writable(path: Path) -> None:
     """Fails before the work, not after it."""
+    existed = path.exists()
     try:
         with path.open("a", encoding="utf-8"):
             pass
+        if not existed:
+            path.unlink()
     except OSError as error:
         raise click.UsageError(f"--output {path}: {error.strerror}") from error
 
@@ -288,4 +311,4 @@ def _status(results: Sequence[Result]) -> int:
     statuses = {result.status for result in results}
     if "failed" in statuses:
         return 1
-    return 3 if "error" in statuses else 0
+    return 3 if "error" in statuses or "ok" not in statuses else 0
