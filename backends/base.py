@@ -295,6 +295,9 @@ class Backend(ABC):
         host = np.asarray(data)
         if host.dtype.hasobject:
             raise ArrayError(f"{type(data).__name__} is no array of numbers and no device array that {self.name} knows")
+        host = host.astype(
+            host.dtype.newbyteorder("="), copy=False
+        )  # devices read numbers in the host's own byte order
         array = self.empty(host.shape, host.dtype)
         if host.size:
             self.upload(array.memory, np.ascontiguousarray(host))

@@ -439,3 +439,14 @@ def test_a_closed_device_says_that_it_is_closed(best_backend):
     for use in (array.get, opened.synchronize, lambda: opened.asarray(np.eye(3)), lambda: gp.gemm(array, array)):
         with pytest.raises(gp.LaunchError, match="was closed"):
             use()
+
+
+def test_a_device_that_is_no_text_is_refused():
+    with pytest.raises(gp.DeviceNotFoundError, match="write it as text"):
+        gp.gemm(np.eye(2), np.eye(2), device=0)
+
+
+def test_numbers_of_the_other_byte_order_arrive_right(best_backend):
+    a = np.arange(6.0, dtype=">f4").reshape(2, 3)
+    np.testing.assert_array_equal(best_backend.asarray(a).get(), a)
+    np.testing.assert_array_equal(gp.gemm(best_backend.asarray(a), best_backend.asarray(a.T)).get(), a @ a.T)

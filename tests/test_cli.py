@@ -187,7 +187,16 @@ def test_a_bad_configuration_exits_with_2(gemmport_command, tmp_path, text, mess
 
 
 @pytest.mark.parametrize(
-    "text", ["- {m: 3, n: 4}\n", "- {m: 3, n: 4, k: x}\n", "- {m: 3, n: 4, k: 5, o: 6}\n", "7\n", ""]
+    "text",
+    [
+        "- {m: 3, n: 4}\n",
+        "- {m: 3, n: 4, k: x}\n",
+        "- {m: 3, n: 4, k: yes}\n",
+        "- {m: 2026-13-45, n: 4, k: 4}\n",
+        "- {m: 3, n: 4, k: 5, o: 6}\n",
+        "7\n",
+        "",
+    ],
 )
 def test_a_bad_file_of_shapes_exits_with_2(gemmport_command, tmp_path, text):
     (tmp_path / "bad.yaml").write_text(text)

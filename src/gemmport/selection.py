@@ -140,9 +140,15 @@ _lock = threading.Lock()
 def get_backend(backend: str | None = None, device: str | DeviceInfo | None = None) -> Backend:
     """The open backend of a device, opened at its first use and shared from then on. Thread-safe.
 
+    Args:
+        backend, device: as `select_device`; or a `DeviceInfo`, which says its backend itself.
+
     Raises:
-        As `select_device`.
+        DeviceNotFoundError: `device` is neither a description nor a `DeviceInfo`.
+        Others as `select_device`.
     """
+    if not isinstance(device, str | DeviceInfo | None):
+        raise DeviceNotFoundError(f"device {device!r} is no description: write it as text, e.g. '0:1' or 'nvidia'")
     info = device if isinstance(device, DeviceInfo) else select_device(device, backend)
     with _lock:
         key = (info.backend, info.index)

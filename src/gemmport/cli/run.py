@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -37,15 +37,24 @@ DEFAULT_SIZE = 1024
 MOST_SIZES = 10_000
 
 
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("yes, no, true and false are no sizes")  # noqa: TRY004 - what pydantic turns into its own error
+    return value
+
+
+_Size = Annotated[int, BeforeValidator(_no_bool)]
+
+
 class _Shape(BaseModel):
     """One line of a file of shapes; what it leaves out comes from the command line."""
 
     model_config = ConfigDict(extra="forbid")
 
-    m: int
-    n: int
-    k: int
-    batch: int | None = None
+    m: _Size
+    n: _Size
+    k: _Size
+    batch: _Size | None = None
     dtype: str | None = None
     trans_a: str | None = None
     trans_b: str | None = None
