@@ -63,6 +63,10 @@ _NO_DEVICE_CLOCK = {"rusticl", "oclgrind"}
 # or two rounds per term.
 _MAX_TERMS = {"rusticl": 2**15}
 
+# PoCL tells the size of a cache as that of its local memory; a kernel with half a megabyte of it, within what PoCL 3.1 told,
+# ended the process.
+_MAX_LOCAL_MEMORY = {"pocl": 2**18}
+
 
 class OpenCL(Backend):
     """One OpenCL device, in a context of its own."""
@@ -362,7 +366,7 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         max_work_group=device.max_work_group_size,
         max_work_item_sizes=(items[0], items[1], items[2]),
         max_groups=2**31 - 1 if device.address_bits == 64 else 2**24,
-        local_memory=device.local_mem_size,
+        local_memory=min(device.local_mem_size, _MAX_LOCAL_MEMORY.get(_alias(platform), device.local_mem_size)),
         local_memory_is_dedicated=device.local_mem_type == cl.device_local_mem_type.LOCAL,
         sub_group=_optional(device, "warp_size_nv", "wavefront_width_amd"),
         registers=_optional(device, "registers_per_block_nv"),
