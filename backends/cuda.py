@@ -281,7 +281,6 @@ def _describe(device: Any, number: int) -> DeviceInfo:
         sub_group=attribute("WARP_SIZE"),
         registers=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
         computes=frozenset({"float16", "float32", "float64"}),
-        stores=frozenset({"bfloat16"}) if major < 8 else frozenset(),
     )
 
 

@@ -372,7 +372,6 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         registers=_optional(device, "registers_per_block_nv"),
         max_terms=_MAX_TERMS.get(_alias(platform), 0) if "llvmpipe" in device.name else 0,
         computes=frozenset(computes),
-        stores=frozenset({"float16"}) - computes,
         vector_width=device.native_vector_width_float if kind == "cpu" else 1,
         extensions=extensions,
     )

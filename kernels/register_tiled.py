@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmport.problem import GemmProblem
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Tile
+from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div
 
 
 class RegisterTiled(KernelVariant):
@@ -49,7 +49,7 @@ class RegisterTiled(KernelVariant):
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
-        return (rows * columns + rows + columns) * problem.accumulator.itemsize // 4
+        return ceil_div((rows * columns + rows + columns) * problem.accumulator.itemsize, 4)
 
 
 VARIANT = RegisterTiled()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmport.problem import GemmProblem
-from gemmport.variant import KernelVariant, Parameter, Parameters, Tile
+from gemmport.variant import KernelVariant, Parameter, Parameters, Tile, ceil_div
 
 
 class Tiled(KernelVariant):
@@ -27,7 +27,7 @@ class Tiled(KernelVariant):
         return 2 * tile * (tile + pad) * problem.accumulator.itemsize
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        return 3 * problem.accumulator.itemsize // 4
+        return ceil_div(3 * problem.accumulator.itemsize, 4)
 
 
 VARIANT = Tiled()

@@ -12,7 +12,9 @@ import pytest
 
 import gemmport as gp
 from gemmport import backends, selection
-from gemmport.dtypes import DTYPES
+
+NATIVE = ("float32", "float64")
+"""What the fixture `dtype` stands for: types that kernels are tried on with everything else. test_dtypes.py has the rest."""
 
 _FOLDER = pytest.StashKey[str]()
 
@@ -32,6 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--device",
         metavar="DESCRIPTION",
         help="run device tests on the devices of this description only: PLATFORM[:DEVICE]",
+    )
+    group.addoption(
+        "--exhaustive", action="store_true", help="try all combinations on devices that compile slowly too (an hour)"
     )
 
 
@@ -62,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pairs = [
             pytest.param(value, dtype, id=f"{name}-{dtype}")
             for value, name in values
-            for dtype in DTYPES
+            for dtype in NATIVE
             if not isinstance(value, gp.DeviceInfo) or dtype in value.computes
         ]
         metafunc.parametrize(("backend", "dtype"), pairs, indirect=["backend"], scope="session")

@@ -1,6 +1,6 @@
 """Exact checks: small integers, whose products and sums no rounding touches, against NumPy, bit for bit.
 
-Everything that is not to be read is NaN, and everything that is not to be written must stay the NaN it was.
+Everything that is not to be read is poison, and everything that is not to be written must stay what it was.
 """
 
 from __future__ import annotations
@@ -13,27 +13,42 @@ import numpy as np
 import numpy.typing as npt
 
 import gemmport as gp
+from gemmport.dtypes import as_dtype
 from gemmport.executor import bind
 from gemmport.layout import matrices
 from gemmport.plan import Plan
-from gemmport.problem import OPERANDS, Operand
+from gemmport.problem import OPERANDS, Operand, as_op, transposes
+from gemmport.reference import reference
 
 GUARD = 67
 """Elements after the last of every operand. Those before the first are its layout's offset."""
 
-# Quiet NaNs that no arithmetic makes.
-_POISON: dict[str, int] = {"float32": 0x7FC0DEAD, "float64": 0x7FF8DEADBEEFCAFE}
-_BITS: dict[str, Any] = {"float32": np.uint32, "float64": np.uint64}
+POISON = 0xFD
+"""Every byte of it: in the floating-point types a NaN that no arithmetic makes."""
 
 
 def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator | None = None) -> npt.NDArray[Any]:
-    """Random integers from -3 to 3. Sums of 1,800,000 of their products are exact in float32."""
-    return (rng or np.random.default_rng(0)).integers(-3, 4, shape).astype(dtype)
+    """Random integers from -3 to 3 (complex ones in each part; truth values of which one in four is true). Sums of 900,000 of
+    their products are exact in float32.
+    """
+    rng, kind = rng or np.random.default_rng(0), as_dtype(dtype)
+    if kind.kind == "bool":
+        return rng.integers(0, 4, shape) == 0
+    values = rng.integers(-3, 4, shape)
+    return (values + 1j * rng.integers(-3, 4, shape) if kind.kind == "complex" else values).astype(kind.numpy)
 
 
-def poisoned(size: int, dtype: str) -> npt.NDArray[Any]:
-    """A buffer of NaN of one known bit pattern."""
-    return np.full(size, _POISON[dtype], _BITS[dtype]).view(dtype)
+def poisoned(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A buffer of poison."""
+    flat = np.empty(size, as_dtype(dtype).numpy)
+    flat.view(np.uint8)[:] = POISON
+    return flat
+
+
+def changed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which elements of two flat arrays differ in any bit."""
+    size = before.itemsize
+    return (before.view(np.uint8).reshape(-1, size) != after.view(np.uint8).reshape(-1, size)).any(axis=1)
 
 
 @dataclass(frozen=True)
@@ -58,8 +73,8 @@ def spread(
     m: int, n: int, k: int, trans_a: str, trans_b: str, *, share_a: bool = False, gap: int = 1
 ) -> dict[str, gp.Layout]:
     """Layouts with gaps everywhere, and no two alike. With `share_a`, all matrices of the batch are one A."""
-    a = layout(*((m, k) if trans_a == "N" else (k, m)), gap=3 * gap, offset=5, between=2)
-    b = layout(*((k, n) if trans_b == "N" else (n, k)), gap=gap, offset=11, between=7)
+    a = layout(*((k, m) if transposes(as_op(trans_a)) else (m, k)), gap=3 * gap, offset=5, between=2)
+    b = layout(*((n, k) if transposes(as_op(trans_b)) else (k, n)), gap=gap, offset=11, between=7)
     c = layout(m, n, gap=4 * gap, offset=3, between=1)
     d = layout(m, n, gap=2 * gap, offset=13, between=5)
     return {"a": gp.Layout(a.ld, 0, a.offset) if share_a else a, "b": b, "c": c, "d": d}
@@ -77,38 +92,25 @@ def problem_of(
     )
 
 
-def expected(problem: gp.GemmProblem, views: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """D by NumPy in float64, which is exact here. What BLAS does not read is not read here either."""
-    d = np.zeros((problem.batch, problem.m, problem.n))
-    if problem.alpha != 0:
-        a, b = views["a"].astype(np.float64), views["b"].astype(np.float64)
-        d += problem.alpha * np.matmul(
-            a if problem.trans_a == "N" else a.swapaxes(1, 2), b if problem.trans_b == "N" else b.swapaxes(1, 2)
-        )
-    if problem.beta != 0:
-        d += problem.beta * views["c"].astype(np.float64)
-    return d
-
-
 def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed: int = 0) -> None:
     """Runs a plan on poisoned memory and asserts that D is exact and everything else untouched.
 
     A and B are NaN where alpha is 0, C where beta is 0; so are all gaps, guards and D itself (unless D is C, `in_place`).
     """
-    problem, dtype = plan.problem, plan.problem.dtype.name
+    problem = plan.problem
     rng = np.random.default_rng(seed)
     flat: dict[str, npt.NDArray[Any]] = {}
     views: dict[str, npt.NDArray[Any]] = {}
     for operand in OPERANDS:
-        flat[operand] = poisoned(problem.span(operand) + GUARD, dtype)
+        flat[operand] = poisoned(problem.span(operand) + GUARD, problem.element_type(operand))
         shape = problem.stored_shape(operand)
         views[operand] = matrices(flat[operand], problem.layout(operand), *shape, problem.batch)
     read = {"a": problem.alpha != 0, "b": problem.alpha != 0, "c": problem.beta != 0, "d": False}
     for operand in OPERANDS:
         if read[operand] and views[operand].size:
-            values = integers(views[operand].shape, dtype, rng)
+            values = integers(views[operand].shape, problem.element_type(operand), rng)
             views[operand][...] = values[:1] if problem.layout(operand).batch_stride == 0 else values
-    wanted = expected(problem, views)
+    wanted = reference(problem, views).astype(problem.output.numpy)
     if in_place:
         flat["d"] = flat["c"]
     memory: dict[Operand, Any] = {}
@@ -129,14 +131,15 @@ def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed:
     for operand in OPERANDS:
         after = np.empty_like(flat[operand])
         backend.download(memory[operand], after)
-        before = flat[operand].view(_BITS[dtype])
-        changed = after.view(_BITS[dtype]) != before
+        different = changed(flat[operand], after)
         if operand == "d" or (operand == "c" and in_place):
-            stray = np.flatnonzero(changed & ~written)
+            stray = np.flatnonzero(different & ~written)
             assert stray.size == 0, f"{_told(plan)}: written outside of D, at elements {stray[:8]} of its memory"
             got = matrices(after, problem.d, problem.m, problem.n, problem.batch)
         else:
-            assert not changed.any(), f"{_told(plan)}: {operand} was changed, at elements {np.flatnonzero(changed)[:8]}"
+            assert not different.any(), (
+                f"{_told(plan)}: {operand} was changed, at elements {np.flatnonzero(different)[:8]}"
+            )
     wrong = np.argwhere(got != wanted)  # NaN, which D was before, differs from everything
     assert wrong.size == 0, (
         f"{_told(plan)}: {len(wrong)} of {got.size} elements are wrong, the first at [matrix, row, column] "

@@ -33,6 +33,7 @@ ROOMS = [
     {"kernels"},
     {"backends.*"},
     {"config"},
+    {"reference"},
     {"planner", "executor", "selection", "environment", "measurement", "verification"},
     {"baselines.*", "baselines"},
     {"api"},
@@ -250,16 +251,55 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
     assert macros <= words(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("stem", ["prelude", *(variant.name for variant in kernels.variants())])
+@pytest.mark.parametrize("stem", [variant.name for variant in kernels.variants()])
 def test_twins_read_and_define_the_same_macros(stem: str) -> None:
     """Words in capitals of at least two letters; what belongs to one language alone is named here."""
-    of_one_language = {"EXTENSION", "OPENCL", "FP_CONTRACT", "ON", "CLK_LOCAL_MEM_FENCE"}
+    of_one_language = {"CLK_LOCAL_MEM_FENCE"}
     twins = []
     for folder in FOLDERS:
         (path,) = sources(folder, stem)
         found = {word for word in words(path.read_text(encoding="utf-8")) if len(word) > 1 and word == word.upper()}
         twins.append(found - of_one_language)
     assert all(twin == twins[0] for twin in twins)
+
+
+def test_preludes_offer_kernels_the_same_words() -> None:
+    """What a kernel of either language takes from its prelude, the other prelude has too; C's own words set aside."""
+    c = {
+        "const",
+        "elif",
+        "else",
+        "endif",
+        "for",
+        "global",
+        "if",
+        "inline",
+        "int",
+        "pragma",
+        "return",
+        "size_t",
+        "unsigned",
+    }
+    offered = []
+    for folder in FOLDERS:
+        (prelude,) = sources(folder, "prelude")
+        used = {
+            word
+            for v in kernels.variants()
+            for path in sources(folder, v.name)
+            for word in words(path.read_text("utf-8"))
+        }
+        offered.append(used & words(prelude.read_text("utf-8")))
+    shared = set.union(*offered) - c
+    assert {"LOAD_A", "LOAD_B", "ACC_ZERO", "mul_add", "store", "this_tile", "INSIDE"} <= shared
+    for folder in FOLDERS:
+        (prelude,) = sources(folder, "prelude")
+        missing = {
+            word
+            for word in shared
+            if len(word) > 1 and not word.startswith("__") and word not in words(prelude.read_text("utf-8"))
+        }
+        assert not missing, folder
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from conftest import NATIVE
 from gemmport import baselines
 from gemmport.backends.base import Backend, Memory
 from gemmport.baselines.base import Baseline, HostArray
-from gemmport.dtypes import DTYPES
 from gemmport.errors import BaselineUnavailableError, GemmportError
 from gemmport.layout import matrices
 from gemmport.problem import OPERANDS, Operand
@@ -122,7 +122,7 @@ def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tu
 
 @pytest.mark.parametrize(("batch", "alpha", "beta"), [(1, 1.0, 0.0), (1, 1.5, -0.5), (3, 2.0, 0.0), (3, -1.0, 1.0)])
 @pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", NATIVE)
 def test_computes_what_the_reference_does(
     baseline: Baseline, its_backend: Backend, dtype: str, ops: str, batch: int, alpha: float, beta: float
 ) -> None:

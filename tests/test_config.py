@@ -60,7 +60,7 @@ def configuration(*entries: Any) -> Configuration:
         ({"kernels": {"naive": {"TS": True}}}, "entry 'mine': kernels.naive.TS"),
         ({"kernels": {"naive": {"TS": None}}}, "entry 'mine': kernels.naive.TS"),
         ({"match": {"device": 5}}, "entry 'mine': match.device"),
-        ({"match": {"dtype": "float16"}}, "'float16' is none of float32, float64"),
+        ({"match": {"dtype": "longdouble"}}, "'longdouble' is none of float16, bfloat16, float32, float64"),
         ({"match": {"shape": "tall"}}, "entry 'mine': match.shape.0: Input should be 'empty', 'vector'"),
         ({"match": {"ops": "NX"}}, "entry 'mine': match.ops.0: Value error, 'NX' is no pair of N, T, C"),
         ({"match": {"type": "gup"}}, "entry 'mine': match.type.0: Value error, 'gup' is none of gpu, cpu, accelerator"),

@@ -90,7 +90,7 @@ class TestPretransposed:
         plan = gp.plan(problem_of(Sizes(17, 31, 13), ops, "float32"), backend.device, kernel="pretransposed")
         assert functions(plan) == [*(["transpose"] if prepared else []), "pretransposed"]
         assert plan.scratch_bytes == (31 * 13 * 4 if prepared else 0)
-        assert dict(plan.launches[-1].kernel.defines)["OP_B_T"] == 1
+        assert dict(plan.launches[-1].kernel.defines)["TRANSPOSE_B"] == 1
 
     def test_does_not_read_b_where_alpha_is_zero(self, backend: gp.Backend) -> None:
         problem = problem_of(Sizes(17, 31, 13), "NN", "float32", alpha=0.0, beta=2.0)

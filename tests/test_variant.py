@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gemmport import kernels
 from gemmport.device import DeviceInfo
+from gemmport.dtypes import DTYPES
 from gemmport.errors import ParameterError, UnknownNameError
 from gemmport.plan import Buffer, Integer, KernelSource, ParameterValue, Scalar
 from gemmport.problem import GemmProblem, Layout
@@ -31,7 +32,6 @@ from gemmport.variant import (
 
 VARIANTS = kernels.variants()
 FOLDERS = {"cuda": "__shared__", "opencl": "__local"}
-BYTES = {"FLOAT32": 4, "FLOAT64": 8}
 MOST_SAMPLES = 120
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
@@ -163,8 +163,17 @@ def test_a_number_is_a_macro_with_its_value_and_a_word_is_a_macro_of_its_own() -
 
 
 def test_types_and_ops_are_macros() -> None:
-    problem = GemmProblem.create(1, 1, 1, dtype="float64", trans_b="T")
-    assert set(problem_defines(problem)) == {"IN_FLOAT64", "ACC_FLOAT64", "OUT_FLOAT64", "OP_A_N", "OP_B_T"}
+    problem = GemmProblem.create(1, 1, 1, dtype="float16", output="float64", trans_b="C")
+    types = {"IN": "float16", "ACC": "float64", "OUT": "float64", "REAL_ARITHMETIC": 1, "COMPLEX_INPUT": 0}
+    ops = {"TRANSPOSE_A": 0, "CONJUGATE_A": 0, "TRANSPOSE_B": 1, "CONJUGATE_B": 0}
+    assert problem_defines(problem) == types | ops
+
+
+@pytest.mark.parametrize(("op", "transpose", "conjugate"), [("N", 0, 0), ("T", 1, 0), ("C", 1, 1), ("R", 0, 1)])
+def test_complex_operands_are_conjugated_where_their_op_says_so(op: str, transpose: int, conjugate: int) -> None:
+    defines = problem_defines(GemmProblem.create(1, 1, 1, dtype="complex64", trans_a=op))
+    assert (defines["TRANSPOSE_A"], defines["CONJUGATE_A"]) == (transpose, conjugate)
+    assert (defines["TRANSPOSE_B"], defines["CONJUGATE_B"]) == (0, 0)
 
 
 @each_variant
@@ -265,7 +274,7 @@ def _evaluate(expression: str, macros: Mapping[str, str]) -> int:
 
 def declared_local_bytes(source: str, qualifier: str, defines: Mapping[str, ParameterValue]) -> int:
     """Bytes of all arrays that a source declares in local memory."""
-    accumulator = next(name.removeprefix("ACC_") for name in defines if name.startswith("ACC_"))
+    itemsize = DTYPES[str(defines["ACC"])].itemsize
     macros = _function_macros(source, defines)
     total = 0
     declarations = re.findall(rf"^\s*{qualifier}\s+(\w+)\s+(.+?);", source, flags=re.MULTILINE)
@@ -275,7 +284,7 @@ def declared_local_bytes(source: str, qualifier: str, defines: Mapping[str, Para
             elements = 1
             for extent in re.findall(r"\[(.+?)\]", declarator):
                 elements *= _evaluate(extent, macros)
-            total += elements * BYTES[accumulator]
+            total += elements * itemsize
     return total
 
 
@@ -287,7 +296,7 @@ def own_source(variant: KernelVariant, folder: str) -> str:
 
 @each_variant
 @each_folder
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex128"])
 def test_local_bytes_are_what_the_source_declares(variant: KernelVariant, folder: str, dtype: str) -> None:
     problem = GemmProblem.create(5, 5, 5, dtype=dtype)
     source = own_source(variant, folder)

@@ -1,28 +1,182 @@
 // What every kernel of the family starts from, in CUDA C++: types, arithmetic, loads, stores, and where a group works.
 // The definitions in front of this file choose among it. prelude.cl says the same in OpenCL C.
 
-// Types: in_t of A and B, out_t of C and D, acc_t of sums and scalars. Element indices are 64 bits wide.
-typedef long long index_t;
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
 
-#if defined(IN_FLOAT32)
-typedef float in_t;
-#elif defined(IN_FLOAT64)
-typedef double in_t;
-#endif
+// How a type lies in memory.
+struct half_t { unsigned short bits; };
+struct bfloat_t { unsigned short bits; };
+struct bool_t { unsigned char byte; };
+typedef half_t STORED_float16;
+typedef bfloat_t STORED_bfloat16;
+typedef float STORED_float32;
+typedef double STORED_float64;
+typedef float2 STORED_complex64;
+typedef double2 STORED_complex128;
+typedef signed char STORED_int8;
+typedef short STORED_int16;
+typedef int STORED_int32;
+typedef long long STORED_int64;
+typedef unsigned char STORED_uint8;
+typedef unsigned short STORED_uint16;
+typedef unsigned STORED_uint32;
+typedef unsigned long long STORED_uint64;
+typedef bool_t STORED_bool;
 
-#if defined(ACC_FLOAT32)
-typedef float acc_t;
-#elif defined(ACC_FLOAT64)
-typedef double acc_t;
-#endif
+// What sums are kept in. Unsigned integers wrap around, and give the low bits of signed sums too.
+struct truth_t { unsigned value; }; // 0 or 1
+typedef half_t SUM_float16;
+typedef float SUM_float32;
+typedef double SUM_float64;
+typedef float2 SUM_complex64;
+typedef double2 SUM_complex128;
+typedef unsigned SUM_int32;
+typedef unsigned long long SUM_int64;
+typedef truth_t SUM_bool;
 
-#if defined(OUT_FLOAT32)
-typedef float out_t;
-#elif defined(OUT_FLOAT64)
-typedef double out_t;
-#endif
+typedef PASTE(STORED_, IN) in_t;   // an element of A and B
+typedef PASTE(STORED_, OUT) out_t; // an element of C and D
+typedef PASTE(SUM_, ACC) acc_t;    // sums, alpha and beta
+typedef long long index_t;         // of elements: 64 bits
 
-#define ACC_ZERO ((acc_t)0)
+// Arithmetic. A product and a sum are fused and rounded once (-fmad=true, the compiler's default).
+template <typename T> __device__ inline T mul_add(T a, T b, T sum) { return a * b + sum; }
+template <typename T> __device__ inline T scaled(T s, T x) { return s * x; }
+template <typename T> __device__ inline T sum_of(T x, T y) { return x + y; }
+template <typename T> __device__ inline bool is_zero(T x) { return x == 0; }
+template <typename T> __device__ inline T zero() { return 0; }
+
+// Halves, on devices of compute capability 5.3 and later.
+__device__ inline half_t mul_add(half_t a, half_t b, half_t sum)
+{
+    half_t r;
+    asm("fma.rn.f16 %0, %1, %2, %3;" : "=h"(r.bits) : "h"(a.bits), "h"(b.bits), "h"(sum.bits));
+    return r;
+}
+__device__ inline half_t scaled(half_t s, half_t x)
+{
+    half_t r;
+    asm("mul.rn.f16 %0, %1, %2;" : "=h"(r.bits) : "h"(s.bits), "h"(x.bits));
+    return r;
+}
+__device__ inline half_t sum_of(half_t x, half_t y)
+{
+    half_t r;
+    asm("add.rn.f16 %0, %1, %2;" : "=h"(r.bits) : "h"(x.bits), "h"(y.bits));
+    return r;
+}
+__device__ inline bool is_zero(half_t x) { return (x.bits & 0x7fff) == 0; }
+template <> __device__ inline half_t zero() { return {0}; }
+
+// Complex numbers: float2 and double2 have the layout of complex64 and complex128.
+#define COMPLEX(T, PART)                                                                            \
+    __device__ inline T mul_add(T a, T b, T sum)                                                    \
+    {                                                                                               \
+        sum.x += a.x * b.x;                                                                         \
+        sum.x -= a.y * b.y;                                                                         \
+        sum.y += a.x * b.y;                                                                         \
+        sum.y += a.y * b.x;                                                                         \
+        return sum;                                                                                 \
+    }                                                                                               \
+    /* A real scalar scales both parts: times its imaginary zero, an infinite part would become NaN. */ \
+    __device__ inline T scaled(T s, T x)                                                            \
+    {                                                                                               \
+        if (s.y == 0)                                                                               \
+            return {s.x * x.x, s.x * x.y};                                                          \
+        return {s.x * x.x - s.y * x.y, s.x * x.y + s.y * x.x};                                      \
+    }                                                                                               \
+    __device__ inline T sum_of(T x, T y) { return {x.x + y.x, x.y + y.y}; }                         \
+    __device__ inline bool is_zero(T x) { return x.x == 0 && x.y == 0; }                            \
+    template <> __device__ inline T zero() { return {0, 0}; }
+COMPLEX(float2, float)
+COMPLEX(double2, double)
+template <typename T> __device__ inline T conjugated(T x) { return {x.x, -x.y}; }
+
+// Truth values: "or" of "and"s.
+__device__ inline truth_t mul_add(truth_t a, truth_t b, truth_t sum) { return {(a.value & b.value) | sum.value}; }
+__device__ inline truth_t scaled(truth_t s, truth_t x) { return {s.value & x.value}; }
+__device__ inline truth_t sum_of(truth_t x, truth_t y) { return {x.value | y.value}; }
+__device__ inline bool is_zero(truth_t x) { return x.value == 0; }
+template <> __device__ inline truth_t zero() { return {0}; }
+
+#define ACC_ZERO zero<acc_t>()
+
+// From memory to a number of the type's own width, and wider.
+template <typename T> __device__ inline T read(const T *p) { return *p; }
+__device__ inline float read(const half_t *p)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(p->bits));
+    return x;
+}
+__device__ inline float read(const bfloat_t *p) { return __uint_as_float((unsigned)p->bits << 16); }
+__device__ inline unsigned read(const bool_t *p) { return p->byte != 0; }
+
+// Between numbers: what is read becomes a sum, a sum what is stored, rounded to nearest, ties to even; integers lose their
+// upper bits.
+template <typename T> struct to
+{
+    template <typename X> static __device__ inline T from(X x) { return (T)x; }
+};
+template <> struct to<half_t>
+{
+    static __device__ inline half_t from(half_t x) { return x; }
+    static __device__ inline half_t from(float x)
+    {
+        half_t r;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
+        return r;
+    }
+    static __device__ inline half_t from(double x)
+    {
+        half_t r;
+        asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r.bits) : "d"(x));
+        return r;
+    }
+};
+template <> struct to<bfloat_t>
+{
+    static __device__ inline bfloat_t rounded(unsigned bits, bool nan) // the upper half of a float; a NaN stays one, and quiet
+    {
+        return {(unsigned short)((nan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+    }
+    static __device__ inline bfloat_t from(float x) { return rounded(__float_as_uint(x), x != x); }
+    static __device__ inline bfloat_t from(double x) // what no float holds leaves its trace in the last bit: rounded once
+    {
+        const float f = __double2float_rz(x);
+        return rounded(__float_as_uint(f) | (unsigned)(f != x && x == x), x != x);
+    }
+    static __device__ inline bfloat_t from(half_t x) { return from(read(&x)); }
+};
+#define TO_COMPLEX(T, PART)                                                       \
+    template <> struct to<T>                                                      \
+    {                                                                             \
+        template <typename X> static __device__ inline T from(X x) { return {(PART)x, 0}; } \
+        static __device__ inline T from(float2 x) { return {(PART)x.x, (PART)x.y}; }   \
+        static __device__ inline T from(double2 x) { return {(PART)x.x, (PART)x.y}; }  \
+    };
+TO_COMPLEX(float2, float)
+TO_COMPLEX(double2, double)
+template <> struct to<truth_t>
+{
+    static __device__ inline truth_t from(unsigned x) { return {x}; }
+};
+template <> struct to<bool_t>
+{
+    static __device__ inline bool_t from(truth_t x) { return {(unsigned char)x.value}; }
+};
+
+__device__ inline acc_t load(const in_t *p) { return to<acc_t>::from(read(p)); }
+
+// D = alpha · sum + beta · C for one element; with beta = 0, C is not read (it may hold NaN).
+__device__ inline void store(out_t *d, const out_t *c, acc_t sum, acc_t alpha, acc_t beta)
+{
+    acc_t value = scaled(alpha, sum);
+    if (!is_zero(beta))
+        value = sum_of(value, scaled(beta, to<acc_t>::from(read(c))));
+    *d = to<out_t>::from(value);
+}
 
 // The arguments of every product: per operand its memory, the offset of its first element, its leading dimension and the
 // distance between the matrices of a batch (in elements); then the scalars and the sizes. D may be C.
@@ -40,21 +194,30 @@ typedef double out_t;
     C += offset_c + (index_t)(batch) * stride_c; \
     D += offset_d + (index_t)(batch) * stride_d
 
-// op(A)[i, p] and op(B)[p, j]: where the element lies, and which index runs along memory.
-#if defined(OP_A_N)
-#define INDEX_A(i, p) ((index_t)(i) * ld_a + (p))
-#define A_RUNS_ALONG_K 1
-#else
+// op(A)[i, p] and op(B)[p, j]: where the element lies, which index runs along memory, and the element itself.
+#if TRANSPOSE_A
 #define INDEX_A(i, p) ((index_t)(p) * ld_a + (i))
 #define A_RUNS_ALONG_K 0
-#endif
-
-#if defined(OP_B_N)
-#define INDEX_B(p, j) ((index_t)(p) * ld_b + (j))
-#define B_RUNS_ALONG_K 0
 #else
+#define INDEX_A(i, p) ((index_t)(i) * ld_a + (p))
+#define A_RUNS_ALONG_K 1
+#endif
+#if TRANSPOSE_B
 #define INDEX_B(p, j) ((index_t)(j) * ld_b + (p))
 #define B_RUNS_ALONG_K 1
+#else
+#define INDEX_B(p, j) ((index_t)(p) * ld_b + (j))
+#define B_RUNS_ALONG_K 0
+#endif
+#if CONJUGATE_A
+#define LOAD_A(i, p) conjugated(load(A + INDEX_A(i, p)))
+#else
+#define LOAD_A(i, p) load(A + INDEX_A(i, p))
+#endif
+#if CONJUGATE_B
+#define LOAD_B(p, j) conjugated(load(B + INDEX_B(p, j)))
+#else
+#define LOAD_B(p, j) load(B + INDEX_B(p, j))
 #endif
 
 // What lies beyond an edge is read as zero, which adds nothing to a sum, and not written. Where every tile is whole (EDGES
@@ -64,17 +227,6 @@ typedef double out_t;
 #else
 #define INSIDE(condition) (condition)
 #endif
-
-__device__ inline acc_t load(const in_t *p) { return (acc_t)*p; }
-
-// One rounding: the compiler contracts a product and a sum into a fused multiply-add (-fmad=true, its default).
-__device__ inline acc_t mul_add(acc_t a, acc_t b, acc_t sum) { return a * b + sum; }
-
-// D = alpha · sum + beta · C for one element; with beta = 0, C is not read (it may hold NaN).
-__device__ inline void store(out_t *d, const out_t *c, acc_t sum, acc_t alpha, acc_t beta)
-{
-    *d = (out_t)(beta == ACC_ZERO ? alpha * sum : alpha * sum + beta * (acc_t)*c);
-}
 
 // The tile of D that this block computes: grids have one dimension (CUDA limits the others to 65,535), columns of tiles
 // first, then rows, then matrices.

@@ -48,7 +48,7 @@ void register_tiled(GEMM_ARGUMENTS)
             const int row = A_RUNS_ALONG_K ? e / TSK : e % TSM;
             const int term = A_RUNS_ALONG_K ? e % TSK : e / TSM;
             a_tile[term][row] = INSIDE(tile.row + row < m && start + term < k)
-                ? load(A + INDEX_A(tile.row + row, start + term)) : ACC_ZERO;
+                ? LOAD_A(tile.row + row, start + term) : ACC_ZERO;
         }
         #pragma unroll
         for (int l = 0; l < LOADS(TSN * TSK); ++l) {
@@ -58,7 +58,7 @@ void register_tiled(GEMM_ARGUMENTS)
             const int column = B_RUNS_ALONG_K ? e / TSK : e % TSN;
             const int term = B_RUNS_ALONG_K ? e % TSK : e / TSN;
             b_tile[term][column] = INSIDE(start + term < k && tile.column + column < n)
-                ? load(B + INDEX_B(start + term, tile.column + column)) : ACC_ZERO;
+                ? LOAD_B(start + term, tile.column + column) : ACC_ZERO;
         }
         barrier(CLK_LOCAL_MEM_FENCE); // the tiles are complete
 

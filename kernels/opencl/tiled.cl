@@ -20,9 +20,9 @@ void tiled(GEMM_ARGUMENTS)
         const int a_row = A_RUNS_ALONG_K ? y : x, a_term = A_RUNS_ALONG_K ? x : y;
         const int b_term = B_RUNS_ALONG_K ? x : y, b_column = B_RUNS_ALONG_K ? y : x;
         a_tile[a_row][a_term] = INSIDE(tile.row + a_row < m && start + a_term < k)
-            ? load(A + INDEX_A(tile.row + a_row, start + a_term)) : ACC_ZERO;
+            ? LOAD_A(tile.row + a_row, start + a_term) : ACC_ZERO;
         b_tile[b_term][b_column] = INSIDE(start + b_term < k && tile.column + b_column < n)
-            ? load(B + INDEX_B(start + b_term, tile.column + b_column)) : ACC_ZERO;
+            ? LOAD_B(start + b_term, tile.column + b_column) : ACC_ZERO;
         barrier(CLK_LOCAL_MEM_FENCE); // the tiles are complete
 
         #pragma unroll

@@ -29,10 +29,11 @@ from gemmport.layout import matrices
 from gemmport.measurement import Contestant, Timing, measure
 from gemmport.plan import Plan
 from gemmport.planner import AUTO, make_plan
-from gemmport.problem import GemmProblem, Operand
+from gemmport.problem import GemmProblem, Operand, Scalar
+from gemmport.reference import Matrices, reference
 from gemmport.selection import get_backend
 from gemmport.variant import Parameters
-from gemmport.verification import Check, HostArray, Matrices
+from gemmport.verification import Check, HostArray
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class Result:
     @property
     def peak_percent(self) -> float | None:
         """Percent of the device's estimated peak."""
-        peak, own = self.device.peak_gflops(self.problem.accumulator.name), self.gflops(self.timing)
+        peak, own = self.device.peak_gflops(self.problem.accumulator.arithmetic), self.gflops(self.timing)
         return 100 * own / peak if own is not None and peak else None
 
     def ratio(self, baseline: BaselineResult) -> float | None:
@@ -133,10 +134,12 @@ class Result:
             "k": problem.k,
             "batch": problem.batch,
             "dtype": problem.dtype.name,
+            "output": problem.output.name,
+            "accumulator": problem.accumulator.name,
             "trans_a": problem.trans_a,
             "trans_b": problem.trans_b,
-            "alpha": problem.alpha,
-            "beta": problem.beta,
+            "alpha": _plain(problem.alpha),
+            "beta": _plain(problem.beta),
             "status": self.status,
             "reason": self.reason,
             "verified": self.verified,
@@ -176,6 +179,11 @@ def _seconds(timing: Timing | None) -> dict[str, Any] | None:
         "median": timing.median, "first_quartile": first, "third_quartile": third, "minimum": min(timing.samples),
         "samples": len(timing.samples), "calls_per_sample": timing.calls_per_sample,
     }  # fmt: skip
+
+
+def _plain(value: Scalar) -> float | list[float]:
+    """JSON knows no complex numbers: real and imaginary part."""
+    return [value.real, value.imag] if isinstance(value, complex) else value
 
 
 def _finite(value: float) -> float | None:
@@ -311,13 +319,17 @@ class _Workspace:
         huge = problem.flops > verify.FULL_REFERENCE_FLOPS
         d, untouched = self._compute(self.random, ready.enqueue)
         checks = [untouched, *self._exact_checks(ready.plan)]
-        checks.append(verify.check_statistical(problem, self.random, d, self._reference()))
-        if huge:
+        checks.append(verify.check_random(problem, self.random, d, self._reference()))
+        if huge and problem.output.kind != "bool":
             checks.append(verify.check_freivalds(problem, self.random, d, self.options.seed))
         return tuple(checks)
 
     def _exact_checks(self, plan: Plan) -> list[Check]:
-        """The exact check, of the same programs with scalars that keep it exact; none where the sums are too long for it."""
+        """The exact check, of the same programs with scalars that keep it exact; none where the sums are too long for it, or
+        where nothing rounds, so that the check of random operands is exact.
+        """
+        if not verify.rounds(plan.problem):
+            return []
         problem = plan.problem.with_scalars(*verify.exact_scalars(plan.problem))
         try:
             operands = verify.exact_operands(problem, self.options.seed)
@@ -331,15 +343,15 @@ class _Workspace:
             return [replace(untouched, name="exact")]
         if problem.flops > verify.FULL_REFERENCE_FLOPS:
             return [replace(verify.check_freivalds(problem, operands, d, self.options.seed, exact=True), name="exact")]
-        return [verify.check_exact(verify.reference(problem, operands), d)]
+        return [verify.check_exact(reference(problem, operands), d)]
 
     def _reference(self) -> HostArray | None:
         """The reference of the random operands, computed once; None where the check takes samples instead."""
         problem = self.problem
-        if problem.output.precision > 24 or problem.flops > verify.FULL_REFERENCE_FLOPS:
+        if problem.accumulator.precision > 24 or problem.flops > verify.FULL_REFERENCE_FLOPS:
             return None
         if self._expected is None:
-            self._expected = verify.reference(problem, self.random)
+            self._expected = reference(problem, self.random)
         return self._expected
 
     def _compute(
@@ -362,13 +374,13 @@ class _Workspace:
         return d, verify.check_untouched(problem, flat)
 
     def _load(self, operands: Matrices) -> None:
-        """Uploads A, B and C; the gaps of their layouts are NaN, so that a read of them shows in the result."""
+        """Uploads A, B and C; the gaps of their layouts are poison, so that a read of them shows in the result."""
         problem = self.problem
         for operand in verify.inputs(problem):
             rows, columns = problem.stored_shape(operand)
             if problem.span(operand) == 0:
                 continue
-            flat = np.full(problem.span(operand), np.nan, problem.element_type(operand).numpy)
+            flat = verify.poison(problem.span(operand), problem.element_type(operand))
             matrices(flat, problem.layout(operand), rows, columns, problem.batch)[...] = operands[operand]
             self.backend.upload(self.memory[operand], flat)
 
@@ -408,4 +420,4 @@ class _Workspace:
         else:
             bound.enqueue()
             d = bound.result
-        return verify.check_statistical(self.problem, self.random, d, self._reference())
+        return verify.check_random(self.problem, self.random, d, self._reference())

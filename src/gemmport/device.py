@@ -28,7 +28,8 @@ class DeviceInfo:
         sub_group: width of a warp, wavefront or sub-group; 0 where it is not known.
         registers: 32-bit registers per compute unit; 0 where it is not known.
         max_terms: terms that a work-item adds up without fault; 0 where no limit is known.
-        computes: data types it computes in; `stores`: types it can load and store only.
+        computes: floating-point types it computes in; complex numbers need that of their parts. Integers are computed, and
+            every type is loaded and stored, on every device.
         vector_width: float32 lanes of its native vectors; 1 on scalar (SIMT) devices.
         extensions: names of OpenCL extensions, or of the backend's own features.
     """
@@ -56,7 +57,6 @@ class DeviceInfo:
     registers: int = 0
     max_terms: int = 0
     computes: frozenset[str] = frozenset({"float32", "float64"})
-    stores: frozenset[str] = frozenset({"float16"})
     vector_width: int = 1
     extensions: frozenset[str] = frozenset()
 
@@ -82,7 +82,7 @@ class DeviceInfo:
         Compute units × clock × fused multiply-adds per unit and clock × 2. For a GPU the lanes per unit are those of its
         architecture (`_LANES`); for a CPU, two vector pipes of its native width are assumed.
         """
-        if dtype not in self.computes or not self.clock_mhz:
+        if dtype not in ("float32", "float64") or dtype not in self.computes or not self.clock_mhz:
             return None
         if self.type == "cpu":
             lanes = 2.0 * self.vector_width / (2 if dtype == "float64" else 1)
@@ -99,7 +99,7 @@ class DeviceInfo:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> DeviceInfo:
         """The device that `to_dict` described."""
-        sets = {k: frozenset(data[k]) for k in ("computes", "stores", "extensions")}
+        sets = {k: frozenset(data[k]) for k in ("computes", "extensions")}
         pairs = {k: tuple(data[k]) for k in ("index", "max_work_item_sizes")}
         return cls(**{**data, **sets, **pairs})
 

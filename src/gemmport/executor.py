@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmport.backends.base import Backend, Call, Event, Memory
-from gemmport.dtypes import as_dtype
+from gemmport.dtypes import DType, as_dtype
 from gemmport.errors import ArrayError
 from gemmport.plan import Argument, Buffer, Integer, Plan, Scalar
 from gemmport.problem import OPERANDS, Operand
@@ -83,6 +83,15 @@ def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.gen
         case Integer(value, bits):
             return np.int32(value) if bits == 32 else np.int64(value)
         case Scalar(value, dtype):
-            with np.errstate(over="ignore"):  # too large for the type is infinite in it, as in NumPy
-                scalar: np.generic = as_dtype(dtype).numpy.type(value)
-            return scalar
+            return _native_scalar(value, as_dtype(dtype))
+
+
+def _native_scalar(value: complex | float | int, dtype: DType) -> np.generic:
+    """A number as a kernel takes it: too large is infinite, as in NumPy; integers and bools are unsigned 32 or 64 bits."""
+    if not dtype.precision:
+        bits = max(dtype.itemsize * 8, 32)
+        whole = int(value.real) % 2**bits
+        return np.uint64(whole) if bits == 64 else np.uint32(whole)
+    with np.errstate(over="ignore"):
+        scalar: np.generic = dtype.numpy.type(value)
+    return scalar

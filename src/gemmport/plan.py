@@ -60,9 +60,9 @@ class Integer:
 
 @dataclass(frozen=True)
 class Scalar:
-    """An argument: a floating-point number of a named data type."""
+    """An argument: a number of a named type of sums. Integers are taken modulo its size."""
 
-    value: float
+    value: complex | float | int
     dtype: str
 
 
@@ -220,7 +220,7 @@ def _argument_to_dict(argument: Argument) -> dict[str, Any]:
         case Integer(value, bits):
             return {"integer": value, "bits": bits}
         case Scalar(value, dtype):
-            return {"scalar": value, "dtype": dtype}
+            return {"scalar": [value.real, value.imag] if isinstance(value, complex) else value, "dtype": dtype}
 
 
 def _argument_from_dict(data: Mapping[str, Any]) -> Argument:
@@ -228,4 +228,5 @@ def _argument_from_dict(data: Mapping[str, Any]) -> Argument:
         return Buffer(data["buffer"])
     if "integer" in data:
         return Integer(data["integer"], data["bits"])
-    return Scalar(data["scalar"], data["dtype"])
+    value = data["scalar"]
+    return Scalar(complex(*value) if isinstance(value, list) else value, data["dtype"])

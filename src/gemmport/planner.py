@@ -53,9 +53,11 @@ def make_plan(
         UnsupportedError: the named kernel cannot compute this problem here, or none can; or the device is known to
             compute it wrongly.
     """
-    if problem.accumulator.name not in device.computes:
+    arithmetic = problem.accumulator.arithmetic
+    if arithmetic and arithmetic not in device.computes:
         raise DtypeError(
-            f"{device.label} does not compute in {problem.accumulator}, only in {', '.join(sorted(device.computes))}"
+            f"{device.label} does not compute in {arithmetic}, which {problem.types} needs, only in integers and "
+            f"{', '.join(sorted(device.computes))}: convert the input, or use another device"
         )
     if device.max_terms and problem.effective_k > device.max_terms:
         raise UnsupportedError(

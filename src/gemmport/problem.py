@@ -7,11 +7,14 @@ import operator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
-from gemmport.dtypes import FLOAT32, DType, as_dtype
-from gemmport.errors import ShapeError
+import numpy as np
 
-Op = Literal["N", "T", "C"]
-"""As it is stored, transposed, conjugate-transposed (BLAS). For real types C is T."""
+from gemmport.dtypes import FLOAT32, DType, as_dtype, check_types, default_accumulator
+from gemmport.errors import DtypeError, ShapeError
+
+Op = Literal["N", "T", "C", "R"]
+"""As it is stored, transposed, conjugate-transposed (BLAS), or conjugated alone (R, as in omatcopy of MKL and OpenBLAS): what
+the conjugate transpose of a matrix that is stored transposed needs. Without imaginary parts C is T, and R is N."""
 
 OPS: tuple[Op, ...] = get_args(Op)
 
@@ -24,8 +27,23 @@ ALLOCATION_ALIGNMENT = 128
 long16; CUDA: 256)."""
 
 
+Scalar = complex | float | int
+"""Alpha or beta: complex, real or whole as the product is."""
+
+
+def transposes(op: Op) -> bool:
+    """Whether an op exchanges rows and columns."""
+    return op in ("T", "C")
+
+
+def transposed(op: Op) -> Op:
+    """The op that does to the transposed matrix what this one does to the matrix."""
+    exchanged: dict[Op, Op] = {"N": "T", "T": "N", "C": "R", "R": "C"}
+    return exchanged[op]
+
+
 def as_op(value: object) -> Op:
-    """The `Op` that "N", "T" or "C" in either case, or a bool (True: transposed), stands for.
+    """The `Op` that "N", "T", "C" or "R" in either case, or a bool (True: transposed), stands for.
 
     Raises:
         ShapeError: it is none of them.
@@ -72,7 +90,8 @@ class GemmProblem:
     Attributes:
         m, n, k: op(A) is m × k, op(B) is k × n, C and D are m × n.
         batch: how many products of these sizes.
-        dtype: of A and B; `accumulator`: of the sums, alpha and beta; `output`: of C and D.
+        dtype: of A and B; `accumulator`: of the sums, alpha and beta; `output`: of C and D. Elements are converted as they are
+            loaded and stored, so that narrow inputs may have a wide output.
         trans_a, trans_b: op(A) and op(B).
         alpha, beta: with beta = 0, C is not read; with alpha = 0, A and B are not.
         a, b, c, d: where the operands lie. D may be C itself (the in-place update of BLAS).
@@ -87,8 +106,8 @@ class GemmProblem:
     output: DType
     trans_a: Op
     trans_b: Op
-    alpha: float
-    beta: float
+    alpha: Scalar
+    beta: Scalar
     a: Layout
     b: Layout
     c: Layout
@@ -103,10 +122,12 @@ class GemmProblem:
         *,
         batch: int = 1,
         dtype: object = FLOAT32,
+        output: object = None,
+        accumulator: object = None,
         trans_a: object = "N",
         trans_b: object = "N",
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: object = 1,
+        beta: object = 0,
         a: Layout | None = None,
         b: Layout | None = None,
         c: Layout | None = None,
@@ -114,13 +135,21 @@ class GemmProblem:
     ) -> GemmProblem:
         """A checked problem; a layout that is not given is dense.
 
+        Args:
+            output: default `dtype`, so that integers wrap as NumPy's do.
+            accumulator: default float32 for halves, 32 or 64 bits for integers, else the output's type.
+
         Raises:
             ShapeError: a size is no whole number, negative or beyond `MAX_EXTENT`, a leading dimension is shorter than a
                 row, a stride or offset is negative, or matrices of the batch of D overlap.
-            DtypeError: unsupported data type.
+            DtypeError: unsupported data types, types that do not go together (`gemmport.dtypes.check_types`), or an alpha or
+                beta that is no number of the product's kind.
         """
         m, n, k, batch = (_check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)))
-        kind = as_dtype(dtype)
+        inputs = as_dtype(dtype)
+        outputs = inputs if output is None else as_dtype(output)
+        sums = default_accumulator(inputs, outputs) if accumulator is None else as_dtype(accumulator)
+        check_types(inputs, sums, outputs)
         op_a, op_b = as_op(trans_a), as_op(trans_b)
         shapes = {"a": _stored(m, k, op_a), "b": _stored(k, n, op_b), "c": (m, n), "d": (m, n)}
         layouts = {
@@ -130,8 +159,8 @@ class GemmProblem:
         for name, layout in layouts.items():
             _check_layout(name, layout, shapes[name], batch, written=name == "d")
         return cls(
-            m=m, n=n, k=k, batch=batch, dtype=kind, accumulator=kind, output=kind,
-            trans_a=op_a, trans_b=op_b, alpha=float(alpha), beta=float(beta), **layouts,
+            m=m, n=n, k=k, batch=batch, dtype=inputs, accumulator=sums, output=outputs, trans_a=op_a, trans_b=op_b,
+            alpha=_as_scalar("alpha", alpha, sums), beta=_as_scalar("beta", beta, sums), **layouts,
         )  # fmt: skip
 
     @property
@@ -146,8 +175,8 @@ class GemmProblem:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations: a multiplication and an addition per term."""
-        return 2 * self.m * self.n * self.k * self.batch
+        """Operations: a multiplication and an addition per term, four of each where it is complex."""
+        return (8 if self.accumulator.kind == "complex" else 2) * self.m * self.n * self.k * self.batch
 
     @property
     def bytes(self) -> int:
@@ -163,7 +192,7 @@ class GemmProblem:
 
     @property
     def ops(self) -> str:
-        """op(A) and op(B) as in BLAS: "NN", "NT", "TN", "TT", …"""
+        """op(A) and op(B) as in BLAS: "NN", "NT", "TC", …"""
         return self.trans_a + self.trans_b
 
     @property
@@ -204,9 +233,10 @@ class GemmProblem:
         """Bytes to which every stored row of an operand is aligned; a power of two."""
         return self.layout(operand).alignment(self.element_type(operand).itemsize)
 
-    def with_scalars(self, alpha: float, beta: float) -> GemmProblem:
+    def with_scalars(self, alpha: object, beta: object) -> GemmProblem:
         """The same product with other scalars."""
-        return replace(self, alpha=float(alpha), beta=float(beta))
+        sums = self.accumulator
+        return replace(self, alpha=_as_scalar("alpha", alpha, sums), beta=_as_scalar("beta", beta, sums))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `from_dict` reads it back."""
@@ -217,6 +247,8 @@ class GemmProblem:
                 value = value.name
             elif isinstance(value, Layout):
                 value = {f.name: getattr(value, f.name) for f in fields(value)}
+            elif isinstance(value, complex):
+                value = [value.real, value.imag]
             out[field.name] = value
         return out
 
@@ -228,12 +260,18 @@ class GemmProblem:
             ShapeError, DtypeError: it has been changed into one that `create` refuses.
         """
         layouts = {name: Layout(**data[name]) for name in ("a", "b", "c", "d")}
-        plain = {key: value for key, value in data.items() if key not in ("accumulator", "output")}
-        made = cls.create(**{**plain, **layouts})
-        return replace(made, accumulator=as_dtype(data["accumulator"]), output=as_dtype(data["output"]))
+        scalars = {key: complex(*data[key]) if isinstance(data[key], list) else data[key] for key in ("alpha", "beta")}
+        return cls.create(**{**data, **layouts, **scalars})
+
+    @property
+    def types(self) -> str:
+        """The data types, for people: "float32", or "float16→float32" where the output differs, and unusual sums."""
+        text = self.dtype.name if self.output == self.dtype else f"{self.dtype}→{self.output}"
+        usual = self.accumulator == default_accumulator(self.dtype, self.output)
+        return text if usual else f"{text} summed in {self.accumulator}"
 
     def __str__(self) -> str:
-        text = f"{self.dtype} {self.ops} {self.m}×{self.n}×{self.k}"
+        text = f"{self.types} {self.ops} {self.m}×{self.n}×{self.k}"
         return text if self.batch == 1 else f"{text} ×{self.batch}"
 
 
@@ -246,7 +284,27 @@ medium: m·n·k ≤ 1536³; large: the rest. The first that holds."""
 
 
 def _stored(rows: int, columns: int, op: Op) -> tuple[int, int]:
-    return (rows, columns) if op == "N" else (columns, rows)
+    return (columns, rows) if transposes(op) else (rows, columns)
+
+
+def _as_scalar(name: str, value: object, sums: DType) -> Scalar:
+    """Alpha or beta as the type of the sums demands it: complex, float or int."""
+    number = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
+    if not isinstance(number, int | float | complex):
+        raise DtypeError(f"{name} = {value!r} is no number")
+    if sums.kind == "complex":
+        return complex(number)
+    if isinstance(number, complex):
+        if number.imag != 0:
+            raise DtypeError(f"{name} = {number} is complex, and the product is {sums}: make an operand complex")
+        number = number.real
+    if sums.kind == "real":
+        return float(number)
+    if not math.isfinite(number) or number != int(number):
+        raise DtypeError(f"{name} = {number} is no whole number, and the product is {sums}: make an operand float")
+    if sums.kind == "bool" and number not in (0, 1):
+        raise DtypeError(f"{name} = {number} scales a product of bool, which only 0 and 1 can")
+    return int(number)
 
 
 def _check_size(name: str, value: object) -> int:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from gemmport.device import DeviceInfo
+from gemmport.dtypes import DTYPES, DType
 from gemmport.errors import ParameterError, UnknownNameError
 from gemmport.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
-from gemmport.problem import OPERANDS, GemmProblem
+from gemmport.problem import OPERANDS, GemmProblem, transposes
 
 Parameters = Mapping[str, ParameterValue]
 
@@ -137,7 +138,8 @@ class KernelVariant(Contract):
     architecture, and any specialization of the problem.
     """
 
-    dtypes: ClassVar[frozenset[str]] = frozenset({"float32", "float64"})
+    dtypes: ClassVar[frozenset[str]] = frozenset(DTYPES)
+    """Input types that it computes."""
 
     @abstractmethod
     def tile(self, parameters: Parameters) -> Tile:
@@ -153,7 +155,7 @@ class KernelVariant(Contract):
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         """32-bit registers of one work-item for sums and fragments; what the compiler adds for addresses is not counted."""
-        return problem.accumulator.itemsize // 4
+        return ceil_div(problem.accumulator.itemsize, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why this variant cannot compute the problem on the device; None where it can."""
@@ -199,12 +201,25 @@ def parameter_defines(parameters: Parameters) -> dict[str, ParameterValue]:
 
 
 def problem_defines(problem: GemmProblem) -> dict[str, ParameterValue]:
-    """Macros by which the preludes choose types and ops."""
-    names = (
-        f"IN_{problem.dtype}", f"ACC_{problem.accumulator}", f"OUT_{problem.output}",
-        f"OP_A_{problem.trans_a}", f"OP_B_{problem.trans_b}",
-    )  # fmt: skip
-    return {name.upper(): 1 for name in names}
+    """Macros by which the preludes choose types and ops: a type for inputs, sums and output; per operand whether it is
+    transposed, and whether it is conjugated, which says nothing without imaginary parts.
+    """
+    defines = type_defines(problem.dtype, problem.accumulator, problem.output)
+    for operand, op in (("A", problem.trans_a), ("B", problem.trans_b)):
+        defines[f"TRANSPOSE_{operand}"] = int(transposes(op))
+        defines[f"CONJUGATE_{operand}"] = int(problem.dtype.kind == "complex" and op in ("C", "R"))
+    return defines
+
+
+def type_defines(dtype: DType, accumulator: DType, output: DType) -> dict[str, ParameterValue]:
+    """Macros by which the preludes choose the types of what is loaded, computed and stored, and the arithmetic."""
+    return {
+        "IN": dtype.name,
+        "ACC": accumulator.name,
+        "OUT": output.name,
+        f"{accumulator.kind.upper()}_ARITHMETIC": 1,
+        "COMPLEX_INPUT": int(dtype.kind == "complex"),
+    }
 
 
 def gemm_arguments(problem: GemmProblem) -> tuple[Argument, ...]:

@@ -1,7 +1,8 @@
 """Whether a result is right. Three checks, each of which is shown in the tests to fail on its planted fault.
 
 - exact: operands of small integers, whose products and sums every order of summation computes without rounding; the
-  result is compared bit for bit. Finds every fault of indexing.
+  result is compared bit for bit. Finds every fault of indexing. Products of integers and bool are exact for all operands, so
+  that theirs are random ones of the whole range.
 - statistical: N(0, 1) operands against a more precise reference, with a bound that a product in TF32, or one that drops a
   single term, does not keep. Finds every fault of precision.
 - untouched: D's memory is filled with NaN beforehand. An element that is not written, or a write into the gaps between rows or
@@ -17,25 +18,25 @@ addition rounds by at most u |s_l|, independently, so that the error has the sta
 without a factor √k (the step from worst case to probable error is that of Higham & Mary, SIAM J. Sci. Comput. 41, 2019). The
 bound is LAMBDA · u · |alpha| · ‖a‖₂ ‖b‖₂, twenty standard deviations; for k ≤ LAMBDA it even holds for certain. The bound
 c · √k · u · (|A||B|) is valid for data of any sign, but too weak to judge by: from k ≈ 11,000 on, it lets TF32 pass for FP32.
-To it are added the roundings of alpha · sum + beta · C, that of the output, and underflow.
+To it are added the roundings of alpha · sum + beta · C, that of the output, and underflow. Each part of a complex sum is a
+real one of 2k terms with the same norms, so that the modulus of the error is at most √2 times as large.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmport.dtypes import DType
 from gemmport.layout import matrices
-from gemmport.problem import GemmProblem, Layout, Operand
+from gemmport.problem import GemmProblem, Layout, Operand, Scalar
+from gemmport.reference import Matrices, applied, exact_dots, reference, wide_type, wrapped_product
 
 HostArray = npt.NDArray[Any]
-Matrices = Mapping[Operand, HostArray]
-"""Operands as (batch, rows, columns), as they are stored (before their op)."""
 
 LAMBDA = 8.0
 
@@ -48,7 +49,7 @@ FULL_REFERENCE_FLOPS = 2.5e12
 SAMPLED_ROWS = 24
 
 SAMPLED_ENTRIES = 192
-"""Entries of a float64 product that are compared with exactly summed ones, beside its corners."""
+"""Entries of a product in float64 or complex128 that are compared with exactly summed ones, beside its corners."""
 
 
 @dataclass(frozen=True)
@@ -80,52 +81,73 @@ def inputs(problem: GemmProblem) -> tuple[Operand, ...]:
     return ("a", "b") if problem.beta == 0 else ("a", "b", "c")
 
 
+def rounds(problem: GemmProblem) -> bool:
+    """Whether the product rounds: that of integers and of bool does not."""
+    return problem.accumulator.precision > 0
+
+
 def random_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
-    """N(0, 1) operands."""
+    """N(0, 1) numbers, complex ones in each part; integers of the whole range; truth values of which a product is half true."""
     rng = np.random.default_rng(seed)
     return {
-        operand: rng.standard_normal(_shape(problem, operand), dtype=problem.element_type(operand).name)  # type: ignore[call-overload]
+        operand: _random(rng, _shape(problem, operand), problem.element_type(operand), problem.k)
         for operand in inputs(problem)
     }
 
 
-def exact_scalars(problem: GemmProblem) -> tuple[float, float]:
-    """Alpha and beta that keep `exact_operands` exact, and are 0 or 1 where the problem's are."""
-    alpha = problem.alpha if problem.alpha in (0, 1) else 2.0
-    return alpha, problem.beta if problem.beta in (0, 1) else -1.0
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, k: int) -> HostArray:
+    if dtype.kind == "integer":
+        limits = np.iinfo(dtype.numpy)
+        return rng.integers(limits.min, limits.max, shape, dtype.numpy, endpoint=True)
+    if dtype.kind == "bool":
+        both = 1 - 0.5 ** (1 / max(k, 1))  # the chance that a term is true, of which half of the sums are
+        return rng.random(shape) < math.sqrt(both)
+    if dtype.kind == "complex":
+        parts: HostArray = rng.standard_normal((*shape, 2), dtype=f"float{dtype.part_bits}")  # type: ignore[call-overload]
+        return parts.view(dtype.numpy)[..., 0]
+    native = dtype.name if dtype.name in ("float32", "float64") else "float32"
+    numbers: HostArray = rng.standard_normal(shape, dtype=native)  # type: ignore[call-overload]
+    return numbers.astype(dtype.numpy, copy=False)
+
+
+def exact_scalars(problem: GemmProblem) -> tuple[Scalar, Scalar]:
+    """Alpha and beta that keep `exact_operands` exact, and are 0 or 1, or real, where the problem's are."""
+
+    def simple(value: Scalar, other: Scalar) -> Scalar:
+        if value in (0, 1):
+            return value
+        return other * (1 + 2j) if value.imag != 0 else other
+
+    return simple(problem.alpha, 2), simple(problem.beta, -1)
 
 
 def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
-    """Whole numbers of both signs, so small that no sum of products needs rounding; for problems with `exact_scalars`.
+    """Whole numbers of both signs, so small that no sum of products needs rounding; for problems with `exact_scalars`. A
+    narrow output is rounded once.
 
     Raises:
         ValueError: so many terms that even −1, 0, 1 may need rounding (k > 2²³ in float32).
     """
     rng = np.random.default_rng(seed)
-    scale = max(1.0, abs(problem.alpha)) + abs(problem.beta)
-    room = 2.0 ** (problem.accumulator.precision - 1) / scale
+    scale = max(1.0, _parts(problem.alpha)) + _parts(problem.beta)
+    parts = 2 if problem.accumulator.kind == "complex" else 1  # products that a term adds to each part
+    room = 2.0 ** (problem.accumulator.precision - 1) / scale / parts
     largest = min(8, math.isqrt(int(room / max(problem.k, 1))))
     if largest < 1:
         raise ValueError(f"k = {problem.k} terms cannot be summed exactly in {problem.accumulator}")
-    return {
-        operand: rng.integers(-largest, largest, _shape(problem, operand), endpoint=True).astype(
-            problem.element_type(operand).numpy
-        )
-        for operand in inputs(problem)
-    }
+
+    def whole(operand: Operand) -> HostArray:
+        dtype, shape = problem.element_type(operand), _shape(problem, operand)
+        if dtype.kind == "complex":
+            both = rng.integers(-largest, largest, (*shape, 2), endpoint=True).astype(f"float{dtype.part_bits}")
+            return both.view(dtype.numpy)[..., 0]
+        return rng.integers(-largest, largest, shape, endpoint=True).astype(dtype.numpy)
+
+    return {operand: whole(operand) for operand in inputs(problem)}
 
 
-def reference(problem: GemmProblem, operands: Matrices) -> HostArray:
-    """D in float64, (batch, m, n): more precise than any product of ≤ 32 bits, and exact for `exact_operands`."""
-    left, right = _op(operands["a"], problem.trans_a), _op(operands["b"], problem.trans_b)
-    d = np.zeros((problem.batch, problem.m, problem.n))
-    if problem.effective_k:
-        np.matmul(left.astype(np.float64, copy=False), right.astype(np.float64, copy=False), out=d)
-        if problem.alpha != 1:
-            d *= problem.alpha
-    if problem.beta != 0:
-        d += problem.beta * operands["c"].astype(np.float64)
-    return d
+def _parts(value: Scalar) -> float:
+    return abs(value.real) + abs(value.imag)
 
 
 def guarded(problem: GemmProblem, guard: int) -> Layout:
@@ -134,22 +156,28 @@ def guarded(problem: GemmProblem, guard: int) -> Layout:
     return Layout(d.ld, d.batch_stride, d.offset + guard, d.base_alignment)
 
 
-def poisoned(problem: GemmProblem, guard: int) -> HostArray:
-    """Memory for D as a flat host array full of poison, with `guard` elements behind its span."""
-    flat = np.empty(problem.span("d") + guard, problem.output.numpy)
+def poison(elements: int, dtype: DType) -> HostArray:
+    """A flat host array full of poison: NaN in every type that has one."""
+    flat = np.empty(elements, dtype.numpy)
     flat.view(np.uint8)[:] = POISON
     return flat
 
 
+def poisoned(problem: GemmProblem, guard: int) -> HostArray:
+    """Memory for D full of poison, with `guard` elements behind its span."""
+    return poison(problem.span("d") + guard, problem.output)
+
+
 def check_untouched(problem: GemmProblem, flat: HostArray) -> Check:
-    """That nothing of D's memory outside D changed, and everything in D did."""
-    bits = flat.view(f"u{flat.itemsize}")
-    poison = int.from_bytes(bytes([POISON] * flat.itemsize), "little")
+    """That nothing of D's memory outside D changed, and everything in D did (integers may be what the poison is)."""
+    word = min(flat.itemsize, 8)
+    words = flat.view(f"u{word}").reshape(flat.size, -1)
+    poison_word = np.array(int.from_bytes(bytes([POISON] * word), "little"), f"u{word}")
     outside = np.ones(flat.size, bool)
     inside = matrices(outside, problem.d, problem.m, problem.n, problem.batch)
     inside[...] = False
-    strays = np.flatnonzero(outside & (bits != poison))
-    missing = np.flatnonzero(~outside & (bits == poison))
+    strays = np.flatnonzero(outside & (words != poison_word).any(axis=1))
+    missing = np.flatnonzero(~outside & (words == poison_word).all(axis=1)) if rounds(problem) else strays[:0]
     detail = ""
     if strays.size:
         detail = f"{strays.size} writes outside D, the first at element {strays[0]} of its memory"
@@ -159,71 +187,108 @@ def check_untouched(problem: GemmProblem, flat: HostArray) -> Check:
 
 
 def check_exact(expected: HostArray, d: HostArray) -> Check:
-    """That the result of `exact_operands` has the bits of the reference (−0 and 0 are the same number)."""
-    wrong = np.argwhere(~(d == expected.astype(d.dtype)))
+    """That a result has the bits of the reference, rounded once to its type (−0 and 0 are the same number)."""
+    with np.errstate(over="ignore"):  # a narrow output may be infinite
+        wanted = expected.astype(d.dtype)
+    wrong = np.argwhere(~(d == wanted))
     if not wrong.size:
         return Check("exact", True, 0.0, 0.0)
     at = tuple(int(x) for x in wrong[0])
-    error = float(np.max(np.nan_to_num(np.abs(d - expected), nan=np.inf, posinf=np.inf)))
-    detail = (
-        f"{len(wrong)} of {d.size} elements differ; the first, {_place(at)}, is {d[at]} and should be {expected[at]:g}"
-    )
+    wide = np.dtype(np.complex128 if np.iscomplexobj(d) else np.float64)
+    error = float(np.max(np.nan_to_num(np.abs(d.astype(wide) - wanted.astype(wide)), nan=np.inf, posinf=np.inf)))
+    detail = f"{len(wrong)} of {d.size} elements differ; the first, {_place(at)}, is {d[at]} and should be {wanted[at]}"
     return Check("exact", False, error, 0.0, detail)
 
 
-def check_statistical(
-    problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray | None = None
-) -> Check:
-    """That a result of `random_operands` is within the bound of a more precise reference.
+def check_random(problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray | None = None) -> Check:
+    """That a result of `random_operands` is the reference, or, where it rounds, within the bound of a more precise one.
 
-    Products of at most 32 bits are compared with `expected` (default: `reference`) in every element; float64 products in their
-    corners and a sample, with exactly summed entries; very large ones in sampled rows.
+    Products in float64 and complex128 are compared in their corners and a sample, with exactly summed entries; very large
+    ones in sampled rows; all others with `expected` (default: `reference`) in every element.
     """
-    if problem.output.precision > 24:
+    if rounds(problem) and problem.accumulator.precision > 24:
         return _check_entries(problem, operands, d)
     if problem.flops > FULL_REFERENCE_FLOPS:
         return _check_rows(problem, operands, d)
-    if expected is None:
-        expected = reference(problem, operands)
-    return _worst("statistical", np.abs(d - expected), _bound(problem, operands, expected), d, expected)
+    return _compare(problem, operands, d, reference(problem, operands) if expected is None else expected)
+
+
+def _compare(problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray) -> Check:
+    if not rounds(problem):
+        return check_exact(expected, d)
+    error = np.abs(d.astype(expected.dtype, copy=False) - expected)
+    return _worst("statistical", error, _bound(problem, operands, expected), d, expected)
 
 
 def check_freivalds(problem: GemmProblem, operands: Matrices, d: HostArray, seed: int, *, exact: bool = False) -> Check:
     """Freivalds' check: D · x = alpha · op(A) · (op(B) · x) + beta · C · x for a random x of ±1, in m·n + n·k + m·k operations.
 
-    For `exact_operands` nothing is tolerated, and a single wrong element always shows (Freivalds, 1977). For
+    For `exact_operands` and for integers nothing is tolerated, and a single wrong element always shows (Freivalds, 1977). For
     `random_operands` the errors of a row add up like a random walk too, so that its tolerance is that of the elements
     with the norm of all of op(B) for that of a column.
+
+    Raises:
+        ValueError: the product is of bool, which has no subtraction.
     """
-    x = np.random.default_rng(seed).choice(np.array([-1.0, 1.0]), problem.n)
-    left, right = _op(operands["a"], problem.trans_a), _op(operands["b"], problem.trans_b)
-    expected = np.zeros((problem.batch, problem.m))
+    if problem.output.kind == "bool":
+        raise ValueError("Freivalds' check needs a ring, and truth values are none")
+    signs = np.random.default_rng(seed).choice([-1, 1], problem.n)
+    left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
+    if not rounds(problem):
+        return _freivalds_of_integers(problem, left, right, operands, d, signs)
+    wide = wide_type(problem)
+    expected = np.zeros((problem.batch, problem.m), wide)
     if problem.effective_k:
-        expected += problem.alpha * _times_vector(left, _times_vector(right, x))
+        expected += problem.alpha * _times_vector(left, _times_vector(right, signs, wide), wide)
     if problem.beta != 0:
-        expected += problem.beta * _times_vector(operands["c"], x)
-    found = _times_vector(d, x)
-    tolerance = np.zeros_like(found)
+        expected += problem.beta * _times_vector(operands["c"], signs, wide)
+    found = _times_vector(d, signs, wide)
+    tolerance = np.zeros(found.shape)
     if not exact:
         unit = problem.accumulator.unit_roundoff
-        norm_of_right = np.sqrt(np.einsum("bij,bij->b", right, right, dtype=np.float64))
+        norm_of_right = np.sqrt((_norms(right, 1) ** 2).sum(axis=1))
         tolerance += LAMBDA * unit * abs(problem.alpha) * _norms(left, 2) * norm_of_right[:, np.newaxis]
         tolerance += LAMBDA * (2 * unit + problem.output.unit_roundoff) * _norms(d, 2)
+        tolerance *= _modulus(problem)
     return _worst("freivalds", np.abs(found - expected), tolerance, found, expected)
+
+
+def _freivalds_of_integers(
+    problem: GemmProblem, left: HostArray, right: HostArray, operands: Matrices, d: HostArray, signs: HostArray
+) -> Check:
+    column = signs[:, np.newaxis]
+    terms = GemmProblem.create(
+        problem.m, 1, problem.k, batch=problem.batch, dtype="int64", alpha=problem.alpha, beta=problem.beta
+    )
+    part: dict[Operand, HostArray] = {
+        "a": left.astype(np.int64),
+        "b": wrapped_product(right, column, bits=64).view(np.int64),
+    }
+    if problem.beta != 0:
+        part["c"] = wrapped_product(operands["c"], column, bits=64).view(np.int64)
+    expected = reference(terms, part)
+    found = wrapped_product(d, column, bits=64)
+    signed = problem.output.numpy.str.replace("u", "i")  # both sides modulo the size of the output
+    return replace(check_exact(expected.astype(signed), found.astype(signed)), name="freivalds")
 
 
 def _bound(problem: GemmProblem, operands: Matrices, expected: HostArray) -> HostArray:
     """The largest allowed error of each element; see the top of this module."""
-    left, right = _op(operands["a"], problem.trans_a), _op(operands["b"], problem.trans_b)
+    left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
     unit = problem.accumulator.unit_roundoff
     rows, columns = _norms(left, 2) if problem.effective_k else np.zeros((1, problem.m)), _norms(right, 1)
     bound: HostArray = rows[:, :, np.newaxis] * columns[:, np.newaxis, :]
     bound *= LAMBDA * unit * abs(problem.alpha)
     bound += (2 * unit + problem.output.unit_roundoff) * np.abs(expected)
     if problem.beta != 0:
-        bound += 2 * unit * abs(problem.beta) * np.abs(operands["c"])
-    bound += (problem.k + 2) * problem.output.smallest_subnormal
+        bound += 2 * unit * abs(problem.beta) * np.abs(operands["c"]).astype(np.float64)
+    bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
+    bound *= _modulus(problem)
     return bound
+
+
+def _modulus(problem: GemmProblem) -> float:
+    return math.sqrt(2) if problem.accumulator.kind == "complex" else 1.0
 
 
 def _worst(name: str, error: HostArray, bound: HostArray, d: HostArray, expected: HostArray) -> Check:
@@ -247,82 +312,65 @@ def _worst(name: str, error: HostArray, bound: HostArray, d: HostArray, expected
 def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check:
     rng = np.random.default_rng(problem.m)
     rows = np.unique(np.concatenate([[0, problem.m - 1], rng.integers(0, problem.m, SAMPLED_ROWS)]))
-    left = _op(operands["a"], problem.trans_a)[:, rows]
-    part: dict[Operand, HostArray] = {"a": left, "b": operands["b"]}
+    part: dict[Operand, HostArray] = {"a": applied(operands["a"], problem.trans_a)[:, rows], "b": operands["b"]}
     if problem.beta != 0:
         part["c"] = operands["c"][:, rows]
     small = GemmProblem.create(
-        len(rows), problem.n, problem.k, batch=problem.batch, dtype=problem.dtype, trans_b=problem.trans_b,
-        alpha=problem.alpha, beta=problem.beta,
+        len(rows), problem.n, problem.k, batch=problem.batch, dtype=problem.dtype, output=problem.output,
+        accumulator=problem.accumulator, trans_b=problem.trans_b, alpha=problem.alpha, beta=problem.beta,
     )  # fmt: skip
-    expected = reference(small, part)
-    return _worst("statistical", np.abs(d[:, rows] - expected), _bound(small, part, expected), d[:, rows], expected)
+    return _compare(small, part, d[:, rows], reference(small, part))
 
 
 def _check_entries(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check:
-    """Corners and a sample of a float64 product, against sums of which only the last step rounds."""
+    """Corners and a sample of a product in float64 or complex128, against sums of which only the last step rounds."""
     if problem.empty:
         return Check("statistical", True, 0.0, 0.0)
     rng = np.random.default_rng(problem.m)
     corners = [(x, i, j) for x in (0, problem.batch - 1) for i in (0, problem.m - 1) for j in (0, problem.n - 1)]
     sample = np.array([*corners, *rng.integers(0, (problem.batch, problem.m, problem.n), (SAMPLED_ENTRIES, 3))])
     x, i, j = sample.T
-    left = _op(operands["a"], problem.trans_a)[x, i]
-    right = np.swapaxes(_op(operands["b"], problem.trans_b), 1, 2)[x, j]
-    scaled_c = problem.beta * operands["c"][x, i, j] if problem.beta != 0 else np.zeros(len(sample))
-    sums = np.array([_exact_dot(a, b) if problem.effective_k else 0.0 for a, b in zip(left, right, strict=True)])
+    wide = wide_type(problem)
+    left = applied(operands["a"], problem.trans_a)[x, i].astype(wide)
+    right = np.swapaxes(applied(operands["b"], problem.trans_b), 1, 2)[x, j].astype(wide)
+    scaled_c = problem.beta * operands["c"][x, i, j].astype(wide) if problem.beta != 0 else np.zeros(len(sample), wide)
+    sums = exact_dots(left, right) if problem.effective_k else np.zeros(len(sample), wide)
     expected = problem.alpha * sums + scaled_c
     unit = problem.accumulator.unit_roundoff
     bound = LAMBDA * unit * abs(problem.alpha) * np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    # Each side rounds alpha · sum, beta · c and their sum once.
-    bound += (
-        6 * unit * (np.abs(problem.alpha * sums) + np.abs(scaled_c))
-        + (problem.k + 2) * problem.output.smallest_subnormal
+    # Each side rounds alpha · sum, beta · c and their sum once, and the output its own way.
+    bound += 6 * unit * (np.abs(problem.alpha * sums) + np.abs(scaled_c)) + problem.output.unit_roundoff * np.abs(
+        expected
     )
-    return _worst("statistical", np.abs(d[x, i, j] - expected), bound, d[x, i, j], expected)
-
-
-def _exact_dot(a: HostArray, b: HostArray) -> float:
-    """The dot product of float64 vectors, rounded once: each product split without error (Dekker 1971), the parts summed
-    exactly (`math.fsum`).
-    """
-    product = a * b
-    a_high, b_high = _high_half(a), _high_half(b)
-    a_low, b_low = a - a_high, b - b_high
-    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return math.fsum(np.concatenate([product, error]))
-
-
-def _high_half(x: HostArray) -> HostArray:
-    """The upper 26 bits of each significand (Veltkamp's splitting)."""
-    scaled = x * (2.0**27 + 1)
-    high: HostArray = scaled - (scaled - x)
-    return high
+    bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
+    bound *= _modulus(problem)
+    return _worst("statistical", np.abs(d[x, i, j].astype(wide) - expected), bound, d[x, i, j], expected)
 
 
 def _shape(problem: GemmProblem, operand: Operand) -> tuple[int, int, int]:
     return (problem.batch, *problem.stored_shape(operand))
 
 
-def _op(stored: HostArray, op: str) -> HostArray:
-    return stored if op == "N" else np.swapaxes(stored, 1, 2)
-
-
 def _norms(x: HostArray, axis: int) -> HostArray:
+    """Euclidean norms of all rows (axis 2) or columns (axis 1), in float64."""
+    if np.iscomplexobj(x):
+        modulus: HostArray = np.hypot(_norms(x.real, axis), _norms(x.imag, axis))
+        return modulus
     other = "bij,bij->bi" if axis == 2 else "bij,bij->bj"
-    norms: HostArray = np.sqrt(np.einsum(other, x, x, dtype=np.float64))
+    native = x if x.dtype.kind == "f" else x.astype(np.float32)  # einsum does not know bfloat16
+    norms: HostArray = np.sqrt(np.einsum(other, native, native, dtype=np.float64))
     return norms
 
 
-def _times_vector(x: HostArray, vector: HostArray) -> HostArray:
-    """Each matrix times a vector, or times its own vector of a batch, in float64, by blocks that stay small."""
-    out = np.empty(x.shape[:2])
+def _times_vector(x: HostArray, vector: HostArray, wide: np.dtype[Any]) -> HostArray:
+    """Each matrix times a vector, or times its own vector of a batch, in a wide type, by blocks that stay small."""
+    out = np.empty(x.shape[:2], wide)
     rows = max(1, 2**24 // max(x.shape[2], 1))
     for batch in range(x.shape[0]):
         own = vector if vector.ndim == 1 else vector[batch]
         for start in range(0, x.shape[1], rows):
             block = slice(start, start + rows)
-            out[batch, block] = x[batch, block].astype(np.float64) @ own
+            out[batch, block] = x[batch, block].astype(wide) @ own
     return out
 
 

@@ -16,6 +16,7 @@ class Aligned(KernelVariant):
     """Dot products of rows of A with rows of B: op(A) = A, op(B) = Bᵀ."""
 
     name = "aligned"
+    dtypes = frozenset({"float32", "float64"})
     summary = "16-byte loads where the alignment allows them"
     folder = str(Path(__file__).parent)
     parameters = (Parameter("TS", 8, "work-items of a group per dimension", maximum=16),)

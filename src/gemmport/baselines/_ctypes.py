@@ -58,8 +58,8 @@ class OpenCLLibrary(Baseline):
 
     def unsupported(self, problem: GemmProblem) -> str | None:
         """Why it cannot compute a problem; None where it can."""
-        if problem.dtype.name not in _PRECISIONS:
-            return f"{self.title} computes {' and '.join(_PRECISIONS)} here, not {problem.dtype}"
+        if problem.types not in _PRECISIONS:
+            return f"{self.title} computes {' and '.join(_PRECISIONS)} here, not {problem.types}"
         if problem.empty or problem.k == 0:
             # CLBlast answers with an error, clBLAS with a loop that does not end.
             return f"{self.title} computes no product without elements or without terms: {problem}"

@@ -25,7 +25,7 @@ class ClBLAS(OpenCLLibrary):
     soname = "libclBLAS.so.2"
     variable = "GEMMPORT_CLBLAS"
     row_major = 0
-    transposes = {"N": 0, "T": 1, "C": 2}  # noqa: RUF012 - annotated as a class's in the base
+    transposes = {"N": 0, "T": 1, "C": 2, "R": 0}  # noqa: RUF012 - annotated as a class's in the base
 
     def __init__(self) -> None:
         super().__init__()

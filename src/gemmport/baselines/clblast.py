@@ -22,7 +22,7 @@ class CLBlast(OpenCLLibrary):
     soname = "libclblast.so.1"
     variable = "GEMMPORT_CLBLAST"
     row_major = 101
-    transposes = {"N": 111, "T": 112, "C": 113}  # noqa: RUF012 - annotated as a class's in the base
+    transposes = {"N": 111, "T": 112, "C": 113, "R": 111}  # noqa: RUF012 - annotated as a class's in the base
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ _BATCHED = {
     "float32": (cublas.sgemm_strided_batched, cublas.sgemm_strided_batched_64),
     "float64": (cublas.dgemm_strided_batched, cublas.dgemm_strided_batched_64),
 }
-_OPERATIONS = {"N": cublas.Operation.N, "T": cublas.Operation.T, "C": cublas.Operation.C}
+_OPERATIONS = {"N": cublas.Operation.N, "T": cublas.Operation.T, "C": cublas.Operation.C, "R": cublas.Operation.N}
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class CuBLAS(Baseline):
 
     def unsupported(self, problem: GemmProblem) -> str | None:
         """Why it cannot compute a problem; None where it can."""
-        if problem.dtype.name not in _SCALARS:
-            return f"cuBLAS computes {' and '.join(_SCALARS)} here, not {problem.dtype}"
+        if problem.types not in _SCALARS:
+            return f"cuBLAS computes {' and '.join(_SCALARS)} here, not {problem.types}"
         return None
 
     def bind(
@@ -78,7 +78,7 @@ class CuBLAS(Baseline):
         # `GemmProblem` keeps every other size below 2³¹; strides have 64 bits in both.
         wide = any(problem.layout(operand).ld >= 2**31 for operand in operands)
         gemm = (_BATCHED if batch else _SINGLE)[dtype][wide]
-        alpha, beta = _SCALARS[dtype](problem.alpha), _SCALARS[dtype](problem.beta)
+        alpha, beta = _SCALARS[dtype](problem.alpha.real), _SCALARS[dtype](problem.beta.real)
 
         def place(operand: Operand) -> list[int]:
             layout = problem.layout(operand)

@@ -8,7 +8,8 @@ import numpy as np
 
 from gemmport.backends.base import Backend, Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
-from gemmport.problem import GemmProblem, Op, Operand
+from gemmport.problem import GemmProblem, Operand
+from gemmport.reference import applied
 
 
 class NumPy(Baseline):
@@ -36,13 +37,13 @@ class NumPy(Baseline):
         copy of C in D first.
         """
         # With alpha = 0 no term is left, so that no NaN of A or B reaches D.
-        a = _op(host["a"], problem.trans_a)[..., : problem.effective_k]
-        b = _op(host["b"], problem.trans_b)[..., : problem.effective_k, :]
+        a = applied(host["a"], problem.trans_a)[..., : problem.effective_k]
+        b = applied(host["b"], problem.trans_b)[..., : problem.effective_k, :]
         result = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
         scaled_c = np.empty_like(result) if problem.beta != 0 else None
 
         def enqueue() -> None:
-            np.matmul(a, b, out=result)
+            np.matmul(a, b, out=result, dtype=result.dtype)
             if problem.alpha != 1:
                 np.multiply(result, problem.alpha, out=result)
             if scaled_c is not None:
@@ -50,7 +51,3 @@ class NumPy(Baseline):
                 np.add(result, scaled_c, out=result)
 
         return BoundBaseline(self.name, enqueue, "host", result)
-
-
-def _op(stored: HostArray, op: Op) -> HostArray:
-    return stored if op == "N" else stored.swapaxes(-1, -2)

@@ -12,7 +12,7 @@ void per_architecture(GEMM_ARGUMENTS)
 
     acc_t sum = ACC_ZERO;
     for (int p = 0; p < k; ++p)
-        sum = mul_add(load(A + INDEX_A(i, p)), load(B + INDEX_B(p, j)), sum);
+        sum = mul_add(LOAD_A(i, p), LOAD_B(p, j), sum);
 
     store(D + i * ld_d + j, C + i * ld_c + j, sum, alpha, beta);
 }

@@ -13,11 +13,11 @@ void per_architecture(GEMM_ARGUMENTS)
     acc_t sum = ACC_ZERO, odd = ACC_ZERO;
     int p = 0;
     for (; p + 1 < k; p += 2) {
-        sum = mul_add(load(A + INDEX_A(i, p)), load(B + INDEX_B(p, j)), sum);
-        odd = mul_add(load(A + INDEX_A(i, p + 1)), load(B + INDEX_B(p + 1, j)), odd);
+        sum = mul_add(LOAD_A(i, p), LOAD_B(p, j), sum);
+        odd = mul_add(LOAD_A(i, p + 1), LOAD_B(p + 1, j), odd);
     }
     if (p < k)
-        sum = mul_add(load(A + INDEX_A(i, p)), load(B + INDEX_B(p, j)), sum);
+        sum = mul_add(LOAD_A(i, p), LOAD_B(p, j), sum);
     sum += odd;
 
     store(D + i * ld_d + j, C + i * ld_c + j, sum, alpha, beta);

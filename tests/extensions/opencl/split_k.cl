@@ -16,7 +16,7 @@ void split_k(
 
     acc_t sum = ACC_ZERO;
     for (int p = first; p < last; ++p)
-        sum = mul_add(load(A + INDEX_A(i, p)), load(B + INDEX_B(p, j)), sum);
+        sum = mul_add(LOAD_A(i, p), LOAD_B(p, j), sum);
 
     part[offset_part + ((index_t)tile.batch * m + i) * n + j] = sum;
 }

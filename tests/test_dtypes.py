@@ -1,0 +1,157 @@
+"""Every kernel, data type, pair of ops and edge, exact on every device: small integers in poisoned memory (see exact.py).
+
+Compiling a program takes a hundred times as long as running it here. Devices that compile in a tenth of a second are shown all
+combinations; on the others every type meets some ops and every pair of ops some types, unless --exhaustive is given.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+import gemmport as gp
+from exact import Sizes, check, problem_of
+from gemmport import kernels
+from gemmport.dtypes import ACCUMULATORS, DTYPES, check_types, default_accumulator
+from gemmport.problem import OPS
+from test_kernels import parameters, tile
+
+VARIANTS = tuple(variant.name for variant in kernels.variants())
+
+QUICK_COMPILERS = ("intel", "rusticl", "nvidia")
+
+# Beside those whose output is the type of the inputs: (inputs, output, accumulator).
+MIXED = (
+    ("int8", "int32", None),
+    ("uint8", "int64", None),
+    ("int64", "int8", None),
+    ("bool", "int32", None),
+    ("bool", "float32", None),
+    ("int32", "float64", None),
+    ("float16", "float32", None),
+    ("bfloat16", "float32", None),
+    ("bfloat16", "float16", None),
+    ("float16", "float16", "float16"),
+    ("float32", "float64", None),
+    ("float32", "float16", None),
+    ("float64", "float16", None),
+    ("float64", "bfloat16", None),
+    ("float32", "float32", "float64"),
+    ("float32", "complex64", None),
+    ("int16", "complex128", None),
+    ("complex64", "complex128", None),
+    ("complex128", "complex64", None),
+)
+TYPES = (*((name, name, None) for name in DTYPES), *MIXED)
+
+
+def named(types: tuple[str, str, str | None]) -> str:
+    return "-".join(filter(None, types))
+
+
+def pairs_of_ops(dtype: str) -> list[str]:
+    """All pairs; of those of complex numbers, all for complex64, and for other types so many that either operand meets all."""
+    if DTYPES[dtype].kind == "complex" and dtype != "complex64":
+        return ["NC", "CT", "TR", "RN"]
+    ops = OPS if dtype == "complex64" else ("N", "T")
+    return ["".join(pair) for pair in itertools.product(ops, repeat=2)]
+
+
+def some_of(
+    device: gp.DeviceInfo, kernel: str, types: tuple[str, str, str | None], *, all_of_them: bool
+) -> Iterator[str]:
+    """Pairs of ops to try: all, or one that moves on from type to type and from kernel to kernel."""
+    pairs = pairs_of_ops(types[0])
+    if all_of_them or device.platform in QUICK_COMPILERS:
+        yield from pairs
+    else:
+        yield pairs[(TYPES.index(types) + VARIANTS.index(kernel)) % len(pairs)]
+
+
+def scalars(output: str) -> tuple[complex, complex]:
+    kind = DTYPES[output].kind
+    return {"bool": (1, 1), "complex": (2 - 1j, 1j)}.get(kind, (2, -1))
+
+
+@pytest.mark.parametrize("types", TYPES, ids=named)
+@pytest.mark.parametrize("kernel", VARIANTS)
+def test_products_of_every_type_are_exact(
+    request: pytest.FixtureRequest, backend: gp.Backend, kernel: str, types: tuple[str, str, str | None]
+) -> None:
+    dtype, output, accumulator = types
+    params = parameters(kernel)
+    t = tile(kernel, params)
+    alpha, beta = scalars(output)
+    every = request.config.getoption("--exhaustive")
+    for ops in some_of(backend.device, kernel, types, all_of_them=every):
+        for sizes in (Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0), t):
+            problem = problem_of(
+                sizes, ops, dtype, output=output, accumulator=accumulator, alpha=alpha, beta=beta, batch=2
+            )
+            arithmetic = problem.accumulator.arithmetic
+            if arithmetic and arithmetic not in backend.device.computes:
+                with pytest.raises(gp.DtypeError, match=f"does not compute in {arithmetic}"):
+                    gp.plan(problem, backend.device, kernel=kernel, params=params)
+                return
+            check(backend, problem, kernel, params)
+            check(backend, problem.with_scalars(1, 0), kernel, params)
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.parametrize("alpha", [0, 1, 2, 1j, -1 + 2j])
+@pytest.mark.parametrize("beta", [0, 1, -1, 1j])
+def test_complex_products_scale_with_complex_numbers(
+    backend: gp.Backend, kernel: str, alpha: complex, beta: complex
+) -> None:
+    problem = problem_of(Sizes(17, 31, 13), "NC", "complex64", alpha=alpha, beta=beta)
+    check(backend, problem, kernel, parameters(kernel))
+
+
+def fits(dtype: str, accumulator: str, output: str) -> bool:
+    try:
+        check_types(DTYPES[dtype], DTYPES[accumulator], DTYPES[output])
+    except gp.DtypeError:
+        return False
+    return True
+
+
+def test_the_default_accumulator_always_fits() -> None:
+    for dtype, output in itertools.product(DTYPES.values(), repeat=2):
+        if any(fits(dtype.name, accumulator, output.name) for accumulator in ACCUMULATORS):
+            assert fits(dtype.name, default_accumulator(dtype, output).name, output.name)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "output", "accumulator", "told"),
+    [
+        ("float32", "int32", None, "a product of float32 is no int32"),
+        ("complex64", "float32", None, "a product of complex64 is no float32"),
+        ("float32", "float32", "float16", "would round the inputs"),
+        ("bfloat16", "bfloat16", "bfloat16", "cannot be kept in bfloat16: choose float16 or float32 or float64"),
+        ("int8", "int64", "int32", "must be kept in int64"),
+        ("int8", "int8", "float32", "cannot be kept in float32: choose int32 or int64"),
+        ("int8", "bool", None, "a product of int8 is no bool"),
+    ],
+)
+def test_types_that_do_not_go_together_are_refused(dtype: str, output: str, accumulator: str | None, told: str) -> None:
+    with pytest.raises(gp.DtypeError, match=told):
+        gp.GemmProblem.create(1, 1, 1, dtype=dtype, output=output, accumulator=accumulator)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scalar", "told"),
+    [
+        ("float32", 1j, "is complex, and the product is float32"),
+        ("int32", 0.5, "is no whole number"),
+        ("int32", float("nan"), "is no whole number"),
+        ("bool", 2, "only 0 and 1"),
+        ("float32", "2", "is no number"),
+        ("float32", None, "is no number"),
+    ],
+)
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_scalars_that_the_product_cannot_take_are_refused(dtype: str, scalar: object, told: str, name: str) -> None:
+    with pytest.raises(gp.DtypeError, match=f"{name} = .*{told}"):
+        gp.GemmProblem.create(1, 1, 1, dtype=dtype, **{name: scalar})
