@@ -15,7 +15,7 @@ FAULTS = {
     "ignores beta": ("alpha, beta);", "alpha, ACC_ZERO);"),
     "skips the last row": ("i < m &&", "i < m - 1 &&"),
     "writes beyond the edge": ("j < n)", "j < n + 1)"),
-    "reads the wrong column": ("INDEX_B(p, j)", "INDEX_B(p, (j + 1) % n)"),
+    "reads the wrong column": ("LOAD_B(p, j)", "LOAD_B(p, (j + 1) % n)"),
     "does not compile": ("acc_t sum =", "no_such_type sum ="),
 }
 
