@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+import exact
 import gemmport as gp
 from conftest import NATIVE
 from gemmport import baselines
@@ -17,9 +17,13 @@ from gemmport.baselines.base import Baseline, HostArray
 from gemmport.errors import BaselineUnavailableError, GemmportError
 from gemmport.layout import matrices
 from gemmport.problem import OPERANDS, Operand
+from gemmport.reference import reference
 from gemmport.selection import select_device
 
 M, N, K = 37, 53, 29
+
+Types = tuple[str, str | None, str | None]
+"""Of the inputs, the output and the sums."""
 
 LIBRARIES = {"clblast": "GEMMPORT_CLBLAST", "clblas": "GEMMPORT_CLBLAS"}
 
@@ -49,54 +53,49 @@ def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "_loaded", {})
 
 
-def padded(rows: int, columns: int, offset: int) -> gp.Layout:
-    """A layout with a gap after every row and after every matrix."""
-    ld = columns + 3
+def padded(rows: int, columns: int, offset: int, *, multiple: int = 1) -> gp.Layout:
+    """A layout with a gap after every row, to a multiple of elements, and after every matrix."""
+    ld = -(-(columns + 3) // multiple) * multiple
     return gp.Layout(ld, batch_stride=rows * ld + 5, offset=offset)
 
 
 def stored(size: tuple[int, int], op: str) -> tuple[int, int]:
-    return size if op == "N" else size[::-1]
+    return size if op in "NR" else size[::-1]
 
 
-def problem_of(dtype: str, ops: str, *, batch: int, alpha: float, beta: float) -> gp.GemmProblem:
+def problem_of(
+    types: Types, ops: str, *, batch: int = 1, alpha: complex = 1, beta: complex = 0, multiple: int = 1
+) -> gp.GemmProblem:
     """A problem of odd sizes in which every operand has its own offset and gaps."""
     a, b = stored((M, K), ops[0]), stored((K, N), ops[1])
-    c = padded(M, N, 13)
+    c = padded(M, N, 13, multiple=multiple)
+    dtype, output, accumulator = types
     return gp.GemmProblem.create(
-        M, N, K, batch=batch, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=alpha, beta=beta,
-        a=padded(*a, 7), b=padded(*b, 11), c=c, d=c,
+        M, N, K, batch=batch, dtype=dtype, output=output, accumulator=accumulator, trans_a=ops[0], trans_b=ops[1],
+        alpha=alpha, beta=beta, a=padded(*a, 7, multiple=multiple), b=padded(*b, 11, multiple=multiple), c=c, d=c,
     )  # fmt: skip
 
 
-def integers(problem: gp.GemmProblem, seed: int = 1) -> dict[Operand, HostArray]:
+def integers(problem: gp.GemmProblem) -> dict[Operand, HostArray]:
     """Operands as stored, (batch, rows, columns), whose products and sums are exact in every type."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     return {
-        operand: rng.integers(-4, 5, (problem.batch, *problem.stored_shape(operand))).astype(
-            problem.element_type(operand).numpy
+        operand: exact.integers(
+            (problem.batch, *problem.stored_shape(operand)), problem.element_type(operand).numpy, rng
         )
         for operand in OPERANDS
         if operand != "d"
     }
 
 
-def reference(problem: gp.GemmProblem, host: Mapping[Operand, HostArray]) -> HostArray:
-    a, b, c = (host[operand].astype(np.float64) for operand in ("a", "b", "c"))
-    a = a if problem.trans_a == "N" else a.transpose(0, 2, 1)
-    b = b if problem.trans_b == "N" else b.transpose(0, 2, 1)
-    expected: HostArray = problem.alpha * np.einsum("bik,bkj->bij", a, b)
-    return expected + problem.beta * c if problem.beta else expected
-
-
 def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tuple[HostArray, HostArray]:
-    """D of a baseline in memory that is NaN wherever nothing may be read, and what it should be.
+    """D of a baseline in memory that is poison wherever nothing may be read, and what it should be.
 
     Asserts that nothing outside D was written.
     """
     host = integers(problem)
     flat = {
-        operand: np.full(problem.span(operand) + 8, np.nan, problem.element_type(operand).numpy) for operand in OPERANDS
+        operand: exact.poisoned(problem.span(operand) + 8, problem.element_type(operand).numpy) for operand in OPERANDS
     }
 
     def inside(operand: Operand) -> HostArray:
@@ -108,19 +107,21 @@ def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tu
     memory: dict[Operand, Memory] = {operand: backend.allocate(flat[operand].nbytes) for operand in ("a", "b", "d")}
     for operand, block in memory.items():
         backend.upload(block, flat[operand])
+    before = flat["d"].copy()
     bound = baseline.bind(problem, backend, memory, host)
     bound.enqueue()
+    expected = reference(problem, host).astype(problem.output.numpy)
     if bound.result is not None:
-        return bound.result, reference(problem, host)
+        return bound.result, expected
     backend.download(memory["d"], flat["d"])
     bound.close()
     d = inside("d").copy()
-    inside("d")[...] = np.nan
-    assert np.isnan(flat["d"]).all(), "elements outside D were written"
-    return d, reference(problem, host)
+    inside("d")[...] = matrices(before, problem.d, M, N, problem.batch)
+    assert not exact.changed(before, flat["d"]).any(), "elements outside D were written"
+    return d, expected
 
 
-@pytest.mark.parametrize(("batch", "alpha", "beta"), [(1, 1.0, 0.0), (1, 1.5, -0.5), (3, 2.0, 0.0), (3, -1.0, 1.0)])
+@pytest.mark.parametrize(("batch", "alpha", "beta"), [(1, 1, 0), (1, 1.5, -0.5), (3, 2, 0), (3, -1, 1)])
 @pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("dtype", NATIVE)
 def test_computes_what_the_reference_does(
@@ -128,15 +129,58 @@ def test_computes_what_the_reference_does(
 ) -> None:
     if dtype not in its_backend.device.computes:
         pytest.skip(f"{its_backend.device.label} does not compute in {dtype}")
-    problem = problem_of(dtype, ops, batch=batch, alpha=alpha, beta=beta)
+    problem = problem_of((dtype, None, None), ops, batch=batch, alpha=alpha, beta=beta)
     assert baseline.unsupported(problem) is None
     d, expected = compute(baseline, its_backend, problem)
     assert d.dtype == problem.output.numpy
     np.testing.assert_array_equal(d, expected)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("ops", ["NN", "CN", "TC"])
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("complex64", None, None),
+        ("complex128", None, None),
+        ("float16", None, None),
+        ("float16", "float32", None),
+        ("float16", None, "float16"),
+        ("bfloat16", None, None),
+        ("int8", "int32", None),
+    ],
+    ids=lambda types: "-".join(filter(None, types)),
+)
+def test_computes_what_the_reference_does_in_other_types(
+    baseline: Baseline, its_backend: Backend, types: Types, ops: str, batch: int
+) -> None:
+    complex_scalars = types[0].startswith("complex")
+    alpha, beta = (1 - 2j, 1j) if complex_scalars else (2, -1)
+    problem = problem_of(types, ops, batch=batch, alpha=alpha, beta=beta, multiple=4)
+    reason = baseline.unsupported(problem)
+    arithmetic = problem.accumulator.arithmetic
+    if arithmetic and arithmetic not in its_backend.device.computes:
+        reason = f"{its_backend.device.label} does not compute in {arithmetic}"
+    if reason:
+        pytest.skip(reason)
+    np.testing.assert_array_equal(*compute(baseline, its_backend, problem))
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_type_that_a_library_does_not_know_is_told_with_those_it_knows(name: str) -> None:
+    try:
+        library = baselines.load(name)
+    except BaselineUnavailableError as error:
+        pytest.skip(str(error))
+    told = library.unsupported(problem_of(("float16", "float64", None), "NN"))
+    assert told is not None
+    assert "computes float32, float64" in told
+    assert told.endswith("not float16→float64")
+    assert "does not conjugate" in (library.unsupported(problem_of(("complex64", None, None), "NR")) or "")
+
+
 def test_conjugate_transposes_are_transposes(baseline: Baseline, its_backend: Backend) -> None:
-    problem = problem_of("float32", "CC", batch=1, alpha=1.0, beta=0.0)
+    problem = problem_of(("float32", None, None), "CC")
     np.testing.assert_array_equal(*compute(baseline, its_backend, problem))
 
 

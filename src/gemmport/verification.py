@@ -25,6 +25,7 @@ real one of 2k terms with the same norms, so that the modulus of the error is at
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -291,8 +292,14 @@ def _modulus(problem: GemmProblem) -> float:
     return math.sqrt(2) if problem.accumulator.kind == "complex" else 1.0
 
 
-def _worst(name: str, error: HostArray, bound: HostArray, d: HostArray, expected: HostArray) -> Check:
-    """The check of the element whose error is largest in units of its bound; NaN is never within it."""
+def _worst(
+    name: str, error: HostArray, bound: HostArray, d: HostArray, expected: HostArray, places: HostArray | None = None
+) -> Check:
+    """The check of the element whose error is largest in units of its bound; NaN is never within it.
+
+    Args:
+        places: batch, row and column of each element, where the arrays are a sample.
+    """
     if not error.size:
         return Check(name, True, 0.0, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -303,7 +310,7 @@ def _worst(name: str, error: HostArray, bound: HostArray, d: HostArray, expected
     if not passed:
         detail = (
             f"{int(np.count_nonzero(ratio > 1))} of {ratio.size} elements are beyond their bound; the worst, "
-            f"{_place(tuple(int(x) for x in at))}, is {d[at]} and should be {expected[at]} ± {bound[at]:.2g}"
+            f"{_place(at if places is None else places[at])}, is {d[at]} and should be {expected[at]} ± {bound[at]:.2g}"
         )
     worst = float(error[at])
     return Check(name, passed, worst if math.isfinite(worst) else math.inf, float(bound[at]), detail)
@@ -344,7 +351,8 @@ def _check_entries(problem: GemmProblem, operands: Matrices, d: HostArray) -> Ch
     )
     bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
     bound *= _modulus(problem)
-    return _worst("statistical", np.abs(d[x, i, j].astype(wide) - expected), bound, d[x, i, j], expected)
+    error = np.abs(d[x, i, j].astype(wide) - expected)
+    return _worst("statistical", error, bound, d[x, i, j], expected, places=sample)
 
 
 def _shape(problem: GemmProblem, operand: Operand) -> tuple[int, int, int]:
@@ -374,6 +382,6 @@ def _times_vector(x: HostArray, vector: HostArray, wide: np.dtype[Any]) -> HostA
     return out
 
 
-def _place(at: tuple[int, ...]) -> str:
+def _place(at: Iterable[Any]) -> str:
     names = ("batch", "row", "column")
     return " ".join(f"{name} {index}" for name, index in zip(names, at, strict=False))

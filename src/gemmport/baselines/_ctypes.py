@@ -7,8 +7,11 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_double, c_float, c_int, c_size_t, c_void_p
+from ctypes import c_double, c_float, c_int, c_size_t, c_ushort, c_void_p
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import numpy as np
 
 from gemmport.backends.base import Backend, Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
@@ -22,7 +25,37 @@ QUEUE = ctypes.POINTER(c_void_p)
 """A cl_command_queue*: these libraries take pointers to queues."""
 
 _MATRIX = (c_void_p, c_size_t, c_size_t)  # cl_mem, offset, leading dimension; both count elements
-_PRECISIONS = {"float32": ("S", c_float), "float64": ("D", c_double)}
+
+
+class _Float2(ctypes.Structure):
+    """A cl_float2, by value."""
+
+    _fields_ = (("real", c_float), ("imag", c_float))
+
+
+class _Double2(ctypes.Structure):
+    """A cl_double2, by value."""
+
+    _fields_ = (("real", c_double), ("imag", c_double))
+
+
+@dataclass(frozen=True)
+class Precision:
+    """BLAS's letter of a type, and how its functions take a scalar."""
+
+    letter: str
+    scalar: Any
+    convert: Callable[[Any], object]
+
+
+# By the problem's types. H computes in halves, which it takes as their bits.
+PRECISIONS = {
+    "float16 summed in float16": Precision("H", c_ushort, lambda x: int(np.float16(x).view(np.uint16))),
+    "float32": Precision("S", c_float, float),
+    "float64": Precision("D", c_double, float),
+    "complex64": Precision("C", _Float2, lambda x: _Float2(x.real, x.imag)),
+    "complex128": Precision("Z", _Double2, lambda x: _Double2(x.real, x.imag)),
+}
 
 # clBLAS keeps the arguments of its kernels in variables of the process, and CLBlast 1.5.3 has a race in its cache.
 _lock = threading.Lock()
@@ -39,6 +72,8 @@ class OpenCLLibrary(Baseline):
     """The environment variable that may name the library's file."""
     row_major: ClassVar[int]
     transposes: ClassVar[Mapping[Op, int]]
+    types: ClassVar[tuple[str, ...]] = ("float32", "float64", "complex64", "complex128")
+    """What it computes, of `PRECISIONS`."""
 
     def __init__(self) -> None:
         file = os.environ.get(self.variable) or self.soname
@@ -58,8 +93,10 @@ class OpenCLLibrary(Baseline):
 
     def unsupported(self, problem: GemmProblem) -> str | None:
         """Why it cannot compute a problem; None where it can."""
-        if problem.types not in _PRECISIONS:
-            return f"{self.title} computes {' and '.join(_PRECISIONS)} here, not {problem.types}"
+        if problem.types not in self.types:
+            return f"{self.title} computes {', '.join(self.types)}, not {problem.types}"
+        if problem.dtype.kind == "complex" and "R" in problem.ops:
+            return f"{self.title} does not conjugate without transposing ({problem.ops})"
         if problem.empty or problem.k == 0:
             # CLBlast answers with an error, clBLAS with a loop that does not end.
             return f"{self.title} computes no product without elements or without terms: {problem}"
@@ -99,13 +136,14 @@ class OpenCLLibrary(Baseline):
         """
         matrix = (*_MATRIX, c_size_t) if strided else _MATRIX
         functions: dict[str, Function] = {}
-        for dtype, (letter, scalar) in _PRECISIONS.items():
-            function = self._symbol(symbol.format(letter))
+        for types in self.types:
+            precision = PRECISIONS[types]
+            function = self._symbol(symbol.format(precision.letter))
             function.argtypes = (
                 c_int, c_int, c_int, c_size_t, c_size_t, c_size_t,
-                scalar, *matrix, *matrix, scalar, *matrix, *tail,
+                precision.scalar, *matrix, *matrix, precision.scalar, *matrix, *tail,
             )  # fmt: skip
-            functions[dtype] = function
+            functions[types] = function
         return functions
 
     def _symbol(self, name: str) -> Any:
@@ -130,8 +168,9 @@ class OpenCLLibrary(Baseline):
             stride = [layout.batch_stride] if strided else []
             return [operands[operand].handle, offset, layout.ld, *stride]
 
+        scalar = PRECISIONS[problem.types].convert
         return [
             self.row_major, self.transposes[problem.trans_a], self.transposes[problem.trans_b],
             problem.m, problem.n, problem.k,
-            problem.alpha, *place("a"), *place("b"), problem.beta, *place("d"),
+            scalar(problem.alpha), *place("a"), *place("b"), scalar(problem.beta), *place("d"),
         ]  # fmt: skip

@@ -14,7 +14,7 @@ from gemmport.problem import GemmProblem, Operand
 
 
 class ClBLAS(OpenCLLibrary):
-    """clblas{S,D}gemm, once per matrix of a batch."""
+    """clblas{S,D,C,Z}gemm, once per matrix of a batch."""
 
     name = "clblas"
     how_to_get = (
@@ -42,6 +42,6 @@ class ClBLAS(OpenCLLibrary):
     def _calls(
         self, problem: GemmProblem, operands: Mapping[Operand, Memory], queue: object
     ) -> Sequence[Callable[[], int]]:
-        gemm = self._gemm[problem.dtype.name]
+        gemm = self._gemm[problem.types]
         products = (self._product(problem, operands, matrix=i) for i in range(problem.batch))
         return [partial(gemm, *product, 1, queue, 0, None, None) for product in products]

@@ -14,7 +14,7 @@ from gemmport.problem import GemmProblem, Operand
 
 
 class CLBlast(OpenCLLibrary):
-    """CLBlast{S,D}gemm, and for a batch CLBlast{S,D}gemmStridedBatched."""
+    """CLBlast{S,D,C,Z,H}gemm, and for a batch its gemmStridedBatched."""
 
     name = "clblast"
     how_to_get = "Debian/Ubuntu: apt install libclblast1; or name the library in GEMMPORT_CLBLAST"
@@ -22,6 +22,7 @@ class CLBlast(OpenCLLibrary):
     soname = "libclblast.so.1"
     variable = "GEMMPORT_CLBLAST"
     row_major = 101
+    types = (*OpenCLLibrary.types, "float16 summed in float16")
     transposes = {"N": 111, "T": 112, "C": 113, "R": 111}  # noqa: RUF012 - annotated as a class's in the base
 
     def __init__(self) -> None:
@@ -39,8 +40,8 @@ class CLBlast(OpenCLLibrary):
     def _calls(
         self, problem: GemmProblem, operands: Mapping[Operand, Memory], queue: object
     ) -> Sequence[Callable[[], int]]:
-        dtype = problem.dtype.name
+        types = problem.types
         if problem.batch == 1:
-            return [partial(self._single[dtype], *self._product(problem, operands), queue, None)]
+            return [partial(self._single[types], *self._product(problem, operands), queue, None)]
         product = self._product(problem, operands, strided=True)
-        return [partial(self._batched[dtype], *product, problem.batch, queue, None)]
+        return [partial(self._batched[types], *product, problem.batch, queue, None)]

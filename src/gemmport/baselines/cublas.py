@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from gemmport.backends.base import Backend, Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
@@ -23,12 +24,21 @@ except ImportError as error:
 WORKSPACE_BYTES = 64 * 2**20
 """Twice the 32 MiB that NVIDIA's documentation recommends for Hopper: a baseline has all the workspace it likes."""
 
-_SCALARS = {"float32": ctypes.c_float, "float64": ctypes.c_double}
-# With 32-bit and with 64-bit sizes.
-_SINGLE = {"float32": (cublas.sgemm, cublas.sgemm_64), "float64": (cublas.dgemm, cublas.dgemm_64)}
-_BATCHED = {
-    "float32": (cublas.sgemm_strided_batched, cublas.sgemm_strided_batched_64),
-    "float64": (cublas.dgemm_strided_batched, cublas.dgemm_strided_batched_64),
+# cudaDataType of library_types.h: R for real, C for complex, BF for bfloat16, I for integers.
+_R_32F, _R_64F, _R_16F, _R_8I, _C_32F, _C_64F, _R_32I, _R_16BF = 0, 1, 2, 3, 4, 5, 10, 14
+
+# Inputs, output and arithmetic by the problem's types. float32 is never computed in TF32.
+_TYPES = {
+    "float16": (_R_16F, _R_16F, cublas.ComputeType.COMPUTE_32F),
+    "float16→float32": (_R_16F, _R_32F, cublas.ComputeType.COMPUTE_32F),
+    "float16 summed in float16": (_R_16F, _R_16F, cublas.ComputeType.COMPUTE_16F),
+    "bfloat16": (_R_16BF, _R_16BF, cublas.ComputeType.COMPUTE_32F),
+    "bfloat16→float32": (_R_16BF, _R_32F, cublas.ComputeType.COMPUTE_32F),
+    "float32": (_R_32F, _R_32F, cublas.ComputeType.COMPUTE_32F),
+    "float64": (_R_64F, _R_64F, cublas.ComputeType.COMPUTE_64F),
+    "complex64": (_C_32F, _C_32F, cublas.ComputeType.COMPUTE_32F),
+    "complex128": (_C_64F, _C_64F, cublas.ComputeType.COMPUTE_64F),
+    "int8→int32": (_R_8I, _R_32I, cublas.ComputeType.COMPUTE_32I),
 }
 _OPERATIONS = {"N": cublas.Operation.N, "T": cublas.Operation.T, "C": cublas.Operation.C, "R": cublas.Operation.N}
 
@@ -40,7 +50,7 @@ class _Handle:
 
 
 class CuBLAS(Baseline):
-    """cublas{S,D}gemm, and for a batch cublas{S,D}gemmStridedBatched, without TF32."""
+    """cublasGemmEx, and for a batch cublasGemmStridedBatchedEx, without TF32."""
 
     name = "cublas"
     backends = frozenset({"cuda"})
@@ -61,8 +71,12 @@ class CuBLAS(Baseline):
 
     def unsupported(self, problem: GemmProblem) -> str | None:
         """Why it cannot compute a problem; None where it can."""
-        if problem.types not in _SCALARS:
-            return f"cuBLAS computes {' and '.join(_SCALARS)} here, not {problem.types}"
+        if problem.types not in _TYPES:
+            return f"cuBLAS computes {', '.join(_TYPES)}, not {problem.types}"
+        if problem.dtype.kind == "complex" and "R" in problem.ops:
+            return f"cuBLAS does not conjugate without transposing ({problem.ops})"
+        if problem.dtype.name == "int8" and any(problem.layout(o).ld % 4 for o in ("a", "b")):
+            return "cuBLAS takes int8 matrices only where their rows are multiples of 4 bytes"
         return None
 
     def bind(
@@ -73,22 +87,23 @@ class CuBLAS(Baseline):
         host: Mapping[Operand, HostArray],
     ) -> BoundBaseline:
         """Prepares a product; `enqueue` raises LaunchError, with cuBLAS's own words, where it is refused."""
-        dtype = problem.dtype.name
+        inputs, output, arithmetic = _TYPES[problem.types]
         batch = [problem.batch] if problem.batch != 1 else []
         # `GemmProblem` keeps every other size below 2³¹; strides have 64 bits in both.
         wide = any(problem.layout(operand).ld >= 2**31 for operand in operands)
-        gemm = (_BATCHED if batch else _SINGLE)[dtype][wide]
-        alpha, beta = _SCALARS[dtype](problem.alpha.real), _SCALARS[dtype](problem.beta.real)
+        single = (cublas.gemm_ex, cublas.gemm_ex_64)
+        gemm = ((cublas.gemm_strided_batched_ex, cublas.gemm_strided_batched_ex_64) if batch else single)[wide]
+        alpha, beta = (np.array(value, problem.accumulator.numpy) for value in (problem.alpha, problem.beta))
 
-        def place(operand: Operand) -> list[int]:
+        def place(operand: Operand, kind: int) -> list[int]:
             layout = problem.layout(operand)
             address = operands[operand].handle + layout.offset * problem.element_type(operand).itemsize
-            return [address, layout.ld, *([layout.batch_stride] if batch else [])]
+            return [address, kind, layout.ld, *([layout.batch_stride] if batch else [])]
 
         # cuBLAS is column-major: it sees every stored matrix transposed, and computes Dᵀ = op(B)ᵀ · op(A)ᵀ.
         operations = _OPERATIONS[problem.trans_b], _OPERATIONS[problem.trans_a]
         sizes = problem.n, problem.m, problem.k
-        a, b, d = place("a"), place("b"), place("d")
+        a, b, d = place("a", inputs), place("b", inputs), place("d", output)
         handle = self._handle(backend).value
         kept = dict(operands)  # cuBLAS knows the memory by its address alone
 
@@ -97,7 +112,7 @@ class CuBLAS(Baseline):
                 with self._lock, backend.current():
                     gemm(
                         handle, *operations, *sizes,
-                        ctypes.addressof(alpha), *b, *a, ctypes.addressof(beta), *d, *batch,
+                        alpha.ctypes.data, *b, *a, beta.ctypes.data, *d, *batch, arithmetic, cublas.GemmAlgo.DEFAULT,
                     )  # fmt: skip
             except cublas.cuBLASError as error:
                 raise LaunchError(f"{backend.device.label}: cuBLAS refuses {problem}: {error}") from error

@@ -39,11 +39,14 @@ class NumPy(Baseline):
         # With alpha = 0 no term is left, so that no NaN of A or B reaches D.
         a = applied(host["a"], problem.trans_a)[..., : problem.effective_k]
         b = applied(host["b"], problem.trans_b)[..., : problem.effective_k, :]
+        # Where types are mixed, NumPy is told what to sum in; and for bfloat16, which ml_dtypes sums in bfloat16.
+        own = problem.dtype == problem.output and problem.dtype.name != "bfloat16"
+        sums = problem.output if own else problem.accumulator
         result = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
         scaled_c = np.empty_like(result) if problem.beta != 0 else None
 
         def enqueue() -> None:
-            np.matmul(a, b, out=result, dtype=result.dtype)
+            np.matmul(a, b, out=result, dtype=sums.numpy, casting="same_kind")
             if problem.alpha != 1:
                 np.multiply(result, problem.alpha, out=result)
             if scaled_c is not None:

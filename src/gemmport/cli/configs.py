@@ -22,8 +22,8 @@ from gemmport.selection import select_device
 @click.option("-n", "n", type=int, default=1024, show_default=True)
 @click.option("-k", "k", type=int, default=1024, show_default=True)
 @click.option("--dtype", default="float32", show_default=True)
-@click.option("--trans-a", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]")
-@click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]")
+@click.option("--trans-a", default="N", is_flag=False, flag_value="T", metavar="[N|T|C|R]")
+@click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C|R]")
 @click.option(
     "--config",
     "config_files",

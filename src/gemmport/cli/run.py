@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 import re
 import sys
@@ -16,7 +15,7 @@ from typing import Annotated, Any
 import click
 import numpy as np
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -26,6 +25,7 @@ from gemmport.benchmark import Options, Result, run_benchmark
 from gemmport.cli.output import to_csv, to_json, to_table
 from gemmport.config import load_configuration
 from gemmport.device import DeviceInfo
+from gemmport.dtypes import DTYPES
 from gemmport.environment import host_environment
 from gemmport.errors import BackendUnavailableError, ConfigError, DeviceNotFoundError, UnknownNameError
 from gemmport.plan import ParameterValue
@@ -56,10 +56,12 @@ class _Shape(BaseModel):
     k: _Size
     batch: _Size | None = None
     dtype: str | None = None
+    output_dtype: str | None = Field(None, serialization_alias="output")
+    accumulator: str | None = None
     trans_a: str | None = None
     trans_b: str | None = None
-    alpha: float | None = None
-    beta: float | None = None
+    alpha: complex | None = None
+    beta: complex | None = None
 
 
 @click.command()
@@ -85,15 +87,25 @@ class _Shape(BaseModel):
     "--shapes",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, trans_a, trans_b, alpha, beta.",
+    help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, output_dtype, accumulator, trans_a, trans_b, "
+    "alpha, beta.",
 )
-@click.option("--dtype", default="float32", show_default=True, help="Data type.")
+@click.option("--dtype", default="float32", show_default=True, help=f"Of A and B: {', '.join(DTYPES)}.")
+@click.option("--output-dtype", help="Of C and D. Default: that of A and B; integers wrap.")
 @click.option(
-    "--trans-a", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]", help="op(A); T where no value is given."
+    "--accumulator", help="Of the sums: float16 for arithmetic in halves. Default: float32 or wider, int32 or int64."
 )
-@click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C]", help="op(B), likewise.")
-@click.option("--alpha", type=float, default=1.0, show_default=True)
-@click.option("--beta", type=float, default=0.0, show_default=True)
+@click.option(
+    "--trans-a",
+    default="N",
+    is_flag=False,
+    flag_value="T",
+    metavar="[N|T|C|R]",
+    help="op(A): as it is, transposed, conjugate-transposed, conjugated; T where no value is given.",
+)
+@click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C|R]", help="op(B), likewise.")
+@click.option("--alpha", type=complex, default="1", show_default=True, help="A number: 2, 0.5, 1+2j.")
+@click.option("--beta", type=complex, default="0", show_default=True, help="Likewise.")
 @click.option("--batch", type=int, default=1, show_default=True, help="Products in one launch.")
 @click.option(
     "--config",
@@ -121,9 +133,9 @@ class _Shape(BaseModel):
 )
 def run(
     backend: str | None, device: str | None, kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
-    sizes: str | None, shapes: Path | None, dtype: str, trans_a: str, trans_b: str, alpha: float, beta: float,
-    batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...], baseline: str, verify: bool, repeat: int,
-    seed: int, form: str, output: Path | None,
+    sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
+    trans_b: str, alpha: complex, beta: complex, batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...],
+    baseline: str, verify: bool, repeat: int, seed: int, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Compute products, verify them, and time them beside the baselines.
 
@@ -131,7 +143,8 @@ def run(
     is not usable here.
     """
     defaults: dict[str, Any] = {
-        "batch": batch, "dtype": dtype, "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
+        "batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator,
+        "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
     }  # fmt: skip
     problems = _problems(defaults, m, n, k, size, sizes, shapes)
     options = Options(
@@ -163,7 +176,8 @@ def _problems(
         if any(option is not None for option in (m, n, k, size, sizes)):
             raise click.UsageError("--shapes gives all sizes: leave out -m, -n, -k, --size and --sizes")
         return [
-            GemmProblem.create(**{**defaults, **shape.model_dump(exclude_none=True)}) for shape in _read_shapes(shapes)
+            GemmProblem.create(**{**defaults, **shape.model_dump(exclude_none=True, by_alias=True)})
+            for shape in _read_shapes(shapes)
         ]
     if size is not None and sizes is not None:
         raise click.UsageError("--size and --sizes exclude each other")
@@ -179,7 +193,7 @@ def _check_scalars(problem: GemmProblem) -> None:
     """Refuses scalars with which no result could be compared: infinite or NaN, or so in the type of the product."""
     with np.errstate(over="ignore"):
         for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
-            if not math.isfinite(problem.accumulator.numpy.type(value)):
+            if not np.isfinite(problem.accumulator.numpy.type(value)):
                 raise click.UsageError(f"{name} = {value} is no finite number in {problem.accumulator}")
 
 
