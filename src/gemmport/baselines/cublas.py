@@ -40,6 +40,7 @@ _TYPES = {
     "complex128": (_C_64F, _C_64F, cublas.ComputeType.COMPUTE_64F),
     "int8→int32": (_R_8I, _R_32I, cublas.ComputeType.COMPUTE_32I),
 }
+_INPUTS: tuple[Operand, ...] = ("a", "b")
 _OPERATIONS = {"N": cublas.Operation.N, "T": cublas.Operation.T, "C": cublas.Operation.C, "R": cublas.Operation.N}
 
 
@@ -75,8 +76,10 @@ class CuBLAS(Baseline):
             return f"cuBLAS computes {', '.join(_TYPES)}, not {problem.types}"
         if problem.dtype.kind == "complex" and "R" in problem.ops:
             return f"cuBLAS does not conjugate without transposing ({problem.ops})"
-        if problem.dtype.name == "int8" and any(problem.layout(o).ld % 4 for o in ("a", "b")):
-            return "cuBLAS takes int8 matrices only where their rows are multiples of 4 bytes"
+        if problem.dtype.name == "int8" and any(
+            size % 4 for o in _INPUTS for size in (*problem.stored_shape(o), problem.alignment(o))
+        ):
+            return "cuBLAS takes int8 matrices only where their rows, columns and alignment are multiples of 4"
         return None
 
     def bind(
