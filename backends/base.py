@@ -92,7 +92,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a backend found: devices, and what is missing or failed to start, each with how to mend it."""
+    """What a backend found: devices, and what is missing or failed to start, as "what is wrong; how to mend it"."""
 
     devices: tuple[DeviceInfo, ...]
     notes: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ class CUDA(Backend):
     def discover(cls) -> Discovery:
         _initialize()
         devices = tuple(_describe(cu.Device(d), d) for d in range(cu.Device.count()))
-        return Discovery(devices, () if devices else (f"CUDA has no device: {HOW_TO_GET_A_DEVICE}",))
+        return Discovery(devices, () if devices else (f"CUDA has no device; {HOW_TO_GET_A_DEVICE}",))
 
     def environment(self) -> dict[str, str]:
         return {

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -105,7 +108,7 @@ class OpenCL(Backend):
                 continue
             devices += [_describe(platform, device, (p, d)) for d, device in enumerate(found)]
             if not found:
-                hint = "; set RUSTICL_ENABLE=llvmpipe to use it on the CPU" if _alias(platform) == "rusticl" else ""
+                hint = "; to use it on the CPU: export RUSTICL_ENABLE=llvmpipe" if _alias(platform) == "rusticl" else ""
                 notes.append(f"platform {platform.name} has no device{hint}")
         return Discovery(tuple(devices), tuple(notes))
 
@@ -297,7 +300,7 @@ def _platforms() -> list[cl.Platform]:
     try:
         return cl.get_platforms()
     except cl.Error as error:  # what the loader raises where there is no ICD
-        raise BackendUnavailableError(f"no OpenCL runtime is installed: {HOW_TO_GET_A_RUNTIME} ({error})") from error
+        raise BackendUnavailableError(f"no OpenCL runtime is installed ({error}); {HOW_TO_GET_A_RUNTIME}") from error
 
 
 def _register_runtimes_of_this_environment() -> None:
@@ -305,7 +308,8 @@ def _register_runtimes_of_this_environment() -> None:
 
     PoCL's wheel is found by PyOpenCL's own loader. The ICD file in Intel's wheel names a path of the machine it was built
     on, so the loader is given a folder with a correct one beside the system's. Must run before the loader's first use,
-    and does nothing where the user chose the runtimes with OCL_ICD_VENDORS.
+    and does nothing where the user chose the runtimes with OCL_ICD_VENDORS. Where the cache folder cannot be written to, the
+    folder is a temporary one of this process.
     """
     library = Path(sysconfig.get_path("data"), "lib", "libintelocl.so")
     if sys.platform != "linux" or "OCL_ICD_VENDORS" in os.environ or not library.exists():
@@ -318,16 +322,27 @@ def _register_runtimes_of_this_environment() -> None:
     name = re.sub(r"\W+", "-", sys.prefix).strip("-")
     folder = cache_folder() / "icd" / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in {file.name for file in folder.iterdir()} - texts.keys():
-            (folder / stale).unlink(missing_ok=True)
-        for file, text in texts.items():
-            if not (folder / file).exists() or (folder / file).read_text() != text:
-                (folder / file).write_text(text)
+        _write_texts(folder, texts)
     except OSError as error:
-        log.warning("Intel's OpenCL runtime in %s cannot be registered: %s", library.parent, error)
-        return
+        log.info("%s cannot hold the list of OpenCL runtimes, a temporary folder does: %s", folder, error)
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="gemmport-icd-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            _write_texts(folder, texts)
+        except OSError as reason:
+            log.warning("Intel's OpenCL runtime in %s cannot be registered: %s", library.parent, reason)
+            return
     os.environ["OCL_ICD_VENDORS"] = str(folder)
+
+
+def _write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Makes the folder hold these files, name → text, and no others; what is right already is not written again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in {file.name for file in folder.iterdir()} - texts.keys():
+        (folder / stale).unlink(missing_ok=True)
+    for file, text in texts.items():
+        if not (folder / file).exists() or (folder / file).read_text() != text:
+            (folder / file).write_text(text)
 
 
 def _alias(platform: cl.Platform) -> str:

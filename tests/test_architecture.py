@@ -38,6 +38,8 @@ ROOMS = [
     {"baselines.*", "baselines"},
     {"api"},
     {"benchmark"},
+    {"probe"},
+    {"doctor"},
     {""},
     {"cli.*", "cli"},
 ]

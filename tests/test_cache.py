@@ -11,7 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmport.cache import cache_folder, load_program, program_key, store_program
+from gemmport import cache
+from gemmport.backends import opencl
+from gemmport.cache import (
+    CacheUse,
+    cache_folder,
+    cache_use,
+    check_writable,
+    clear_cache,
+    load_program,
+    program_key,
+    store_program,
+)
 
 KEY = program_key("source", "device")
 PAYLOAD = bytes(range(256)) + b"\x00\r\n\xff"
@@ -165,8 +176,22 @@ def test_a_folder_that_cannot_be_made_is_a_log_line(folder: Path, caplog: pytest
     folder.write_text("a file stands where the folder should be")
     store_program(KEY, PAYLOAD)
     assert "cannot write the program cache" in caplog.messages[0]
-    assert load_program(KEY) is None
-    assert "cannot read the program cache" in caplog.messages[1]
+    assert caplog.messages[0].endswith("set GEMMPORT_CACHE_DIR")
+
+
+def test_an_unusable_folder_is_warned_of_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not for each program, nor once more for reading; but another folder is another matter."""
+    caplog.set_level(logging.DEBUG, "gemmport.cache")
+    for place in (folder, folder.with_name("other")):
+        caplog.clear()
+        place.write_text("a file stands where the folder should be")
+        monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(place))
+        for number in range(3):
+            assert load_program(program_key(str(number))) is None
+            store_program(program_key(str(number)), PAYLOAD)
+        assert [record.levelname for record in caplog.records] == ["WARNING", *["DEBUG"] * 5]
 
 
 @pytest.mark.parametrize("call", ["mkstemp", "replace"])
@@ -180,7 +205,7 @@ def test_a_write_that_fails_is_a_log_line_and_leaves_nothing_behind(
     store_program(KEY, PAYLOAD)
     (line,) = caplog.messages
     assert line.startswith("cannot write the program cache")
-    assert line.endswith("Permission denied")
+    assert "Permission denied" in line
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
@@ -192,6 +217,97 @@ def test_an_interrupted_write_leaves_nothing_behind(folder: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         store_program(KEY, PAYLOAD)
     assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_folder_that_can_be_written_to_is_made(folder: Path) -> None:
+    check_writable()
+    assert folder.is_dir()
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error(folder: Path) -> None:
+    folder.write_text("a file stands where the folder should be")
+    with pytest.raises(OSError, match="cache"):
+        check_writable()
+
+
+# Use and clearing
+
+
+def test_what_the_programs_take_is_counted(folder: Path) -> None:
+    assert cache_use() == CacheUse(0, 0)
+    for text in "abc":
+        store_program(program_key(text), PAYLOAD)
+    stored = [path for path in folder.rglob("*") if path.is_file()]
+    assert cache_use() == CacheUse(3, sum(path.stat().st_size for path in stored))
+    assert cache_use().nbytes > 3 * len(PAYLOAD)
+
+
+def test_clearing_removes_every_program_and_says_what_was_freed(folder: Path) -> None:
+    for text in "abc":
+        store_program(program_key(text), PAYLOAD)
+    before = cache_use()
+    assert clear_cache() == (before, 0)
+    assert cache_use() == CacheUse(0, 0)
+    assert load_program(program_key("a")) is None
+    assert clear_cache() == (CacheUse(0, 0), 0)
+
+
+def test_clearing_touches_nothing_that_is_not_a_program(folder: Path, entry: Path) -> None:
+    """A user may name the wrong folder; and runtimes are registered in this one."""
+    others = [
+        folder / "thesis.pdf",
+        folder / "icd" / "python" / "intel.icd",
+        folder / "programs" / "thesis.pdf",
+        folder / "programs" / "ab" / "thesis.pdf",
+        folder / "programs" / "ab" / ("cd" + 62 * "0"),
+        folder / "programs" / "ab" / (63 * "a"),
+        folder / "programs" / "ab" / "about me.txt",
+        folder / "programs" / "mine" / ("ab" + 62 * "0"),
+        folder / "ab" / ("ab" + 62 * "0"),
+    ]
+    for other in others:
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_text("mine")
+        os.utime(other, (0, 0))
+    assert clear_cache()[0].programs == 1
+    assert not entry.exists()
+    assert all(other.read_text() == "mine" for other in others)
+
+
+def test_clearing_leaves_what_is_being_written_and_removes_what_was_abandoned(folder: Path, entry: Path) -> None:
+    fresh, old = entry.with_name("tmpabc123.tmp"), entry.with_name("tmp_old_12.tmp")
+    for path in (fresh, old):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    assert clear_cache()[0].programs == 1
+    assert (fresh.exists(), old.exists()) == (True, False)
+
+
+def test_a_program_that_cannot_be_removed_is_counted_and_named(
+    entry: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert clear_cache() == (CacheUse(0, 0), 1)
+    assert caplog.messages == [f"cannot remove {entry}: [Errno 13] Permission denied"]
+
+
+def test_a_program_that_another_process_removes_meanwhile_is_not_counted(
+    entry: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = cache._size
+
+    def size_then_gone(path: Path) -> int | None:
+        size = real(path)
+        os.unlink(path)
+        return size
+
+    monkeypatch.setattr(cache, "_size", size_then_gone)
+    assert clear_cache() == (CacheUse(0, 0), 0)
+    assert not caplog.messages
 
 
 # Several processes
@@ -229,3 +345,82 @@ def test_processes_that_write_the_same_key_at_once_leave_a_sound_entry(
     assert seen <= {None, payload_of(1), payload_of(2)}
     assert not caplog.messages
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 1
+
+
+def test_clearing_while_another_process_writes_does_no_harm(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither a warning here nor one there, and what was written last is there, or was removed as a whole."""
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(2)
+    warned = context.Value("i", 0)
+    writer = context.Process(target=write_often_and_count_warnings, args=(str(folder), start, warned))
+    writer.start()
+    start.wait(timeout=60)
+    removed = 0
+    while writer.is_alive():
+        removed += clear_cache()[0].programs
+    writer.join()
+    assert (writer.exitcode, warned.value, caplog.messages) == (0, 0, [])
+    assert removed > 0
+    assert load_program(KEY) in {None, payload_of(1)}
+
+
+def write_often_and_count_warnings(folder: str, start: object, warned: object) -> None:
+    os.environ["GEMMPORT_CACHE_DIR"] = folder
+
+    class Count(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warned.value += 1
+
+    logging.getLogger("gemmport").addHandler(Count())
+    start.wait()
+    for _ in range(200):
+        store_program(KEY, payload_of(1))
+        assert load_program(KEY) in {None, payload_of(1)}
+
+
+# Runtimes of this environment are registered in the cache folder
+
+
+@pytest.fixture
+def intel_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A Python environment that holds Intel's runtime, on a system that has none of it."""
+    library = tmp_path / "venv" / "lib" / "libintelocl.so"
+    library.parent.mkdir(parents=True)
+    library.write_text("")
+    monkeypatch.setattr(opencl.sysconfig, "get_path", lambda name: str(tmp_path / "venv"))
+    monkeypatch.setattr(opencl.sys, "platform", "linux")
+    monkeypatch.setenv("OCL_ICD_VENDORS", "")  # so that it is as before when the test ends
+    monkeypatch.delenv("OCL_ICD_VENDORS")
+    return library
+
+
+def test_intels_runtime_is_registered_in_the_cache_folder(folder: Path, intel_wheel: Path) -> None:
+    opencl._register_runtimes_of_this_environment()
+    chosen = Path(os.environ["OCL_ICD_VENDORS"])
+    assert folder in chosen.parents
+    assert (chosen / "gemmport-intel.icd").read_text() == f"{intel_wheel}\n"
+
+
+def test_where_the_cache_folder_is_unusable_a_temporary_folder_serves(
+    folder: Path, intel_wheel: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.write_text("a file stands where the folder should be")
+    opencl._register_runtimes_of_this_environment()
+    chosen = Path(os.environ["OCL_ICD_VENDORS"])
+    assert chosen.name.startswith("gemmport-icd-")
+    assert (chosen / "gemmport-intel.icd").read_text() == f"{intel_wheel}\n"
+    assert not caplog.messages
+
+
+def test_where_no_folder_is_usable_it_is_a_warning(
+    folder: Path, intel_wheel: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(**options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    folder.write_text("a file stands where the folder should be")
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    opencl._register_runtimes_of_this_environment()
+    assert "OCL_ICD_VENDORS" not in os.environ
+    (line,) = caplog.messages
+    assert "cannot be registered" in line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,11 +15,16 @@ import pytest
 import gemmport
 from broken import planted
 from gemmport import backends, cli, selection
+from gemmport.benchmark import BaselineResult, Result
+from gemmport.cache import CacheUse, program_key, store_program
+from gemmport.cli.output import slower_than_numpy
+from gemmport.measurement import Timing
+from gemmport.problem import GemmProblem
 
 DOCUMENTED_KEYS = {
-    "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "m", "n", "k", "batch", "dtype",
-    "trans_a", "trans_b", "alpha", "beta", "status", "reason", "verified", "checks", "seconds", "gflops", "peak_percent",
-    "baselines", "clocks",
+    "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "m", "n", "k", "batch", "dtype", "output",
+    "accumulator", "trans_a", "trans_b", "alpha", "beta", "status", "reason", "verified", "checks", "seconds", "gflops",
+    "peak_percent", "baselines", "clocks",
 }  # fmt: skip
 
 
@@ -194,6 +200,7 @@ def test_a_bad_configuration_exits_with_2(gemmport_command, tmp_path, text, mess
         "- {m: 3, n: 4, k: yes}\n",
         "- {m: 2026-13-45, n: 4, k: 4}\n",
         "- {m: 3, n: 4, k: 5, o: 6}\n",
+        "- {m: 3, n: 4, k: 5, k: 6}\n",
         "7\n",
         "",
     ],
@@ -203,6 +210,42 @@ def test_a_bad_file_of_shapes_exits_with_2(gemmport_command, tmp_path, text):
     status, _, err = gemmport_command("run", "--shapes", tmp_path / "bad.yaml")
     assert status == 2
     assert "bad.yaml" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("b.yaml", "- {m: 3, n: 4, k: 5}\n# -\n- {m: 3, n: 4}\n", ["b.yaml, line 3: k: missing key"]),
+        ("b.yaml", "- {m: 3, n: 4, k: 5}\n- {m: x, n: 4, k: 5, o: 6}\n",
+         ["b.yaml, line 2: m: Input should be a valid integer, unable", "b.yaml, line 2: o: unknown key (value 6)"]),
+        ("b.yaml", "- {m: 3, n: 4, k: 5}\n- 7\n- {m: 1, n: 1, k: -1}\n",
+         ["b.yaml, line 2: the shape: ", "b.yaml, line 3: k = -1 is negative"]),
+        ("b.yaml", "- m: 3\n  n: 4\n  k: 5\n- m: 3\n  n: 4\n  k: 5\n  beta: .nan\n",
+         ["b.yaml, line 4: beta = nan is no finite number in float32"]),
+        ("b.yaml", "- m: 3\n  n: 4\n  k: 5\n  m: 6\n", ["key 'm' stands twice", "line 4"]),
+        ("b.csv", "m,n,k,m\n1,2,3,4\n", ["b.csv: cannot be read: line 1: column 'm' stands twice"]),
+        ("b.csv", "m,n,k\n\n1,2,3\n1,2\n", ["b.csv, line 4: k: missing key"]),
+        ("b.csv", "m,n,k\n1,2,3\n1,2,3,4\n", ["b.csv: cannot be read: line 3: 4 cells, but the header has 3"]),
+        ("b.csv", "m,n,k,dtype\n1,2,3,float8\n", ["b.csv, line 2: dtype float8 is not supported"]),
+        ("b.csv", "m,n,k,trans_a\n1,2,3,Z\n", ["b.csv, line 2: transposition 'Z' is not known"]),
+        ("b.csv", "m,n,k\n", ["a file of shapes is a list"]),
+        ("b.csv", "", ["a file of shapes is a list"]),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_file_of_shapes_is_told_with_file_line_key_and_value(gemmport_command, tmp_path, name, text, told):
+    (tmp_path / name).write_text(text)
+    status, _, err = gemmport_command("run", "--shapes", tmp_path / name)
+    assert status == 2
+    for words in told:
+        assert words in err
+
+
+def test_a_spreadsheets_marks_and_blanks_do_not_matter(gemmport_command, tmp_path):
+    (tmp_path / "s.csv").write_bytes(b'\xef\xbb\xbfm , n, k ,trans_a\r\n 3 ,4, "5" , T \r\n,,,\r\n6,7,8,\r\n')
+    arguments = ("run", "--shapes", tmp_path / "s.csv", "--repeat", 1, "--baseline", "none", "--format", "json")
+    status, results = results_of(gemmport_command(*arguments))
+    assert status == 0
+    assert [(r["m"], r["n"], r["k"], r["trans_a"]) for r in results] == [(3, 4, 5, "T"), (6, 7, 8, "N")]
 
 
 def test_a_device_that_does_not_exist_exits_with_3(gemmport_command):
@@ -288,6 +331,89 @@ def test_configs_shows_what_serves_and_why(gemmport_command, tmp_path):
     assert "mine.yaml: big" not in out
     assert f"kernel naive, from {mine}: other" in out
     assert gemmport_command("configs", "--check", mine)[0] == 0
+
+
+# NumPy on the host
+
+
+def result(device, seconds, numpy_seconds, *, m=8, kernel="naive"):
+    baseline = BaselineResult("numpy", timing=numpy_seconds and Timing((numpy_seconds,), 1))
+    problem = GemmProblem.create(m, 8, 8)
+    return Result(problem, device, kernel, "ok", timing=Timing((seconds,), 1), baselines=(baseline,))
+
+
+def test_a_device_that_is_slower_than_numpy_is_told_with_how_often_and_how_much(best_backend):
+    device, other = best_backend.device, replace(best_backend.device, name="other", index=(7, 7))
+    results = [
+        result(device, 4.0, 1.0, m=1), result(device, 2.0, 1.0, m=2), result(device, 1.0, 2.0, m=3),
+        result(other, 1.0, 2.0), result(other, 1.0, None, m=9),
+    ]  # fmt: skip
+    (line,) = slower_than_numpy(results)
+    assert line.startswith(f"{device.label} is slower than NumPy on this host at 2 of 3 problems, at worst 0.25 of its")
+    assert "device=" in line
+
+
+def test_the_best_kernel_of_a_problem_counts(best_backend):
+    device = best_backend.device
+    slow, fast = result(device, 4.0, 1.0), result(device, 0.5, 1.0, kernel="tiled")
+    assert len(slower_than_numpy([slow])) == 1
+    assert slower_than_numpy([slow, fast]) == slower_than_numpy([fast, slow]) == []
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+def test_the_warning_goes_to_standard_error_and_to_nothing_else(gemmport_command, monkeypatch, form):
+    monkeypatch.setattr(sys.modules["gemmport.cli.run"], "slower_than_numpy", lambda results: [f"{len(results)} slow"])
+    status, out, err = gemmport_command(*small("--format", form))
+    assert (status, err) == (0, "warning: 1 slow\n")
+    assert "slow" not in out
+
+
+# Logs and caches
+
+
+def test_verbose_says_which_kernel_was_chosen_from_where(gemmport_command, best_backend):
+    command = [
+        sys.executable,
+        "-c",
+        "from gemmport.cli import main; main()",
+        "-v",
+        *map(str, small("--kernel", "tiled")),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert re.search(r"INFO gemmport\.planner: float32 NN 32×32×32 on .*: tiled from configs/.*\.yaml: ", done.stderr)
+
+
+def test_the_cache_is_told_and_emptied(gemmport_command, monkeypatch, tmp_path):
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    assert gemmport_command("cache") == (0, f"{tmp_path}: 0 programs, 0.0 MB\n", "")
+    store_program(program_key("one"), bytes(3_000_000))
+    store_program(program_key("two"), bytes(2_000_000))
+    for arguments in (("cache",), ("cache", "info")):
+        assert gemmport_command(*arguments) == (0, f"{tmp_path}: 2 programs, 5.0 MB\n", "")
+    assert gemmport_command("cache", "clear") == (0, f"{tmp_path}: removed 2 programs, 5.0 MB\n", "")
+    assert gemmport_command("cache", "info") == (0, f"{tmp_path}: 0 programs, 0.0 MB\n", "")
+
+
+def test_a_cache_that_cannot_be_emptied_exits_with_2(gemmport_command, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys.modules["gemmport.cli.cache"], "clear_cache", lambda: (CacheUse(1, 10), 3))
+    status, _, err = gemmport_command("cache", "clear")
+    assert status == 2
+    assert "3 could not be removed" in err
+    (tmp_path / "programs").write_text("a file stands where the folder should be")
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    status, _, err = gemmport_command("cache", "info")
+    assert status == 2
+    assert "the cache cannot be read" in err
+
+
+@pytest.mark.parametrize(
+    "command", [(), *((name,) for name in cli.cli.commands), ("cache", "info"), ("cache", "clear")]
+)
+def test_every_command_explains_itself_and_its_options(gemmport_command, command):
+    status, out, _ = gemmport_command(*command, "--help")
+    assert status == 0
+    assert len(out.splitlines()) >= 6
+    assert f"Usage: {' '.join(('gemmport', *command))}" in out
 
 
 def test_version(gemmport_command):

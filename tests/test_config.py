@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmport import config, configs, kernels
+from gemmport import backends, config, configs, kernels, sources
 from gemmport.config import Configuration, LoadedEntry, load_configuration, load_file
 from gemmport.errors import ConfigError
 from gemmport.problem import GemmProblem
@@ -64,6 +64,11 @@ def configuration(*entries: Any) -> Configuration:
         ({"match": {"shape": "tall"}}, "entry 'mine': match.shape.0: Input should be 'empty', 'vector'"),
         ({"match": {"ops": "NX"}}, "entry 'mine': match.ops.0: Value error, 'NX' is no pair of N, T, C"),
         ({"match": {"type": "gup"}}, "entry 'mine': match.type.0: Value error, 'gup' is none of gpu, cpu, accelerator"),
+        (
+            {"match": {"backend": "vulkan"}},
+            "entry 'mine': match.backend.0: Value error, 'vulkan' is none of cuda, opencl",
+        ),
+        ({"match": {"backend": ["cuda", "opengl"]}}, "match.backend.1: Value error, 'opengl' is none of cuda, opencl"),
         ({"match": {"version": "new"}}, "'new' is no version range; write e.g. '>=3.1,<4' (value 'new')"),
         ({"match": {"version": "3.1"}}, "'3.1' is no version range"),
         ({"match": {"version": 3}}, "entry 'mine': match.version: Input should be a valid string (value 3)"),
@@ -118,6 +123,8 @@ def test_a_missing_key_of_an_entry_is_named(key: str) -> None:
         ("schema: one", "schema is 'one': it must be 1"),
         ("schema: 0", "schema is 0: it must be 1"),
         ("schema: yes", "schema is True: it must be 1"),
+        ("schema: 1.0", "schema is 1.0: it must be 1"),
+        ("schema: 2.5", "schema is 2.5: it must be 1"),
         ("schema: 2\nanything: else", "schema 2 is newer than this gemmport, which knows 1: upgrade gemmport"),
         ("schema: 1\nentries: []", "description: missing key"),
         ("schema: 1\ndescription: x", "entries: missing key"),
@@ -232,6 +239,11 @@ def test_whatever_stands_anywhere_in_a_file_it_is_read_or_told(place: tuple[Any,
             assert all(type(x) in (int, str) for x in kernels.variant(name).complete(values).values())
 
 
+def test_the_backends_that_an_entry_may_name_are_those_there_are() -> None:
+    """The configuration reads them off the kernels' languages, because what is planned knows no backend."""
+    assert sources.languages() == backends.names()
+
+
 # Matching
 
 
@@ -254,6 +266,7 @@ def test_whatever_stands_anywhere_in_a_file_it_is_read_or_told(place: tuple[Any,
         ({"type": "gpu"}, True),
         ({"type": ["cpu", "accelerator"]}, False),
         ({"backend": "opencl"}, True),
+        ({"backend": "OpenCL"}, True),
         ({"backend": "cuda"}, False),
         ({"vendor": "amd", "backend": "cuda"}, False),
         ({"dtype": "float32"}, True),

@@ -2,7 +2,7 @@
 
 An entry carries its own key and checksum: one that is damaged, cut short or not ours is treated as absent, because drivers may
 crash on a damaged binary. Entries are written to a temporary file and renamed, so that processes that write at once do
-no harm.
+no harm; nor does clearing the cache while they do.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
@@ -19,6 +24,17 @@ import platformdirs
 log = logging.getLogger(__name__)
 
 _MAGIC = b"gemmport program 1\n"
+
+_ABANDONED_SECONDS = 3600.0
+"""A temporary file of this age has no writer any more: it was killed."""
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """What compiled programs take on disk: how many they are, and their bytes."""
+
+    programs: int = 0
+    nbytes: int = 0
 
 
 def cache_folder() -> Path:
@@ -43,7 +59,7 @@ def load_program(key: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        log.warning("cannot read the program cache %s: %s", path, error)
+        _warn_once("cannot read the program cache %s: %s", path, error)
         return None
     head = _MAGIC + key.encode()
     payload = data[len(head) + 32 :]
@@ -54,7 +70,7 @@ def load_program(key: str) -> bytes | None:
 
 
 def store_program(key: str, payload: bytes) -> None:
-    """Stores a program under its key. A folder that cannot be written to is logged, not an error."""
+    """Stores a program under its key. A folder that cannot be written to is logged, once, and no error."""
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,8 +84,103 @@ def store_program(key: str, payload: bytes) -> None:
                 os.unlink(temporary)
             raise
     except OSError as error:
-        log.warning("cannot write the program cache %s: %s", path, error)
+        _warn_once("cannot write the program cache %s: %s", path, error)
+
+
+def cache_use() -> CacheUse:
+    """What the compiled programs in the cache take.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    sizes = [size for path in _programs() if (size := _size(path)) is not None]
+    return CacheUse(len(sizes), sum(sizes))
+
+
+def clear_cache() -> tuple[CacheUse, int]:
+    """Removes all compiled programs, and what writers that were killed left behind; safe while other processes use them.
+
+    Nothing else in the folder is touched, so that a GEMMPORT_CACHE_DIR that names the wrong folder does no harm.
+
+    Returns:
+        What was removed, and how many programs could not be; each of those is logged.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    freed: list[int] = []
+    refused = 0
+    for path in _programs():
+        size = _size(path)
+        try:
+            path.unlink()
+        except FileNotFoundError:  # another process was faster
+            continue
+        except OSError as error:
+            log.warning("cannot remove %s: %s", path, error)
+            refused += 1
+        else:
+            freed.append(size or 0)
+    for path in _files(r"tmp\w+\.tmp"):  # a younger one has a writer, who is about to rename it
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                path.unlink()
+    return CacheUse(len(freed), sum(freed)), refused
+
+
+def check_writable() -> None:
+    """Makes the cache folder where it is missing, and writes to it.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _path(key: str) -> Path:
-    return cache_folder() / "programs" / key[:2] / key
+    return _root() / key[:2] / key
+
+
+def _root() -> Path:
+    return cache_folder() / "programs"
+
+
+def _programs() -> Iterator[Path]:
+    return (path for path in _files(r"[0-9a-f]{64}") if path.name.startswith(path.parent.name))
+
+
+def _files(name: str) -> Iterator[Path]:
+    """Files of a name (a regular expression) where `_path` puts programs."""
+    root = _root()
+    if not root.exists():
+        return
+    for folder in root.iterdir():
+        if re.fullmatch(r"[0-9a-f]{2}", folder.name) and folder.is_dir():
+            yield from (path for path in folder.iterdir() if re.fullmatch(name, path.name) and path.is_file())
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None where another process removed it meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+_warned: set[Path] = set()
+_warned_lock = threading.Lock()
+
+
+def _warn_once(message: str, path: Path, error: OSError) -> None:
+    """Warns of an unusable cache at its first fault; those that follow, one for each program, are for debugging."""
+    folder = cache_folder()
+    with _warned_lock:
+        first = folder not in _warned
+        _warned.add(folder)
+    if first:
+        log.warning(message + "; without it each process compiles anew: set GEMMPORT_CACHE_DIR", path, error)
+    else:
+        log.debug(message, path, error)

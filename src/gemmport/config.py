@@ -36,6 +36,7 @@ from gemmport.dtypes import DTYPES
 from gemmport.errors import ConfigError, GemmportError
 from gemmport.plan import ParameterValue
 from gemmport.problem import OPS, GemmProblem, ShapeClass
+from gemmport.sources import languages
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -57,6 +58,13 @@ def _known_dtype(name: str) -> str:
 
 def _known_type(name: str) -> str:
     known = get_args(DeviceType)
+    if name.lower() not in known:
+        raise ValueError(f"{name!r} is none of {', '.join(known)}")
+    return name
+
+
+def _known_backend(name: str) -> str:
+    known = languages()
     if name.lower() not in known:
         raise ValueError(f"{name!r} is none of {', '.join(known)}")
     return name
@@ -101,7 +109,7 @@ class Match(_Strict):
     version: Annotated[str, AfterValidator(_version_range)] = ""
     vendor: Names = ()
     type: Annotated[tuple[Annotated[str, AfterValidator(_known_type)], ...], BeforeValidator(_one_or_many)] = ()
-    backend: Names = ()
+    backend: Annotated[tuple[Annotated[str, AfterValidator(_known_backend)], ...], BeforeValidator(_one_or_many)] = ()
     dtype: Annotated[tuple[Annotated[str, AfterValidator(_known_dtype)], ...], BeforeValidator(_one_or_many)] = ()
     ops: Annotated[tuple[Annotated[str, AfterValidator(_known_ops)], ...], BeforeValidator(_one_or_many)] = ()
     shape: Annotated[tuple[ShapeClass, ...], BeforeValidator(_one_or_many)] = ()
@@ -256,7 +264,7 @@ def _shipped() -> tuple[LoadedEntry, ...]:
     )
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class UniqueKeys(yaml.SafeLoader):
     """YAML demands that a mapping's keys are unique; PyYAML keeps the last one without a word."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -272,17 +280,17 @@ class _UniqueKeys(yaml.SafeLoader):
 
 def _parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
     try:
-        data = yaml.load(text, _UniqueKeys)
+        data = yaml.load(text, UniqueKeys)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
         raise ConfigError(f"{file}: this is not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: a configuration is a mapping with schema, description and entries")
     schema = data.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
+    if type(schema) is int and schema > SCHEMA:
         raise ConfigError(
             f"{file}: schema {schema} is newer than this gemmport, which knows {SCHEMA}: upgrade gemmport"
         )
-    if schema != SCHEMA or isinstance(schema, bool):
+    if type(schema) is not int or schema != SCHEMA:  # neither 1.0 nor yes, which are equal to 1
         raise ConfigError(f"{file}: schema is {schema!r}: it must be {SCHEMA}")
     try:
         parsed = _File.model_validate(data)

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 PRELUDE = "prelude"
 
 
+def languages() -> tuple[str, ...]:
+    """The languages that gemmport's own kernels are written in, which are named like the backends that run them."""
+    folders = (folder for folder in files("gemmport.kernels").iterdir() if folder.is_dir())
+    return tuple(sorted(f.name for f in folders if any(file.name.startswith(f"{PRELUDE}.") for file in f.iterdir())))
+
+
 def assemble(kernel: KernelSource, language: str) -> str:
     """The specialized source of a kernel in a language (the name of a folder in kernels/), ready for its compiler.
 

@@ -12,8 +12,10 @@ from typing import NoReturn
 import click
 
 from gemmport import __version__
+from gemmport.cli.cache import cache
 from gemmport.cli.configs import configs
 from gemmport.cli.devices import devices
+from gemmport.cli.doctor import doctor
 from gemmport.cli.kernels import kernels
 from gemmport.cli.run import run
 from gemmport.errors import (
@@ -42,7 +44,7 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-for command in (run, devices, kernels, configs):
+for command in (run, devices, kernels, configs, doctor, cache):
     cli.add_command(command)
 
 

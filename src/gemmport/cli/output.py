@@ -1,24 +1,38 @@
-"""Results as a table for people, JSON for programs and CSV for spreadsheets."""
+"""Results as a table for people, JSON for programs and CSV for spreadsheets; and progress while they come."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gemmport.benchmark import Result
+from gemmport.device import DeviceInfo
 from gemmport.measurement import Timing
+from gemmport.problem import GemmProblem
 
 SCHEMA = 1
 """Of the JSON document; docs/results.md describes it."""
 
 WIDTH_OF_A_FILE = 220
 """Columns of a table that is not written to a terminal."""
+
+
+@contextmanager
+def progress_on_terminal() -> Iterator[Callable[[str], None]]:
+    """Tells what is being done on standard error, where that is a terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda text: progress.update(task, description=text)
 
 
 def to_json(results: Sequence[Result], environment: dict[str, Any], unavailable: dict[str, str]) -> str:
@@ -109,6 +123,25 @@ def _duration(timing: Timing | None) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+def slower_than_numpy(results: Sequence[Result]) -> list[str]:
+    """A line for each device on which NumPy, on the host, was faster than the best kernel of some problem."""
+    best: dict[DeviceInfo, dict[GemmProblem, float]] = {}
+    for result in results:
+        for ratio in (result.ratio(baseline) for baseline in result.baselines if baseline.name == "numpy"):
+            if ratio is not None:
+                ratios = best.setdefault(result.device, {})
+                ratios[result.problem] = max(ratio, ratios.get(result.problem, 0.0))
+    lines = []
+    for device, ratios in best.items():
+        slow = sorted(ratio for ratio in ratios.values() if ratio < 1)
+        if slow:
+            lines.append(
+                f"{device.label} is slower than NumPy on this host at {len(slow)} of {len(ratios)} problems, at worst "
+                f"{slow[0]:.2g} of its speed: use numpy there, or another device=… (gemmport devices lists them)"
+            )
+    return lines
 
 
 def _notes(results: Sequence[Result], unavailable: dict[str, str]) -> list[str]:

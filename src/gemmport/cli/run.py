@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import click
 import numpy as np
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gemmport import baselines as known_baselines
 from gemmport import kernels as known_kernels
 from gemmport.benchmark import Options, Result, run_benchmark
-from gemmport.cli.output import to_csv, to_json, to_table
+from gemmport.cli.output import progress_on_terminal, slower_than_numpy, to_csv, to_json, to_table
+from gemmport.cli.shapes import read_shapes
 from gemmport.config import load_configuration
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES
 from gemmport.environment import host_environment
-from gemmport.errors import BackendUnavailableError, ConfigError, DeviceNotFoundError, UnknownNameError
+from gemmport.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
 from gemmport.plan import ParameterValue
 from gemmport.planner import AUTO
 from gemmport.problem import MAX_EXTENT, GemmProblem
@@ -35,33 +30,6 @@ from gemmport.selection import get_backend, parse_backends, select_device
 
 DEFAULT_SIZE = 1024
 MOST_SIZES = 10_000
-
-
-def _no_bool(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("yes, no, true and false are no sizes")  # noqa: TRY004 - what pydantic turns into its own error
-    return value
-
-
-_Size = Annotated[int, BeforeValidator(_no_bool)]
-
-
-class _Shape(BaseModel):
-    """One line of a file of shapes; what it leaves out comes from the command line."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    m: _Size
-    n: _Size
-    k: _Size
-    batch: _Size | None = None
-    dtype: str | None = None
-    output_dtype: str | None = Field(None, serialization_alias="output")
-    accumulator: str | None = None
-    trans_a: str | None = None
-    trans_b: str | None = None
-    alpha: complex | None = None
-    beta: complex | None = None
 
 
 @click.command()
@@ -157,14 +125,14 @@ def run(
         repeat=repeat,
         seed=seed,
     )
-    for problem in problems:
-        _check_scalars(problem)
     devices, unavailable = _devices(backend, device)
     if output is not None:
         _check_writable(output)
-    with _progress() as tell:
+    with progress_on_terminal() as tell:
         results = list(run_benchmark(problems, devices, options, progress=tell))
     _write(_format(form, results, devices, unavailable, to_stdout=output is None), output)
+    for line in slower_than_numpy(results):
+        click.echo(f"warning: {line}", err=True)
     return _status(results)
 
 
@@ -175,26 +143,23 @@ def _problems(
     if shapes is not None:
         if any(option is not None for option in (m, n, k, size, sizes)):
             raise click.UsageError("--shapes gives all sizes: leave out -m, -n, -k, --size and --sizes")
-        return [
-            GemmProblem.create(**{**defaults, **shape.model_dump(exclude_none=True, by_alias=True)})
-            for shape in _read_shapes(shapes)
-        ]
+        return read_shapes(shapes, lambda **shape: _problem(**{**defaults, **shape}))
     if size is not None and sizes is not None:
         raise click.UsageError("--size and --sizes exclude each other")
     each = _parse_sizes(sizes) if sizes is not None else [DEFAULT_SIZE if size is None else size]
     return [
-        GemmProblem.create(
-            s if m is None else m, s if n is None else n, s if k is None else k, **defaults
-        ) for s in each
-    ]  # fmt: skip
+        _problem(m=s if m is None else m, n=s if n is None else n, k=s if k is None else k, **defaults) for s in each
+    ]
 
 
-def _check_scalars(problem: GemmProblem) -> None:
-    """Refuses scalars with which no result could be compared: infinite or NaN, or so in the type of the product."""
+def _problem(**fields: Any) -> GemmProblem:
+    """A problem whose results can be compared: its scalars are finite in the type of the product too."""
+    problem = GemmProblem.create(**fields)
     with np.errstate(over="ignore"):
         for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
             if not np.isfinite(problem.accumulator.numpy.type(value)):
                 raise click.UsageError(f"{name} = {value} is no finite number in {problem.accumulator}")
+    return problem
 
 
 def _parse_sizes(text: str) -> list[int]:
@@ -207,28 +172,6 @@ def _parse_sizes(text: str) -> list[int]:
     if stop > MAX_EXTENT or (stop - start) // step >= MOST_SIZES:
         raise click.UsageError(f"--sizes {text!r}: at most {MOST_SIZES} sizes of at most {MAX_EXTENT}")
     return list(range(start, stop + 1, step))
-
-
-def _read_shapes(path: Path) -> list[_Shape]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        rows = list(csv.DictReader(io.StringIO(text))) if path.suffix.lower() == ".csv" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, csv.Error) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(rows, list) or not rows:
-        raise ConfigError(
-            f"{path}: a file of shapes is a list of mappings with m, n and k (or a CSV file with a header)"
-        )
-    rows = [{key: value for key, value in row.items() if value != ""} if isinstance(row, dict) else row for row in rows]
-    try:
-        return TypeAdapter(list[_Shape]).validate_python(rows)
-    except ValidationError as error:
-        faults = (
-            f"{path}: shape {int(fault['loc'][0]) + 1}: {'.'.join(map(str, fault['loc'][1:]))}: {fault['msg']} "
-            f"(value {fault['input']!r})"
-            for fault in error.errors()
-        )
-        raise ConfigError("\n".join(faults)) from error
 
 
 def _kernels(text: str) -> tuple[str, ...]:
@@ -285,16 +228,6 @@ def _devices(backend: str | None, description: str | None) -> tuple[list[DeviceI
     return devices, unavailable
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Tells what is being done on standard error, where that is a terminal."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("starting", total=None)
-        yield lambda text: progress.update(task, description=text)
-
-
 def _format(
     form: str, results: Sequence[Result], devices: Sequence[DeviceInfo], unavailable: dict[str, str], *, to_stdout: bool
 ) -> str:
@@ -326,6 +259,7 @@ def _check_writable(path: Path) -> None:
 def _write(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
+        sys.stdout.flush()
     else:
         output.write_text(text, encoding="utf-8")
 

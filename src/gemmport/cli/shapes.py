@@ -1,0 +1,134 @@
+"""Files of shapes, for `gemmport run --shapes`: problems from YAML or CSV, each fault with the line it stands in."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from gemmport.config import UniqueKeys
+from gemmport.errors import ConfigError, GemmportError
+from gemmport.problem import GemmProblem
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("yes, no, true and false are no sizes")  # noqa: TRY004 - what pydantic turns into its own error
+    return value
+
+
+_Size = Annotated[int, BeforeValidator(_no_bool)]
+
+
+class _Shape(BaseModel):
+    """One shape of a file; what it leaves out comes from the command line."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    m: _Size
+    n: _Size
+    k: _Size
+    batch: _Size | None = None
+    dtype: str | None = None
+    output_dtype: str | None = Field(None, serialization_alias="output")
+    accumulator: str | None = None
+    trans_a: str | None = None
+    trans_b: str | None = None
+    alpha: complex | None = None
+    beta: complex | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What stands in a file for one shape, and the line it starts in, counted from 1."""
+
+    line: int
+    content: Any
+
+
+def read_shapes(path: Path, problem: Callable[..., GemmProblem]) -> list[GemmProblem]:
+    """The problems of a file: a YAML list of mappings, or CSV with a header, where blanks around cells do not matter.
+
+    Args:
+        problem: makes one of a row's m, n, k, batch, dtype, output, accumulator, trans_a, trans_b, alpha and beta; those
+            that the row leaves out are not passed.
+
+    Raises:
+        ConfigError: the file cannot be read, or a row breaks a rule; the message names file, line, key, value and rule.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
+        rows = _csv_rows(text) if path.suffix.lower() == ".csv" else _yaml_rows(text)
+    except (OSError, ValueError, yaml.YAMLError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    if not rows:
+        raise ConfigError(
+            f"{path}: a file of shapes is a list of mappings with m, n and k (or a CSV file with a header)"
+        )
+    problems, faults = [], []
+    for row in rows:
+        try:
+            shape = _Shape.model_validate(row.content)
+            problems.append(problem(**shape.model_dump(exclude_none=True, by_alias=True)))
+        except ValidationError as error:
+            faults += [f"{path}, line {row.line}: {fault}" for fault in _explain(error)]
+        except (GemmportError, click.UsageError) as error:
+            faults.append(f"{path}, line {row.line}: {error}")
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return problems
+
+
+def _csv_rows(text: str) -> list[_Row]:
+    """Rows of a CSV file; an empty cell leaves its key out.
+
+    Raises:
+        ValueError: a column that stands twice, or a row with more cells than the header.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    header: Sequence[str] = ()
+    rows: list[_Row] = []
+    for line in reader:
+        cells = [cell.strip() for cell in line]
+        if not any(cells):
+            continue
+        if not header:
+            header = cells
+            if twice := sorted({name for name in header if header.count(name) > 1}):
+                raise ValueError(f"line {reader.line_num}: column {', '.join(map(repr, twice))} stands twice")
+            continue
+        if len(cells) > len(header):
+            raise ValueError(f"line {reader.line_num}: {len(cells)} cells, but the header has {len(header)}")
+        rows.append(_Row(reader.line_num, {name: cell for name, cell in zip(header, cells, strict=False) if cell}))
+    return rows
+
+
+def _yaml_rows(text: str) -> list[_Row]:
+    """Rows of a YAML list; empty where it is none."""
+    loader = UniqueKeys(text)
+    try:
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.SequenceNode):
+            return []
+        lines = [child.start_mark.line + 1 for child in node.value]
+        return [_Row(line, content) for line, content in zip(lines, loader.construct_document(node), strict=True)]
+    finally:
+        loader.dispose()
+
+
+def _explain(error: ValidationError) -> list[str]:
+    """One line for each fault of a row: the key, the rule, the value."""
+    lines = []
+    for fault in error.errors():
+        key = ".".join(map(str, fault["loc"])) or "the shape"
+        rule = {"extra_forbidden": "unknown key", "missing": "missing key"}.get(fault["type"], fault["msg"])
+        value = "" if fault["type"] == "missing" else f" (value {fault['input']!r})"
+        lines.append(f"{key}: {rule}{value}")
+    return lines
