@@ -18,6 +18,7 @@ from gemmport.config import Configuration, LoadedEntry, load_configuration, load
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES
 from gemmport.errors import DtypeError, ParameterError, UnknownNameError, UnsupportedError
+from gemmport.kernels.register_tiled import RegisterTiled
 from gemmport.plan import Plan
 from gemmport.planner import make_plan
 from gemmport.problem import MAX_EXTENT, GemmProblem
@@ -286,8 +287,22 @@ def test_a_kernel_by_name_takes_the_parameters_of_the_first_entry_that_lists_it(
 
 def test_what_was_chosen_and_from_where_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "gemmport"):
+        plan = make_plan(problem("odd"), DEVICES["Apple"], SHIPPED, kernel="tiled", params={"PAD": 3})
+    size = plan.values["TS"]
+    assert caplog.messages == [
+        f"{plan.problem} on {plan.device.label}: tiled from {plan.entry}: TS={size} PAD=3 (params=)"
+    ]
+
+
+def test_a_kernel_that_cannot_serve_is_passed_over_with_a_word(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RegisterTiled, "dtypes", frozenset({"int8"}))
+    with caplog.at_level(logging.INFO, "gemmport"):
         plan = make_plan(problem("odd"), DEVICES["Apple"], SHIPPED)
-    assert caplog.messages == [f"{plan.problem} on {plan.device.label}: {plan.variant} from {plan.entry}"]
+    assert plan.variant == "tiled"
+    assert "passed over register_tiled on Apple M2 Pro" in caplog.messages[0]
+    assert "register_tiled computes int8, not float32" in caplog.messages[0]
 
 
 # Coverage

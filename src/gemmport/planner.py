@@ -73,15 +73,25 @@ def make_plan(
             if kernel != AUTO:
                 raise
             reasons.append(str(error))
+            log.info("passed over %s", reasons[-1])
         except ParameterError as error:
             if user_chose:
                 raise
             reasons.append(f"{candidate.origin}: {error}")
             log.info("passed over %s", reasons[-1])
         else:
-            log.info("%s on %s: %s from %s", problem, device.label, plan.variant, plan.entry)
+            log.info("%s on %s: %s from %s%s", problem, device.label, plan.variant, plan.entry, _told(plan))
             return plan
     raise UnsupportedError(f"no kernel fits {problem} on {device.label}: " + "; ".join(reasons))
+
+
+def _told(plan: Plan) -> str:
+    """The parameters of a plan, and where those come from that are not its entry's."""
+    told = []
+    for name, choice in plan.parameters:
+        elsewhere = f" ({choice.origin})" if choice.origin != plan.entry else ""
+        told.append(f"{name}={choice.value}{elsewhere}")
+    return f": {' '.join(told)}" if told else ""
 
 
 def _candidates(
