@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar
@@ -19,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import cache
-from gemmport.backends.array import DeviceArray
+from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.device import DeviceInfo
-from gemmport.errors import ArrayError, CompileError, DeviceMemoryError, LaunchError
+from gemmport.errors import ArrayError, CompileError, DeviceMemoryError, GemmportError, LaunchError, ShapeError
 from gemmport.problem import ALLOCATION_ALIGNMENT
 from gemmport.sources import numbered_excerpt
 
@@ -30,7 +32,24 @@ log = logging.getLogger(__name__)
 HostArray = npt.NDArray[Any]
 
 
-@dataclass
+@dataclass(eq=False)
+class Access:
+    """Which queues touched a memory last; None stands for the backend's own. See `Backend` on queues.
+
+    Attributes:
+        home: the queue in whose order the memory's owner reuses it: the backend's own for memory of its pool, the current
+            stream of the library for foreign memory.
+        writer: the queue that wrote it last. readers: those that have read it since.
+        shared: whether another library was given the memory, of whose work nobody tells.
+    """
+
+    home: Any = None
+    writer: Any = None
+    readers: list[Any] = field(default_factory=list)
+    shared: bool = False
+
+
+@dataclass(eq=False)
 class Memory:
     """A block of device memory. Released when it is collected, at the end of a `with`, or by `release`.
 
@@ -40,6 +59,9 @@ class Memory:
         nbytes: its size.
         free: gives it back, where that takes more than dropping `native`.
         alignment: bytes to which its start is aligned; a power of two.
+        access: which queues use it.
+        keeper: what else must live as long as it is used.
+        read_only: whether its owner forbids writing.
     """
 
     native: Any
@@ -47,6 +69,9 @@ class Memory:
     nbytes: int
     free: Callable[[], object] = lambda: None
     alignment: int = ALLOCATION_ALIGNMENT
+    access: Access = field(default_factory=Access)
+    keeper: object = None
+    read_only: bool = False
 
     def release(self) -> None:
         """Gives the memory back to the pool. It must not be used again; work already enqueued is not disturbed."""
@@ -91,6 +116,19 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where another library's array is.
+
+    Attributes:
+        device: as `Backend.discover` describes it.
+        context: the runtime's context that the array belongs to; None where all libraries share one per device.
+    """
+
+    device: DeviceInfo
+    context: Hashable = None
+
+
+@dataclass(frozen=True)
 class Discovery:
     """What a backend found: devices, and what is missing or failed to start, as "what is wrong; how to mend it"."""
 
@@ -117,18 +155,37 @@ class _Programs:
 class Backend(ABC):
     """One device, opened.
 
-    Thread-safe: allocation, transfers, `program`, `prepare`. A `Call` belongs to one thread at a time. Work is enqueued on
-    `queue`, in order, or on the native queue or stream that is passed; nothing but `download`, `elapsed` and
-    `synchronize` waits for the device.
+    Queues. Work is enqueued on the backend's own `queue`, or on the native queue or stream that is passed, in order; only
+    `upload`, `download`, `elapsed` and `synchronize` make the host wait. Memory knows which queues used it (`Access`), and
+    what uses it on another queue stands inside of `ordered`, which makes that queue wait, on the device, first:
+      - A reader waits for the queue that wrote last, a writer also for those that have read since.
+      - Memory of the pool is its own queue's: to be allocated and to be released count as writes there. So it may be used on
+        any queue at once, and the pool hands it out again only to work that comes after everything it was used for.
+      - Foreign memory is likewise its owner's, on the current stream of the library it comes from; `settle` makes that stream
+        wait for what gemmport did with it.
+      - Memory that another library was shown in place is released only when the device has nothing left to do.
+    Queues are kept alive as long as memory that they used is; a queue passed as a bare number must outlive that memory.
+
+    Threads. Every method may be called from any thread at any time, but a `Call` belongs to one thread at a time, and two
+    threads that enqueue on one memory decide themselves who goes first.
     """
 
     name: ClassVar[str]
     """Of the backend; also the folder of its sources in kernels/."""
 
-    def __init__(self, device: DeviceInfo) -> None:
+    context: Any
+    """The runtime's context that the device was opened in."""
+
+    def __init__(self, device: DeviceInfo, context: Any = None) -> None:
+        """Opens a device.
+
+        Args:
+            context: of the runtime, to work in instead of one of the backend's own.
+        """
         self.device = device
         self.closed = False
         self._programs = _Programs()
+        self._access_lock = threading.RLock()
 
     # Devices
 
@@ -145,31 +202,68 @@ class Backend(ABC):
     def environment(self) -> dict[str, str]:
         """Versions of everything between Python and the device, for results."""
 
+    @classmethod
+    @abstractmethod
+    def locate(cls, foreign: Any) -> Place | None:
+        """Where another library's array is; None where this backend does not reach it.
+
+        Raises:
+            ArrayError: it is where only its own library reaches it.
+        """
+
     # Memory
 
     @abstractmethod
     def _allocate(self, nbytes: int) -> Memory:
-        """Memory from the pool; at least one byte."""
+        """Memory from the pool, at least one byte, whose `free` puts it back."""
 
     @abstractmethod
-    def _wrap(self, foreign: Any) -> DeviceArray | None:
-        """The array over another library's memory, not copied; None where it is none that this backend knows."""
+    def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
+        """The array over another library's memory, not copied; None where it is none that this backend knows.
+
+        Args:
+            home: the queue on which that library orders its work on the array, if the caller knows.
+        """
 
     @abstractmethod
-    def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:
-        """Copies a C-contiguous host array to `offset` bytes into the memory; the host array may be reused on return."""
+    def _wrap_buffer(self, buffer: Any, nbytes: int, keeper: object) -> Memory:
+        """The memory of the runtime's own buffer or pointer."""
 
     @abstractmethod
-    def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
-        """Fills a C-contiguous host array from `offset` bytes into the memory, and waits for it."""
+    def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
+        """`upload` on a queue that waits already for what it must."""
 
     @abstractmethod
-    def copy(self, source: Memory, target: Memory, nbytes: int, *, queue: Any = None) -> None:
-        """Copies the first bytes of one memory of this device to another."""
+    def _download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> None:
+        """`download`, likewise."""
 
     @abstractmethod
-    def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
-        """Sets every byte of a memory."""
+    def _copy(self, source: Memory, target: Memory, nbytes: int, queue: Any) -> None:
+        """`copy`, likewise."""
+
+    @abstractmethod
+    def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
+        """`fill`, likewise."""
+
+    @abstractmethod
+    def address(self, memory: Memory) -> tuple[int, int]:
+        """Where a memory starts: the number of a block, and bytes into it. Memories overlap only within a block."""
+
+    @property
+    @abstractmethod
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """The device in DLPack's numbers; None where DLPack's consumers do not reach it."""
+
+    @abstractmethod
+    def share(self, memory: Memory, stream: int | None) -> int:
+        """Hands memory to another library, whose stream waits for its contents.
+
+        Args:
+            stream: in DLPack's numbers; with -1 nothing waits.
+
+        Returns:
+            The queue that wrote the memory last, as a C library takes it.
+        """
 
     # Programs
 
@@ -230,7 +324,23 @@ class Backend(ABC):
 
     @abstractmethod
     def record(self, *, queue: Any = None) -> Event:
-        """The point in the queue after everything enqueued so far."""
+        """The point in the queue after everything enqueued so far, with its time."""
+
+    @abstractmethod
+    def mark(self, *, queue: Any = None) -> Event:
+        """The point in the queue after everything enqueued so far, for other queues to wait for. Its time is not taken."""
+
+    @abstractmethod
+    def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
+        """Makes a queue wait, on the device, for events of any queue before what is enqueued next."""
+
+    @abstractmethod
+    def as_queue(self, queue: Any) -> Any:
+        """A caller's queue as this backend compares them and works on them; None for its own.
+
+        Raises:
+            LaunchError: it is none of this backend's device and context, or does not run in order.
+        """
 
     @abstractmethod
     def elapsed(self, start: Event, end: Event) -> float:
@@ -255,30 +365,129 @@ class Backend(ABC):
         """The same as a C library takes it: a CUstream or a cl_command_queue."""
 
     @abstractmethod
+    def _finish(self) -> None:
+        """Waits until the device has nothing left to do, on any queue."""
+
+    @abstractmethod
     def _close(self) -> None:
         """Waits for the device and frees the pool, the programs and the context."""
 
-    # What all backends share
+    # Queues
+
+    @contextmanager
+    def ordered(
+        self, queue: Any = None, *, reads: Iterable[Memory] = (), writes: Iterable[Memory] = ()
+    ) -> Iterator[None]:
+        """What is enqueued on the queue inside comes after what other queues did to this memory, and before what they will."""
+        self.check_open()
+        key = self.as_queue(queue)
+        reading, writing = [memory.access for memory in reads], [memory.access for memory in writes]
+        with self._access_lock:
+            before = [access.writer for access in reading]
+            before += [other for access in writing for other in (access.writer, *access.readers)]
+        self._follow(key, before)
+        try:
+            yield
+        finally:
+            with self._access_lock:
+                for access in reading:
+                    if key not in access.readers:
+                        access.readers.append(key)
+                for access in writing:
+                    access.writer, access.readers = key, []
+
+    def settle(self, memory: Memory) -> None:
+        """Makes the queue on which the memory's owner works wait for everything enqueued here on the memory."""
+        self._settle(memory.access)
+
+    def _settle(self, access: Access) -> None:
+        with self._access_lock:
+            others = [access.writer, *access.readers]
+            access.writer, access.readers = access.home, []
+        self._follow(access.home, others)
+
+    def _follow(self, queue: Any, others: Sequence[Any]) -> None:
+        distinct = [other for i, other in enumerate(others) if other != queue and other not in others[:i]]
+        if distinct:
+            self.wait([self.mark(queue=other) for other in distinct], queue=queue)
+
+    def queue_of(self, memory: Memory) -> Any:
+        """The queue on which a memory was last written, in the runtime's type."""
+        self.check_open()
+        writer = memory.access.writer
+        return self.queue if writer is None else writer
+
+    def _release(self, access: Access, free: Callable[[], object], *_alive: object) -> None:
+        """Gives memory back to its owner; what is passed beside stays alive until then."""
+        try:
+            if not self.closed:
+                if access.shared:
+                    self._finish()
+                else:
+                    self._settle(access)
+        except GemmportError as error:  # a queue that is gone has nothing left to do
+            log.warning("memory is released without waiting for all that used it: %s", error)
+        free()
+
+    def _own(self, memory: Memory) -> Memory:
+        """The memory, which is released in order when it is collected."""
+        memory.free = weakref.finalize(memory, self._release, memory.access, memory.free, memory.native, memory.keeper)
+        return memory
+
+    # Memory and arrays, on all backends
+
+    def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:
+        """Copies a C-contiguous host array to `offset` bytes into the memory; the host array may be reused on return."""
+        with self.ordered(queue, writes=[memory]):
+            self._upload(memory, data, offset, queue)
+
+    def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
+        """Fills a C-contiguous host array from `offset` bytes into the memory, and waits for it."""
+        with self.ordered(queue, reads=[memory]):
+            self._download(memory, out, offset, queue)
+
+    def copy(self, source: Memory, target: Memory, nbytes: int, *, queue: Any = None) -> None:
+        """Copies the first bytes of one memory of this device to another."""
+        with self.ordered(queue, reads=[source], writes=[target]):
+            self._copy(source, target, nbytes, queue)
+
+    def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
+        """Sets every byte of a memory."""
+        with self.ordered(queue, writes=[memory]):
+            self._fill(memory, byte, queue)
 
     def allocate(self, nbytes: int) -> Memory:
         """Uninitialized device memory. A request for nothing gets a byte, so that it can be passed to a kernel.
 
         Raises:
+            ShapeError: a negative number of bytes.
             DeviceMemoryError: more than one allocation may have, or more than is left. OpenCL may find the latter out only
                 where the memory is first used.
         """
         self.check_open()
+        if nbytes < 0:
+            raise ShapeError(f"{nbytes} bytes cannot be allocated: a size is never negative")
         if nbytes > self.device.max_allocation:
             raise DeviceMemoryError(
                 f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {self.device.max_allocation:,}"
             )
-        return self._allocate(max(nbytes, 1))
+        return self._own(self._allocate(max(nbytes, 1)))
 
-    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
-        """An uninitialized C-contiguous array on the device."""
-        kind = np.dtype(dtype)
-        memory = self.allocate(math.prod(shape) * kind.itemsize)
-        return DeviceArray.dense(self, memory, tuple(shape), kind)
+    def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """An uninitialized C-contiguous array on the device.
+
+        Raises:
+            ShapeError: a size is negative or no whole number.
+            DeviceMemoryError: see `allocate`.
+        """
+        sizes, kind = _sizes(shape), np.dtype(dtype)
+        return DeviceArray.dense(self, self.allocate(math.prod(sizes) * kind.itemsize), sizes, kind)
+
+    def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """A C-contiguous array of zeros on the device; errors as `empty`."""
+        array = self.empty(shape, dtype)
+        self.fill(array.memory, 0)
+        return array
 
     def asarray(self, data: Any) -> DeviceArray:
         """An array on this device: a copy of a host array, or another library's device array, not copied.
@@ -290,7 +499,7 @@ class Backend(ABC):
             if data.backend is not self:
                 raise ArrayError(f"this array is on {data.backend.device.label}, not on {self.device.label}")
             return data
-        if (wrapped := self._wrap(data)) is not None:
+        if (wrapped := self.adopt(data)) is not None:
             return wrapped
         host = np.asarray(data)
         if host.dtype.hasobject:
@@ -301,6 +510,59 @@ class Backend(ABC):
         array = self.empty(host.shape, host.dtype)
         if host.size:
             self.upload(array.memory, np.ascontiguousarray(host))
+        return array
+
+    def adopt(self, foreign: Any, home: Any = None) -> DeviceArray | None:
+        """The array over another library's device array, not copied; None where it is none that this backend knows.
+
+        Args:
+            home: the queue on which that library orders its work on the array; default: what the array tells of it.
+
+        Raises:
+            ArrayError: the array is on another device or in another context.
+        """
+        self.check_open()
+        array = self._wrap(foreign, home)
+        if array is not None:
+            self._own(array.memory)
+        return array
+
+    def wrap(
+        self,
+        buffer: Any,
+        shape: int | Sequence[int],
+        dtype: npt.DTypeLike,
+        *,
+        strides: Sequence[int] | None = None,
+        offset: int = 0,
+        nbytes: int = 0,
+        keeper: object = None,
+    ) -> DeviceArray:
+        """The array over a buffer that the caller allocated in this backend's context.
+
+        Args:
+            buffer: a pyopencl.Buffer; or, with CUDA, the device pointer as a number.
+            strides: in elements; default C-contiguous. offset: of the first element, in elements.
+            nbytes: size of the memory at a pointer; a buffer tells it itself.
+            keeper: what must stay alive as long as a pointer is used.
+
+        Raises:
+            ShapeError: the array reaches beyond the memory.
+            ArrayError: the buffer is of another context or kind.
+        """
+        self.check_open()
+        sizes, kind = _sizes(shape), np.dtype(dtype)
+        steps = dense_strides(sizes) if strides is None else tuple(operator.index(step) for step in strides)
+        if len(steps) != len(sizes):
+            raise ShapeError(f"{len(steps)} strides do not go with the {len(sizes)} dimensions of shape {sizes}")
+        memory = self._own(self._wrap_buffer(buffer, nbytes, keeper))
+        array = DeviceArray(self, memory, sizes, kind, steps, offset)
+        low, high = array.reach
+        if low < 0 or high * kind.itemsize > memory.nbytes:
+            raise ShapeError(
+                f"an array of shape {sizes}, strides {steps} and offset {offset} reaches from element {low} to {high}; the "
+                f"memory has {memory.nbytes:,} bytes of {kind.itemsize} each"
+            )
         return array
 
     def check_work_group(self, function: str, work_group: tuple[int, int, int], most: int) -> None:
@@ -385,3 +647,19 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.device.label}>"
+
+
+def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
+    """A shape as a tuple of sizes.
+
+    Raises:
+        ShapeError: one is negative or no whole number.
+    """
+    given = shape if isinstance(shape, Sequence) else (shape,)
+    try:
+        sizes = tuple(operator.index(size) for size in given)
+    except TypeError:
+        raise ShapeError(f"shape {shape!r} is not made of whole numbers") from None
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"shape {shape!r} has a negative size")
+    return sizes

@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from gemmport.backends import _nvrtc
+from gemmport import dlpack
+from gemmport.backends import _cudadriver, _nvrtc
 from gemmport.backends.array import DeviceArray, dense_strides
-from gemmport.backends.base import Backend, Call, Discovery, Event, HostArray, Memory, Program
+from gemmport.backends.base import Backend, Call, Discovery, Event, HostArray, Memory, Place, Program
 from gemmport.device import DeviceInfo
 from gemmport.errors import (
+    ArrayError,
     BackendUnavailableError,
     CompileError,
     DeviceMemoryError,
@@ -38,24 +43,46 @@ log = logging.getLogger(__name__)
 
 HOW_TO_GET_A_DEVICE = "this needs an NVIDIA GPU and its driver"
 
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: never waits for the legacy stream, as those of PyTorch and CuPy
+
+_MOST_STREAMS_BESIDE = 64  # twice as many as PyTorch has per device and priority
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Another library's stream.
+
+    PyCUDA cannot enqueue on it, but for the legacy one. Work for it goes to a stream of ours beside it; events join the two.
+
+    Attributes:
+        handle: the CUstream.
+        beside: PyCUDA's stream beside it; None, PyCUDA's name for the legacy stream, where it is that.
+        keeper: the library's own object, which keeps the stream alive.
+    """
+
+    handle: int
+    beside: Any = field(default=None, compare=False)
+    keeper: object = field(default=None, compare=False, repr=False)
+
 
 class CUDA(Backend):
     """One CUDA device, in its primary context, which PyTorch, CuPy and JAX use too."""
 
     name = "cuda"
 
-    def __init__(self, device: DeviceInfo) -> None:
-        super().__init__(device)
+    def __init__(self, device: DeviceInfo, context: Any = None) -> None:
+        super().__init__(device, context)
         number = device.index[1]
         with _errors(device):
             _initialize()
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
-            self.context = cu.Device(number).retain_primary_context()
+            self.context = context or cu.Device(number).retain_primary_context()
             with self.current():
                 self._queue = cu.Stream()
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
+                self._beside: OrderedDict[int, Any] = OrderedDict()
         weakref.finalize(self, _drain, self.context, self._pool)
 
     # Devices
@@ -63,7 +90,7 @@ class CUDA(Backend):
     @classmethod
     def discover(cls) -> Discovery:
         _initialize()
-        devices = tuple(_describe(cu.Device(d), d) for d in range(cu.Device.count()))
+        devices = tuple(_described(number) for number in range(cu.Device.count()))
         return Discovery(devices, () if devices else (f"CUDA has no device; {HOW_TO_GET_A_DEVICE}",))
 
     def environment(self) -> dict[str, str]:
@@ -74,45 +101,108 @@ class CUDA(Backend):
             "compiler": self.compiler(),
         }
 
+    @classmethod
+    def locate(cls, foreign: Any) -> Place | None:
+        _initialize()
+        if _on_gpu(foreign):
+            number = int(foreign.__dlpack_device__()[1])
+        elif (told := _interface(foreign)) is not None:
+            pointer = int(told["data"][0])  # that of an empty array may point nowhere
+            number = _cudadriver.pointer_device(pointer) if pointer else 0
+        else:
+            return None
+        return Place(_described(number))
+
     # Memory
 
     def _allocate(self, nbytes: int) -> Memory:
         with self.current(), self._pool_lock:
             block = self._pool.allocate(nbytes)
-        memory = Memory(block, int(block), nbytes)
-        memory.free = weakref.finalize(memory, _free, self.context, self._pool_lock, block)
-        return memory
+        return Memory(block, int(block), nbytes, partial(_free, self.context, self._pool_lock, block))
 
-    def _wrap(self, foreign: Any) -> DeviceArray | None:
-        interface = getattr(foreign, "__cuda_array_interface__", None)
-        if interface is None:
+    def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
+        stream = None if home is None else self.as_queue(home)
+        if (told := _interface(foreign)) is not None:
+            if home is None and told.get("stream") is not None:
+                stream = self.as_queue(int(told["stream"]))
+            elif home is None:
+                stream = self.as_queue(_cudadriver.LEGACY)
+            dtype, shape = np.dtype(told["typestr"]), tuple(told["shape"])
+            given = told.get("strides")
+            if given is not None and any(step % dtype.itemsize for step in given):
+                raise ArrayError(f"strides of {given} bytes are no whole numbers of {dtype}: copy the array first")
+            strides = dense_strides(shape) if given is None else tuple(step // dtype.itemsize for step in given)
+            (pointer, read_only), owner, writer = told["data"], foreign, stream
+        elif _on_gpu(foreign):
+            # The producer makes the stream that it is given wait; where its own is known, memory's order does.
+            told_of = dlpack.read(foreign.__dlpack__(stream=-1 if home is not None else self.queue_handle))
+            pointer, dtype, shape, strides = told_of.pointer, told_of.dtype, told_of.shape, told_of.strides
+            read_only, owner, writer = told_of.read_only, told_of.owner, stream
+            if home is None:
+                stream, writer = self.as_queue(_cudadriver.LEGACY), None
+        else:
             return None
-        dtype = np.dtype(interface["typestr"])
-        shape = tuple(interface["shape"])
-        strides = interface.get("strides")
-        elements = dense_strides(shape) if strides is None else tuple(s // dtype.itemsize for s in strides)
-        span = 1 + sum((n - 1) * s for n, s in zip(shape, elements, strict=True)) if 0 not in shape else 0
-        pointer = int(interface["data"][0])
-        memory = Memory(foreign, pointer, span * dtype.itemsize, alignment=pointer & -pointer or ALLOCATION_ALIGNMENT)
-        return DeviceArray(self, memory, shape, dtype, elements)
+        if pointer % dtype.itemsize:
+            raise ArrayError(f"the array starts at {pointer:#x}, which is not aligned to {dtype}: copy it first")
+        array = DeviceArray(self, Memory(owner, 0, 0), shape, dtype, strides)
+        low, high = array.reach
+        start = pointer + low * dtype.itemsize
+        alignment = start & -start or ALLOCATION_ALIGNMENT
+        memory = Memory(owner, start, (high - low) * dtype.itemsize, alignment=alignment, read_only=read_only)
+        memory.access.home, memory.access.writer = stream, writer
+        if pointer:
+            self._check_pointer(pointer)
+        return DeviceArray(self, memory, shape, dtype, strides, -low)
 
-    def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:
-        with self.current():
-            cu.memcpy_htod_async(memory.handle + offset, data, queue or self._queue)
-            (queue or self._queue).synchronize()
+    def _wrap_buffer(self, buffer: Any, nbytes: int, keeper: object) -> Memory:
+        pointer = int(buffer)
+        self._check_pointer(pointer)
+        return Memory(buffer, pointer, nbytes, alignment=pointer & -pointer, keeper=keeper)
 
-    def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
+    def _check_pointer(self, pointer: int) -> None:
+        """Raises ArrayError where a pointer is not this device's, in the context that libraries share."""
         with self.current():
-            cu.memcpy_dtoh_async(out, memory.handle + offset, queue or self._queue)
-            (queue or self._queue).synchronize()
+            number, context = _cudadriver.pointer_device(pointer), _cudadriver.pointer_context(pointer)
+        if number != self.device.index[1]:
+            raise ArrayError(f"this array is on CUDA device {number}, not on {self.device.label}")
+        if context not in (0, int(self.context.handle)):
+            raise ArrayError(
+                "this array is in a CUDA context of its own, which other libraries do not share; make it in the device's "
+                "primary context (with PyCUDA: import pycuda.autoprimaryctx instead of pycuda.autoinit)"
+            )
 
-    def copy(self, source: Memory, target: Memory, nbytes: int, *, queue: Any = None) -> None:
-        with self.current():
-            cu.memcpy_dtod_async(target.handle, source.handle, nbytes, queue or self._queue)
+    def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
+        with self._on(queue) as stream:
+            cu.memcpy_htod_async(memory.handle + offset, data, stream)
+            _synchronize(stream)
 
-    def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
+    def _download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> None:
+        with self._on(queue) as stream:
+            cu.memcpy_dtoh_async(out, memory.handle + offset, stream)
+            _synchronize(stream)
+
+    def _copy(self, source: Memory, target: Memory, nbytes: int, queue: Any) -> None:
+        with self._on(queue) as stream:
+            cu.memcpy_dtod_async(target.handle, source.handle, nbytes, stream)
+
+    def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
+        with self._on(queue) as stream:
+            cu.memset_d8_async(memory.handle, byte, memory.nbytes, stream)
+
+    def address(self, memory: Memory) -> tuple[int, int]:
+        return 0, memory.handle  # all devices and the host share one space of addresses
+
+    @property
+    def dlpack_device(self) -> tuple[int, int] | None:
+        return dlpack.CUDA, self.device.index[1]
+
+    def share(self, memory: Memory, stream: int | None) -> int:
+        writer = self._handle(memory.access.writer)
         with self.current():
-            cu.memset_d8_async(memory.handle, byte, memory.nbytes, queue or self._queue)
+            if stream != -1:
+                _cudadriver.join(_cudadriver.LEGACY if stream in (None, 0, 1) else int(stream or 0), writer)
+        memory.access.shared = True
+        return writer or 1  # in the array interface 0 is not allowed, and 1 is the legacy stream
 
     # Programs
 
@@ -166,17 +256,80 @@ class CUDA(Backend):
         return Call(kernel, groups, work_group, native, dynamic_local_bytes)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
-        stream = queue or self._queue
-        with self.current():
-            for event in wait_for:
-                stream.wait_for_event(event.native)
+        self.wait(wait_for, queue=queue)
+        with self._on(queue) as stream:
             call.native.prepared_async_call(
                 call.groups, call.work_group, stream, *call.arguments, shared_size=call.dynamic_local_bytes
             )
 
     def record(self, *, queue: Any = None) -> Event:
+        with self._on(queue) as stream:
+            return Event(cu.Event().record(stream))
+
+    def mark(self, *, queue: Any = None) -> Event:
         with self.current():
-            return Event(cu.Event().record(queue or self._queue))
+            return Event(_cudadriver.record(self._handle(self.as_queue(queue))))
+
+    def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
+        known = self.as_queue(queue)
+        with self.current():
+            for event in events:
+                if not isinstance(event.native, cu.Event):
+                    _cudadriver.wait(self._handle(known), _event_handle(event.native))
+                elif isinstance(
+                    known, Stream
+                ):  # PyCUDA does not tell its event's handle: by way of a stream of its own
+                    beside = self._stream_beside(known.handle)
+                    beside.wait_for_event(event.native)
+                    _cudadriver.join(known.handle, int(beside.handle))
+                else:
+                    (known or self._queue).wait_for_event(event.native)
+
+    def as_queue(self, queue: Any) -> Any:
+        if queue is None or queue is self._queue:
+            return None
+        if isinstance(queue, cu.Stream | Stream):
+            return queue
+        handle = _stream_handle(queue)
+        if handle is None:
+            raise LaunchError(
+                f"{queue!r} is no stream of {self.device.label}: pass one of PyCUDA, PyTorch or CuPy, one with "
+                "__cuda_stream__, or the number of a CUstream"
+            )
+        if handle == int(self._queue.handle):
+            return None
+        if handle in (_cudadriver.LEGACY, 1):
+            return Stream(_cudadriver.LEGACY)
+        return Stream(handle, self._stream_beside(handle), queue)
+
+    def _stream_beside(self, handle: int) -> Any:
+        with self._access_lock:
+            if handle not in self._beside:
+                with self.current():
+                    self._beside[handle] = cu.Stream(_NON_BLOCKING)
+            self._beside.move_to_end(handle)
+            while len(self._beside) > _MOST_STREAMS_BESIDE:
+                self._beside.popitem(last=False)
+            return self._beside[handle]
+
+    def _handle(self, queue: Any) -> int:
+        """A queue of `as_queue` as a C library takes it."""
+        return int((self._queue if queue is None else queue).handle)
+
+    @contextmanager
+    def _on(self, queue: Any) -> Iterator[Any]:
+        """PyCUDA's stream to enqueue on, so that it happens on the queue. PyCUDA's name for the legacy stream is None."""
+        known = self.as_queue(queue)
+        with self.current():
+            if not isinstance(known, Stream):
+                yield known or self._queue
+            elif known.beside is None:
+                yield None
+            else:
+                beside = int(known.beside.handle)
+                _cudadriver.join(beside, known.handle)
+                yield known.beside
+                _cudadriver.join(known.handle, beside)
 
     def elapsed(self, start: Event, end: Event) -> float:
         with self.current():
@@ -205,10 +358,15 @@ class CUDA(Backend):
     def queue_handle(self) -> int:
         return int(self._queue.handle)
 
+    def _finish(self) -> None:
+        with self.current():
+            cu.Context.synchronize()
+
     def _close(self) -> None:
         with self.current():
             self._queue.synchronize()
             self._programs.known.clear()
+            self._beside.clear()
             with self._pool_lock:
                 self._pool.stop_holding()
         del self._queue, self.context  # which is released with the last memory in it
@@ -244,6 +402,55 @@ def _errors(device: DeviceInfo) -> Iterator[None]:
         raise LaunchError(f"{device.label}: {error}") from error
 
 
+def _synchronize(stream: Any) -> None:
+    """Waits for what is enqueued on PyCUDA's stream, of which None is the legacy one."""
+    if stream is None:
+        cu.Event().record().synchronize()
+    else:
+        stream.synchronize()
+
+
+def _stream_handle(queue: Any) -> int | None:
+    """The CUstream of a number, an object of CUDA's stream protocol, PyTorch's or CuPy's; None of anything else."""
+    if isinstance(queue, int) and not isinstance(queue, bool):
+        return queue
+    if hasattr(queue, "__cuda_stream__"):
+        protocol = queue.__cuda_stream__
+        return int((protocol() if callable(protocol) else protocol)[1])
+    handle = getattr(queue, "cuda_stream", getattr(queue, "ptr", None))
+    return None if handle is None else int(handle)
+
+
+def _event_handle(event: Any) -> int:
+    """The CUevent of `_cudadriver.StreamEvent`, PyTorch's or CuPy's event, or of a number.
+
+    Raises:
+        LaunchError: it is none of these.
+    """
+    handle = event if isinstance(event, int) else None
+    for name in ("handle", "cuda_event", "ptr"):
+        handle = getattr(event, name, None) if handle is None else handle
+    if handle is None:
+        raise LaunchError(f"{event!r} is no event: pass one of gemmport, PyCUDA, PyTorch or CuPy")
+    return int(handle)
+
+
+def _interface(foreign: Any) -> dict[str, Any] | None:
+    """The array interface of another library's array. PyTorch's lacks types, and JAX's names no stream: they have DLPack."""
+    if type(foreign).__module__.partition(".")[0] in ("torch", "jax", "jaxlib"):
+        return None
+    found: dict[str, Any] | None = getattr(foreign, "__cuda_array_interface__", None)
+    if found is not None and found.get("mask") is not None:
+        raise ArrayError("the array has a mask, which is not read: fill its elements first")
+    return found
+
+
+def _on_gpu(foreign: Any) -> bool:
+    if not hasattr(foreign, "__dlpack_device__"):
+        return False
+    return foreign.__dlpack_device__()[0] in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+
+
 def _initialize() -> None:
     try:
         cu.init()
@@ -251,7 +458,10 @@ def _initialize() -> None:
         raise BackendUnavailableError(f"CUDA does not start: {error}; {HOW_TO_GET_A_DEVICE}") from error
 
 
-def _describe(device: Any, number: int) -> DeviceInfo:
+@cache
+def _described(number: int) -> DeviceInfo:
+    device = cu.Device(number)
+
     def attribute(name: str) -> int:
         return int(device.get_attribute(getattr(cu.device_attribute, name)))
 

@@ -13,9 +13,9 @@ import tempfile
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ import pyopencl.array
 import pyopencl.tools
 
 from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import Backend, Call, Discovery, Event, HostArray, Memory, Program
+from gemmport.backends.base import Backend, Call, Discovery, Event, HostArray, Memory, Place, Program
 from gemmport.cache import cache_folder
 from gemmport.device import DeviceInfo, DeviceType
 from gemmport.errors import (
@@ -72,21 +72,24 @@ _MAX_LOCAL_MEMORY = {"pocl": 2**18}
 
 
 class OpenCL(Backend):
-    """One OpenCL device, in a context of its own."""
+    """One OpenCL device, in a context of its own or of another library."""
 
     name = "opencl"
 
-    def __init__(self, device: DeviceInfo) -> None:
-        super().__init__(device)
+    def __init__(self, device: DeviceInfo, context: Any = None) -> None:
+        super().__init__(device, context)
         platform, number = device.index
         with _errors(device):
-            try:
-                self._device = _platforms()[platform].get_devices()[number]
-            except IndexError:
-                raise DeviceNotFoundError(
-                    f"{device.label} is gone: OpenCL has no device {device.selector} now"
-                ) from None
-            self.context = cl.Context([self._device])
+            if context is not None:
+                self._device = next(d for d in context.devices if _described(d) == device)
+            else:
+                try:
+                    self._device = _platforms()[platform].get_devices()[number]
+                except IndexError:
+                    raise DeviceNotFoundError(
+                        f"{device.label} is gone: OpenCL has no device {device.selector} now"
+                    ) from None
+            self.context = context or cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
             self._pool_lock = threading.RLock()
@@ -119,42 +122,81 @@ class OpenCL(Backend):
             "driver": self._device.driver_version,
         }
 
+    @classmethod
+    def locate(cls, foreign: Any) -> Place | None:
+        if not isinstance(foreign, cl.array.Array):
+            return None
+        devices = [foreign.queue.device] if foreign.queue is not None else cast("cl.Context", foreign.context).devices
+        if len(devices) > 1:
+            raise ArrayError(
+                f"this pyopencl array is in a context of {len(devices)} devices and has no queue that says on which it is: "
+                "give it one (Array.with_queue)"
+            )
+        return Place(_described(devices[0]), foreign.context)
+
     # Memory
 
     def _allocate(self, nbytes: int) -> Memory:
         with self.current(), self._pool_lock:
             block = self._pool.allocate(nbytes)
-        memory = Memory(block, block.int_ptr, nbytes)
-        memory.free = weakref.finalize(memory, _free, self._pool_lock, block)
-        return memory
+        return Memory(block, block.int_ptr, nbytes, partial(_free, self._pool_lock, block))
 
-    def _wrap(self, foreign: Any) -> DeviceArray | None:
+    def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
         if not isinstance(foreign, cl.array.Array):
             return None
         if foreign.context != self.context:
             raise ArrayError(f"this pyopencl array is in another context; make it in that of {self!r} (its .context)")
-        buffer = cast("cl.Buffer", foreign.base_data)
-        strides = tuple(s // foreign.dtype.itemsize for s in foreign.strides)
+        if not foreign.size:
+            return DeviceArray.dense(self, self._allocate(1), foreign.shape, foreign.dtype)
+        buffer = foreign.base_data
+        if not isinstance(buffer, cl.MemoryObjectHolder):
+            raise ArrayError(f"this pyopencl array is in a {type(buffer).__name__}: only buffers are read in place")
         memory = Memory(buffer, buffer.int_ptr, buffer.size)
-        return DeviceArray(
-            self, memory, foreign.shape, foreign.dtype, strides, foreign.offset // foreign.dtype.itemsize
-        )
+        memory.access.home = memory.access.writer = self.as_queue(foreign.queue if home is None else home)
+        if foreign.events:
+            self.wait([Event(event) for event in foreign.events], queue=memory.access.home)
+        size = foreign.dtype.itemsize
+        strides = tuple(s // size for s in foreign.strides)
+        return DeviceArray(self, memory, foreign.shape, foreign.dtype, strides, foreign.offset // size)
 
-    def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:
+    def _wrap_buffer(self, buffer: Any, nbytes: int, keeper: object) -> Memory:
+        if not isinstance(buffer, cl.MemoryObjectHolder):
+            raise ArrayError(f"{buffer!r} is no pyopencl.Buffer")
+        if buffer.context != self.context:
+            raise ArrayError(f"this buffer is in another context; make it in that of {self!r} (its .context)")
+        return Memory(buffer, buffer.int_ptr, buffer.size, keeper=keeper)
+
+    def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
         with self.current():
             cl.enqueue_copy(queue or self._queue, memory.native, data, dst_offset=offset, is_blocking=True)
 
-    def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
+    def _download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> None:
         with self.current():
             cl.enqueue_copy(queue or self._queue, out, memory.native, src_offset=offset, is_blocking=True)
 
-    def copy(self, source: Memory, target: Memory, nbytes: int, *, queue: Any = None) -> None:
+    def _copy(self, source: Memory, target: Memory, nbytes: int, queue: Any) -> None:
         with self.current():
             cl.enqueue_copy(queue or self._queue, target.native, source.native, byte_count=nbytes)
 
-    def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
+    def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
         with self.current():
-            cl.enqueue_fill_buffer(queue or self._queue, memory.native, np.full(1, byte, np.uint8), 0, memory.nbytes)
+            pattern = np.full(1, byte, np.uint8)
+            cl.enqueue_fill_buffer(queue or self._queue, memory.native, pattern, 0, memory.nbytes)
+
+    def address(self, memory: Memory) -> tuple[int, int]:
+        with self.current():
+            buffer = memory.native
+            whole = buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
+            if whole is None:
+                return int(buffer.int_ptr), 0
+            return int(whole.int_ptr), int(buffer.get_info(cl.mem_info.OFFSET))  # a part of another buffer
+
+    @property
+    def dlpack_device(self) -> tuple[int, int] | None:
+        return None  # DLPack has a number for OpenCL, but no library reads it
+
+    def share(self, memory: Memory, stream: int | None) -> int:
+        raise ArrayError(f"{self.device.label}: OpenCL's memory is handed to other libraries as a pyopencl array alone")
 
     # Programs
 
@@ -238,6 +280,28 @@ class OpenCL(Backend):
                 return Event(None, seconds=time.perf_counter())
             return Event(cl.enqueue_marker(queue or self._queue))
 
+    def mark(self, *, queue: Any = None) -> Event:
+        with self.current():
+            marker = cl.enqueue_marker(queue or self._queue)
+            (queue or self._queue).flush()  # what waits for it on another queue would not start it
+            return Event(marker)
+
+    def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
+        if natives := [event.native for event in events if event.native is not None]:
+            with self.current():
+                cl.enqueue_barrier(queue or self._queue, wait_for=natives)
+
+    def as_queue(self, queue: Any) -> Any:
+        if queue is None or queue == self._queue:
+            return None
+        if not isinstance(queue, cl.CommandQueue):
+            raise LaunchError(f"{queue!r} is no queue of {self.device.label}: pass a pyopencl.CommandQueue")
+        if queue.context != self.context or queue.device != self._device:
+            raise LaunchError(f"this queue is of another context or device; make it with the .context of {self!r}")
+        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+            raise LaunchError("this queue runs its commands out of order: pass one that runs them in order")
+        return queue
+
     def elapsed(self, start: Event, end: Event) -> float:
         if start.seconds is not None and end.seconds is not None:
             return end.seconds - start.seconds
@@ -262,6 +326,9 @@ class OpenCL(Backend):
     @property
     def queue_handle(self) -> int:
         return int(self._queue.int_ptr)
+
+    def _finish(self) -> None:
+        self.synchronize()  # no other library is given OpenCL's memory, whose queues would not be known
 
     def _close(self) -> None:
         self._queue.finish()
@@ -348,6 +415,15 @@ def _write_texts(folder: Path, texts: Mapping[str, str]) -> None:
 def _alias(platform: cl.Platform) -> str:
     name = platform.name.lower()
     return next((alias for start, alias in _ALIASES.items() if name.startswith(start)), name)
+
+
+@cache
+def _described(device: cl.Device) -> DeviceInfo:
+    """The description of a device of any context; what is no device of its platform, such as a part of one, has no number."""
+    platforms = _platforms()
+    number = platforms.index(device.platform)
+    devices = device.platform.get_devices()
+    return _describe(device.platform, device, (number, devices.index(device) if device in devices else len(devices)))
 
 
 def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) -> DeviceInfo:

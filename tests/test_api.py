@@ -184,7 +184,7 @@ class TestGemm:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("dtype", ["complex64", "int32", "bool", "U3", "object", "longdouble"])
+    @pytest.mark.parametrize("dtype", ["U3", "object", "longdouble"])
     def test_an_unsupported_type_is_named(self, where: dict[str, Any], dtype: str) -> None:
         x = np.zeros((3, 3), dtype)
         with pytest.raises(gp.DtypeError, match=np.dtype(dtype).name) as caught:
@@ -402,20 +402,16 @@ class TestDeviceArrays:
         x = backend.asarray(integers((4, 4), np.float32))
         with pytest.raises(gp.ArrayError, match="out must be a device array"):
             gp.gemm(x, x, out=np.zeros((4, 4), np.float32))
-        with pytest.raises(gp.ArrayError, match="row-major"):
-            gp.gemm(x, x, out=backend.asarray(np.zeros((4, 4), np.float32)).T)
-        with pytest.raises(gp.DtypeError, match="float64"):
-            gp.gemm(x, backend.asarray(np.zeros((4, 4), np.float64)))
         with pytest.raises(gp.ShapeError, match="4 and 3"):
             gp.gemm(x, x[:3])
 
     def test_of_a_type_that_the_device_cannot_compute_are_refused_by_name(self, backend: gp.Backend) -> None:
-        x = backend.asarray(np.zeros((4, 4), np.int32))
-        with pytest.raises(gp.DtypeError, match="int32"):
+        x = backend.asarray(np.zeros((4, 4), "datetime64[s]"))
+        with pytest.raises(gp.DtypeError, match="datetime64"):
             gp.gemm(x, x)
         if "float64" not in backend.device.computes:
             y = backend.asarray(np.zeros((4, 4), np.float64))
-            with pytest.raises(gp.DtypeError, match="float64"):
+            with pytest.raises(gp.GemmportError, match="float64"):
                 gp.gemm(y, y)
 
     def test_of_two_devices_are_refused(self, backend: gp.Backend, fresh_backend: gp.Backend) -> None:
@@ -426,11 +422,12 @@ class TestDeviceArrays:
             gp.gemm(x, x, out=y)
 
 
-def test_c_of_another_dtype_is_refused_on_a_device(best_backend):
+def test_c_of_another_dtype_widens_the_result_and_not_the_inputs(best_backend):
     a = best_backend.asarray(np.eye(2, dtype=np.float32))
-    for c in (np.ones((2, 2)), best_backend.asarray(np.ones((2, 2))), [[1, 2], [3, 4]]):
-        with pytest.raises(gp.DtypeError, match="a is float32 and c is"):
-            gp.gemm(a, a, beta=1.0, c=c)
+    for c in (np.ones((2, 2)), best_backend.asarray(np.ones((2, 2))), [[1, 1], [1, 1]]):
+        product = gp.gemm(a, a, beta=1.0, c=c)
+        assert product.dtype == np.float64
+        np.testing.assert_array_equal(product.get(), np.eye(2) + 1)
 
 
 def test_a_closed_device_says_that_it_is_closed(best_backend):

@@ -24,7 +24,7 @@ ROOMS = [
     {"errors", "device", "cache", "configs"},
     {"dtypes"},
     {"problem"},
-    {"plan", "layout"},
+    {"plan", "layout", "dlpack"},
     {"variant", "sources"},
     {"backends.array"},
     {"backends.base"},
@@ -35,7 +35,7 @@ ROOMS = [
     {"config"},
     {"reference"},
     {"planner", "executor", "selection", "environment", "measurement", "verification"},
-    {"baselines.*", "baselines"},
+    {"baselines.*", "baselines", "copying", "exchange"},
     {"api"},
     {"benchmark"},
     {"probe"},
@@ -224,7 +224,7 @@ def sources(folder: str, stem: str) -> list[Path]:
     return [path for path in (PLACES["gemmport.kernels"] / folder).iterdir() if path.stem == stem]
 
 
-@pytest.mark.parametrize("stem", ["prelude", *(variant.name for variant in kernels.variants())])
+@pytest.mark.parametrize("stem", ["prelude", "copy_strided", *(variant.name for variant in kernels.variants())])
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_kernel_has_exactly_one_source_per_language(folder: str, stem: str) -> None:
     assert len(sources(folder, stem)) == 1

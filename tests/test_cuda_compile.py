@@ -15,6 +15,8 @@ import gemmport as gp
 from extensions import EXTENSIONS
 from gemmport import config, kernels
 from gemmport.backends import _nvrtc
+from gemmport.dtypes import DTYPES
+from gemmport.kernels import copy_strided
 from gemmport.planner import make_plan
 from gemmport.sources import assemble
 from gemmport.variant import KernelVariant
@@ -85,7 +87,19 @@ def test_kernels_of_extensions_compile(kernel: str, dtype: str, size: int, archi
 def test_every_source_of_the_family_is_compiled_here() -> None:
     folder = importlib.resources.files("gemmport.kernels") / "cuda"
     files = {file.name for file in folder.iterdir() if file.name.endswith(".cu")}
-    assert files == {f"{name}.cu" for name in (*SHIPPED, "prelude")}
+    assert files == {f"{name}.cu" for name in (*SHIPPED, copy_strided.PASS.name, "prelude")}
+
+
+COPIES = [("float32", "float32"), ("complex128", "complex128"), ("int8", "float16"), ("bool", "int16"), ("bfloat16", "float32"),
+          ("float64", "bfloat16"), ("float32", "complex64"), ("uint64", "float64")]  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", architectures()[0]] if architectures() else [])
+@pytest.mark.parametrize(("source", "target"), COPIES)
+def test_strided_copies_compile(source: str, target: str, architecture: str) -> None:
+    side = copy_strided.Strided((7, 1), 3)
+    (launch,) = copy_strided.PASS.launches((2, 3), side, side, DTYPES[source], DTYPES[target], 1024)
+    assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
 
 
 @pytest.mark.parametrize("arrange", ["strided", "contiguous", "quads"])

@@ -1,10 +1,11 @@
-"""The public functions: `matmul`, `gemm`, `plan`, `run`. NumPy in, NumPy out; device arrays in, device arrays out."""
+"""The public functions: `matmul`, `gemm`, `plan`, `run`. What comes in decides what comes out."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -14,16 +15,18 @@ import numpy.typing as npt
 
 from gemmport import kernels
 from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import Backend, Memory
+from gemmport.backends.base import Backend, Event, Memory
 from gemmport.config import Configuration, load_configuration
+from gemmport.copying import copy_strided, dense_copy, stacked
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import as_dtype
-from gemmport.errors import ArrayError, DtypeError, ShapeError
+from gemmport.errors import ArrayError, ConfigError, DtypeError, ParameterError, ShapeError
+from gemmport.exchange import Library, adopted, home_of, library_of
 from gemmport.executor import bind
-from gemmport.layout import element_strides, matrices, readable_in_place
+from gemmport.layout import element_strides, matrices, overlaps_itself, readable_in_place, writable_in_place
 from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
-from gemmport.problem import GemmProblem, Layout, Op, Operand, as_op
+from gemmport.problem import GemmProblem, Layout, Op, Operand, as_op, transposed, transposes
 from gemmport.selection import get_backend
 from gemmport.variant import KernelVariant, Parameters
 
@@ -53,7 +56,7 @@ def plan(
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planner.make_plan`.
     """
-    asked = tuple(sorted((params or {}).items()))
+    asked = _asked(params)
     folders = os.environ.get("GEMMPORT_CONFIG_PATH", "")
     return _cached_plan(problem, device, kernel, asked, _config_files(config), folders, kernels.variants())
 
@@ -77,22 +80,38 @@ def _configuration(files: tuple[str, ...], _folders: str) -> Configuration:
     return load_configuration(files)
 
 
+def _asked(params: Parameters | None) -> tuple[tuple[str, ParameterValue], ...]:
+    """Parameters in a fixed order, as Python's own numbers and words."""
+    if not isinstance(params, Mapping | None):
+        raise ParameterError(f"params = {params!r} is no mapping of names to values, such as {{'TSM': 64}}")
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in (params or {}).items()}
+    for name, value in plain.items():
+        if not isinstance(name, str) or not isinstance(value, int | str) or isinstance(value, bool):
+            raise ParameterError(f"params has {name!r}: {value!r}; names are text, and values whole numbers or words")
+    return tuple(sorted(plain.items()))
+
+
 def _config_files(config: Config) -> tuple[str, ...]:
-    if config is None:
-        return ()
-    return (str(config),) if isinstance(config, str | Path) else tuple(str(path) for path in config)
+    files = () if config is None else (config,) if isinstance(config, str | Path) else config
+    if not isinstance(files, Sequence) or not all(isinstance(file, str | Path) for file in files):
+        raise ConfigError(f"config = {config!r} is neither the path of a file nor a list of them")
+    return tuple(str(path) for path in files)
 
 
 def gemm(
     a: Any,
     b: Any,
     *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
     c: Any = None,
     trans_a: Op | bool = "N",
     trans_b: Op | bool = "N",
     out: Any = None,
+    dtype: npt.DTypeLike | None = None,
+    accumulator: npt.DTypeLike | None = None,
+    queue: Any = None,
+    wait_for: Iterable[Any] = (),
     backend: str | None = None,
     device: str | DeviceInfo | None = None,
     kernel: str = AUTO,
@@ -101,18 +120,32 @@ def gemm(
 ) -> Any:
     """alpha · op(A) · op(B) + beta · C, as BLAS defines it.
 
+    Operands may be NumPy arrays and what NumPy makes arrays of, `DeviceArray`s, and device arrays of PyTorch, CuPy, JAX,
+    PyOpenCL and any library with DLPack or `__cuda_array_interface__`, of any strides. What is on a device stays there, and the
+    host does not wait for it: the work is enqueued when this returns. docs/interchange.md says which stream it is enqueued on.
+
+    Thread-safe, with one queue or several; threads that write to one array, or one of which reads what another writes, decide
+    themselves who goes first.
+
     Args:
-        a, b: matrices, or batches of matrices with the batch as first dimension; a single matrix serves a whole batch.
-            NumPy arrays, or device arrays of one device. float32 or float64.
+        a, b: matrices, or batches of matrices with the batch as first dimension; a single matrix serves a whole batch. A list
+            of matrices of one shape is a batch. Different types are computed in their common type, as NumPy's.
         alpha, beta: with beta = 0, C is not read; with alpha = 0, A and B are not.
         c: of the result's shape; read, never changed (unless it is also `out`). Needed where beta is not 0.
-        trans_a, trans_b: "N", "T" or "C"; or True for "T".
-        out: where to write; may be `c`. It must not overlap A or B.
+        trans_a, trans_b: "N", "T", "C" (conjugate transpose) or "R" (conjugate); or True for "T".
+        out: where to write: any view whose elements do not overlap; may be `c`. It must not overlap A or B on a device. The
+            result is cast to its type within a kind (NumPy's "same_kind").
+        dtype: of the result; default that of `numpy.result_type` of the operands. It may be wider than that of A and B.
+        accumulator: type of the sums, e.g. "float16" for half arithmetic; default: at least float32.
+        queue: the queue or stream to work on, in the runtime's type; default: the current one of the library whose arrays are
+            given, else that on which a device array was written last, else the backend's own.
+        wait_for: events of gemmport or of the runtime that the work waits for.
         backend, device: see `get_backend`; not with device arrays, which say themselves.
         kernel, params, config: see `plan`.
 
     Returns:
-        `out`, or a new array: NumPy for NumPy in, a device array (not yet computed: work is enqueued) for device arrays.
+        `out`, or a new array of the kind of the first operand on a device: a PyTorch tensor, a CuPy, JAX or PyOpenCL array,
+        else a `DeviceArray`. Where all are on the host: a NumPy array, or one of PyTorch or JAX where an operand is.
 
     Raises:
         ShapeError, DtypeError, ArrayError: operands that do not fit together.
@@ -120,34 +153,56 @@ def gemm(
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         CompileError, LaunchError, DeviceMemoryError: the device refused.
     """
+    op_a, op_b = as_op(trans_a), as_op(trans_b)
+    for name, number in (("alpha", alpha), ("beta", beta)):
+        _check_number(name, number)
     if beta != 0 and c is None:
         raise ArrayError(f"beta = {beta} needs c, the matrix it scales")
-    on_device = [x for x in (a, b, c, out) if isinstance(x, DeviceArray)]
-    if on_device:
-        target = on_device[0].backend
-        a, b, c = (np.asarray(x) if isinstance(x, list | tuple) else x for x in (a, b, c))
-        if backend is not None or device is not None:
-            raise ArrayError("backend= and device= are not for device arrays: they are where they are")
-        if out is not None and not isinstance(out, DeviceArray):
-            raise ArrayError("out must be a device array where an operand is one")
+    if out is not None and isinstance(out, list | tuple):
+        raise ArrayError("out is a list: it must be an array, in which the result is written")
+    given = {name: _Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
+    on_device = [x for x in given.values() if x.on_device]
+    if on_device and (backend is not None or device is not None):
+        raise ArrayError("backend= and device= are not for device arrays: they are where they are")
+    if on_device and out is not None and not given["out"].on_device:
+        raise ArrayError("out must be a device array where an operand is one")
+    place = _Placement(_backend_of(on_device)) if on_device else None
+    if place is not None:
+        place.borrow(on_device)
+    types = _types(given, dtype)
+    shape, k = _result_shape(given, op_a, op_b)
+    if out is not None:
+        _check_out(given["out"], shape, types.output)
+    if place is None:
+        place = _Placement(get_backend(backend, device))
+    target = place.backend
+    where = place.queue = target.as_queue(queue if queue is not None else _queue_of(on_device))
+    target.wait([x if isinstance(x, Event) else Event(x) for x in wait_for], queue=where)
+    placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
+    first = next((x for x in on_device if x.name != "out"), None)
+    product = _Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
+    choice = _Choice(kernel, params, config, accumulator)
+    if not on_device:
+        return _on_host(_gemm_on(place, product, None, choice).get(), given, out)
+    made = None
+    if out is not None:
+        result = place.of(given["out"])
+    elif first is not None and first.library is not None:
+        made = first.library.empty(first.values[0], shape, types.output)
+        result = target.empty(shape, types.output) if made is None else adopted(first.library, made, target)
     else:
-        a, b, c = np.asarray(a), np.asarray(b), None if c is None else np.asarray(c)
-        common = np.result_type(a, b) if c is None else np.result_type(a, b, c)
-        a, b, c = (
-            a.astype(common, copy=False),
-            b.astype(common, copy=False),
-            None if c is None else c.astype(common, copy=False),
-        )
-        as_dtype(common)
-        target = get_backend(backend, device)
-    result = _gemm_on(
-        target, a, b, c if beta != 0 else None, alpha, beta, as_op(trans_a), as_op(trans_b),
-        out if isinstance(out, DeviceArray) else None, c_shape=None if c is None else c.shape,
-        kernel=kernel, params=params, config=config,
-    )  # fmt: skip
-    if on_device:
-        return result
-    return _to_host(result, out)
+        result = target.empty(shape, types.output)
+    d = _gemm_on(place, product, result, choice)
+    for array in (*place.borrowed, *([d] if made is not None else [])):
+        target.settle(array.memory)
+    if out is not None:
+        if given["out"].library is not None:
+            given["out"].library.written(out, target, where)
+        return out
+    if made is not None and first is not None and first.library is not None:
+        first.library.written(made, target, where)
+        return made
+    return first.library.result(d) if first is not None and first.library is not None else d
 
 
 def matmul(
@@ -231,101 +286,317 @@ def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
     return d[0] if problem.batch == 1 else d
 
 
-def _gemm_on(
-    backend: Backend,
-    a: Any,
-    b: Any,
-    c: Any,
-    alpha: float,
-    beta: float,
-    trans_a: Op,
-    trans_b: Op,
-    out: DeviceArray | None,
-    *,
-    c_shape: tuple[int, ...] | None,
-    kernel: str,
-    params: Parameters | None,
-    config: Config,
-) -> DeviceArray:
-    """The product on one device; enqueued, not awaited."""
-    m, k = _shape_after("a", a, trans_a)
-    k_of_b, n = _shape_after("b", b, trans_b)
+@dataclass(frozen=True)
+class _Given:
+    """An argument as it came.
+
+    Attributes:
+        value: what was passed.
+        library: that it, or its first element, came from; None for NumPy and for ours.
+        arrays: the same as our arrays on the device, from `_Placement.borrow` on, or as one host array; several for a list.
+    """
+
+    name: str
+    value: Any
+    library: Library | None
+    on_device: bool
+    arrays: list[DeviceArray | HostArray] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> _Given:
+        """Sorts an argument, and brings what is in the host's memory to NumPy.
+
+        Raises:
+            ShapeError, ArrayError: it is no array.
+        """
+        if isinstance(value, list | tuple) and any(_is_on_device(x) for x in value):
+            if not all(_is_on_device(x) for x in value):
+                raise ArrayError(f"{name} is a list of arrays, of which only some are on a device")
+            return cls(name, list(value), library_of(value[0]), on_device=True)
+        library = library_of(value)
+        if _is_on_device(value):
+            return cls(name, value, library, on_device=True)
+        if library is not None:
+            return cls(name, value, library, on_device=False, arrays=[library.to_host(value)])
+        try:
+            return cls(name, value, None, on_device=False, arrays=[np.asarray(value)])
+        except ValueError as error:
+            raise ShapeError(f"{name} is no array, nor a list of matrices of one shape: {error}") from None
+
+    @property
+    def values(self) -> list[Any]:
+        """What was passed, as the list of device arrays that it is."""
+        return self.value if isinstance(self.value, list) else [self.value]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the operand; a list is a batch.
+
+        Raises:
+            ShapeError: matrices of a list differ in shape.
+        """
+        shapes = {tuple(array.shape) for array in self.arrays}
+        if len(shapes) > 1:
+            told = " and ".join(map(str, sorted(shapes)))
+            raise ShapeError(f"{self.name} is a list of matrices of shapes {told}: a batch has matrices of one shape")
+        return (*([len(self.arrays)] if self.on_device and isinstance(self.value, list) else []), *shapes.pop())
+
+    @property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """Of its arrays."""
+        return [array.dtype for array in self.arrays]
+
+
+def _is_on_device(value: Any) -> bool:
+    if isinstance(value, DeviceArray):
+        return True
+    library = library_of(value)
+    return library is not None and not library.on_host(value)
+
+
+@dataclass(frozen=True)
+class _Types:
+    """Of A and B, and of the result."""
+
+    inputs: np.dtype[Any]
+    output: np.dtype[Any]
+
+
+def _types(given: Mapping[str, _Given], dtype: npt.DTypeLike | None) -> _Types:
+    """The types that a product is computed in, by NumPy's rules of promotion.
+
+    Raises:
+        DtypeError: there is no common type, or gemmport does not compute in it.
+    """
+    pair = [*given["a"].dtypes, *given["b"].dtypes]
+    all_of_them = [*pair, *given["c"].dtypes] if "c" in given else pair
+    output = _common(all_of_them) if dtype is None else as_dtype(dtype).numpy
+    return _Types(_common(pair), output)
+
+
+def _common(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    try:
+        return as_dtype(np.result_type(*dtypes)).numpy
+    except TypeError as error:
+        if isinstance(error, DtypeError):
+            raise
+        told = " and ".join(dict.fromkeys(map(str, dtypes)))
+        raise DtypeError(f"{told} have no common type: convert one to the other's") from None
+
+
+def _check_number(name: str, value: object) -> None:
+    try:
+        is_number = not isinstance(value, str | bytes) and complex(value) is not None  # type: ignore[call-overload]
+    except OverflowError:  # a whole number beyond float's
+        is_number = True
+    except (TypeError, ValueError):
+        is_number = False
+    if not is_number:
+        raise DtypeError(f"{name} = {value!r} is no number")
+
+
+def _result_shape(given: Mapping[str, _Given], op_a: Op, op_b: Op) -> tuple[tuple[int, ...], int]:
+    """(m, n) or (batch, m, n), and k.
+
+    Raises:
+        ShapeError: the operands do not fit together.
+    """
+    m, k = _shape_after(given["a"], op_a)
+    k_of_b, n = _shape_after(given["b"], op_b)
     if k != k_of_b:
         raise ShapeError(
             f"op(A) is {m} × {k} and op(B) is {k_of_b} × {n}: the inner sizes {k} and {k_of_b} must be equal"
         )
-    batches = {x.shape[0] for x in (a, b) if x.ndim == 3}
-    if len(batches) > 1:
+    batches = [x.shape[0] for x in (given["a"], given["b"]) if len(x.shape) == 3]
+    if len(set(batches)) > 1:
         raise ShapeError(
-            f"a has a batch of {a.shape[0]} and b one of {b.shape[0]}: they must be equal, or one a single matrix"
+            f"a has a batch of {batches[0]} and b one of {batches[1]}: they must be equal, or one a single matrix"
         )
-    shape = (*batches, m, n)
-    for name, other in (("c", c_shape), ("out", out.shape if out else None)):
-        if other is not None and other != shape:
-            raise ShapeError(f"{name} has shape {other}; the product has {shape}")
-    a_array, a_layout, trans_a = _operand(backend, a, trans_a)
-    b_array, b_layout, trans_b = _operand(backend, b, trans_b)
-    dtype = as_dtype(a_array.dtype)
-    d_array = backend.empty(shape, dtype.numpy) if out is None else backend.asarray(out)
-    for name, array in (("b", b_array), ("out", d_array)):
-        if array.dtype != a_array.dtype:
-            raise DtypeError(f"a is {a_array.dtype} and {name} is {array.dtype}: on a device they must be the same")
-    d_layout = _written(d_array)
-    c_array, c_layout = d_array, d_layout
-    if c is not None:
-        c_array, c_layout, op_c = _operand(backend, c, "N")
-        if op_c != "N":
-            c_array, c_layout, _ = _operand(backend, _dense_copy(backend, c_array), "N")
-    if c_array.dtype != a_array.dtype:
-        raise DtypeError(f"a is {a_array.dtype} and c is {c_array.dtype}: on a device they must be the same")
+    shape = (*batches[:1], m, n)
+    for name in ("c", "out"):
+        if name in given and given[name].shape != shape:
+            raise ShapeError(f"{name} has shape {given[name].shape}; the product has {shape}")
+    return shape, k
+
+
+def _shape_after(x: _Given, op: Op) -> tuple[int, int]:
+    if len(x.shape) not in (2, 3):
+        raise ShapeError(f"{x.name} has shape {x.shape}: gemm takes matrices, or a batch of them with the batch first")
+    return (x.shape[-1], x.shape[-2]) if transposes(op) else (x.shape[-2], x.shape[-1])
+
+
+def _check_out(out: _Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None:
+    """Raises ArrayError or DtypeError where a result cannot be written to `out`, before any work."""
+    if out.library is not None and not out.library.writable:
+        raise ArrayError(f"out is a {out.library.name} array, which never changes: take the result that is returned")
+    kind = out.dtypes[0]
+    if kind != output and not np.can_cast(output, kind, "same_kind"):
+        raise DtypeError(f"out is {kind}, to which {output} is not cast")
+    if out.on_device:
+        return
+    host = cast("HostArray", out.arrays[0])
+    if not host.flags.writeable:
+        raise ArrayError(f"out of shape {shape} is read-only: use another array")
+    if overlaps_itself(host.shape, host.strides):
+        raise ArrayError(f"out of shape {shape} and byte strides {host.strides} overlaps itself: use another array")
+
+
+def _backend_of(on_device: Sequence[_Given]) -> Backend:
+    """The backend of the operands: that of our own arrays, else that which reaches another library's."""
+    for x in on_device:
+        if isinstance(x.values[0], DeviceArray):
+            return x.values[0].backend
+    first = on_device[0]
+    return home_of(cast("Library", first.library), first.values[0])
+
+
+def _queue_of(on_device: Sequence[_Given]) -> Any:
+    """The queue on which operands are: another library's current one, else that on which ours were written last."""
+    for x in on_device:
+        if x.library is not None and (queue := x.library.queue(x.values[0])) is not None:
+            return queue
+    return next((x.values[0].queue for x in on_device if isinstance(x.values[0], DeviceArray)), None)
+
+
+@dataclass
+class _Placement:
+    """Where and on which queue a product is computed, and what was borrowed from other libraries for it."""
+
+    backend: Backend
+    queue: Any = None
+    borrowed: list[DeviceArray] = field(default_factory=list)
+
+    def borrow(self, on_device: Iterable[_Given]) -> None:
+        """Takes arguments on a device as arrays of ours; one object is one array, wherever it is passed.
+
+        Raises:
+            ArrayError: one is not on this device.
+        """
+        known: dict[int, DeviceArray] = {}
+        for given in on_device:
+            for value in given.values:
+                library = library_of(value)
+                if id(value) not in known and library is None:
+                    known[id(value)] = self.backend.asarray(value)
+                elif id(value) not in known and library is not None:
+                    known[id(value)] = adopted(library, value, self.backend)
+                    self.borrowed.append(known[id(value)])
+                given.arrays.append(known[id(value)])
+
+    def of(self, given: _Given) -> DeviceArray | HostArray:
+        """An argument as one array: ours on the device, which for a list is a copy, or the host's."""
+        if given.on_device and isinstance(given.value, list):
+            arrays = cast("list[DeviceArray]", given.arrays)
+            return stacked(arrays, _common(given.dtypes), queue=self.queue)
+        return given.arrays[0]
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What is computed of what; C is None where it is not read."""
+
+    a: DeviceArray | HostArray
+    b: DeviceArray | HostArray
+    c: DeviceArray | HostArray | None
+    alpha: complex
+    beta: complex
+    op_a: Op
+    op_b: Op
+    types: _Types
+    shape: tuple[int, ...]
+    k: int
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """How it is computed, as the caller asked."""
+
+    kernel: str
+    params: Parameters | None
+    config: Config
+    accumulator: npt.DTypeLike | None
+
+
+def _gemm_on(place: _Placement, product: _Product, out: Any, choice: _Choice) -> DeviceArray:
+    """The product on one device; enqueued, not awaited.
+
+    Args:
+        out: where to write; None for a new array.
+    """
+    backend, queue, types, shape = place.backend, place.queue, product.types, product.shape
+    d = backend.empty(shape, types.output) if out is None else cast("DeviceArray", out)
     if out is not None:
-        _check_overlap(out, a_array, b_array, c_array if c is not None else None)
+        _check_written(d, product)
+    found = writable_in_place(d.shape, d.strides, d.offset, base_alignment=d.memory.alignment)
+    written = d
+    if found is None or d.dtype != types.output:
+        log.info("out of shape %s, strides %s and type %s is not written in place", d.shape, d.strides, d.dtype)
+        written = backend.empty(shape, types.output)
+        found = Layout(max(shape[-1], 1), shape[-2] * shape[-1] if len(shape) == 3 else 0), False
+    d_layout, turned = found
+    a, b = (_readable(place, x, types.inputs) for x in (product.a, product.b))
+    op_a, op_b, c = product.op_a, product.op_b, product.c
+    if turned:  # D is stored transposed: Dᵀ = op(B)ᵀ · op(A)ᵀ
+        a, b, op_a, op_b = b, a, transposed(op_b), transposed(op_a)
+        c = None if c is None else _swapped(c)
+    a_layout, op_a = _as_stored(a, op_a)
+    b_layout, op_b = _as_stored(b, op_b)
+    c_array, c_layout = written, d_layout
+    if c is not None:
+        c_array = _readable(place, c, types.output)
+        if _lies(c_array)[1]:  # no op is applied to C
+            c_array = dense_copy(c_array, types.output, queue=queue)
+        c_layout = _lies(c_array)[0]
+    m, n = (shape[-1], shape[-2]) if turned else (shape[-2], shape[-1])
     problem = GemmProblem.create(
-        m, n, k, batch=next(iter(batches), 1), dtype=dtype, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta,
+        m, n, product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,
+        accumulator=choice.accumulator, trans_a=op_a, trans_b=op_b, alpha=product.alpha, beta=product.beta,
         a=a_layout, b=b_layout, c=c_layout, d=d_layout,
     )  # fmt: skip
-    made = plan(problem, backend.device, kernel=kernel, params=params, config=config)
-    bind(made, backend, {"a": a_array.memory, "b": b_array.memory, "c": c_array.memory, "d": d_array.memory}).enqueue()
-    return d_array
+    made = plan(problem, backend.device, kernel=choice.kernel, params=choice.params, config=choice.config)
+    memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
+    bind(made, backend, memory).enqueue(queue=queue)
+    if written is not d:
+        copy_strided(written, d, queue=queue)
+    return d
 
 
-def _shape_after(name: str, x: Any, op: Op) -> tuple[int, int]:
-    if x.ndim not in (2, 3):
-        raise ShapeError(f"{name} has shape {x.shape}: gemm takes matrices, or a batch of them with the batch first")
-    return (x.shape[-2], x.shape[-1]) if op == "N" else (x.shape[-1], x.shape[-2])
+def _readable(place: _Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any]) -> DeviceArray:
+    """An operand on the device, in a type, and so that it is read in place."""
+    if isinstance(x, DeviceArray):
+        if x.dtype == dtype and _found(x) is not None:
+            return x
+        log.info("an operand of shape %s, strides %s and type %s is copied to %s", x.shape, x.strides, x.dtype, dtype)
+        return dense_copy(x, dtype, queue=place.queue)
+    host = x.astype(dtype, copy=False)
+    strides = element_strides(host)
+    found = readable_in_place(host.shape, strides) if strides else None
+    if (
+        found is not None and found[1]
+    ):  # stored transposed (column-major): sent as it lies, and not rearranged on the host
+        return cast("DeviceArray", _swapped(place.backend.asarray(_swapped(host))))
+    return place.backend.asarray(host)
 
 
-def _operand(backend: Backend, x: Any, op: Op) -> tuple[DeviceArray, Layout, Op]:
-    """An operand on the device, its layout, and its op as it is stored there."""
-    if isinstance(x, np.ndarray):
-        strides = element_strides(x)
-        found = readable_in_place(x.shape, strides) if strides else None
-        # Stored transposed (column-major): sent as it lies, so that nothing is rearranged on the host.
-        lies = x.swapaxes(-1, -2) if found is not None and found[1] else x
-        array = backend.asarray(lies)
-        x = array if lies is x else _swapped(array)
-    else:
-        x = backend.asarray(x)
-    found = _lies(x)
-    if found is None:
-        log.info("an operand of shape %s and strides %s cannot be read in place: it is copied", x.shape, x.strides)
-        x = _dense_copy(backend, x)
-        found = _lies(x)
-        if found is None:
-            raise ArrayError(f"an operand of shape {x.shape} cannot be laid out as matrices")
-    layout, transposed = found
-    if not transposed:
-        return x, layout, op
-    return x, layout, "T" if op == "N" else "N"
-
-
-def _lies(x: DeviceArray) -> tuple[Layout, bool] | None:
-    """The layout of a device array that can be read in place, and whether it is stored transposed."""
+def _found(x: DeviceArray) -> tuple[Layout, bool] | None:
     return readable_in_place(x.shape, x.strides, x.offset, base_alignment=x.memory.alignment)
 
 
-def _swapped(x: DeviceArray) -> DeviceArray:
+def _lies(x: DeviceArray) -> tuple[Layout, bool]:
+    """The layout of an array of `_readable`, and whether it is stored transposed."""
+    return cast("tuple[Layout, bool]", _found(x))
+
+
+def _as_stored(x: DeviceArray, op: Op) -> tuple[Layout, Op]:
+    """The layout of an array of `_readable`, and its op as it is stored."""
+    layout, stored_transposed = _lies(x)
+    return layout, transposed(op) if stored_transposed else op
+
+
+def _swapped(x: DeviceArray | HostArray) -> DeviceArray | HostArray:
     """The array with its last two dimensions exchanged."""
+    if not isinstance(x, DeviceArray):
+        return x.swapaxes(-1, -2)
 
     def swap(values: tuple[int, ...]) -> tuple[int, ...]:
         return (*values[:-2], values[-1], values[-2])
@@ -333,36 +604,58 @@ def _swapped(x: DeviceArray) -> DeviceArray:
     return DeviceArray(x.backend, x.memory, swap(x.shape), x.dtype, swap(x.strides), x.offset)
 
 
-def _dense_copy(backend: Backend, x: DeviceArray) -> DeviceArray:
-    return backend.asarray(np.ascontiguousarray(x.get()))
-
-
-def _written(d: DeviceArray) -> Layout:
-    found = _lies(d)
-    if found is None or found[1]:
-        raise ArrayError(
-            f"out of shape {d.shape} and strides {d.strides} is not row-major: its last dimension must be contiguous"
-        )
-    return found[0]
-
-
-def _check_overlap(out: DeviceArray, a: DeviceArray, b: DeviceArray, c: DeviceArray | None) -> None:
-    """Raises ArrayError where writing D would change an operand while it is read."""
-    for name, other in (("a", a), ("b", b), ("c", c)):
-        if other is None or other.memory.handle != out.memory.handle or not _spans_meet(out, other):
+def _check_written(out: DeviceArray, product: _Product) -> None:
+    """Raises ArrayError where `out` cannot be written, or writing it would change an operand while it is read."""
+    if out.memory.read_only:
+        raise ArrayError(f"out of shape {out.shape} is read-only: use another array")
+    if overlaps_itself(out.shape, out.strides):
+        raise ArrayError(f"out of shape {out.shape} and strides {out.strides} overlaps itself: use another array")
+    for name, other in (("a", product.a), ("b", product.b), ("c", product.c)):
+        if not isinstance(other, DeviceArray) or not _overlap(out, other):
             continue
-        if name == "c" and (other.offset, other.strides) == (out.offset, out.strides):
+        if name == "c" and _is_same(out, other):
             continue  # the in-place update: each element of C is read by who writes it
         raise ArrayError(f"out overlaps {name}: the result would depend on the order of the work; use another array")
 
 
-def _spans_meet(x: DeviceArray, y: DeviceArray) -> bool:
-    def span(array: DeviceArray) -> tuple[int, int]:
-        steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
-        return array.offset + sum(s for s in steps if s < 0), array.offset + sum(s for s in steps if s > 0)
+def _is_same(x: DeviceArray, y: DeviceArray) -> bool:
+    """Whether two arrays are one, whatever objects stand for it."""
+    (block_x, start_x), (block_y, start_y) = _start(x), _start(y)
+    return (block_x, start_x, x.dtype, x.strides) == (block_y, start_y, y.dtype, y.strides)
 
-    (x_low, x_high), (y_low, y_high) = span(x), span(y)
-    return x.size > 0 and y.size > 0 and x_low <= y_high and y_low <= x_high
+
+def _start(x: DeviceArray) -> tuple[int, int]:
+    """The block of memory of an array, and the address of its first element in it."""
+    block, start = x.backend.address(x.memory)
+    return block, start + x.offset * x.dtype.itemsize
+
+
+_MOST_WORK = 10_000
+"""Of `numpy.shares_memory`, in candidates; what takes more counts as overlapping."""
+
+
+def _overlap(x: DeviceArray, y: DeviceArray) -> bool:
+    """Whether two arrays have an element's memory in common."""
+    if x.size == 0 or y.size == 0 or _start(x)[0] != _start(y)[0]:
+        return False
+    try:
+        return np.shares_memory(np.asarray(_StandIn(x)), np.asarray(_StandIn(y)), max_work=cast("Any", _MOST_WORK))
+    except RuntimeError:  # too hard to tell
+        return True
+
+
+class _StandIn:
+    """A device array as NumPy sees one; its elements are never touched."""
+
+    def __init__(self, x: DeviceArray) -> None:
+        size = x.dtype.itemsize
+        self.__array_interface__ = {
+            "shape": x.shape,
+            "typestr": f"|V{size}",
+            "data": (_start(x)[1] + 2**20, False),  # never a null pointer, which NumPy takes for none
+            "strides": tuple(s * size for s in x.strides),
+            "version": 3,
+        }
 
 
 def _as_batch(x: HostArray, batch: tuple[int, ...]) -> HostArray:
@@ -374,9 +667,13 @@ def _as_batch(x: HostArray, batch: tuple[int, ...]) -> HostArray:
     return np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1 if x.size else int(np.prod(batch)), *x.shape[-2:])
 
 
-def _to_host(result: DeviceArray, out: Any) -> HostArray:
-    host = result.get()
-    return host if out is None else _into(out, host)
+def _on_host(result: HostArray, given: Mapping[str, _Given], out: Any) -> Any:
+    """A result for arrays in the host's memory, as `out` or as an array of the library of A."""
+    if out is not None:
+        _into(given["out"].arrays[0], result)
+        return out
+    library = next((x.library for x in given.values() if x.library is not None), None)
+    return result if library is None else library.from_host(result)
 
 
 def _into(out: Any, result: HostArray) -> HostArray:

@@ -11,7 +11,7 @@ import numpy as np
 from gemmport.backends.base import Backend, Call, Event, Memory
 from gemmport.dtypes import DType, as_dtype
 from gemmport.errors import ArrayError
-from gemmport.plan import Argument, Buffer, Integer, Plan, Scalar
+from gemmport.plan import Argument, Buffer, Integer, Launch, Plan, Scalar
 from gemmport.problem import OPERANDS, Operand
 from gemmport.sources import assemble
 
@@ -29,9 +29,12 @@ class BoundPlan:
     memory: Mapping[str, Memory] = field(default_factory=dict)
 
     def enqueue(self, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
-        """Enqueues every launch in order and returns without waiting."""
-        for number, call in enumerate(self.calls):
-            self.backend.launch(call, queue=queue, wait_for=wait_for if number == 0 else ())
+        """Enqueues every launch in order, after what other queues did to the memory, and returns without waiting."""
+        inputs = [block for name, block in self.memory.items() if name in ("a", "b", "c")]
+        others = [block for name, block in self.memory.items() if name not in ("a", "b", "c")]
+        with self.backend.ordered(queue, reads=inputs, writes=others):
+            for number, call in enumerate(self.calls):
+                self.backend.launch(call, queue=queue, wait_for=wait_for if number == 0 else ())
 
 
 def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> BoundPlan:
@@ -60,18 +63,25 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
                 f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
             )
     memory.update({scratch.name: backend.allocate(scratch.nbytes) for scratch in plan.scratch})
-    calls = [
-        backend.prepare(
-            backend.program(assemble(launch.kernel, backend.name)),
-            launch.kernel.function,
-            launch.groups,
-            launch.work_group,
-            [_native(argument, memory) for argument in launch.arguments],
-            dynamic_local_bytes=launch.dynamic_local_bytes,
-        )
-        for launch in plan.launches
-    ]
+    calls = [prepare_launch(launch, backend, memory) for launch in plan.launches]
     return BoundPlan(plan, backend, calls, memory)
+
+
+def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory]) -> Call:
+    """A launch, compiled for a backend and bound to the memory that it names.
+
+    Raises:
+        ArrayError: it names other memory.
+        CompileError, LaunchError: as the backend.
+    """
+    return backend.prepare(
+        backend.program(assemble(launch.kernel, backend.name)),
+        launch.kernel.function,
+        launch.groups,
+        launch.work_group,
+        [_native(argument, memory) for argument in launch.arguments],
+        dynamic_local_bytes=launch.dynamic_local_bytes,
+    )
 
 
 def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.generic:

@@ -40,6 +40,32 @@ def readable_in_place(
     return None
 
 
+def writable_in_place(
+    shape: Sequence[int], strides: Sequence[int], offset: int = 0, *, base_alignment: int = ALLOCATION_ALIGNMENT
+) -> tuple[Layout, bool] | None:
+    """As `readable_in_place`, for a result: None too where matrices of the batch overlap, or lie in each other's rows in a way
+    that no layout of a result describes.
+    """
+    found = readable_in_place(shape, strides, offset, base_alignment=base_alignment)
+    if found is None or 0 in shape or len(shape) == 2 or shape[0] == 1:
+        return found
+    layout, transposed = found
+    rows, columns = (shape[-1], shape[-2]) if transposed else (shape[-2], shape[-1])
+    one_after_another = layout.batch_stride >= (rows - 1) * layout.ld + columns
+    side_by_side = layout.batch_stride >= columns and (shape[0] - 1) * layout.batch_stride + columns <= layout.ld
+    return found if one_after_another or side_by_side else None
+
+
+def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two indices of an array may lead to one element. Never missed; interwoven dimensions may raise a false alarm."""
+    reach = 0
+    for step, extent in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if step <= reach:
+            return 0 not in shape
+        reach += (extent - 1) * step
+    return False
+
+
 def element_strides(array: HostArray) -> tuple[int, ...] | None:
     """Strides of a NumPy array in elements; None where they are no whole number of them."""
     size = array.itemsize

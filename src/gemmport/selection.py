@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from gemmport import backends
 from gemmport.backends.base import Backend
 from gemmport.device import DeviceInfo
-from gemmport.errors import AmbiguousDeviceError, BackendUnavailableError, DeviceNotFoundError, UnknownNameError
+from gemmport.errors import (
+    AmbiguousDeviceError,
+    ArrayError,
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    UnknownNameError,
+)
 
 AUTO = "auto"
 
@@ -133,8 +140,12 @@ def _nothing_found(backend: str) -> str:
     return "no device: " + "; ".join(reasons)
 
 
-_open: dict[tuple[str, tuple[int, int]], Backend] = {}
+# By backend, device and, where it is another library's, context; see `backend_of`.
+_open: dict[tuple[str, tuple[int, int], Hashable], Backend] = {}
 _lock = threading.Lock()
+
+_MOST_ADOPTED = 8
+"""Contexts of other libraries that are remembered with their compiled programs; the oldest is forgotten first."""
 
 
 def get_backend(backend: str | None = None, device: str | DeviceInfo | None = None) -> Backend:
@@ -144,17 +155,50 @@ def get_backend(backend: str | None = None, device: str | DeviceInfo | None = No
         backend, device: as `select_device`; or a `DeviceInfo`, which says its backend itself.
 
     Raises:
-        DeviceNotFoundError: `device` is neither a description nor a `DeviceInfo`.
+        DeviceNotFoundError: `device` is neither a description nor a `DeviceInfo`, or one of another backend than `backend`.
         Others as `select_device`.
     """
     if not isinstance(device, str | DeviceInfo | None):
         raise DeviceNotFoundError(f"device {device!r} is no description: write it as text, e.g. '0:1' or 'nvidia'")
+    if isinstance(device, DeviceInfo) and backend not in (None, AUTO, device.backend):
+        raise DeviceNotFoundError(f"backend {backend!r} has no device {device.label}: that is one of {device.backend}")
     info = device if isinstance(device, DeviceInfo) else select_device(device, backend)
     with _lock:
-        key = (info.backend, info.index)
-        if key not in _open or _open[key].closed:
-            _open[key] = backends.load(info.backend)(info)
-        return _open[key]
+        return _opened(info, None)
+
+
+def backend_of(name: str, array: Any) -> Backend:
+    """The open backend over the device and context that another library's array is in. Thread-safe.
+
+    It is that of `get_backend` where the array is in its context (always, with CUDA); else one opened over the array's
+    context, and shared from then on.
+
+    Args:
+        name: of the backend that reaches the library's arrays.
+
+    Raises:
+        ArrayError: the array is where only its own library reaches it.
+        BackendUnavailableError: the backend is not installed, or does not start.
+    """
+    place = backends.load(name).locate(array)
+    if place is None:
+        raise ArrayError(f"this {type(array).__name__} is nowhere that backend {name} reaches: copy it to the host")
+    with _lock:
+        own = _open.get((name, place.device.index, None))
+        if own is not None and not own.closed and place.context in (None, own.context):
+            return own
+        found = _opened(place.device, place.context)
+        adopted = [key for key in _open if key[2] is not None]
+        for key in adopted[: max(len(adopted) - _MOST_ADOPTED, 0)]:
+            del _open[key]
+        return found
+
+
+def _opened(info: DeviceInfo, context: Hashable) -> Backend:
+    key = (info.backend, info.index, context)
+    if key not in _open or _open[key].closed:
+        _open[key] = backends.load(info.backend)(info, context)
+    return _open[key]
 
 
 def parse_backends(text: str) -> tuple[str, ...]:
