@@ -59,7 +59,8 @@ def join(stream: int, other: int) -> None:
         LaunchError: the driver refuses.
     """
     if stream != other:
-        wait(stream, record(other).handle)
+        event = record(other)  # kept until the driver has taken note of it
+        wait(stream, event.handle)
 
 
 def pointer_device(pointer: int) -> int:

@@ -240,8 +240,8 @@ class CUDA(Backend):
         *,
         dynamic_local_bytes: int = 0,
     ) -> Call:
-        native = [a.handle if isinstance(a, Memory) else a for a in arguments]
-        types = ["P" if isinstance(a, Memory) else a.dtype.char for a in arguments]
+        native = [a.handle if isinstance(a, Memory) else _packable(a) for a in arguments]
+        types = ["P" if isinstance(a, Memory) else _packable(a).dtype.char for a in arguments]
         try:
             with self.current():
                 # A function object keeps its argument types: each call gets its own.
@@ -387,6 +387,11 @@ def _drain(context: Any, pool: Any) -> None:
     context.push()
     pool.stop_holding()
     cu.Context.pop()
+
+
+def _packable(value: np.generic) -> np.generic:
+    """A scalar as PyCUDA packs it: it knows no halves, so those go as their bits."""
+    return value.view(np.uint16) if value.dtype == np.float16 else value
 
 
 @contextmanager

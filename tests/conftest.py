@@ -44,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests say themselves which device and configuration they mean.
     for name in ("GEMMPORT_BACKEND", "GEMMPORT_DEVICE", "GEMMPORT_CONFIG_PATH"):
         os.environ.pop(name, None)
+    # JAX would take three quarters of the GPU's memory at its first use.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # Mesa's OpenCL on the CPU is off by default. It is the poorest device there is: 32 KB of local memory, no float64.
     os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
     if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit their parent's folder

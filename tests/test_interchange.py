@@ -909,9 +909,9 @@ def test_all_libraries_share_one_context() -> None:
     product = gemm(torch.array(a), cupy.array(b))
     assert torch.is_own(product)
     np.testing.assert_array_equal(torch.get(product), a @ b)
-    again = gemm(cupy.array(a), product.T, trans_b="T")
+    again = gemm(cupy.array(a), product, trans_a="T")
     assert cupy.is_own(again)
-    np.testing.assert_array_equal(cupy.get(again), a @ b)
+    np.testing.assert_array_equal(cupy.get(again), a.T @ (a @ b))
 
 
 class TestTorch:
