@@ -492,6 +492,7 @@ def _described(number: int) -> DeviceInfo:
         max_work_item_sizes=(attribute(limits[0]), attribute(limits[1]), attribute(limits[2])),
         max_groups=attribute("MAX_GRID_DIM_X"),
         local_memory=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        dynamic_local_memory=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         local_memory_is_dedicated=True,
         sub_group=attribute("WARP_SIZE"),
         registers=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),

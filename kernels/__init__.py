@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from gemmport.errors import UnknownNameError
-from gemmport.kernels import naive, register_tiled, tiled
-from gemmport.variant import KernelVariant
+from gemmport.kernels import copy_strided, fill_random, naive, register_tiled, tiled, times_vector
+from gemmport.variant import KernelVariant, Pass
 
 # In the order of the ladder: each step adds one idea to the one before it.
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (naive, tiled, register_tiled)}
+
+_PASSES: tuple[Pass, ...] = (copy_strided.PASS, times_vector.PASS, fill_random.PASS)
 
 
 def variants() -> tuple[KernelVariant, ...]:
     """All variants, in the order of the ladder; registered ones last."""
     return tuple(_FAMILY.values())
+
+
+def passes() -> tuple[Pass, ...]:
+    """All passes that stand by themselves; each module holds its own as PASS."""
+    return _PASSES
 
 
 def variant(name: str) -> KernelVariant:

@@ -36,11 +36,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run device tests on the devices of this description only: PLATFORM[:DEVICE]",
     )
     group.addoption(
-        "--exhaustive", action="store_true", help="try all combinations on devices that compile slowly too (an hour)"
+        "--exhaustive",
+        action="store_true",
+        help="try all combinations on devices that compile slowly too, and large products on CPUs (an hour)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "best_of_each_backend: of each backend's devices, run on the best only")
     # Tests say themselves which device and configuration they mean.
     for name in ("GEMMPORT_BACKEND", "GEMMPORT_DEVICE", "GEMMPORT_CONFIG_PATH"):
         os.environ.pop(name, None)
@@ -63,6 +66,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" not in metafunc.fixturenames:
         return
     found = _devices(metafunc.config)
+    if metafunc.definition.get_closest_marker("best_of_each_backend"):
+        found = [
+            next(device for device in found if device.backend == name) for name in {d.backend: None for d in found}
+        ]
     values: list[tuple[object, str]] = [(device, name) for device, name in zip(found, _ids(found), strict=True)]
     values += [(absent, absent.name) for absent in _absent(metafunc.config)] if found else [(None, "no-device")]
     if "dtype" in metafunc.fixturenames:

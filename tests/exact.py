@@ -1,4 +1,4 @@
-"""Exact checks: small integers, whose products and sums no rounding touches, against NumPy, bit for bit.
+"""Exact checks: integers, small ones where sums may round and all there are where they wrap, against NumPy, bit for bit.
 
 Everything that is not to be read is poison, and everything that is not to be written must stay what it was.
 """
@@ -20,11 +20,12 @@ from gemmport.plan import Plan
 from gemmport.problem import OPERANDS, Operand, as_op, transposes
 from gemmport.reference import reference
 
-GUARD = 67
-"""Elements after the last of every operand. Those before the first are its layout's offset."""
+GUARD = 1031
+"""Elements after the last of every operand: so many that, at the sizes of the tests, a tile's rows beyond an edge lie there and
+not in someone else's memory. Those before the first are its layout's offset."""
 
-POISON = 0xFD
-"""Every byte of it: in the floating-point types a NaN that no arithmetic makes."""
+POISON = {"real": 0xFF, "complex": 0xFF, "integer": 0xFD, "bool": 0xFD}
+"""Every byte of it: a NaN where there are any, else a number that is seldom a result."""
 
 
 def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator | None = None) -> npt.NDArray[Any]:
@@ -38,10 +39,19 @@ def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Genera
     return (values + 1j * rng.integers(-3, 4, shape) if kind.kind == "complex" else values).astype(kind.numpy)
 
 
+def whole_range(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Random integers of the whole range, for products that wrap around; truth values as `integers`."""
+    kind = as_dtype(dtype)
+    if kind.kind == "bool":
+        return integers(shape, dtype, rng)
+    limits = np.iinfo(kind.numpy)
+    return rng.integers(limits.min, limits.max, shape, kind.numpy, endpoint=True)
+
+
 def poisoned(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """A buffer of poison."""
     flat = np.empty(size, as_dtype(dtype).numpy)
-    flat.view(np.uint8)[:] = POISON
+    flat.view(np.uint8)[:] = POISON[as_dtype(dtype).kind]
     return flat
 
 
@@ -93,24 +103,44 @@ def problem_of(
 
 
 def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed: int = 0) -> None:
-    """Runs a plan on poisoned memory and asserts that D is exact and everything else untouched.
+    """Runs a plan on integers in poisoned memory and asserts that D is exact and everything else untouched.
 
     A and B are NaN where alpha is 0, C where beta is 0; so are all gaps, guards and D itself (unless D is C, `in_place`).
     """
     problem = plan.problem
     rng = np.random.default_rng(seed)
-    flat: dict[str, npt.NDArray[Any]] = {}
-    views: dict[str, npt.NDArray[Any]] = {}
+    shapes = {operand: (problem.batch, *problem.stored_shape(operand)) for operand in OPERANDS}
+    values = {operand: np.zeros(shape, problem.element_type(operand).numpy) for operand, shape in shapes.items()}
+    read = read_by(problem)
+    wraps = problem.accumulator.kind == "integer"
+    for operand in read:
+        matrix = (whole_range if wraps else integers)(shapes[operand], problem.element_type(operand), rng)
+        values[operand][...] = matrix[:1] if problem.layout(operand).batch_stride == 0 else matrix
+    wanted = reference(problem, values).astype(problem.output.numpy)
+    got = run_plan(backend, plan, {operand: values[operand] for operand in read}, in_place=in_place)
+    wrong = np.argwhere(got != wanted)  # NaN, which D was before, differs from everything
+    assert wrong.size == 0, (
+        f"{_told(plan)}: {len(wrong)} of {got.size} elements are wrong, the first at [matrix, row, column] "
+        f"{wrong[0].tolist()}: {got[tuple(wrong[0])]}, not {wanted[tuple(wrong[0])]}"
+    )
+
+
+def read_by(problem: gp.GemmProblem) -> tuple[Operand, ...]:
+    """What a product may read: A and B unless alpha is 0, C unless beta is 0."""
+    return (("a", "b") if problem.alpha != 0 else ()) + (("c",) if problem.beta != 0 else ())
+
+
+def run_plan(
+    backend: gp.Backend, plan: Plan, values: Mapping[Operand, npt.NDArray[Any]], *, in_place: bool = False
+) -> npt.NDArray[Any]:
+    """D, (batch, m, n), of operands as they are stored; asserts that nothing else is written. What is not given is poison."""
+    problem = plan.problem
+    flat: dict[Operand, npt.NDArray[Any]] = {}
     for operand in OPERANDS:
         flat[operand] = poisoned(problem.span(operand) + GUARD, problem.element_type(operand))
-        shape = problem.stored_shape(operand)
-        views[operand] = matrices(flat[operand], problem.layout(operand), *shape, problem.batch)
-    read = {"a": problem.alpha != 0, "b": problem.alpha != 0, "c": problem.beta != 0, "d": False}
-    for operand in OPERANDS:
-        if read[operand] and views[operand].size:
-            values = integers(views[operand].shape, problem.element_type(operand), rng)
-            views[operand][...] = values[:1] if problem.layout(operand).batch_stride == 0 else values
-    wanted = reference(problem, views).astype(problem.output.numpy)
+        if operand in values:
+            shape = problem.stored_shape(operand)
+            matrices(flat[operand], problem.layout(operand), *shape, problem.batch)[...] = values[operand]
     if in_place:
         flat["d"] = flat["c"]
     memory: dict[Operand, Any] = {}
@@ -140,11 +170,7 @@ def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed:
             assert not different.any(), (
                 f"{_told(plan)}: {operand} was changed, at elements {np.flatnonzero(different)[:8]}"
             )
-    wrong = np.argwhere(got != wanted)  # NaN, which D was before, differs from everything
-    assert wrong.size == 0, (
-        f"{_told(plan)}: {len(wrong)} of {got.size} elements are wrong, the first at [matrix, row, column] "
-        f"{wrong[0].tolist()}: {got[tuple(wrong[0])]}, not {wanted[tuple(wrong[0])]}"
-    )
+    return got
 
 
 def _told(plan: Plan) -> str:

@@ -35,7 +35,7 @@ ROOMS = [
     {"config"},
     {"reference"},
     {"planner", "executor", "selection", "environment", "measurement", "verification"},
-    {"baselines.*", "baselines", "copying", "exchange"},
+    {"baselines.*", "baselines", "copying", "exchange", "device_check"},
     {"api"},
     {"benchmark"},
     {"probe"},
@@ -224,7 +224,10 @@ def sources(folder: str, stem: str) -> list[Path]:
     return [path for path in (PLACES["gemmport.kernels"] / folder).iterdir() if path.stem == stem]
 
 
-@pytest.mark.parametrize("stem", ["prelude", "copy_strided", *(variant.name for variant in kernels.variants())])
+STEMS = [contract.name for contract in (*kernels.variants(), *kernels.passes())]
+
+
+@pytest.mark.parametrize("stem", ["prelude", *STEMS])
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_kernel_has_exactly_one_source_per_language(folder: str, stem: str) -> None:
     assert len(sources(folder, stem)) == 1
@@ -253,10 +256,10 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
     assert macros <= words(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("stem", [variant.name for variant in kernels.variants()])
+@pytest.mark.parametrize("stem", STEMS)
 def test_twins_read_and_define_the_same_macros(stem: str) -> None:
     """Words in capitals of at least two letters; what belongs to one language alone is named here."""
-    of_one_language = {"CLK_LOCAL_MEM_FENCE"}
+    of_one_language = {"CLK_LOCAL_MEM_FENCE", "OPENCL", "FP_CONTRACT", "OFF"}
     twins = []
     for folder in FOLDERS:
         (path,) = sources(folder, stem)
@@ -281,16 +284,12 @@ def test_preludes_offer_kernels_the_same_words() -> None:
         "return",
         "size_t",
         "unsigned",
+        *("OPENCL", "FP_CONTRACT", "as_float", "as_uint", "get_group_id", "ulong", "blockIdx"),  # of one language
     }
     offered = []
     for folder in FOLDERS:
         (prelude,) = sources(folder, "prelude")
-        used = {
-            word
-            for v in kernels.variants()
-            for path in sources(folder, v.name)
-            for word in words(path.read_text("utf-8"))
-        }
+        used = {word for stem in STEMS for path in sources(folder, stem) for word in words(path.read_text("utf-8"))}
         offered.append(used & words(prelude.read_text("utf-8")))
     shared = set.union(*offered) - c
     assert {"LOAD_A", "LOAD_B", "ACC_ZERO", "mul_add", "store", "this_tile", "INSIDE"} <= shared
@@ -299,6 +298,11 @@ def test_preludes_offer_kernels_the_same_words() -> None:
         own = words(prelude.read_text("utf-8"))
         missing = {word for word in shared - own if len(word) > 1 and not word.startswith("__")}
         assert not missing, folder
+
+
+def test_every_module_of_kernels_is_listed() -> None:
+    contracts = {name.removeprefix("kernels.") for name in MODULES if name.startswith("kernels.")}
+    assert contracts == set(STEMS)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from broken import FAULTS, planted
 from gemmport import baselines
+from gemmport import verification as verify
 from gemmport.baselines.base import Baseline, BoundBaseline
 from gemmport.benchmark import GUARD, Options, run_benchmark
 from gemmport.config import load_configuration
 from gemmport.errors import BaselineUnavailableError, ParameterError
 from gemmport.problem import GemmProblem, Layout
+from mutations import NAIVE, planted
 
 
 def run(problem, backend, **options):
@@ -19,19 +20,22 @@ def run(problem, backend, **options):
     return list(run_benchmark([problem], [backend.device], Options(load_configuration(), **options)))
 
 
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "does not compile"])
-def test_a_broken_kernel_fails_and_says_how(backend, fault, tmp_path):
-    with planted(fault, tmp_path) as name:
+@pytest.mark.parametrize(
+    "fault",
+    ["drops the last term", "ignores beta", "skips the last row", "writes beyond the edge", "reads the wrong column"],
+)
+def test_a_broken_kernel_fails_and_says_how(backend, fault):
+    with planted(fault, NAIVE):
         problem = GemmProblem.create(19, 13, 11, beta=0.5, d=Layout(ld=15))
-        (result,) = run(problem, backend, kernels=(name,))
+        (result,) = run(problem, backend, kernels=(NAIVE,))
     assert result.status == "failed"
     assert result.verified is False
     assert any(check.name in result.reason for check in result.checks if not check.passed)
 
 
-def test_a_kernel_that_does_not_compile_is_an_error_with_numbered_source(backend, tmp_path):
-    with planted("does not compile", tmp_path) as name:
-        (result,) = run(GemmProblem.create(8, 8, 8), backend, kernels=(name,))
+def test_a_kernel_that_does_not_compile_is_an_error_with_numbered_source(backend):
+    with planted("does not compile", NAIVE):
+        (result,) = run(GemmProblem.create(8, 8, 8), backend, kernels=(NAIVE,))
     assert result.status == "error"
     assert "no_such_type sum" in result.reason
 
@@ -81,6 +85,33 @@ def test_sums_too_long_for_the_exact_check_have_the_others(best_backend):
     (result,) = run(GemmProblem.create(2, 2, 9_000_000), best_backend, kernels=("tiled",))
     assert result.status == "ok"
     assert {check.name for check in result.checks} == {"untouched", "statistical"}
+
+
+@pytest.mark.parametrize(
+    ("element", "checks"),
+    [
+        ("float32", {"exact", "statistical", "freivalds"}),
+        ("complex64", {"exact", "statistical", "freivalds"}),
+        ("int8", {"exact", "freivalds"}),
+        ("bool", {"exact"}),
+    ],
+)
+def test_products_too_large_for_the_host_are_checked_on_the_device(backend, monkeypatch, element, checks):
+    monkeypatch.setattr(verify, "FULL_REFERENCE_FLOPS", 0)
+    problem = GemmProblem.create(65, 33, 47, batch=2, dtype=element, trans_a="T", beta=1)
+    (result,) = run(problem, backend, kernels=("tiled",))
+    assert result.status == "ok", result.reason
+    assert {check.name for check in result.checks} == {"untouched", *checks}
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "does not compile"])
+def test_a_broken_kernel_fails_on_the_device_too(backend, monkeypatch, fault, tmp_path):
+    monkeypatch.setattr(verify, "FULL_REFERENCE_FLOPS", 0)
+    with planted(fault, tmp_path) as name:
+        (result,) = run(GemmProblem.create(19, 13, 11, beta=0.5, d=Layout(ld=15)), backend, kernels=(name,))
+    failed = {check.name for check in result.checks if not check.passed}
+    beyond = {"writes beyond the edge": {"untouched", "exact"}}
+    assert failed >= beyond.get(fault, {"exact", "statistical", "freivalds"})
 
 
 class Twice(Baseline):

@@ -13,13 +13,13 @@ from dataclasses import replace
 import pytest
 
 import gemmport
-from broken import planted
 from gemmport import backends, cli, selection
 from gemmport.benchmark import BaselineResult, Result
 from gemmport.cache import CacheUse, program_key, store_program
 from gemmport.cli.output import slower_than_numpy
 from gemmport.measurement import Timing
 from gemmport.problem import GemmProblem
+from mutations import NAIVE, planted
 
 DOCUMENTED_KEYS = {
     "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "m", "n", "k", "batch", "dtype", "output",
@@ -132,9 +132,9 @@ def test_without_verification_nothing_is_called_verified(gemmport_command):
     assert result["verified"] is None
 
 
-def test_a_failed_verification_exits_with_1(gemmport_command, tmp_path):
-    with planted("drops the last term", tmp_path) as name:
-        status, out, _ = gemmport_command(*small("--kernel", name))
+def test_a_failed_verification_exits_with_1(gemmport_command):
+    with planted("drops the last term", NAIVE):
+        status, out, _ = gemmport_command(*small("--kernel", NAIVE))
     assert status == 1
     assert "FAIL" in out
     assert "exact" in out
@@ -283,9 +283,9 @@ def test_an_ambiguous_device_exits_with_2_and_lists_the_candidates(gemmport_comm
     assert "is ambiguous; it may be" in err
 
 
-def test_a_compile_error_exits_with_3_and_shows_numbered_lines(gemmport_command, tmp_path):
-    with planted("does not compile", tmp_path) as name:
-        status, out, _ = gemmport_command(*small("--kernel", name))
+def test_a_compile_error_exits_with_3_and_shows_numbered_lines(gemmport_command):
+    with planted("does not compile", NAIVE):
+        status, out, _ = gemmport_command(*small("--kernel", NAIVE))
     assert status == 3
     assert "no_such_type sum" in out
 

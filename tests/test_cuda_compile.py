@@ -16,8 +16,11 @@ from extensions import EXTENSIONS
 from gemmport import config, kernels
 from gemmport.backends import _nvrtc
 from gemmport.dtypes import DTYPES
-from gemmport.kernels import copy_strided
+from gemmport.kernels import copy_strided, fill_random, times_vector
+from gemmport.kernels.fill_random import Whole
+from gemmport.kernels.times_vector import Sums
 from gemmport.planner import make_plan
+from gemmport.problem import Layout, as_op
 from gemmport.sources import assemble
 from gemmport.variant import KernelVariant
 
@@ -55,6 +58,17 @@ def architectures() -> list[str]:
     return [f"sm_{number}" for number in _nvrtc.architectures()] if _nvrtc.nvrtc() or _nvrtc.nvcc() else []
 
 
+# sm_70 where the compiler still knows it.
+OLDEST_AND_SM_90 = [*architectures()[:1], "sm_90"]
+
+# Passes: every type for one architecture, one of each kind for the other.
+PASSES_FOR = [
+    (each, name)
+    for each in OLDEST_AND_SM_90
+    for name in (DTYPES if each == "sm_90" else ("float16", "complex64", "int8"))
+]
+
+
 def is_cubin(binary: bytes) -> bool:
     return binary.startswith(b"\x7fELF")
 
@@ -78,16 +92,34 @@ def test_kernels_compile_for_all_ops_and_types(kernel: str, ops: str, dtype: str
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kernel", ADDED)
 @pytest.mark.parametrize("size", [61, 64], ids=["edges", "whole"])
-@pytest.mark.parametrize("architecture", ["sm_90", architectures()[0]] if architectures() else [])
+@pytest.mark.parametrize("architecture", OLDEST_AND_SM_90)
 def test_kernels_of_extensions_compile(kernel: str, dtype: str, size: int, architecture: str) -> None:
     for source in sources(kernel, "NT", dtype, size=size, architecture=architecture):
         assert is_cubin(_nvrtc.compile_cuda(source, architecture))
 
 
+@pytest.mark.parametrize("pairs", [False, True], ids=["widest", "double-float"])
+@pytest.mark.parametrize(("architecture", "name"), PASSES_FOR)
+def test_times_vector_compiles(architecture: str, name: str, pairs: bool) -> None:
+    dtype = DTYPES[name]
+    sums = Sums.on(replace(H200, computes=frozenset({"float32"}) if pairs else H200.computes), dtype.kind)
+    for op, squares in (("N", False), ("C", True)):
+        launch = times_vector.PASS.launch(sums, dtype, as_op(op), 61, 64, 2, Layout(64), squares=squares)
+        assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
+
+
+@pytest.mark.parametrize(("architecture", "name"), PASSES_FOR)
+def test_fill_random_compiles(architecture: str, name: str) -> None:
+    dtype = DTYPES[name]
+    for whole in (Whole(-3, 7), *([None] if dtype.precision else [])):
+        launch = fill_random.PASS.launch(dtype, 61, 64, 2, Layout(64), 0, whole)
+        assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
+
+
 def test_every_source_of_the_family_is_compiled_here() -> None:
     folder = importlib.resources.files("gemmport.kernels") / "cuda"
     files = {file.name for file in folder.iterdir() if file.name.endswith(".cu")}
-    assert files == {f"{name}.cu" for name in (*SHIPPED, copy_strided.PASS.name, "prelude")}
+    assert files == {f"{name}.cu" for name in (*SHIPPED, *(own.name for own in kernels.passes()), "prelude")}
 
 
 COPIES = [("float32", "float32"), ("complex128", "complex128"), ("int8", "float16"), ("bool", "int16"), ("bfloat16", "float32"),

@@ -75,28 +75,32 @@ def scalars(output: str) -> tuple[complex, complex]:
     return {"bool": (1, 1), "complex": (2 - 1j, 1j)}.get(kind, (2, -1))
 
 
+def problems(kernel: str, types: tuple[str, str, str | None], ops: str) -> Iterator[gp.GemmProblem]:
+    """Batches with edges along all dimensions, one element, no terms, four whole tiles; with scalars and without; with gaps."""
+    dtype, output, accumulator = types
+    alpha, beta = scalars(output)
+    t = tile(kernel, parameters(kernel))
+    whole = Sizes(2 * t.m, 2 * t.n, t.k)
+    for sizes in (Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0), whole):
+        problem = problem_of(sizes, ops, dtype, output=output, accumulator=accumulator, alpha=alpha, beta=beta, batch=2)
+        yield problem
+        yield problem.with_scalars(1, 0)
+
+
 @pytest.mark.parametrize("types", TYPES, ids=named)
 @pytest.mark.parametrize("kernel", VARIANTS)
 def test_products_of_every_type_are_exact(
     request: pytest.FixtureRequest, backend: gp.Backend, kernel: str, types: tuple[str, str, str | None]
 ) -> None:
-    dtype, output, accumulator = types
-    params = parameters(kernel)
-    t = tile(kernel, params)
-    alpha, beta = scalars(output)
     every = request.config.getoption("--exhaustive")
     for ops in some_of(backend.device, kernel, types, all_of_them=every):
-        for sizes in (Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0), t):
-            problem = problem_of(
-                sizes, ops, dtype, output=output, accumulator=accumulator, alpha=alpha, beta=beta, batch=2
-            )
+        for problem in problems(kernel, types, ops):
             arithmetic = problem.accumulator.arithmetic
             if arithmetic and arithmetic not in backend.device.computes:
                 with pytest.raises(gp.DtypeError, match=f"does not compute in {arithmetic}"):
-                    gp.plan(problem, backend.device, kernel=kernel, params=params)
+                    gp.plan(problem, backend.device, kernel=kernel, params=parameters(kernel))
                 return
-            check(backend, problem, kernel, params)
-            check(backend, problem.with_scalars(1, 0), kernel, params)
+            check(backend, problem, kernel, parameters(kernel))
 
 
 @pytest.mark.parametrize("kernel", VARIANTS)

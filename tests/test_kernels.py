@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 import gemmport as gp
 from exact import Sizes, check, problem_of
 from gemmport import kernels
+from gemmport.executor import bind
+from gemmport.problem import OPERANDS, Operand
+from gemmport.reference import reference
 
 Parameters = dict[str, int | str]
 
@@ -151,6 +154,10 @@ def _id(value: Any) -> str:
 
 @pytest.mark.parametrize(("kernel", "params"), STRUCTURES, ids=_id)
 def test_tiles_of_any_shape_are_exact(backend: gp.Backend, kernel: str, params: Parameters) -> None:
+    check_structure(backend, kernel, params)
+
+
+def check_structure(backend: gp.Backend, kernel: str, params: Parameters) -> None:
     """Ops alternate, so that tiles are read along both of their dimensions."""
     t = tile(kernel, params)
     ops = OPS[STRUCTURES.index((kernel, params)) % 4]
@@ -176,6 +183,64 @@ def test_long_sums_have_all_their_terms_or_are_refused(backend: gp.Backend, kern
     if most:
         with pytest.raises(gp.UnsupportedError, match=f"known to add up wrongly beyond {most:,} terms"):
             check(backend, problem_of(Sizes(3, 2, most + 1), "NN", "float32"), kernel, parameters(kernel))
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+def test_many_large_groups_wait_for_all_of_their_items(backend: gp.Backend, kernel: str) -> None:
+    check_many_groups(backend, kernel)
+
+
+def check_many_groups(backend: gp.Backend, kernel: str) -> None:
+    """With the parameters of the configuration: groups of several warps, more than run at once, and many steps along k."""
+    check(backend, problem_of(Sizes(517, 523, 509), "NN", "float32"), kernel)
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+def test_elements_beyond_32_bits_are_reached(fresh_backend: gp.Backend, kernel: str) -> None:
+    if fresh_backend.device.max_allocation < SPAN:
+        pytest.skip(
+            f"{fresh_backend.device.label} allows {fresh_backend.device.max_allocation:,} bytes in one allocation"
+        )
+    check_spans(fresh_backend, kernel)
+
+
+SPAN = 2**32 + 2**12
+"""Bytes of the memory that `check_spans` uses little of."""
+
+
+def check_spans(backend: gp.Backend, kernel: str) -> None:
+    """Rows, and matrices of the batch, that begin at 2³¹, 3 · 2³⁰ and 2³² elements: all operands in one memory, far apart.
+
+    An index that wrapped around would be in this memory too, at another element.
+    """
+    memory = backend.allocate(SPAN)
+    rng = np.random.default_rng(2)
+    for m, batch in ((3, 1), (1, 3)):
+        lies = {
+            operand: gp.Layout(2**30, 0 if operand == "b" else 2**30 * m, 2**31 + 2**10 * number)
+            for number, operand in enumerate(OPERANDS)
+        }
+        problem = gp.GemmProblem.create(m, 3, 3, batch=batch, dtype="int8", beta=1, **lies)
+        values: dict[Operand, Any] = {}
+        for operand in OPERANDS:
+            own = 1 if operand == "b" else batch
+            values[operand] = rng.integers(-9, 10, (own, *problem.stored_shape(operand)), np.int8)
+        starts = {
+            (operand, matrix, row): lies[operand].offset + matrix * lies[operand].batch_stride + row * lies[operand].ld
+            for operand in OPERANDS
+            for matrix, row in np.ndindex(*values[operand].shape[:2])
+        }
+        for start in starts.values():  # where wrapped indices would point, is something else
+            for wrapped in (start % 2**31, start % 2**32):
+                backend.upload(memory, rng.integers(-9, 10, 3, np.int8), offset=wrapped)
+        for (operand, matrix, row), start in starts.items():
+            backend.upload(memory, values[operand][matrix, row], offset=start)
+        bind(gp.plan(problem, backend.device, kernel=kernel), backend, dict.fromkeys(OPERANDS, memory)).enqueue()
+        wanted = reference(problem, values)
+        for matrix, row in np.ndindex(batch, m):
+            got = np.empty(3, np.int8)
+            backend.download(memory, got, offset=starts["d", matrix, row])
+            assert got.tolist() == wanted[matrix, row].tolist(), f"{kernel}: row {row} of matrix {matrix} is wrong"
 
 
 @pytest.mark.parametrize("kernel", VARIANTS)

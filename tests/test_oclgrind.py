@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import pytest
 
 from extensions import EXTENSIONS
 from gemmport import kernels
+from mutations import MUTATIONS, OF_PASSES, WRITES_FAR_AWAY, Mutation
 
 pytestmark = pytest.mark.skipif(
     shutil.which("oclgrind") is None, reason="oclgrind is not on the PATH: install it, e.g. Debian's package oclgrind"
@@ -24,9 +24,12 @@ HERE = Path(__file__).parent
 
 # Everything Oclgrind complains of; where it meets what it cannot simulate, it says so and goes on with wrong data.
 COMPLAINT = re.compile(
-    r"race|uninitialized|invalid|unsupported|out of bounds|divergence|error|fatal|unrecogni[sz]ed|oclgrind",
+    r"race|uninitialized|invalid|unsupported|out of bounds|exceeds|divergence|error|fatal|unrecogni[sz]ed|oclgrind",
     re.IGNORECASE,
 )
+
+UNEVEN: dict[str, int | str] = {"TSM": 12, "TSN": 20, "TSK": 7, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": 0}
+"""84 elements of A and 140 of B, brought by 15 work-items: neither comes out even."""
 
 CASES = [
     ("naive", {"TS": 4}),
@@ -36,18 +39,20 @@ CASES = [
         ("register_tiled", {"TSM": 8, "TSN": 16, "TSK": 3, "WPTM": 4, "WPTN": 4, "ARRANGE": arrange, "PAD": pad})
         for arrange, pad in (("strided", 0), ("contiguous", 1), ("quads", 1))
     ),
+    ("register_tiled", UNEVEN),
     *((variant.name, {}) for variant in EXTENSIONS),
+    *((own.name, {}) for own in kernels.passes()),
 ]
 
 
 def simulate(
-    tmp_path: Path, kernel: str, params: dict[str, int | str], ops: str, folder: str = ""
+    tmp_path: Path, kernel: str, params: dict[str, int | str], ops: str, fault: str = ""
 ) -> tuple[int, str, str]:
     """Exit status, Oclgrind's log, and what else was said."""
     log = tmp_path / "log"
     command = [
         "oclgrind", "--data-races", "--uninitialized", "--log", str(log),
-        sys.executable, str(HERE / "under_oclgrind.py"), kernel, json.dumps(params), ops, folder,
+        sys.executable, str(HERE / "under_oclgrind.py"), kernel, json.dumps(params), ops, fault,
     ]  # fmt: skip
     environment = {**os.environ, "GEMMPORT_CACHE_DIR": str(tmp_path / "cache"), "GEMMPORT_DEVICE": "oclgrind"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
@@ -65,29 +70,44 @@ def test_nothing_is_found_and_results_are_exact(tmp_path: Path, kernel: str, par
 
 
 def test_every_kernel_of_the_family_is_simulated() -> None:
-    assert {variant.name for variant in (*kernels.variants(), *EXTENSIONS)} == {kernel for kernel, _ in CASES}
+    assert {own.name for own in (*kernels.variants(), *kernels.passes(), *EXTENSIONS)} == {
+        kernel for kernel, _ in CASES
+    }
 
 
-def planted(tmp_path: Path, old: str, new: str) -> str:
-    """A folder with a copy of `tiled` in which some text is replaced."""
-    source = (importlib.resources.files("gemmport.kernels") / "opencl" / "tiled.cl").read_text("utf-8")
-    assert old in source
-    (tmp_path / "opencl").mkdir()
-    (tmp_path / "opencl" / "tiled.cl").write_text(source.replace(old, new), encoding="utf-8")
-    return str(tmp_path)
+PARAMETERS: dict[str, dict[str, int | str]] = {
+    "naive": {"TS": 4},
+    "tiled": {"TS": 4, "PAD": 0},
+    "register_tiled": UNEVEN,
+}
+
+# What is said of a fault; of those of the table that leave results as they are, what is said of reads beyond an operand.
+COMPLAINTS = {
+    "waits for no complete tile": "race",
+    "overwrites tiles in use": "race",
+    "brings part of a tile only": "uninitialized",
+    "brings more than the tile of A": "exceeds static array size",
+    "writes far away": "invalid write",
+    "adds up parts before they are there": "race",
+}
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "complaint"),
+    ("kernel", "fault"),
     [
-        pytest.param("barrier(CLK_LOCAL_MEM_FENCE); // the tiles are complete", "", "race", id="first-barrier-missing"),
-        pytest.param("barrier(CLK_LOCAL_MEM_FENCE); // nobody reads", "// nobody reads", "race", id="second-barrier-missing"),
-        pytest.param("a_tile[a_row][a_term] = INSIDE", "if (a_row) a_tile[a_row][a_term] = INSIDE", "uninitialized",
-                     id="part-of-the-tile-not-written"),
-        pytest.param("D + i * ld_d + j", "D + i * ld_d + j + 100000", "invalid write", id="written-out-of-bounds"),
+        pytest.param(kernel, mutation, id=f"{kernel}-{mutation.name.replace(' ', '-')}")
+        for mutation in (*MUTATIONS, WRITES_FAR_AWAY)
+        if mutation.noticed_by in ("oclgrind", "groups")
+        for kernel in mutation.kernels
     ],
-)  # fmt: skip
-def test_planted_faults_are_found(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    _, log, said = simulate(tmp_path, "tiled", {"TS": 4, "PAD": 0}, "NN", planted(tmp_path, old, new))
-    assert complaint in (log + said).lower()
+)
+def test_planted_faults_are_found(tmp_path: Path, kernel: str, fault: Mutation) -> None:
+    _, log, said = simulate(tmp_path, kernel, PARAMETERS[kernel], fault.ops, fault.name)
+    assert COMPLAINTS.get(fault.name, "invalid read") in (log + said).lower()
     assert COMPLAINT.search(log + said)
+
+
+@pytest.mark.parametrize("fault", OF_PASSES, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_faults_planted_in_passes_are_found(tmp_path: Path, fault: Mutation) -> None:
+    _, log, said = simulate(tmp_path, fault.kernels[0], {}, "NN", fault.name)
+    assert COMPLAINTS.get(fault.name, "invalid write") in (log + said).lower()

@@ -22,7 +22,7 @@ from gemmport.kernels.register_tiled import RegisterTiled
 from gemmport.plan import Plan
 from gemmport.planner import make_plan
 from gemmport.problem import MAX_EXTENT, GemmProblem
-from gemmport.variant import ceil_div
+from gemmport.variant import Parameters, Steps, ceil_div
 from made_up_devices import DEVICES
 
 SHIPPED = load_configuration()
@@ -345,3 +345,38 @@ def test_the_grid_covers_d_exactly(values: dict[str, int | str], m: int, n: int,
         for column in range(0, n, int(values["TSN"]))
     }
     assert tiles_of(plan) == Counter(expected)
+
+
+@pytest.mark.parametrize(
+    ("changed", "most", "told"),
+    [
+        ({"groups": (1, 65_535, 1)}, {"groups": (1, 65_536, 1)}, "65,536 work-groups along y"),
+        ({"groups": (1, 1, 65_535)}, {"groups": (1, 1, 65_536)}, "65,536 work-groups along z"),
+        ({"dynamic_local_bytes": 32_768}, {"dynamic_local_bytes": 32_769}, "32,769 bytes of local memory"),
+        (
+            {"local_bytes": 768, "dynamic_local_bytes": 32_000},
+            {"local_bytes": 769, "dynamic_local_bytes": 32_000},
+            "32,769 bytes of local memory",
+        ),
+    ],
+)
+def test_a_launch_of_any_shape_respects_every_limit(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, object], most: dict[str, object], told: str
+) -> None:
+    """Of variants from outside, which may use further dimensions and local memory that is given at launch."""
+
+    class Other(type(kernels.variant("naive"))):  # type: ignore[misc]
+        name = "other"
+        change = changed
+
+        def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+            return Steps([replace(self.product(problem, parameters), **self.change)])
+
+    monkeypatch.setattr(kernels, "_FAMILY", {**kernels._FAMILY, "other": Other()})
+    device = DEVICES["work-groups of 256"]
+    assert make_plan(problem("odd"), device, NOTHING, kernel="other").launches
+    Other.change = most
+    with pytest.raises(UnsupportedError, match=told):
+        make_plan(problem("odd"), device, NOTHING, kernel="other")
+    if "local" in told:
+        make_plan(problem("odd"), replace(device, dynamic_local_memory=40_000), NOTHING, kernel="other")

@@ -1,30 +1,79 @@
 """Runs one kernel on Oclgrind's simulated device and checks its results; test_oclgrind.py starts it and reads the log.
 
-    oclgrind --data-races --uninitialized --log FILE python under_oclgrind.py KERNEL PARAMETERS OPS [FOLDER]
+    oclgrind --data-races --uninitialized --log FILE python under_oclgrind.py KERNEL PARAMETERS OPS [FAULT]
 
-PARAMETERS is a JSON object; FOLDER holds other sources of the kernel. A wrong result is an AssertionError.
+KERNEL is a variant or a pass; PARAMETERS is a JSON object; FAULT is the name of a mutation to plant. A wrong result is an
+AssertionError.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 
+import numpy as np
+
+import exact
 import gemmport as gp
 from exact import Sizes, check, problem_of
 from extensions import EXTENSIONS
-from gemmport import kernels
+from gemmport import copying, device_check, verification
+from gemmport.copying import dense_copy
+from gemmport.dtypes import FLOAT32
+from gemmport.kernels.times_vector import Sums
+from gemmport.layout import matrices
+from gemmport.problem import Layout, as_op
+from gemmport.reference import reference
+from mutations import planted
+from on_device import check_wide_sums, filled, placed
 
 
-def main(kernel: str, params: str, ops: str, folder: str = "") -> None:
+def times_vector(backend: gp.Backend, ops: str) -> None:
+    """A small product, checked by the sums of the device and by double-float ones; one group is not full."""
+    problem = problem_of(Sizes(9, 35, 33), ops, "complex64", beta=1.0, batch=2)
+    operands = verification.random_operands(problem, 0)
+    memory = placed(backend, problem, operands, reference(problem, operands))
+    assert device_check.check_freivalds_on(backend, problem, memory, 0).passed
+    check_wide_sums(backend, Sums(FLOAT32, complex=True, pairs=True), "complex64", as_op(ops[0]), 9, 35)
+
+
+def fill_random(backend: gp.Backend, ops: str) -> None:
+    """Normal and whole numbers; the last group is not full."""
+    for name, how in (("complex64", "normal"), ("int8", "all")):
+        flat, wanted = filled(backend, name, how, Layout(50, 50 * 61), 61, 43, 2, seed=0)
+        got = matrices(flat, Layout(50, 50 * 61), 61, 43, 2)
+        assert np.allclose(got, wanted, atol=1e-5)
+
+
+def copy_strided(backend: gp.Backend, ops: str) -> None:
+    """A view of five dimensions, gathered, converted, and put back into another; the last group is not full."""
+    host = exact.integers((2, 3, 4, 6, 7), "float32")
+    array = backend.asarray(host)
+    view = dense_copy(array[:, ::-1, :, ::2], np.dtype("complex64"))
+    assert np.array_equal(view.get(), host[:, ::-1, :, ::2])
+    target = backend.zeros((2, 3, 4, 6, 7), "float32")
+    copying.copy_strided(array[:, :, :, :, 1:3], target[:, :, :, :, 4:6])
+    host[..., 4:6] = host[..., 1:3].copy()
+    assert np.array_equal(target.get()[..., 4:6], host[..., 4:6])
+
+
+PASSES = {"copy_strided": copy_strided, "times_vector": times_vector, "fill_random": fill_random}
+
+
+def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
+    exact.GUARD = 0  # the simulator itself sees what is beyond an operand's end
     for variant in EXTENSIONS:
         gp.register(variant)
-    if folder:
-        original = kernels.variant(kernel)
-        changed = type(original)()
-        changed.folder = folder  # type: ignore[misc]  # of this instance alone
-        gp.register(changed)
+    with planted(fault, kernel) if fault else nullcontext():
+        simulate(kernel, params, ops)
+
+
+def simulate(kernel: str, params: str, ops: str) -> None:
     backend = gp.get_backend("opencl", device="oclgrind")
+    if kernel in PASSES:
+        PASSES[kernel](backend, ops)
+        return
     for sizes, batch in ((Sizes(9, 19, 11), 2), (Sizes(1, 1, 1), 1), (Sizes(16, 16, 16), 1)):
         check(backend, problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=batch), kernel, json.loads(params))
     check(

@@ -15,6 +15,7 @@ from gemmport.backends.base import Backend, Memory
 from gemmport.baselines.base import BoundBaseline
 from gemmport.config import Configuration
 from gemmport.device import DeviceInfo
+from gemmport.device_check import check_freivalds_on, check_rows_on
 from gemmport.environment import gpu_state
 from gemmport.errors import (
     BaselineUnavailableError,
@@ -317,11 +318,13 @@ class _Workspace:
         """Stray-write, exact and statistical checks of one bound plan."""
         problem = self.problem
         huge = problem.flops > verify.FULL_REFERENCE_FLOPS
+        exact = self._exact_checks(ready.plan)
         d, untouched = self._compute(self.random, ready.enqueue)
-        checks = [untouched, *self._exact_checks(ready.plan)]
-        checks.append(verify.check_random(problem, self.random, d, self._reference()))
-        if huge and problem.output.kind != "bool":
-            checks.append(verify.check_freivalds(problem, self.random, d, self.options.seed))
+        if not huge:
+            return (untouched, *exact, verify.check_random(problem, self.random, d, self._reference()))
+        checks = [untouched, *exact, check_rows_on(self.backend, problem, self.memory, self.options.seed)]
+        if problem.output.kind != "bool":
+            checks.append(check_freivalds_on(self.backend, problem, self.memory, self.options.seed))
         return tuple(checks)
 
     def _exact_checks(self, plan: Plan) -> list[Check]:
@@ -342,7 +345,8 @@ class _Workspace:
         if not untouched.passed:
             return [replace(untouched, name="exact")]
         if problem.flops > verify.FULL_REFERENCE_FLOPS:
-            return [replace(verify.check_freivalds(problem, operands, d, self.options.seed, exact=True), name="exact")]
+            check = check_freivalds_on(self.backend, problem, self.memory, self.options.seed, exact=True)
+            return [replace(check, name="exact")]
         return [verify.check_exact(reference(problem, operands), d)]
 
     def _reference(self) -> HostArray | None:

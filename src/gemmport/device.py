@@ -24,6 +24,7 @@ class DeviceInfo:
         max_work_group, max_work_item_sizes: work-items of one group, in all and per dimension.
         max_groups: work-groups along the first dimension of a grid.
         local_memory: bytes of statically declared local memory per group.
+        dynamic_local_memory: bytes per group where some of them are given at launch; 0 where that allows no more.
         local_memory_is_dedicated: false where local memory is ordinary, cached memory.
         sub_group: width of a warp, wavefront or sub-group; 0 where it is not known.
         registers: 32-bit registers per compute unit; 0 where it is not known.
@@ -52,6 +53,7 @@ class DeviceInfo:
     max_work_item_sizes: tuple[int, int, int] = (256, 256, 64)
     max_groups: int = 2**31 - 1
     local_memory: int = 32768
+    dynamic_local_memory: int = 0
     local_memory_is_dedicated: bool = True
     sub_group: int = 0
     registers: int = 0
@@ -69,6 +71,11 @@ class DeviceInfo:
     def identity(self) -> tuple[str, ...]:
         """What tells this device, with this runtime and driver, from any other kind."""
         return (self.backend, self.platform_name, self.platform_version, self.name, self.driver)
+
+    @property
+    def most_local_memory(self) -> int:
+        """Bytes of local memory per group, declared and given at launch together."""
+        return max(self.local_memory, self.dynamic_local_memory)
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmport.backends.base import Backend, Call, Event, Memory
 from gemmport.dtypes import DType, as_dtype
-from gemmport.errors import ArrayError
+from gemmport.errors import ArrayError, DeviceMemoryError
 from gemmport.plan import Argument, Buffer, Integer, Launch, Plan, Scalar
 from gemmport.problem import OPERANDS, Operand
 from gemmport.sources import assemble
@@ -62,9 +62,21 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
             raise ArrayError(
                 f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
             )
+    _check_memory(plan, memory)
     memory.update({scratch.name: backend.allocate(scratch.nbytes) for scratch in plan.scratch})
-    calls = [prepare_launch(launch, backend, memory) for launch in plan.launches]
-    return BoundPlan(plan, backend, calls, memory)
+    return BoundPlan(plan, backend, [prepare_launch(launch, backend, memory) for launch in plan.launches], memory)
+
+
+def _check_memory(plan: Plan, operands: Mapping[str, Memory]) -> None:
+    """Raises DeviceMemoryError where operands and scratch memory are more than the device has: OpenCL would find that out only
+    when a kernel runs.
+    """
+    held = sum({block.handle: block.nbytes for block in operands.values()}.values())
+    if held + plan.scratch_bytes > plan.device.memory:
+        raise DeviceMemoryError(
+            f"{plan.device.label}: the operands of {plan.problem} hold {held:,} bytes and its scratch memory takes "
+            f"{plan.scratch_bytes:,}; the device has {plan.device.memory:,} in all: use smaller or fewer arrays"
+        )
 
 
 def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory]) -> Call:

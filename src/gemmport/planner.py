@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 AUTO = "auto"
 
+MAX_SIDE_GROUPS = 65_535
+"""Work-groups along the second and third dimension of a grid: CUDA's limit, kept on every device."""
+
 
 @dataclass(frozen=True)
 class _Candidate:
@@ -156,7 +159,12 @@ def _check_limits(name: str, launch: Launch, values: Parameters, device: DeviceI
             for axis, items, most in zip("xyz", launch.work_group, device.max_work_item_sizes, strict=True)
         ),
         ("bytes of local memory per group", launch.local_bytes, device.local_memory),
+        ("bytes of local memory per group", launch.local_bytes + launch.dynamic_local_bytes, device.most_local_memory),
         ("work-groups", launch.groups[0], device.max_groups),
+        *(
+            (f"work-groups along {axis}", groups, MAX_SIDE_GROUPS)
+            for axis, groups in zip("yz", launch.groups[1:], strict=True)
+        ),
     )
     for what, wanted, most in limits:
         if wanted > most:

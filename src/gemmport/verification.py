@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.dtypes import DType
+from gemmport.dtypes import FLOAT64, DType
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Operand, Scalar
 from gemmport.reference import Matrices, applied, exact_dots, reference, wide_type, wrapped_product
@@ -218,7 +218,10 @@ def _compare(problem: GemmProblem, operands: Matrices, d: HostArray, expected: H
     if not rounds(problem):
         return check_exact(expected, d)
     error = np.abs(d.astype(expected.dtype, copy=False) - expected)
-    return _worst("statistical", error, _bound(problem, operands, expected), d, expected)
+    left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
+    rows, columns = _norms(left, 2) if problem.effective_k else np.zeros((1, problem.m)), _norms(right, 1)
+    bound = element_bound(problem, rows, columns, expected, operands["c"] if problem.beta != 0 else None)
+    return judged("statistical", error, bound, d, expected)
 
 
 def check_freivalds(problem: GemmProblem, operands: Matrices, d: HostArray, seed: int, *, exact: bool = False) -> Check:
@@ -233,7 +236,7 @@ def check_freivalds(problem: GemmProblem, operands: Matrices, d: HostArray, seed
     """
     if problem.output.kind == "bool":
         raise ValueError("Freivalds' check needs a ring, and truth values are none")
-    signs = np.random.default_rng(seed).choice([-1, 1], problem.n)
+    signs = random_signs(problem.n, seed)
     left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
     if not rounds(problem):
         return _freivalds_of_integers(problem, left, right, operands, d, signs)
@@ -246,12 +249,33 @@ def check_freivalds(problem: GemmProblem, operands: Matrices, d: HostArray, seed
     found = _times_vector(d, signs, wide)
     tolerance = np.zeros(found.shape)
     if not exact:
-        unit = problem.accumulator.unit_roundoff
-        norm_of_right = np.sqrt((_norms(right, 1) ** 2).sum(axis=1))
-        tolerance += LAMBDA * unit * abs(problem.alpha) * _norms(left, 2) * norm_of_right[:, np.newaxis]
-        tolerance += LAMBDA * (2 * unit + problem.output.unit_roundoff) * _norms(d, 2)
-        tolerance *= _modulus(problem)
-    return _worst("freivalds", np.abs(found - expected), tolerance, found, expected)
+        own = FLOAT64.unit_roundoff
+        tolerance = freivalds_tolerance(problem, _norms(left, 2), _norms(right, 1), _norms(d, 2), own)
+    return judged("freivalds", np.abs(found - expected), tolerance, found, expected)
+
+
+def random_signs(count: int, seed: int) -> HostArray:
+    """So many random numbers 1 and −1."""
+    signs: HostArray = np.random.default_rng(seed).choice([-1, 1], count)
+    return signs
+
+
+def freivalds_tolerance(
+    problem: GemmProblem, rows: HostArray, columns: HostArray, rows_of_d: HostArray, own: float
+) -> HostArray:
+    """What D · x may be off by in each row.
+
+    Args:
+        rows, columns, rows_of_d: norms of the rows of op(A), (batch, m), of the columns of op(B), (batch, n), and of the rows
+            of D, (batch, m).
+        own: unit roundoff of the sums of the check itself: twice in op(A) · (op(B) · x), once in D · x.
+    """
+    unit = problem.accumulator.unit_roundoff
+    norm_of_right = np.sqrt((columns**2).sum(axis=1))[:, np.newaxis]
+    tolerance: HostArray = LAMBDA * (unit + 2 * own) * abs(problem.alpha) * rows * norm_of_right
+    tolerance += LAMBDA * (2 * unit + problem.output.unit_roundoff + own) * rows_of_d
+    tolerance *= _modulus(problem)
+    return tolerance
 
 
 def _freivalds_of_integers(
@@ -269,20 +293,36 @@ def _freivalds_of_integers(
         part["c"] = wrapped_product(operands["c"], column, bits=64).view(np.int64)
     expected = reference(terms, part)
     found = wrapped_product(d, column, bits=64)
-    signed = problem.output.numpy.str.replace("u", "i")  # both sides modulo the size of the output
+    return judged_integers(problem, found, expected)
+
+
+def judged_integers(problem: GemmProblem, found: HostArray, expected: HostArray) -> Check:
+    """Freivalds' check of integers: both sides, known modulo 2⁶⁴, must agree modulo the size of the output."""
+    signed = problem.output.numpy.str.replace("u", "i")
     return replace(check_exact(expected.astype(signed), found.astype(signed)), name="freivalds")
 
 
-def _bound(problem: GemmProblem, operands: Matrices, expected: HostArray) -> HostArray:
-    """The largest allowed error of each element; see the top of this module."""
-    left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
+def element_bound(
+    problem: GemmProblem,
+    rows: HostArray,
+    columns: HostArray,
+    expected: HostArray,
+    c: HostArray | None,
+    own: float = 0.0,
+) -> HostArray:
+    """The largest allowed error of each element; see the top of this module.
+
+    Args:
+        rows, columns: norms of the rows of op(A), (batch, rows), and of the columns of op(B), (batch, columns).
+        expected, c: what D should be and the C that it read, (batch, rows, columns); c is None where beta is 0.
+        own: unit roundoff of the sums of `expected`, where it is not negligible beside the accumulator's.
+    """
     unit = problem.accumulator.unit_roundoff
-    rows, columns = _norms(left, 2) if problem.effective_k else np.zeros((1, problem.m)), _norms(right, 1)
     bound: HostArray = rows[:, :, np.newaxis] * columns[:, np.newaxis, :]
-    bound *= LAMBDA * unit * abs(problem.alpha)
+    bound *= LAMBDA * (unit + own) * abs(problem.alpha)
     bound += (2 * unit + problem.output.unit_roundoff) * np.abs(expected)
-    if problem.beta != 0:
-        bound += 2 * unit * abs(problem.beta) * np.abs(operands["c"]).astype(np.float64)
+    if c is not None:
+        bound += 2 * unit * abs(problem.beta) * np.abs(c).astype(np.float64)
     bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
     bound *= _modulus(problem)
     return bound
@@ -292,7 +332,7 @@ def _modulus(problem: GemmProblem) -> float:
     return math.sqrt(2) if problem.accumulator.kind == "complex" else 1.0
 
 
-def _worst(
+def judged(
     name: str, error: HostArray, bound: HostArray, d: HostArray, expected: HostArray, places: HostArray | None = None
 ) -> Check:
     """The check of the element whose error is largest in units of its bound; NaN is never within it.
@@ -352,7 +392,7 @@ def _check_entries(problem: GemmProblem, operands: Matrices, d: HostArray) -> Ch
     bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
     bound *= _modulus(problem)
     error = np.abs(d[x, i, j].astype(wide) - expected)
-    return _worst("statistical", error, bound, d[x, i, j], expected, places=sample)
+    return judged("statistical", error, bound, d[x, i, j], expected, places=sample)
 
 
 def _shape(problem: GemmProblem, operand: Operand) -> tuple[int, int, int]:

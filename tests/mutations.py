@@ -1,0 +1,493 @@
+"""Kernels that are wrong on purpose: edits of the shipped sources, told once for both languages, that the checks must notice.
+
+Every edit says how often its pattern occurs. Where a kernel has changed so that it does not any more, planting it fails: no
+mutation becomes a mutation of nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+from unittest import mock
+
+from gemmport import sources
+
+NAIVE, TILED, REGISTER_TILED = KERNELS = ("naive", "tiled", "register_tiled")
+
+Types = tuple[str, str, str | None]
+"""Inputs, output, accumulator (None: the default)."""
+
+FLOAT32: Types = ("float32", "float32", None)
+COMPLEX64: Types = ("complex64", "complex64", None)
+
+NoticedBy = Literal["exact", "structures", "statistics", "spans", "groups", "special values", "oclgrind"]
+"""The check that must notice.
+
+- exact: products of integers in poisoned memory (`test_dtypes.problems`); structures: the same with tiles of many shapes;
+- statistics: the engine of `gemmport run`, on random operands; special values: test_special_values;
+- spans: operands that lie beyond 2³¹ elements; groups: many large work-groups at once, and Oclgrind's detector of races;
+- oclgrind: Oclgrind alone, of reads that change no result.
+"""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A pattern that a source has exactly `times`, and what replaces it, in both languages or by language."""
+
+    pattern: str
+    replacement: str | Mapping[str, str]
+    times: int = 1
+
+    def apply(self, text: str, language: str) -> str:
+        """The text with the edit.
+
+        Raises:
+            AssertionError: the pattern is not there as often as it should be.
+        """
+        new = self.replacement if isinstance(self.replacement, str) else self.replacement[language]
+        edited, found = re.subn(self.pattern, new, text)
+        assert found == self.times, f"{self.pattern!r} is {found} times in the {language} source, not {self.times}"
+        assert edited != text
+        return edited
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One fault.
+
+    Attributes:
+        name: what the broken kernel does.
+        edits: of the prelude where `prelude` says so, else of the kernel's own source.
+        kernels: those it is planted in.
+        types, ops: the product on which it shows.
+        noticed_by: the check that must notice it; empty for what changes no result.
+        why: it changes none.
+    """
+
+    name: str
+    edits: tuple[Edit, ...]
+    kernels: tuple[str, ...] = KERNELS
+    prelude: bool = False
+    types: Types = FLOAT32
+    ops: str = "NN"
+    noticed_by: NoticedBy | Literal[""] = "exact"
+    why: str = ""
+
+
+def of_kernel(
+    name: str,
+    pattern: str,
+    replacement: str | Mapping[str, str],
+    *kernels: str,
+    ops: str = "NN",
+    noticed_by: NoticedBy | Literal[""] = "exact",
+    why: str = "",
+) -> Mutation:
+    """A mutation of the sources of some kernels (default: all)."""
+    edits = (Edit(pattern, replacement),)
+    return Mutation(name, edits, kernels or KERNELS, ops=ops, noticed_by=noticed_by, why=why)
+
+
+def of_prelude(
+    name: str,
+    pattern: str,
+    replacement: str | Mapping[str, str],
+    types: Types = FLOAT32,
+    *,
+    ops: str = "NN",
+    noticed_by: NoticedBy | Literal[""] = "exact",
+    why: str = "",
+) -> Mutation:
+    """A mutation of the prelude, which all kernels start from."""
+    return Mutation(name, (Edit(pattern, replacement),), KERNELS, True, types, ops, noticed_by, why)
+
+
+_AS_BITS = {"opencl": ("as_float", "as_uint"), "cuda": ("__uint_as_float", "__float_as_uint")}
+
+
+def rounded(expression: str, precision: int) -> dict[str, str]:
+    """A float expression, rounded to so many bits of significand; for replacements."""
+    dropped = 24 - precision
+    half, mask = 1 << (dropped - 1), 0xFFFFFFFF << dropped & 0xFFFFFFFF
+    return {
+        language: f"return {number}(({bits}({expression}) + {half:#x}) & {mask:#x});"
+        for language, (number, bits) in _AS_BITS.items()
+    }
+
+
+_LOAD = r"return (?:TO_SUM|to<acc_t>::from)\((.*)\);"
+_MUL_ADD = r"return a \* b \+ sum;"
+
+TF32_LOAD = of_prelude("loads TF32", _LOAD, rounded(r"\1", 11), noticed_by="statistics")
+BFLOAT16_LOAD = of_prelude("loads bfloat16", _LOAD, rounded(r"\1", 8), noticed_by="statistics")
+
+_OF_ALL_KERNELS = (
+    of_kernel("skips the last row", r"i < m\b", "i < m - 1"),
+    of_kernel("skips the last column", r"j < n\)", "j < n - 1)"),
+    of_kernel("forgets the edge below", r"i < m && j < n\)", "j < n)"),
+    of_kernel("forgets the edge at the right", r"i < m && j < n\)", "i < m)"),
+    of_kernel("reads C as D lies", r"C \+ i \* ld_c", "C + i * ld_d"),
+    of_kernel("writes D as C lies", r"D \+ i \* ld_d", "D + i * ld_c"),
+    of_kernel("reads C of the next column", r"i \* ld_c \+ j,", "i * ld_c + j + 1,"),
+    of_kernel("writes the next column", r"i \* ld_d \+ j,", "i * ld_d + j + 1,"),
+    of_kernel(
+        "multiplies A with itself",
+        r"mul_add\((LOAD_A\(i, p\)|a_tile\[y\]\[p\]|a\[r\]), .*, sum",
+        r"mul_add(\1, \1, sum",
+    ),
+    of_kernel("forgets the sum so far", r"= mul_add\((.*), sum(\[r\]\[c\])?\);", r"= mul_add(\1, ACC_ZERO);"),
+    of_kernel(
+        "writes D by 32-bit indices", r"D \+ i \* ld_d", "D + (int)((unsigned)i * (unsigned)ld_d)", noticed_by="spans"
+    ),
+    of_kernel(
+        "reads C by 32-bit indices", r"C \+ i \* ld_c", "C + (int)((unsigned)i * (unsigned)ld_c)", noticed_by="spans"
+    ),
+)
+
+_OF_NAIVE = (
+    of_kernel("drops the last term", r"p < k\b", "p < k - 1", NAIVE),
+    of_kernel("drops the first term", r"int p = 0", "int p = 1", NAIVE),
+    of_kernel("reads the row below", r"LOAD_A\(i, p\)", "LOAD_A(i + 1, p)", NAIVE),
+    of_kernel("reads the wrong column", r"LOAD_B\(p, j\)", "LOAD_B(p, (j + 1) % n)", NAIVE),
+    of_kernel("reads the next term of B", r"LOAD_B\(p, j\)", "LOAD_B(p + 1, j)", NAIVE),
+    of_kernel("writes beyond the edge", r"j < n\)", "j < n + 1)", NAIVE),
+    of_kernel("exchanges rows and columns", r"tile\.row \+ (.*;\n.*)tile\.column", r"tile.column + \1tile.row", NAIVE),
+)
+
+_OF_TILES = (
+    of_kernel(
+        "waits for no complete tile",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tiles",
+        "// the tiles",
+        TILED,
+        REGISTER_TILED,
+        noticed_by="groups",
+    ),
+    of_kernel(
+        "overwrites tiles in use",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // nobody",
+        "// nobody",
+        TILED,
+        REGISTER_TILED,
+        noticed_by="groups",
+    ),
+    of_kernel(
+        "skips the last partial tile",
+        r"start < k; start \+= (\w+)",
+        r"start + \1 <= k; start += \1",
+        TILED,
+        REGISTER_TILED,
+    ),
+    of_kernel("drops the last term of a tile", r"p < (TSK?); \+\+p", r"p < \1 - 1; ++p", TILED, REGISTER_TILED),
+    of_kernel("steps too far", r"start \+= (TSK?)", r"start += \1 + 1", TILED, REGISTER_TILED),
+    of_kernel(
+        "loads the row below", r"LOAD_A\(tile\.row \+ (\w+),", r"LOAD_A(tile.row + \1 + 1,", TILED, REGISTER_TILED
+    ),
+    of_kernel(
+        "loads the column before",
+        r"tile\.column \+ (\w+)\) : ACC_ZERO",
+        r"tile.column + \1 - 1) : ACC_ZERO",
+        TILED,
+        REGISTER_TILED,
+    ),
+    of_kernel("loads the next term of A", r"(LOAD_A\(.*start \+ \w+)\)", r"\1 + 1)", TILED, REGISTER_TILED),
+    of_kernel("forgets the end of the sum in A", r"(row < m) && start \+ \w+ < k\)", r"\1)", TILED, REGISTER_TILED),
+    of_kernel("forgets the end of the sum in B", r"start \+ \w+ < k && (tile\.column)", r"\1", TILED, REGISTER_TILED),
+    of_kernel(
+        "reads rows beyond A", r"tile\.row \+ \w+ < m && (start)", r"\1", TILED, REGISTER_TILED, noticed_by="oclgrind"
+    ),
+    of_kernel(
+        "reads columns beyond B",
+        r"(< k) && tile\.column \+ \w+ < n\)",
+        r"\1)",
+        TILED,
+        REGISTER_TILED,
+        ops="TT",
+        noticed_by="oclgrind",
+    ),
+)
+
+_OF_TILED = (
+    of_kernel("reads the tile of A transposed", r"a_tile\[y\]\[p\]", "a_tile[p][y]", TILED),
+    of_kernel(
+        "brings part of a tile only",
+        r"a_tile\[a_row\]\[a_term\] =",
+        "if (a_row) a_tile[a_row][a_term] =",
+        TILED,
+        noticed_by="oclgrind",
+    ),
+    of_kernel("confuses rows and terms of B", r"b_tile\[b_term\]\[b_column\]", "b_tile[b_column][b_term]", TILED),
+)
+
+_OF_REGISTER_TILED = (
+    of_kernel(
+        "takes the rows of another item", r"a_tile\[p\]\[ROW_OF\(y, r\)\]", "a_tile[p][ROW_OF(0, r)]", REGISTER_TILED
+    ),
+    of_kernel("confuses x and y", r"b_tile\[p\]\[COLUMN_OF\(x, c\)\]", "b_tile[p][COLUMN_OF(y, c)]", REGISTER_TILED),
+    of_kernel(
+        "brings too few elements",
+        r"\(\(\(elements\) \+ THREADS - 1\) / THREADS\)",
+        "((elements) / THREADS)",
+        REGISTER_TILED,
+        noticed_by="structures",
+    ),
+    of_kernel("brings more than the tile of A", r"e >= TSM \* TSK\)", "0)", REGISTER_TILED, noticed_by="oclgrind"),
+    of_kernel(
+        "divides by the wrong extent",
+        r"A_RUNS_ALONG_K \? e / TSK : e % TSM",
+        "A_RUNS_ALONG_K ? e / TSK : e % TSK",
+        REGISTER_TILED,
+        ops="TN",
+    ),
+)
+
+_OF_PRELUDE = (
+    of_prelude("forgets every edge", r"#define INSIDE\(condition\) \(condition\)", "#define INSIDE(condition) 1"),
+    of_prelude("reads C though beta is 0", r"if \(!is_zero\(beta\)\)\n", "\n"),
+    of_prelude("never reads C", r"if \(!is_zero\(beta\)\)\n", "if (0)\n"),
+    of_prelude("ignores alpha", r"scaled\(alpha, sum\)", "sum"),
+    of_prelude("ignores beta", r"scaled\(beta, (.*)\)\);\n", r"\1);\n"),
+    of_prelude("scales C by alpha", r"scaled\(beta, ", "scaled(alpha, "),
+    *(of_prelude(f"ignores the offset of {x}", rf"{x} \+= offset_{x.lower()} \+", f"{x} +=") for x in "ABCD"),
+    *(
+        of_prelude(f"repeats one {x} of the batch", rf" \+ \(index_t\)\(batch\) \* stride_{x.lower()}", "")
+        for x in "ABCD"
+    ),
+    of_prelude("computes one matrix of the batch", r"\(int\)\(group / across / down\)", "0"),
+    of_prelude("takes the wrong row of tiles", r"group / across % down", "group % down"),
+    of_prelude("reads A by the rows of B", r"\(i\) \* ld_a", "(i) * ld_b"),
+    of_prelude("reads B by the rows of A", r"\(p\) \* ld_b", "(p) * ld_a"),
+    of_prelude("reads a transposed A by the rows of B", r"\(p\) \* ld_a", "(p) * ld_b", ops="TN"),
+    of_prelude("reads a transposed B by the rows of A", r"\(j\) \* ld_b", "(j) * ld_a", ops="NT"),
+    of_prelude("transposes A when it should not", r"#if TRANSPOSE_A\n", "#if !TRANSPOSE_A\n"),
+    of_prelude("transposes B when it should not", r"#if TRANSPOSE_B\n", "#if !TRANSPOSE_B\n"),
+    of_prelude("transposes A for B", r"#if TRANSPOSE_A\n", "#if TRANSPOSE_B\n", ops="NT"),
+    of_prelude(
+        "indexes A in 32 bits",
+        r"\(\(index_t\)\(i\) \* ld_a \+ \(p\)\)",
+        "((int)((unsigned)(i) * (unsigned)ld_a) + (p))",
+        noticed_by="spans",
+    ),
+    of_prelude(
+        "indexes B in 32 bits",
+        r"\(\(index_t\)\(p\) \* ld_b \+ \(j\)\)",
+        "((int)((unsigned)(p) * (unsigned)ld_b) + (j))",
+        noticed_by="spans",
+    ),
+    of_prelude(
+        "finds A of the batch in 32 bits",
+        r"\(index_t\)\(batch\) \* stride_a",
+        "(int)((unsigned)(batch) * (unsigned)stride_a)",
+        noticed_by="spans",
+    ),
+    of_prelude(
+        "finds D of the batch in 32 bits",
+        r"\(index_t\)\(batch\) \* stride_d",
+        "(int)((unsigned)(batch) * (unsigned)stride_d)",
+        noticed_by="spans",
+    ),
+    TF32_LOAD,
+    BFLOAT16_LOAD,
+    of_prelude(
+        "sums halves in half precision",
+        _MUL_ADD,
+        rounded("a * b + sum", 11),
+        ("float16", "float32", None),
+        noticed_by="statistics",
+    ),
+    of_prelude(
+        "sums doubles in single precision",
+        _MUL_ADD,
+        "return (float)(a * b + sum);",
+        ("float64", "float64", None),
+        noticed_by="statistics",
+    ),
+)
+
+_OF_OTHER_TYPES = (
+    of_prelude("conjugates B for A", "#if CONJUGATE_A", "#if CONJUGATE_B", COMPLEX64, ops="CN"),
+    of_prelude("conjugates A for B", "#if CONJUGATE_B", "#if CONJUGATE_A", COMPLEX64, ops="NR"),
+    of_prelude("does not conjugate A", "#if CONJUGATE_A", "#if 0", COMPLEX64, ops="RN"),
+    of_prelude("does not conjugate B", "#if CONJUGATE_B", "#if 0", COMPLEX64, ops="NC"),
+    of_prelude("conjugates A always", "#if CONJUGATE_A", "#if 1", COMPLEX64),
+    of_prelude("has no conjugate", r"-x\.y", "x.y", COMPLEX64, ops="CN"),
+    of_prelude("adds the product of imaginary parts", r"sum\.x -= a\.y \* b\.y", "sum.x += a.y * b.y", COMPLEX64),
+    of_prelude("subtracts an imaginary part", r"sum\.y \+= a\.x \* b\.y", "sum.y -= a.x * b.y", COMPLEX64),
+    of_prelude("confuses parts of a product", r"sum\.y \+= a\.y \* b\.x", "sum.y += a.y * b.y", COMPLEX64),
+    of_prelude("scales with a wrong sign", r"s\.x \* x\.x - s\.y \* x\.y", "s.x * x.x + s.y * x.y", COMPLEX64),
+    of_prelude("takes complex scalars for real", r"s\.y == 0", "s.x == s.x", COMPLEX64),
+    of_prelude("takes imaginary scalars for zero", r"x\.x == 0 && x\.y == 0", "x.x == 0", COMPLEX64),
+    of_prelude("multiplies by an imaginary zero", r"s\.y == 0", "s.x != s.x", COMPLEX64, noticed_by="special values"),
+    of_prelude(
+        "counts truth values", r"\(a(\.value)? & b(\.value)?\) \| sum", r"(a\1 & b\2) + sum", ("bool", "bool", None)
+    ),
+    of_prelude(
+        "cancels truth values", r"\(a(\.value)? & b(\.value)?\) \| sum", r"(a\1 & b\2) ^ sum", ("bool", "bool", None)
+    ),
+    of_prelude(
+        "sums integers as floats",
+        _MUL_ADD,
+        {
+            "opencl": "return (acc_t)((float)a * (float)b + (float)sum);",
+            "cuda": "return (T)((float)a * (float)b + (float)sum);",
+        },
+        ("int32", "int32", None),
+    ),
+    of_prelude(
+        "loads bytes without their sign",
+        r"return (?:TO_SUM|to<acc_t>::from)\((.*)\);",
+        {
+            "opencl": r"return TO_SUM((uchar)\1);",
+            "cuda": r"return to<acc_t>::from((unsigned char)\1);",
+        },
+        ("int8", "int32", None),
+    ),
+    of_prelude(
+        "saturates bytes",
+        r"#define WRITE_int8\(p, x\) .*|return \(T\)x;",
+        {
+            "opencl": "#define WRITE_int8(p, x) (*(p) = convert_char_sat((int)(x)))",
+            "cuda": "return sizeof(T) > 1 ? (T)x : (int)x > 127 ? (T)127 : (int)x < -128 ? (T)-128 : (T)x;",
+        },
+        ("int8", "int8", None),
+    ),
+    of_prelude(
+        "truncates to bfloat16",
+        r"bits \+ 0x7fff \+ \(bits >> 16 & 1\)",
+        "bits",
+        ("float32", "bfloat16", None),
+        noticed_by="special values",
+    ),
+    of_prelude(
+        "rounds ties away in bfloat16",
+        r"bits \+ 0x7fff \+ \(bits >> 16 & 1\)",
+        "bits + 0x8000",
+        ("float32", "bfloat16", None),
+        noticed_by="special values",
+    ),
+    of_prelude(
+        "rounds a NaN in bfloat16",
+        r"\(x != x \? bits \| 0x400000 : rounded\)|\(nan \? bits \| 0x400000 : (.*)\) >> 16",
+        {"opencl": "rounded", "cuda": r"(\1) >> 16"},
+        ("float32", "bfloat16", None),
+        noticed_by="special values",
+    ),
+    of_prelude(
+        "rounds a double to bfloat16 twice",
+        r"\| \((?:uint|unsigned)\)\((?:.* == \(x\)|.* == x)\)",
+        "",
+        ("float64", "bfloat16", None),
+        noticed_by="special values",
+    ),
+    of_prelude(
+        "truncates to half",
+        r"vstore_half_rte|cvt\.rn\.f16\.f32",
+        {"opencl": "vstore_half_rtz", "cuda": "cvt.rz.f16.f32"},
+        ("float32", "float16", None),
+        noticed_by="special values",
+    ),
+    of_prelude(
+        "rounds a double to half twice",
+        r"#define AT_LEAST_FLOAT_float64\(x\) \(x\)|half_t from\(double x\)\n *\{",
+        {
+            "opencl": "#define AT_LEAST_FLOAT_float64(x) ((float)(x))",
+            "cuda": "half_t from(double x)\n    {\n        return from((float)x);",
+        },
+        ("float64", "float16", None),
+        noticed_by="special values",
+    ),
+)
+
+EQUIVALENT = (
+    of_prelude(
+        "brings A along the other index",
+        r"(INDEX_A.*ld_a \+ \(p\)\)\n#define A_RUNS_ALONG_K) 1",
+        r"\1 0",
+        noticed_by="",
+        why="another work-item brings each element, more slowly, but every element is brought",
+    ),
+    of_prelude(
+        "checks edges where there are none",
+        r"#if defined\(EDGES\) && !EDGES",
+        "#if 0",
+        noticed_by="",
+        why="every condition holds where tiles are whole: checking them only takes time",
+    ),
+    of_prelude(
+        "reads C of integers though beta is 0",
+        r"if \(!is_zero\(beta\)\)\n",
+        "\n",
+        ("int32", "int32", None),
+        noticed_by="",
+        why="0 times any integer adds nothing: reading C only takes time (and memory that must be there, as it is)",
+    ),
+    of_kernel(
+        "arranges rows otherwise",
+        r"\(\(w\) \* RTSM \+ \(y\)\)",
+        "((y) * WPTM + (w))",
+        REGISTER_TILED,
+        noticed_by="",
+        why="loads and stores agree on whose each row is, and all rows are somebody's: only bank conflicts change",
+    ),
+    Mutation(
+        "pads no rows",
+        (Edit(r" \+ PAD\]", "]", times=2),),
+        (TILED, REGISTER_TILED),
+        noticed_by="",
+        why="the padding is never read or written: only bank conflicts change",
+    ),
+)
+"""What no check can notice, because it changes no result, with the reason."""
+
+MUTATIONS = (
+    *_OF_ALL_KERNELS,
+    *_OF_NAIVE,
+    *_OF_TILES,
+    *_OF_TILED,
+    *_OF_REGISTER_TILED,
+    *_OF_PRELUDE,
+    *_OF_OTHER_TYPES,
+)
+
+DOES_NOT_COMPILE = of_kernel("does not compile", "acc_t sum =", "no_such_type sum =", NAIVE)
+
+WRITES_FAR_AWAY = of_kernel(
+    "writes far away", r"D \+ i \* ld_d \+ j", "D + i * ld_d + j + 100000", TILED, noticed_by="oclgrind"
+)
+"""Only for Oclgrind, which simulates the memory: on a device it may end the process."""
+
+OF_PASSES = (
+    of_kernel("adds up parts before they are there", r"barrier\(CLK_LOCAL_MEM_FENCE\);", "", "times_vector"),
+    of_kernel("writes sums beyond the last row", r"ADDER\(item\) == 0 && i < rows", "ADDER(item) == 0", "times_vector"),
+    of_kernel("fills beyond the end", r"number >= rows \* columns", "number >= 2 * rows * columns", "fill_random"),
+    of_kernel("copies beyond the end", r"if \(i >= total\)
+        return;", "", "copy_strided"),
+)
+"""Only for Oclgrind, too."""
+
+
+def mutation(name: str) -> Mutation:
+    """The mutation of that name."""
+    (found,) = [each for each in (*MUTATIONS, DOES_NOT_COMPILE, WRITES_FAR_AWAY, *OF_PASSES) if each.name == name]
+    return found
+
+
+@contextmanager
+def planted(fault: Mutation | str, kernel: str) -> Iterator[None]:
+    """Every program of the kernel that is assembled inside has the fault; all else is the shipped path."""
+    fault = mutation(fault) if isinstance(fault, str) else fault
+    assert kernel in fault.kernels, f"{fault.name} is no fault of {kernel}"
+    read = sources._read
+
+    def edited(folder, stem):  # type: ignore[no-untyped-def]  # as the original
+        text = read(folder, stem)
+        if stem == (sources.PRELUDE if fault.prelude else kernel):
+            for edit in fault.edits:
+                text = edit.apply(text, folder.name)
+        return text
+
+    with mock.patch.object(sources, "_read", edited):
+        yield

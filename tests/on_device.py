@@ -1,0 +1,105 @@
+"""Operands on a device, and what becomes of them there: what tests of the checks on the device share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import gemmport as gp
+from exact import poisoned
+from gemmport.backends.base import Memory
+from gemmport.device_check import fill_random_on
+from gemmport.dtypes import as_dtype
+from gemmport.executor import prepare_launch
+from gemmport.kernels import times_vector
+from gemmport.kernels.fill_random import Whole, predicted
+from gemmport.kernels.times_vector import Sums
+from gemmport.layout import matrices
+from gemmport.problem import GemmProblem, Layout, Op, Operand, transposes
+from gemmport.reference import applied
+
+HostArray = npt.NDArray[Any]
+
+RANGES = {"normal": None, "whole": Whole(-3, 7)}
+"""Ranges of random numbers, by name; "all" is the whole range of an integer type."""
+
+
+def placed(
+    backend: gp.Backend, problem: GemmProblem, operands: Mapping[Operand, HostArray], d: HostArray
+) -> dict[Operand, Memory]:
+    """Operands and result on the device, in their layouts, the gaps full of NaN."""
+    memory: dict[Operand, Memory] = {}
+    for operand, values in (*operands.items(), ("d", d)):
+        flat = poisoned(problem.span(operand), problem.element_type(operand))
+        matrices(flat, problem.layout(operand), *problem.stored_shape(operand), problem.batch)[...] = values
+        memory[operand] = backend.allocate(flat.nbytes)
+        backend.upload(memory[operand], flat)
+    return memory
+
+
+def exactly(left: HostArray, right: HostArray) -> HostArray:
+    """Dot products of rows with rows, each part rounded once or twice."""
+
+    def dot(a: HostArray, b: HostArray) -> float:
+        return float(sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a, b, strict=True)))
+
+    dots = np.zeros(left.shape[:2], left.dtype)
+    for at in np.ndindex(*dots.shape):
+        a, b = left[at], right[at]
+        dots[at] = dot(a.real, b.real)
+        if np.iscomplexobj(left):
+            dots[at] += -dot(a.imag, b.imag) + 1j * (dot(a.real, b.imag) + dot(a.imag, b.real))
+    return dots
+
+
+def check_wide_sums(backend: gp.Backend, sums: Sums, name: str, op: Op, rows: int, columns: int) -> None:
+    """Asserts the precision of `times_vector`: terms are of very different sizes and cancel, and every matrix has its own
+    vector.
+    """
+    rng = np.random.default_rng(11)
+
+    def numbers(*shape: int) -> HostArray:
+        sizes = 10.0 ** rng.integers(-3, 4, shape)
+        values: HostArray = rng.standard_normal(shape) * sizes
+        return values + 1j * rng.standard_normal(shape) * sizes if sums.complex else values
+
+    stored = numbers(2, *((columns, rows) if transposes(op) else (rows, columns))).astype(name)
+    matrix = applied(stored, op).astype(sums.host)
+    vector = sums.from_device(sums.to_device(numbers(2, columns)).view(np.uint8)).reshape(2, columns)
+    down, across = stored.shape[1:]
+    layout = Layout(across + 5, down * (across + 5) + 3, offset=7)
+    flat = poisoned(layout.span(down, across, 2), name)
+    matrices(flat, layout, down, across, 2)[...] = stored
+    result = poisoned(2 * rows * sums.itemsize, "uint8")
+    memory = {}
+    for buffer, data in (("matrix", flat), ("vector", sums.to_device(vector)), ("result", result)):
+        memory[buffer] = backend.allocate(data.nbytes)
+        backend.upload(memory[buffer], data)
+    for squares in (False, True):
+        launch = times_vector.PASS.launch(
+            sums, as_dtype(name), op, rows, columns, 2, layout, shared=False, squares=squares
+        )
+        backend.launch(prepare_launch(launch, backend, memory))
+        backend.download(memory["result"], result)
+        right = matrix.conj() if squares else np.broadcast_to(vector[:, np.newaxis], matrix.shape)
+        error = np.abs(sums.from_device(result).reshape(2, rows) - exactly(matrix, right))
+        assert np.all(error <= 8 * sums.unit_roundoff * (np.abs(matrix) * np.abs(right)).sum(axis=2))
+
+
+def filled(
+    backend: gp.Backend, dtype: str, how: str, layout: Layout, rows: int, columns: int, batch: int, seed: int
+) -> tuple[HostArray, HostArray]:
+    """The memory that was filled, and the numbers that NumPy tells for the matrices."""
+    element = as_dtype(dtype)
+    whole = Whole.all_of(element) if how == "all" else RANGES[how]
+    flat = poisoned(layout.span(rows, columns, batch) + 9, dtype)
+    memory = backend.allocate(flat.nbytes)
+    backend.upload(memory, flat)
+    fill_random_on(backend, memory, element, layout, rows, columns, batch, seed=seed, whole=whole)
+    backend.download(memory, flat)
+    numbers = np.arange(batch * rows * columns).reshape(batch, rows, columns)
+    return flat, predicted(element, numbers, seed, whole)

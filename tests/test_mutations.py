@@ -1,0 +1,162 @@
+"""Whether the checks notice a broken kernel: each fault of mutations.py, planted in each kernel that it can be planted in.
+
+What the device must show is tried on the best device of each backend; the text of both languages is tried everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pytest
+
+import gemmport as gp
+import test_kernels
+import test_special_values
+from exact import check
+from gemmport.backends import _nvrtc
+from gemmport.benchmark import Options, run_benchmark
+from gemmport.config import load_configuration
+from gemmport.planner import make_plan
+from gemmport.sources import assemble
+from mutations import BFLOAT16_LOAD, EQUIVALENT, KERNELS, MUTATIONS, TF32_LOAD, Edit, Mutation, planted
+from test_cuda_compile import H200, is_cubin
+from test_dtypes import problems
+from test_kernels import SPAN, check_many_groups, check_spans, check_structure, parameters
+
+best_of_each_backend = pytest.mark.best_of_each_backend
+
+
+def cases(mutations: tuple[Mutation, ...]) -> pytest.MarkDecorator:
+    """A mutation in each kernel that it is for."""
+    every = [
+        pytest.param(kernel, mutation, id=f"{kernel}-{mutation.name.replace(' ', '-')}")
+        for mutation in mutations
+        for kernel in mutation.kernels
+    ]
+    return pytest.mark.parametrize(("kernel", "mutation"), every)
+
+
+def check_exact(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
+    for problem in problems(kernel, mutation.types, mutation.ops):
+        check(backend, problem, kernel, parameters(kernel))
+
+
+def check_structures(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
+    for each, params in test_kernels.STRUCTURES:
+        if each == kernel:
+            check_structure(backend, kernel, params)
+
+
+def check_statistics(backend: gp.Backend, kernel: str, mutation: Mutation, k: int = 1000) -> None:
+    """What `gemmport run` says of the kernel."""
+    dtype, output, accumulator = mutation.types
+    problem = gp.GemmProblem.create(24, 24, k, dtype=dtype, output=output, accumulator=accumulator)
+    options = Options(load_configuration(), kernels=(kernel,), params=parameters(kernel), baselines=(), repeat=1)
+    (result,) = run_benchmark([problem], [backend.device], options)
+    assert result.status in ("ok", "failed"), result.reason
+    assert result.status == "ok", result.reason
+
+
+CHECKS: dict[str, Callable[[gp.Backend, str, Mutation], None]] = {
+    "exact": check_exact,
+    "structures": check_structures,
+    "statistics": check_statistics,
+    "spans": lambda backend, kernel, mutation: check_spans(backend, kernel),
+    "groups": lambda backend, kernel, mutation: check_many_groups(backend, kernel),
+    "special values": lambda backend, kernel, mutation: test_special_values.check(backend, kernel, mutation.types),
+}
+
+
+@functools.cache
+def passes_unbroken(backend: gp.Backend, kernel: str, noticed_by: str, types: object, ops: str) -> None:
+    """The shipped kernel passes: what fails then, fails because of its fault."""
+    unbroken = Mutation("nothing", (), types=types, ops=ops)  # type: ignore[arg-type]
+    CHECKS[noticed_by](backend, kernel, unbroken)
+
+
+def skip_unless_shown(backend: gp.Backend, mutation: Mutation) -> None:
+    """Skips where the device cannot show the fault: it lacks the type or the memory, or waits without being told."""
+    dtype, output, accumulator = mutation.types
+    arithmetic = gp.GemmProblem.create(
+        1, 1, 1, dtype=dtype, output=output, accumulator=accumulator
+    ).accumulator.arithmetic
+    if arithmetic and arithmetic not in backend.device.computes:
+        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+    if mutation.name == "overwrites tiles in use" and backend.device.platform == "pocl":
+        pytest.skip("PoCL adds a barrier to the end of a loop that has one (Oclgrind notices the race)")
+    if mutation.noticed_by == "spans" and backend.device.max_allocation < SPAN:
+        pytest.skip(f"{backend.device.label} allows {backend.device.max_allocation:,} bytes in one allocation")
+
+
+@best_of_each_backend
+@cases(tuple(mutation for mutation in MUTATIONS if mutation.noticed_by != "oclgrind"))
+def test_a_broken_kernel_is_noticed(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
+    skip_unless_shown(backend, mutation)
+    passes_unbroken(backend, kernel, mutation.noticed_by, mutation.types, mutation.ops)
+    with planted(mutation, kernel), pytest.raises(AssertionError, match=r"wrong|written outside|elements"):
+        CHECKS[mutation.noticed_by](backend, kernel, mutation)
+
+
+@best_of_each_backend
+@cases(EQUIVALENT)
+def test_what_changes_no_result_passes(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
+    assert mutation.why
+    with planted(mutation, kernel):
+        check_exact(backend, kernel, mutation)
+
+
+@best_of_each_backend
+@pytest.mark.parametrize("k", [1, 2, 17, 400, 4097, 20_000])
+@pytest.mark.parametrize("mutation", [TF32_LOAD, BFLOAT16_LOAD], ids=lambda mutation: mutation.name.replace(" ", "-"))
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_product_of_rounded_operands_is_no_float32(
+    backend: gp.Backend, kernel: str, mutation: Mutation, k: int
+) -> None:
+    check_statistics(backend, kernel, mutation, k)
+    with planted(mutation, kernel), pytest.raises(AssertionError, match="statistical"):
+        check_statistics(backend, kernel, mutation, k)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_is_broken_in_more_than_ten_ways_of_its_own(kernel: str) -> None:
+    own = {mutation.name for mutation in MUTATIONS if kernel in mutation.kernels and not mutation.prelude}
+    assert len(own) > 10
+
+
+def test_every_name_is_used_once() -> None:
+    names = [mutation.name for mutation in (*MUTATIONS, *EQUIVALENT)]
+    assert len(names) == len(set(names))
+
+
+@cases((*MUTATIONS, *EQUIVALENT))
+def test_faults_are_planted_in_both_languages(kernel: str, mutation: Mutation) -> None:
+    """What is planted also compiles; a fault that does not would be noticed for the wrong reason."""
+    dtype, output, accumulator = mutation.types
+    problem = gp.GemmProblem.create(
+        61,
+        61,
+        61,
+        dtype=dtype,
+        output=output,
+        accumulator=accumulator,
+        trans_a=mutation.ops[0],
+        trans_b=mutation.ops[1],
+    )
+    plan = make_plan(problem, H200, load_configuration(), kernel=kernel, params=parameters(kernel))
+    source = plan.launches[0].kernel
+    shipped = {language: assemble(source, language) for language in ("opencl", "cuda")}
+    with planted(mutation, kernel):
+        broken = {language: assemble(source, language) for language in ("opencl", "cuda")}
+    assert all(broken[language] != shipped[language] for language in broken)
+    same = mutation.prelude and kernel != mutation.kernels[0]  # the text that is broken is that of the first kernel
+    if _nvrtc.nvrtc() is not None and not same:
+        assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))
+
+
+def test_a_fault_whose_place_is_gone_is_told() -> None:
+    stale = Mutation("stale", (Edit("no such text", ""),))
+    problem = gp.GemmProblem.create(8, 8, 8)
+    source = make_plan(problem, H200, load_configuration(), kernel="naive").launches[0].kernel
+    with planted(stale, "naive"), pytest.raises(AssertionError, match="'no such text' is 0 times"):
+        assemble(source, "cuda")
