@@ -62,7 +62,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrizes `backend` over all devices, and `dtype`, where a test takes both, over what each device computes in."""
+    """Parametrizes `backend` over all devices, and `dtype`, where a test takes both, over what each device computes in.
+
+    A test that says itself over which dtypes it runs is left to it.
+    """
     if "backend" not in metafunc.fixturenames:
         return
     found = _devices(metafunc.config)
@@ -72,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ]
     values: list[tuple[object, str]] = [(device, name) for device, name in zip(found, _ids(found), strict=True)]
     values += [(absent, absent.name) for absent in _absent(metafunc.config)] if found else [(None, "no-device")]
-    if "dtype" in metafunc.fixturenames:
+    if "dtype" in metafunc.fixturenames and not _parametrizes(metafunc, "dtype"):
         pairs = [
             pytest.param(value, dtype, id=f"{name}-{dtype}")
             for value, name in values
@@ -83,6 +86,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     else:
         single = [pytest.param(value, id=name) for value, name in values]
         metafunc.parametrize("backend", single, indirect=True, scope="session")
+
+
+def _parametrizes(metafunc: pytest.Metafunc, name: str) -> bool:
+    """Whether a test has its own values for a parameter."""
+    told = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    return any(name in (names.replace(" ", "").split(",") if isinstance(names, str) else names) for names in told)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -463,8 +463,7 @@ OF_PASSES = (
     of_kernel("adds up parts before they are there", r"barrier\(CLK_LOCAL_MEM_FENCE\);", "", "times_vector"),
     of_kernel("writes sums beyond the last row", r"ADDER\(item\) == 0 && i < rows", "ADDER(item) == 0", "times_vector"),
     of_kernel("fills beyond the end", r"number >= rows \* columns", "number >= 2 * rows * columns", "fill_random"),
-    of_kernel("copies beyond the end", r"if \(i >= total\)
-        return;", "", "copy_strided"),
+    of_kernel("copies beyond the end", r"if \(i >= total\)\n        return;", "", "copy_strided"),
 )
 """Only for Oclgrind, too."""
 

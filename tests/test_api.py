@@ -1,4 +1,4 @@
-"""`matmul`, `gemm`, `plan` and `run`: what they take, what they give, what they refuse, and that they change nothing else."""
+"""`gemm`, `plan` and `run`: what they take, what they give, what they refuse, and that they change nothing else."""
 
 from __future__ import annotations
 
@@ -21,49 +21,6 @@ def where(best_backend: gp.Backend) -> dict[str, Any]:
 def pair(a: tuple[int, ...], b: tuple[int, ...], dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng([*a, 99, *b])
     return integers(a, dtype, rng), integers(b, dtype, rng)
-
-
-SHAPES = [
-    ((5, 7), (7, 3)), ((1, 1), (1, 1)),
-    ((7,), (7, 3)), ((5, 7), (7,)), ((7,), (7,)), ((1,), (1,)),
-    ((4, 5, 7), (4, 7, 3)), ((4, 5, 7), (7, 3)), ((5, 7), (4, 7, 3)), ((1, 5, 7), (4, 7, 3)), ((4, 5, 7), (1, 7, 3)),
-    ((2, 1, 5, 7), (3, 7, 2)), ((2, 3, 5, 7), (7, 2)), ((7,), (4, 7, 3)), ((4, 5, 7), (7,)), ((2, 1, 5, 7), (2, 4, 7, 3)),
-    ((0, 7), (7, 3)), ((5, 0), (0, 3)), ((5, 7), (7, 0)), ((0, 0), (0, 0)), ((0,), (0,)), ((0,), (0, 3)),
-    ((0, 5, 7), (7, 3)), ((0, 5, 7), (0, 7, 3)), ((4, 5, 0), (0, 3)), ((5, 7), (0, 7, 3)), ((2, 0, 5, 7), (2, 1, 7, 3)),
-]  # fmt: skip
-
-
-class TestMatmul:
-    @pytest.mark.parametrize(("a_shape", "b_shape"), SHAPES, ids=str)
-    def test_is_that_of_numpy(self, where: dict[str, Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
-        a, b = pair(a_shape, b_shape)
-        product, wanted = gp.matmul(a, b, **where), np.matmul(a, b)
-        assert type(product) is type(wanted)
-        assert (product.shape, product.dtype) == (wanted.shape, wanted.dtype)
-        np.testing.assert_array_equal(product, wanted)
-
-    @pytest.mark.parametrize(
-        ("a_shape", "b_shape"),
-        [((5, 7), (6, 3)), ((7,), (6,)), ((5, 7), (6,)), ((2, 5, 7), (3, 7, 3)), ((), (3,)), ((3, 3), ())],
-        ids=str,
-    )
-    def test_refuses_what_numpy_refuses(
-        self, where: dict[str, Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...]
-    ) -> None:
-        a, b = np.zeros(a_shape, np.float32), np.zeros(b_shape, np.float32)
-        with pytest.raises(ValueError, match=r"matmul|broadcast|mismatch"):
-            np.matmul(a, b)
-        with pytest.raises(gp.ShapeError, match="matmul: "):
-            gp.matmul(a, b, **where)
-
-    def test_writes_to_out_and_returns_it(self, where: dict[str, Any]) -> None:
-        a, b = pair((4, 5, 7), (7, 3))
-        out = np.full((4, 5, 3), np.nan, np.float32)
-        assert gp.matmul(a, b, out=out, **where) is out
-        np.testing.assert_array_equal(out, a @ b)
-
-    def test_takes_lists(self, where: dict[str, Any]) -> None:
-        assert gp.matmul([[1.0, 2.0]], [[3.0], [4.0]], **where).tolist() == [[11.0]]
 
 
 def _inside(x: np.ndarray, key: tuple[slice, slice]) -> np.ndarray:
@@ -190,8 +147,6 @@ class TestRefusals:
         with pytest.raises(gp.DtypeError, match=np.dtype(dtype).name) as caught:
             gp.gemm(x, x, **where)
         assert isinstance(caught.value, TypeError)
-        with pytest.raises(gp.DtypeError, match=np.dtype(dtype).name):
-            gp.matmul(x, x, **where)
 
     @pytest.mark.parametrize(
         ("shapes", "options", "told"),

@@ -37,6 +37,7 @@ ROOMS = [
     {"planner", "executor", "selection", "environment", "measurement", "verification"},
     {"baselines.*", "baselines", "copying", "exchange", "device_check"},
     {"api"},
+    {"matmul"},
     {"benchmark"},
     {"probe"},
     {"doctor"},

@@ -8,7 +8,7 @@ Importing this package imports neither PyCUDA nor PyOpenCL; the first product do
 
 from importlib.metadata import version as _version
 
-from gemmport.api import gemm, matmul, plan, run
+from gemmport.api import gemm, plan, run
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.device import DeviceInfo
@@ -29,6 +29,7 @@ from gemmport.errors import (
     UnsupportedError,
 )
 from gemmport.kernels import register
+from gemmport.matmul import matmul
 from gemmport.plan import Plan
 from gemmport.problem import GemmProblem, Layout
 from gemmport.selection import devices, get_backend

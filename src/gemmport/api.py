@@ -1,4 +1,4 @@
-"""The public functions: `matmul`, `gemm`, `plan`, `run`. What comes in decides what comes out."""
+"""The public functions `gemm`, `plan` and `run`. What comes in decides what comes out."""
 
 from __future__ import annotations
 
@@ -203,49 +203,6 @@ def gemm(
         first.library.written(made, target, where)
         return made
     return first.library.result(d) if first is not None and first.library is not None else d
-
-
-def matmul(
-    a: Any,
-    b: Any,
-    *,
-    out: Any = None,
-    backend: str | None = None,
-    device: str | DeviceInfo | None = None,
-    kernel: str = AUTO,
-    params: Parameters | None = None,
-    config: Config = None,
-) -> Any:
-    """The matrix product with the rules of `numpy.matmul`: vectors are promoted, the dimensions before the last two broadcast.
-
-    Args and errors as `gemm`. Device arrays have two dimensions, or three with equal batches.
-    """
-    options: dict[str, Any] = {
-        "backend": backend,
-        "device": device,
-        "kernel": kernel,
-        "params": params,
-        "config": config,
-    }
-    if isinstance(a, DeviceArray) or isinstance(b, DeviceArray):
-        return gemm(a, b, out=out, **options)
-    a, b = np.asarray(a), np.asarray(b)
-    if a.ndim == 0 or b.ndim == 0:
-        raise ShapeError("matmul: an operand has no dimensions; use * to scale by a number")
-    rows = a[np.newaxis, :] if a.ndim == 1 else a
-    columns = b[:, np.newaxis] if b.ndim == 1 else b
-    if rows.shape[-1] != columns.shape[-2]:
-        raise ShapeError(f"matmul: {a.shape} and {b.shape} do not match: {rows.shape[-1]} ≠ {columns.shape[-2]}")
-    try:
-        batch = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
-    except ValueError as error:
-        raise ShapeError(f"matmul: batch dimensions of {a.shape} and {b.shape} do not broadcast") from error
-    flat = gemm(_as_batch(rows, batch), _as_batch(columns, batch), **options)
-    shape = (*batch, *(() if a.ndim == 1 else (rows.shape[-2],)), *(() if b.ndim == 1 else (columns.shape[-1],)))
-    result = flat.reshape(shape)
-    if out is not None:
-        return _into(out, result)
-    return result if shape else result[()]
 
 
 def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
@@ -656,15 +613,6 @@ class _StandIn:
             "strides": tuple(s * size for s in x.strides),
             "version": 3,
         }
-
-
-def _as_batch(x: HostArray, batch: tuple[int, ...]) -> HostArray:
-    """A stack of matrices as one batch of three dimensions; a single matrix stays single, to be broadcast on the device."""
-    if x.ndim == 2 and x.shape[:-2] == () and batch:
-        return x if int(np.prod(batch)) > 0 else np.broadcast_to(x, (0, *x.shape))
-    if not batch:
-        return x
-    return np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1 if x.size else int(np.prod(batch)), *x.shape[-2:])
 
 
 def _on_host(result: HostArray, given: Mapping[str, _Given], out: Any) -> Any:
