@@ -14,18 +14,10 @@ import numpy.typing as npt
 
 import gemmport as gp
 from gemmport.dtypes import as_dtype
-from gemmport.executor import bind
-from gemmport.layout import matrices
 from gemmport.plan import Plan
 from gemmport.problem import OPERANDS, Operand, as_op, transposes
 from gemmport.reference import reference
-
-GUARD = 1031
-"""Elements after the last of every operand: so many that, at the sizes of the tests, a tile's rows beyond an edge lie there and
-not in someone else's memory. Those before the first are its layout's offset."""
-
-POISON = {"real": 0xFF, "complex": 0xFF, "integer": 0xFD, "bool": 0xFD}
-"""Every byte of it: a NaN where there are any, else a number that is seldom a result."""
+from gemmport.trial import reads, try_plan
 
 
 def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator | None = None) -> npt.NDArray[Any]:
@@ -46,19 +38,6 @@ def whole_range(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Gen
         return integers(shape, dtype, rng)
     limits = np.iinfo(kind.numpy)
     return rng.integers(limits.min, limits.max, shape, kind.numpy, endpoint=True)
-
-
-def poisoned(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """A buffer of poison."""
-    flat = np.empty(size, as_dtype(dtype).numpy)
-    flat.view(np.uint8)[:] = POISON[as_dtype(dtype).kind]
-    return flat
-
-
-def changed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which elements of two flat arrays differ in any bit."""
-    size = before.itemsize
-    return (before.view(np.uint8).reshape(-1, size) != after.view(np.uint8).reshape(-1, size)).any(axis=1)
 
 
 @dataclass(frozen=True)
@@ -127,50 +106,16 @@ def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed:
 
 def read_by(problem: gp.GemmProblem) -> tuple[Operand, ...]:
     """What a product may read: A and B unless alpha is 0, C unless beta is 0."""
-    return (("a", "b") if problem.alpha != 0 else ()) + (("c",) if problem.beta != 0 else ())
+    return tuple(operand for operand in ("a", "b", "c") if reads(problem, operand))
 
 
 def run_plan(
     backend: gp.Backend, plan: Plan, values: Mapping[Operand, npt.NDArray[Any]], *, in_place: bool = False
 ) -> npt.NDArray[Any]:
-    """D, (batch, m, n), of operands as they are stored; asserts that nothing else is written. What is not given is poison."""
-    problem = plan.problem
-    flat: dict[Operand, npt.NDArray[Any]] = {}
-    for operand in OPERANDS:
-        flat[operand] = poisoned(problem.span(operand) + GUARD, problem.element_type(operand))
-        if operand in values:
-            shape = problem.stored_shape(operand)
-            matrices(flat[operand], problem.layout(operand), *shape, problem.batch)[...] = values[operand]
-    if in_place:
-        flat["d"] = flat["c"]
-    memory: dict[Operand, Any] = {}
-    for operand in OPERANDS:
-        if operand == "d" and in_place:
-            memory["d"] = memory["c"]
-        else:
-            memory[operand] = backend.allocate(flat[operand].nbytes)
-            backend.upload(memory[operand], flat[operand])
-    bound = bind(plan, backend, memory)
-    for scratch in plan.scratch:
-        backend.upload(bound.memory[scratch.name], np.full(scratch.nbytes, 0xFF, np.uint8))  # NaN in every type
-    bound.enqueue()
-
-    written = np.zeros(flat["d"].size, bool)
-    view = matrices(written, problem.d, problem.m, problem.n, problem.batch)
-    view[...] = True
-    for operand in OPERANDS:
-        after = np.empty_like(flat[operand])
-        backend.download(memory[operand], after)
-        different = changed(flat[operand], after)
-        if operand == "d" or (operand == "c" and in_place):
-            stray = np.flatnonzero(different & ~written)
-            assert stray.size == 0, f"{_told(plan)}: written outside of D, at elements {stray[:8]} of its memory"
-            got = matrices(after, problem.d, problem.m, problem.n, problem.batch)
-        else:
-            assert not different.any(), (
-                f"{_told(plan)}: {operand} was changed, at elements {np.flatnonzero(different)[:8]}"
-            )
-    return got
+    """D, (batch, m, n), of operands as they are stored; asserts that nothing else is written. What is not read is poison."""
+    trial = try_plan(backend, plan, values, in_place=in_place)
+    assert not trial.stray, f"{_told(plan)}: {trial.stray}"
+    return trial.d
 
 
 def _told(plan: Plan) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 import gemmport as gp
-from exact import poisoned
 from gemmport.backends.base import Memory
 from gemmport.device_check import fill_random_on
 from gemmport.dtypes import as_dtype
@@ -21,6 +20,7 @@ from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Op, Operand, transposes
 from gemmport.reference import applied
+from gemmport.trial import poisoned
 
 HostArray = npt.NDArray[Any]
 

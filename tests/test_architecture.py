@@ -36,12 +36,13 @@ ROOMS = [
     {"reference"},
     {"planner", "executor", "selection", "environment", "measurement", "verification"},
     {"baselines.*", "baselines", "copying", "exchange", "device_check"},
-    {"api"},
+    {"api", "trial"},
     {"matmul"},
     {"benchmark"},
     {"probe"},
     {"doctor"},
     {""},
+    {"fuzz.*", "fuzz"},
     {"cli.*", "cli"},
 ]
 RUNTIMES = {"pycuda", "pyopencl"}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import gemmport as gp
-from exact import Sizes, poisoned, problem_of
+from exact import Sizes, problem_of
 from gemmport import verification as verify
 from gemmport.device_check import check_freivalds_on, check_rows_on, fill_random_on
 from gemmport.dtypes import DTYPES, FLOAT32, as_dtype
@@ -19,6 +19,7 @@ from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Op, Operand
 from gemmport.reference import reference
+from gemmport.trial import poisoned
 from on_device import RANGES, check_wide_sums, filled, placed
 from test_verification import product, rounded_to
 

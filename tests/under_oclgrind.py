@@ -18,7 +18,7 @@ import exact
 import gemmport as gp
 from exact import Sizes, check, problem_of
 from extensions import EXTENSIONS
-from gemmport import copying, device_check, verification
+from gemmport import copying, device_check, trial, verification
 from gemmport.copying import dense_copy
 from gemmport.dtypes import FLOAT32
 from gemmport.kernels.times_vector import Sums
@@ -62,7 +62,7 @@ PASSES = {"copy_strided": copy_strided, "times_vector": times_vector, "fill_rand
 
 
 def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
-    exact.GUARD = 0  # the simulator itself sees what is beyond an operand's end
+    trial.GUARD = 0  # the simulator itself sees what is beyond an operand's end
     for variant in EXTENSIONS:
         gp.register(variant)
     with planted(fault, kernel) if fault else nullcontext():

@@ -16,6 +16,7 @@ from gemmport.cli.cache import cache
 from gemmport.cli.configs import configs
 from gemmport.cli.devices import devices
 from gemmport.cli.doctor import doctor
+from gemmport.cli.fuzz import fuzz
 from gemmport.cli.kernels import kernels
 from gemmport.cli.run import run
 from gemmport.errors import (
@@ -44,7 +45,7 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-for command in (run, devices, kernels, configs, doctor, cache):
+for command in (run, devices, kernels, configs, doctor, cache, fuzz):
     cli.add_command(command)
 
 

@@ -1,0 +1,105 @@
+"""`gemmport fuzz`: random problems over everything that gemmport promises, and what came of each."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gemmport import kernels as family
+from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
+from gemmport.planner import AUTO
+from gemmport.selection import select_device
+
+PROBLEMS = 1000
+"""Problems of a campaign that says neither how many nor how long."""
+
+WIDTH_OF_A_FILE = 160
+
+
+@click.command()
+@click.option("--backend", default=None, help="opencl, cuda or auto.")
+@click.option("--device", default=None, help="PLATFORM[:DEVICE].")
+@click.option("--problems", type=click.IntRange(min=1), help=f"How many. Default: {PROBLEMS}, or what --seconds allow.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all problems.")
+@click.option(
+    "--from", "first", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the first problem."
+)
+@click.option(
+    "--kernel", "names", multiple=True, metavar="NAME", help="Only these; repeatable. Default: all, and auto."
+)
+@click.option(
+    "--import", "imports", multiple=True, metavar="MODULE", help="Import first: registers kernels of your own."
+)
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=TIME_LIMIT, show_default=True, metavar="SECONDS",
+    help="A problem that takes longer hangs.",
+)  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--output",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    default="-",
+    help="Write there instead of standard output.",
+)
+def fuzz(
+    backend: str | None, device: str | None, problems: int | None, seconds: float | None, seed: int, first: int,
+    names: tuple[str, ...], imports: tuple[str, ...], time_limit: float, form: str, output: IO[str],
+) -> int:  # fmt: skip
+    """Judge random problems: every kernel, data type, op, layout and stride.
+
+    A problem is decided by --seed and its number alone. One that is wrong, raises what no rule explains, crashes the runtime or
+    hangs is told with the command that judges it again. Exit status: 0 none is; 1 some are; 2 bad usage; 3 no such device.
+    """
+    for module in imports:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise click.UsageError(f"--import {module}: {error}") from error
+    chosen = tuple(name if name == AUTO else family.variant(name).name for name in names)
+    if problems is None and seconds is None:
+        problems = PROBLEMS
+    options = Options(seed, first, problems, seconds, time_limit, chosen, imports)
+    with _progress(problems) as tell:
+        report = run_campaign(select_device(device, backend), options, tell)
+    output.write(json.dumps(report.to_dict(), indent=2) + "\n" if form == "json" else to_text(report))
+    return 1 if report.faults else 0
+
+
+def to_text(report: Report) -> str:
+    """The report for people: what was judged, the faults, and how many problems had each feature."""
+    console = Console(width=WIDTH_OF_A_FILE, highlight=False, markup=False)
+    speed = report.problems / report.seconds if report.seconds else 0.0
+    refused = ", ".join(f"{count} {name}" for name, count in report.refused.most_common()) or "none"
+    with console.capture() as capture:
+        console.print(f"{report.device.label}, seed {report.seed}")
+        console.print(
+            f"{report.problems:,} problems in {report.seconds:,.0f} s ({speed:,.0f} per second), {report.programs:,} programs: "
+            f"{report.right:,} right; refused by rule: {refused}; faults: {len(report.faults)}"
+        )
+        for name, counter in report.counts.items():
+            told = "; ".join(f"{what} {count:,}" for what, count in counter.most_common())
+            console.print(f"{name}: {told}")
+        for fault in report.faults:
+            told = f"\n{fault.kind}: problem {fault.index}: {fault.case}\n  {fault.reason}\n  {fault.reproducer}"
+            console.print(told, soft_wrap=True)  # a command is copied in one piece
+    return capture.get()
+
+
+@contextmanager
+def _progress(problems: int | None) -> Iterator[Callable[[Report], None]]:
+    """Tells how far the campaign is on standard error, where that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("judging", total=problems)
+        yield lambda report: progress.update(
+            task, completed=report.problems, description=f"faults: {len(report.faults)}"
+        )

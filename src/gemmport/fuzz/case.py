@@ -1,0 +1,189 @@
+"""What every random problem is: a pure function of (seed, index), which can be judged on a device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from gemmport import kernels
+from gemmport import verification as verify
+from gemmport.backends.base import Backend
+from gemmport.device import DeviceInfo
+from gemmport.dtypes import DTYPES
+from gemmport.errors import DtypeError, GemmportError, ParameterError, UnsupportedError
+from gemmport.fuzz.specialization import Specialization
+from gemmport.planner import AUTO
+from gemmport.problem import GemmProblem, Operand, Scalar
+from gemmport.reference import reference
+from gemmport.variant import Parameters
+from gemmport.verification import HostArray
+
+Data = Literal["whole numbers", "random numbers", "special values"]
+"""whole numbers: small, exact in any order of summation, or of the whole range where nothing rounds. random numbers: N(0, 1),
+within the statistical bound. special values: whole numbers with NaN and infinities among them, whose products no order
+changes."""
+
+SPECIAL = (np.nan, np.inf, -np.inf)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the summary counts a problem under.
+
+    Attributes:
+        kind: "plan", "gemm", "matmul" or "device arrays": through which door.
+        features: what is special about it: "batch", "in place", "negative strides", …
+    """
+
+    kind: str
+    kernel: str
+    types: str
+    ops: str
+    features: tuple[str, ...]
+
+
+class Case(Protocol):
+    """A random problem."""
+
+    @property
+    def problem(self) -> GemmProblem:
+        """What is to be computed; its layouts are those of the operands only where a plan is run."""
+
+    @property
+    def specialization(self) -> Specialization:
+        """The kernel and its parameters."""
+
+    @property
+    def facts(self) -> Facts:
+        """What the summary counts it under."""
+
+    def refusal(self, device: DeviceInfo) -> type[GemmportError] | None:
+        """The error with which the device must refuse it by gemmport's rules; None where it must compute it."""
+
+    def judge(self, backend: Backend) -> str:
+        """Computes it; what is wrong with the result, for people; empty where nothing is.
+
+        Raises:
+            GemmportError: it was refused.
+        """
+
+
+def refusal(
+    problem: GemmProblem, device: DeviceInfo, kernel: str = AUTO, params: Parameters | None = None
+) -> type[GemmportError] | None:
+    """The error with which a device must refuse a problem: types that it lacks, sums too long for it, parameters beyond it."""
+    arithmetic = problem.accumulator.arithmetic
+    if arithmetic and arithmetic not in device.computes:
+        return DtypeError
+    if device.max_terms and problem.effective_k > device.max_terms:
+        return UnsupportedError
+    if not params or problem.empty:
+        return None
+    variant = kernels.variant(kernel)
+    if variant.unsupported(problem, device):
+        return UnsupportedError
+    group = variant.work_group(params)
+    fits = (
+        math.prod(group) <= device.max_work_group
+        and all(items <= most for items, most in zip(group, device.max_work_item_sizes, strict=True))
+        and variant.local_bytes(params, problem) <= device.local_memory
+        and (not device.registers or variant.registers(params, problem) * math.prod(group) <= device.registers)
+    )
+    return None if fits else ParameterError
+
+
+def draw_scalar(rng: np.random.Generator, kind: str, *, none: float = 0.15) -> Scalar:
+    """Alpha or beta: 0 with the chance `none`, 1 as often, or a small number of the kind that sums are of."""
+    chance = rng.random()
+    if kind == "bool":
+        return int(chance >= max(none, 0.3))
+    if chance < 2 * none:
+        return 0 if chance < none else 1
+    choices: tuple[Scalar, ...] = {
+        "integer": (-1, 2, 3, -7),
+        "real": (-1, 2, -3, 0.5),
+        "complex": (-1, 2, 0.5, 1j, 2 - 1j, -1 + 2j),
+    }[kind]
+    return choices[int(rng.integers(len(choices)))]
+
+
+def draw_data(rng: np.random.Generator, problem: GemmProblem) -> Data:
+    """What the operands hold. Random integers in floating-point sums have no sign to average out, and no bound."""
+    chance = rng.random()
+    if not verify.rounds(problem) or problem.dtype.kind not in ("real", "complex"):
+        return "whole numbers"
+    if problem.accumulator.kind == "real" and chance < 0.08:
+        return "special values"
+    return "random numbers" if chance < 0.25 else "whole numbers"
+
+
+def draw_sizes(
+    rng: np.random.Generator, tile: tuple[int, int, int], *, whole: bool, batch: int
+) -> tuple[int, int, int]:
+    """m, n and k: nothing, one, primes, around tiles, thin ones, any; small enough to be computed in milliseconds."""
+    most = (1e5, 1e6, 1e7)[int(rng.choice(3, p=(0.85, 0.13, 0.02)))] / max(batch, 1)
+    if whole:
+        times = list(rng.integers(1, 4, 3))
+        while math.prod(t * extent for t, extent in zip(times, tile, strict=True)) > most and max(times) > 1:
+            times[int(np.argmax(times))] -= 1
+        return (int(times[0] * tile[0]), int(times[1] * tile[1]), int(times[2] * tile[2]))
+    sizes = [_draw_size(rng, extent) for extent in tile]
+    if rng.random() < 0.1:  # long and thin
+        sizes[int(rng.integers(3))] = int(rng.integers(300, 2000))
+    while math.prod(sizes) > most:
+        longest = int(np.argmax(sizes))
+        sizes[longest] = (sizes[longest] + 1) // 2
+    return (sizes[0], sizes[1], sizes[2])
+
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 53, 67, 83, 97, 101, 127, 131, 151, 197, 251, 257, 293)
+
+
+def _draw_size(rng: np.random.Generator, extent: int) -> int:
+    chance = rng.random()
+    if chance < 0.03:
+        return 0
+    if chance < 0.08:
+        return 1
+    if chance < 0.25:
+        return _PRIMES[int(rng.integers(len(_PRIMES)))]
+    if chance < 0.5:
+        return max(0, int(rng.integers(1, 4)) * extent + int(rng.integers(-1, 2)))
+    return int(math.exp(rng.uniform(0, math.log(300))))
+
+
+def shortened(k: int, accumulator: str) -> int:
+    """So many terms that small whole numbers are summed exactly in the type: any number here, but in float16."""
+    return min(k, 64) if 0 < DTYPES[accumulator].precision <= 11 else k
+
+
+def operands_of(problem: GemmProblem, data: Data, seed: int) -> dict[Operand, HostArray]:
+    """A, B and C as they are stored, (batch, rows, columns), whether they are read or not."""
+    every = problem.with_scalars(problem.alpha, problem.beta if problem.beta != 0 else 1)  # C, too
+    if data == "random numbers" or not verify.rounds(problem):
+        return verify.random_operands(every, seed)
+    operands = verify.exact_operands(every, seed)
+    if data == "special values":
+        rng = np.random.default_rng([seed, 1])
+        for operand in operands.values():
+            if operand.size:
+                for _ in range(int(rng.integers(1, 4))):
+                    at = tuple(int(rng.integers(extent)) for extent in operand.shape)
+                    operand[at] = SPECIAL[int(rng.integers(3))]
+    return operands
+
+
+def fault_of(problem: GemmProblem, operands: dict[Operand, HostArray], data: Data, d: HostArray) -> str:
+    """What is wrong with D, for people; empty where nothing is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        if data == "random numbers":
+            return verify.check_random(problem, operands, d).detail
+        expected = reference(problem, operands)
+        if data == "special values":
+            both = np.isnan(d.astype(np.float64)) & np.isnan(expected)
+            if both.any():  # NaN is no number that could be compared: where both are, both are right
+                d, expected = np.where(both, d.dtype.type(0), d), np.where(both, 0, expected)
+        return verify.check_exact(expected, d).detail

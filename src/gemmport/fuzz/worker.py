@@ -1,0 +1,102 @@
+"""The process in which problems are judged: whatever a runtime does to it, the campaign goes on. One JSON object per line comes
+out: {"start": index} before a problem, {"done": index, …} after it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+import traceback
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+from gemmport.backends.base import Backend
+from gemmport.errors import GemmportError, LaunchError
+from gemmport.fuzz.case import Case
+from gemmport.fuzz.draw import draw
+from gemmport.fuzz.specialization import all_kernels
+from gemmport.selection import get_backend
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker does: the problems from `first` to before `end` of a seed.
+
+    Attributes:
+        backend, device: as `get_backend` takes them.
+        kernels: as `draw` takes them; none for all. imports: modules to import first, which register kernels.
+    """
+
+    backend: str
+    device: str
+    seed: int
+    first: int
+    end: int
+    kernels: tuple[str, ...]
+    imports: tuple[str, ...] = ()
+
+    def case(self, index: int) -> Case:
+        """The problem of an index."""
+        return draw(self.seed, index, self.kernels or all_kernels())
+
+
+def work(job: Job, out: TextIO) -> None:
+    """Judges the problems one after another and tells what came of each."""
+    backend = get_backend(job.backend, job.device)
+    for index in range(job.first, job.end):
+        _tell(out, {"start": index})
+        result = examined(index, job, backend)
+        _tell(out, {"done": index, "programs": backend.program_counts.compiled, **result})
+
+
+def examined(index: int, job: Job, backend: Backend) -> dict[str, Any]:
+    """What came of a problem: status "right", "refused", "wrong" or "error", a reason, and the facts it is counted under."""
+    case = job.case(index)
+    expected = case.refusal(backend.device)
+    status, reason = "right", ""
+    try:
+        fault = case.judge(backend)
+        if fault:
+            status, reason = "wrong", fault
+        elif expected is not None:
+            status, reason = "wrong", f"computed, where {expected.__name__} was to be raised"
+    except GemmportError as error:
+        by_rule = type(error) is expected or _too_many_registers(case, error)
+        status, reason = ("refused", type(error).__name__) if by_rule else ("error", f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001 - whatever is raised that is not ours is what the campaign looks for
+        status, reason = "error", traceback.format_exc()
+    return {"status": status, "reason": reason, "facts": asdict(case.facts)}
+
+
+def _too_many_registers(case: Case, error: GemmportError) -> bool:
+    """Whether a kernel as compiled cannot run with as many work-items as its parameters say, which only the compiler knows."""
+    return (
+        bool(case.specialization.params)
+        and isinstance(error, LaunchError)
+        and "was compiled to run with at most" in str(error)
+    )
+
+
+def _tell(out: TextIO, message: dict[str, Any]) -> None:
+    out.write(json.dumps(message) + "\n")
+    out.flush()
+
+
+def main() -> None:
+    """Runs the job that is given as the argument, a JSON object."""
+    logging.basicConfig(level=logging.ERROR)
+    # Runtimes print what they like on standard output: the messages go where it went, and it goes to standard error.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    data = json.loads(sys.argv[1])
+    job = Job(**{**data, "kernels": tuple(data["kernels"]), "imports": tuple(data["imports"])})
+    for module in job.imports:
+        importlib.import_module(module)
+    work(job, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""One run of a plan in poisoned memory: what it computed, and whether it touched what is not its own.
+
+Everything that is not to be read is poison, and everything that is not to be written must stay what it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmport.backends.base import Backend, Memory
+from gemmport.dtypes import as_dtype
+from gemmport.executor import bind
+from gemmport.layout import matrices
+from gemmport.plan import Plan
+from gemmport.problem import OPERANDS, GemmProblem, Operand
+from gemmport.reference import Matrices
+
+HostArray = npt.NDArray[Any]
+
+GUARD = 1031
+"""Elements after the last of every operand: so many that, in small products, a tile's rows beyond an edge lie there and not in
+someone else's memory. Those before the first are its layout's offset."""
+
+POISON = {"real": 0xFF, "complex": 0xFF, "integer": 0xFD, "bool": 0xFD}
+"""Every byte of it: a NaN where there are any, else a number that is seldom a result."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of a run.
+
+    Attributes:
+        d: the result, (batch, m, n), in the output's type; poison where it was not written.
+        stray: what was written that is not D, for people; empty where nothing was.
+    """
+
+    d: HostArray
+    stray: str
+
+
+def poisoned(size: int, dtype: object) -> HostArray:
+    """A flat buffer of poison."""
+    kind = as_dtype(dtype)
+    flat = np.empty(size, kind.numpy)
+    flat.view(np.uint8)[:] = POISON[kind.kind]
+    return flat
+
+
+def same_bits(x: HostArray, y: HostArray) -> bool:
+    """Whether two flat arrays are equal bit for bit."""
+    return bool(np.array_equal(x.view(np.uint8), y.view(np.uint8)))
+
+
+def changed(before: HostArray, after: HostArray) -> list[int]:
+    """The first elements of two flat arrays of one type that differ in any bit; at most eight."""
+    size = before.itemsize
+    differ = (before.view(np.uint8).reshape(-1, size) != after.view(np.uint8).reshape(-1, size)).any(axis=1)
+    return [int(x) for x in np.flatnonzero(differ)[:8]]
+
+
+def reads(problem: GemmProblem, operand: Operand) -> bool:
+    """Whether a product reads an operand: A and B where alpha is not 0, C where beta is not 0."""
+    return {"a": problem.alpha != 0, "b": problem.alpha != 0, "c": problem.beta != 0, "d": False}[operand]
+
+
+def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool = False) -> Trial:
+    """Runs a plan on operands that lie in poison, as its problem says: gaps, guards, what is not read, and D itself.
+
+    Args:
+        operands: as they are stored, (batch, rows, columns); all matrices alike where the batch stride is 0.
+        in_place: D is the memory of C; the problem's layouts of both must be equal.
+
+    Raises:
+        As `gemmport.executor.bind`, and LaunchError.
+    """
+    problem = plan.problem
+    before: dict[Operand, HostArray] = {}
+    for operand in OPERANDS:
+        before[operand] = poisoned(problem.span(operand) + GUARD, problem.element_type(operand))
+        if reads(problem, operand):
+            view = _view(problem, operand, before[operand])
+            view[...] = operands[operand][: 1 if problem.layout(operand).batch_stride == 0 else None]
+    if in_place:
+        before["d"] = before["c"]
+    memory: dict[Operand, Memory] = {}
+    for operand in OPERANDS:
+        if operand == "d" and in_place:
+            memory["d"] = memory["c"]
+        else:
+            memory[operand] = backend.allocate(before[operand].nbytes)
+            backend.upload(memory[operand], before[operand])
+    bound = bind(plan, backend, memory)
+    for scratch in plan.scratch:
+        backend.upload(bound.memory[scratch.name], np.full(scratch.nbytes, 0xFF, np.uint8))  # NaN in every type
+    bound.enqueue()
+    return _judged(problem, backend, memory, before, in_place=in_place)
+
+
+def _judged(
+    problem: GemmProblem, backend: Backend, memory: dict[Operand, Memory], before: dict[Operand, HostArray], *, in_place: bool
+) -> Trial:  # fmt: skip
+    stray = ""
+    for operand in ("a", "b", *(() if in_place else ("c",))):
+        after = np.empty_like(before[operand])
+        backend.download(memory[operand], after)
+        if not same_bits(before[operand], after):
+            stray = f"{operand} was changed, at elements {changed(before[operand], after)}"
+    after = np.empty_like(before["d"])
+    backend.download(memory["d"], after)
+    view = _view(problem, "d", after)
+    d = view.copy()
+    view[...] = _view(problem, "d", before["d"])
+    if not same_bits(before["d"], after):
+        stray = f"written outside of D, at elements {changed(before['d'], after)} of its memory"
+    return Trial(d, stray)
+
+
+def _view(problem: GemmProblem, operand: Operand, flat: HostArray) -> HostArray:
+    return matrices(flat, problem.layout(operand), *problem.stored_shape(operand), problem.batch)

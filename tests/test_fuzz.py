@@ -1,0 +1,263 @@
+"""The fuzz campaign: what it finds, what it survives, and that every problem is the same wherever it is drawn."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from gemmport.dtypes import DTYPES
+from gemmport.fuzz.arrays import as_type
+from gemmport.fuzz.campaign import Options, reproducer, run_campaign
+from gemmport.fuzz.case import fault_of, operands_of, refusal
+from gemmport.fuzz.draw import draw
+from gemmport.fuzz.specialization import BLOCK, POOL, all_kernels, pool
+from gemmport.fuzz.views import KINDS, WRITABLE, constant_along_rows, view_of
+from made_up_devices import DEVICES
+
+SLOW_COMPILERS = ("pocl", "oclgrind")
+"""Platforms that take seconds for a program, and get fewer problems here."""
+
+
+def command(device: gp.DeviceInfo, *arguments: object, planted: str = "") -> subprocess.CompletedProcess[str]:
+    """`gemmport fuzz` in a process of its own; with a planted fault, on the kernels of faulty_kernels."""
+    environment = {**os.environ, "GEMMPORT_PLANTED": planted}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH")))
+    )
+    words = ["fuzz", "--backend", device.backend, "--device", device.selector, *map(str, arguments)]
+    if planted:
+        words += ["--import", "faulty_kernels", "--kernel", "broken", "--seed", "3"]
+    return run_command(words, environment)
+
+
+def run_command(words: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    started = [sys.executable, "-c", "from gemmport.cli import main; main()", *words]
+    return subprocess.run(started, capture_output=True, text=True, check=False, timeout=600, env=environment)
+
+
+def report_of(done: subprocess.CompletedProcess[str], status: int) -> dict[str, Any]:
+    assert done.returncode == status, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+class TestProblems:
+    def test_are_a_pure_function_of_seed_and_index(self) -> None:
+        names = all_kernels()
+        once = [str(draw(5, index, names)) for index in range(0, 3 * BLOCK, 7)]
+        pool.cache_clear()
+        again = [str(draw(5, index, names)) for index in reversed(range(0, 3 * BLOCK, 7))]
+        assert once == again[::-1]
+        assert len(set(once)) > 0.99 * len(once)
+        assert [str(draw(6, index, names)) for index in range(0, 3 * BLOCK, 7)] != once
+
+    def test_of_a_block_share_a_few_specializations(self) -> None:
+        names = all_kernels()
+        kinds = {
+            (case.facts.kernel, case.facts.types)
+            for case in (draw(5, index, names) for index in range(BLOCK))
+            if case.facts.kind == "plan"
+        }
+        assert 1 < len(kinds) <= POOL
+
+    def test_cover_everything(self) -> None:
+        """Every kernel, input, output, op, feature and way that an array can lie."""
+        names = all_kernels()
+        found: dict[str, Counter[str]] = {"kernel": Counter(), "op": Counter(), "feature": Counter(), "in": Counter()}
+        outputs = set()
+        for index in range(0, 100 * BLOCK, 16):
+            case = draw(0, index, names)
+            found["kernel"][case.facts.kernel] += 1
+            found["op"].update([case.problem.trans_a, case.problem.trans_b])
+            found["feature"].update([case.facts.kind, *case.facts.features])
+            found["in"][case.problem.dtype.name] += 1
+            outputs.add((case.problem.dtype.name, case.problem.accumulator.name, case.problem.output.name))
+        assert set(found["kernel"]) == set(names)
+        assert set(found["op"]) == {"N", "T", "C", "R"}
+        assert set(found["in"]) == set(DTYPES)
+        assert len(outputs) > 100
+        wanted = {
+            "plan", "gemm", "matmul", "device arrays", "no elements", "no terms", "vectors", "whole tiles", "batch",
+            "shared operand", "gaps", "offsets", "in place", "alpha = 0", "beta ≠ 0", "out given",
+            "mixed inputs", "broadcasting", "whole numbers", "random numbers", "special values", *KINDS[1:],
+        }  # fmt: skip
+        assert wanted <= set(found["feature"])
+        assert min(found["feature"][name] for name in wanted) >= 20
+
+
+class TestJudgement:
+    """What must be noticed is: each of these plants one fault into a right result."""
+
+    def case(self, data: str) -> tuple[gp.GemmProblem, dict, np.ndarray]:  # type: ignore[type-arg]
+        problem = gp.GemmProblem.create(7, 5, 9, batch=2, alpha=2, beta=-1)
+        operands = operands_of(problem, data, 1)  # type: ignore[arg-type]
+        with np.errstate(invalid="ignore"):
+            d = 2 * (operands["a"].astype(float) @ operands["b"].astype(float)) - operands["c"]
+        return problem, operands, d.astype(np.float32)
+
+    @pytest.mark.parametrize("data", ["whole numbers", "random numbers", "special values"])
+    def test_a_right_result_passes_and_one_wrong_element_does_not(self, data: str) -> None:
+        problem, operands, d = self.case(data)
+        assert fault_of(problem, operands, data, d) == ""  # type: ignore[arg-type]
+        at = tuple(np.argwhere(np.isfinite(d))[-1])
+        d[at] += 1 if data != "random numbers" else 1e-3
+        assert "1 of 70" in fault_of(problem, operands, data, d)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(("was", "becomes"), [(np.isnan, 0.0), (np.isposinf, -np.inf), (np.isfinite, np.nan)])
+    def test_special_values_are_where_they_must_be(self, was: np.ufunc, becomes: float) -> None:
+        for seed in range(100):
+            problem = gp.GemmProblem.create(7, 5, 9, beta=1)
+            operands = operands_of(problem, "special values", seed)
+            with np.errstate(invalid="ignore"):
+                d = (operands["a"].astype(float) @ operands["b"] + operands["c"]).astype(np.float32)
+            assert fault_of(problem, operands, "special values", d) == ""
+            if was(d).any():
+                d[tuple(np.argwhere(was(d))[0])] = becomes
+                assert fault_of(problem, operands, "special values", d)
+                return
+        pytest.fail("no such value was drawn")
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("on_device", [False, True])
+    @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 5), (0, 4), (2, 4, 0)])
+    def test_views_hold_their_values(
+        self, best_backend: gp.Backend, kind: str, on_device: bool, shape: tuple[int, ...]
+    ) -> None:
+        values = constant_along_rows(np.arange(np.prod(shape), dtype=np.float32).reshape(shape), kind)
+        view = view_of(values, kind, best_backend if on_device else None)
+        assert view.array.shape == shape
+        assert np.array_equal(view.array.get() if on_device else view.array, values)
+        assert not view.stray(written=False)
+
+    @pytest.mark.parametrize("kind", WRITABLE)
+    def test_views_notice_what_is_written_beside_them(self, kind: str) -> None:
+        view = view_of(np.zeros((3, 5), np.float32), kind)
+        view.array[...] = 1
+        assert not view.stray(written=True)
+        assert view.stray(written=False)
+        if kind in ("gaps", "steps"):
+            view.base[0, 0] = 1
+            assert view.stray(written=True)
+
+    def test_refusals_are_expected_where_the_rules_say(self) -> None:
+        poor, small = DEVICES["wavefronts of 64 without float64"], DEVICES["16 KB of local memory"]
+        single = gp.GemmProblem.create(3, 3, 3)
+        assert refusal(gp.GemmProblem.create(3, 3, 3, dtype="float64"), poor) is gp.DtypeError
+        assert refusal(single, poor) is None
+        assert refusal(single, replace(poor, max_terms=2)) is gp.UnsupportedError
+        assert refusal(single, replace(poor, max_terms=3)) is None
+        assert refusal(single, poor, "naive", {"TS": 17}) is gp.ParameterError
+        assert refusal(single, poor, "naive", {"TS": 16}) is None
+        for pad, expected in ((0, None), (1, gp.ParameterError)):
+            tile = {"TSM": 64, "TSN": 64, "TSK": 32, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": pad}
+            assert refusal(single, small, "register_tiled", tile) is expected
+        for case in (draw(1, index, all_kernels()) for index in range(0, 50 * BLOCK, 50)):
+            for device in DEVICES.values():  # as the planner does, which words its rules on its own
+                chosen = case.specialization
+                try:
+                    gp.plan(case.problem, device, kernel=chosen.kernel, params=dict(chosen.params))
+                    found = None
+                except gp.GemmportError as error:
+                    found = type(error)
+                assert case.refusal(device) is found, (case, device.label)
+
+    def test_narrower_inputs_are_still_the_whole_numbers_of_the_wider_type(self) -> None:
+        values = np.array([[-3 + 2j, 2, 0]], np.complex64)
+        assert as_type(values, DTYPES["uint8"]).tolist() == [[3, 2, 0]]
+        assert as_type(values, DTYPES["float16"]).tolist() == [[-3, 2, 0]]
+        assert as_type(values, DTYPES["bool"]).tolist() == [[True, True, False]]
+
+
+def test_a_campaign_is_right_on_every_device(backend: gp.Backend) -> None:
+    slow = backend.device.platform in SLOW_COMPILERS
+    report = run_campaign(backend.device, Options(seed=11, problems=60 if slow else 400, time_limit=300))
+    assert not report.faults, report.faults[0]
+    assert report.problems == (60 if slow else 400)
+    assert report.programs > 0
+    assert sum(report.counts["kind"].values()) == report.problems
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            "drops the last term", "ignores beta", "skips the last row", "writes beyond the edge",
+            "reads the wrong column", "does not compile",
+        ],
+    )  # fmt: skip
+    def test_of_kernels_are_found_within_some_problems(self, best_backend: gp.Backend, fault: str) -> None:
+        done = command(best_backend.device, "--problems", 300, "--format", "json", planted=fault)
+        faults = report_of(done, 1)["faults"]
+        kinds = {found["kind"] for found in faults}
+        if fault == "writes beyond the edge":
+            kinds.discard("crash")  # what it writes over may be the runtime's own
+        assert kinds == ({"error"} if fault == "does not compile" else {"wrong"})
+        assert all(found["reason"] and found["case"].startswith("broken") for found in faults)
+
+    @pytest.mark.parametrize(
+        ("fault", "kind", "status"), [("aborts", "crash", "-6"), ("exits", "crash", "0"), ("hangs", "hang", "2 s")]
+    )
+    def test_of_runtimes_lose_no_problem(self, best_backend: gp.Backend, fault: str, kind: str, status: str) -> None:
+        limit = 2 if fault == "hangs" else 60
+        arguments = ("--problems", 25, "--from", 100, "--time-limit", limit, "--format", "json")
+        report = report_of(command(best_backend.device, *arguments, planted=fault), 1)
+        faults = report["faults"]
+        assert report["problems"] == 25
+        assert report["right"] == 25 - len(faults) > 0
+        assert {found["kind"] for found in faults} == {kind}
+        assert all(status in found["reason"] for found in faults)
+        assert len({found["index"] for found in faults}) == len(faults)
+        assert all(100 <= found["index"] < 125 for found in faults)
+
+    def test_come_with_a_command_that_shows_them_again(
+        self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fault = "drops the last term"
+        report = report_of(command(best_backend.device, "--problems", 20, "--format", "json", planted=fault), 1)
+        found = report["faults"][-1]
+        monkeypatch.setenv("GEMMPORT_PLANTED", fault)
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        words = shlex.split(found["reproducer"])[1:]
+        assert report_of(run_command([*words, "--format", "json"]), 1)["faults"] == [found]
+        told = run_command(words)
+        assert told.returncode == 1
+        for text in (found["reproducer"], found["reason"], found["case"]):
+            assert text in told.stdout
+
+
+def test_a_campaign_stops_in_time(best_backend: gp.Backend) -> None:
+    report = run_campaign(best_backend.device, Options(seed=0, seconds=8))
+    assert report.seconds < 60
+    assert report.problems > 0
+
+
+def test_the_command_counts_what_it_judged_and_exits_with_0(best_backend: gp.Backend, tmp_path: Path) -> None:
+    arguments = ("--problems", 30, "--seed", 4, "--kernel", "naive")
+    target = tmp_path / "report.json"
+    done = command(best_backend.device, *arguments, "--format", "json", "--output", target)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    report = json.loads(target.read_text("utf-8"))
+    assert report["problems"] == report["right"] + sum(report["refused"].values()) == 30
+    assert report["counts"]["kernel"] == {"naive": 30}
+    told = command(best_backend.device, *arguments).stdout
+    for word in ("30 problems", "seed 4", "faults: 0", "naive 30"):
+        assert word in told
+
+
+def test_a_reproducer_says_all_that_decides_a_problem(best_backend: gp.Backend) -> None:
+    options = Options(seed=7, kernels=("naive", "auto"), imports=("mine",))
+    words = shlex.split(reproducer(best_backend.device, options, 12345))
+    for pair in ("--seed 7", "--from 12345", "--problems 1", "--kernel naive", "--kernel auto", "--import mine"):
+        assert pair in " ".join(words)
