@@ -27,7 +27,7 @@ def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Genera
     rng, kind = rng or np.random.default_rng(0), as_dtype(dtype)
     if kind.kind == "bool":
         return rng.integers(0, 4, shape) == 0
-    values = rng.integers(-3, 4, shape)
+    values = rng.integers(0 if kind.numpy.kind == "u" else -3, 4, shape)
     return (values + 1j * rng.integers(-3, 4, shape) if kind.kind == "complex" else values).astype(kind.numpy)
 
 

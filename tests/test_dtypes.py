@@ -26,6 +26,7 @@ QUICK_COMPILERS = ("intel", "rusticl", "nvidia")
 MIXED = (
     ("int8", "int32", None),
     ("uint8", "int64", None),
+    ("uint16", "complex64", None),
     ("int64", "int8", None),
     ("bool", "int32", None),
     ("bool", "float32", None),

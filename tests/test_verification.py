@@ -101,6 +101,14 @@ def test_exact_operands_need_no_rounding_in_any_order(m, n, k, trans_a, trans_b)
     assert verify.check_exact(reference(problem, operands), product(problem, reversed_terms)).passed
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint64", "int16", "bool"])
+def test_exact_operands_of_integers_are_small_in_every_type(dtype):
+    problem = GemmProblem.create(20, 20, 50, dtype=dtype, output="float32")
+    operands = verify.exact_operands(problem, 7)
+    assert np.abs(operands["a"].astype(float)).max() <= 8
+    assert verify.check_exact(reference(problem, operands), product(problem, operands)).passed
+
+
 def test_exact_operands_refuse_sums_that_could_round():
     with pytest.raises(ValueError, match=r"16777217 terms"):
         verify.exact_operands(GemmProblem.create(1, 1, 2**24 + 1), 0)

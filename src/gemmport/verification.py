@@ -123,7 +123,7 @@ def exact_scalars(problem: GemmProblem) -> tuple[Scalar, Scalar]:
 
 
 def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
-    """Whole numbers of both signs, so small that no sum of products needs rounding; for problems with `exact_scalars`. A
+    """Whole numbers, of both signs where the type has them, so small that no sum of products needs rounding; for problems with `exact_scalars`. A
     narrow output is rounded once.
 
     Raises:
@@ -142,7 +142,8 @@ def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
         if dtype.kind == "complex":
             both = rng.integers(-largest, largest, (*shape, 2), endpoint=True).astype(f"float{dtype.part_bits}")
             return both.view(dtype.numpy)[..., 0]
-        return rng.integers(-largest, largest, shape, endpoint=True).astype(dtype.numpy)
+        least = 0 if dtype.numpy.kind == "u" else -largest  # −1 would become the largest number there is
+        return rng.integers(least, largest, shape, endpoint=True).astype(dtype.numpy)
 
     return {operand: whole(operand) for operand in inputs(problem)}
 
