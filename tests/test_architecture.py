@@ -272,26 +272,18 @@ def test_twins_read_and_define_the_same_macros(stem: str) -> None:
 
 def test_preludes_offer_kernels_the_same_words() -> None:
     """What a kernel of either language takes from its prelude, the other prelude has too; C's own words set aside."""
-    c = {
-        "const",
-        "elif",
-        "else",
-        "endif",
-        "for",
-        "global",
-        "if",
-        "inline",
-        "int",
-        "pragma",
-        "return",
-        "size_t",
-        "unsigned",
-        *("OPENCL", "FP_CONTRACT", "as_float", "as_uint", "get_group_id", "ulong", "blockIdx"),  # of one language
-    }
+    keywords = "const elif else endif for global if inline int pragma return size_t struct typedef unsigned"
+    of_one_language = "OPENCL FP_CONTRACT as_float as_uint get_group_id uchar ushort uint ulong blockIdx"
+    c = {*keywords.split(), *of_one_language.split()}
     offered = []
     for folder in FOLDERS:
         (prelude,) = sources(folder, "prelude")
-        used = {word for stem in STEMS for path in sources(folder, stem) for word in words(path.read_text("utf-8"))}
+        used = {
+            word
+            for v in kernels.variants()
+            for path in sources(folder, v.name)
+            for word in words(path.read_text("utf-8"))
+        }
         offered.append(used & words(prelude.read_text("utf-8")))
     shared = set.union(*offered) - c
     assert {"LOAD_A", "LOAD_B", "ACC_ZERO", "mul_add", "store", "this_tile", "INSIDE"} <= shared

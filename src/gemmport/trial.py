@@ -71,7 +71,8 @@ def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool
     """Runs a plan on operands that lie in poison, as its problem says: gaps, guards, what is not read, and D itself.
 
     Args:
-        operands: as they are stored, (batch, rows, columns); all matrices alike where the batch stride is 0.
+        operands: as they are stored, (batch, rows, columns); all matrices alike where the batch stride is 0. One that is
+            not there is poison, as are those that the problem does not read.
         in_place: D is the memory of C; the problem's layouts of both must be equal.
 
     Raises:
@@ -81,7 +82,7 @@ def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool
     before: dict[Operand, HostArray] = {}
     for operand in OPERANDS:
         before[operand] = poisoned(problem.span(operand) + GUARD, problem.element_type(operand))
-        if reads(problem, operand):
+        if operand in operands and reads(problem, operand):
             view = _view(problem, operand, before[operand])
             view[...] = operands[operand][: 1 if problem.layout(operand).batch_stride == 0 else None]
     if in_place:

@@ -123,8 +123,8 @@ def exact_scalars(problem: GemmProblem) -> tuple[Scalar, Scalar]:
 
 
 def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
-    """Whole numbers, of both signs where the type has them, so small that no sum of products needs rounding; for problems with `exact_scalars`. A
-    narrow output is rounded once.
+    """Whole numbers, of both signs where the type has them, so small that no sum of products needs rounding; for problems
+    with `exact_scalars`. A narrow output is rounded once.
 
     Raises:
         ValueError: so many terms that even −1, 0, 1 may need rounding (k > 2²³ in float32).
