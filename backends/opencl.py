@@ -71,6 +71,11 @@ _MAX_TERMS = {"rusticl": 2**15}
 _MAX_LOCAL_MEMORY = {"pocl": 2**18}
 
 
+# NVIDIA's runtime fills 2.5 GB byte by byte for a minute and then loses the queue: bytes are set by sixteens, a gigabyte at
+# a time.
+_FILL_BYTES = 2**30
+
+
 class OpenCL(Backend):
     """One OpenCL device, in a context of its own or of another library."""
 
@@ -180,8 +185,13 @@ class OpenCL(Backend):
 
     def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
         with self.current():
-            pattern = np.full(1, byte, np.uint8)
-            cl.enqueue_fill_buffer(queue or self._queue, memory.native, pattern, 0, memory.nbytes)
+            pattern = np.full(16, byte, np.uint8)
+            rest = memory.nbytes % pattern.size
+            for start in range(0, memory.nbytes - rest, _FILL_BYTES):
+                size = min(_FILL_BYTES, memory.nbytes - rest - start)
+                cl.enqueue_fill_buffer(queue or self._queue, memory.native, pattern, start, size)
+            if rest:
+                cl.enqueue_fill_buffer(queue or self._queue, memory.native, pattern[:1], memory.nbytes - rest, rest)
 
     def address(self, memory: Memory) -> tuple[int, int]:
         with self.current():
