@@ -156,7 +156,7 @@ def draw_gemm_case(rng: np.random.Generator, specialization: Specialization, *, 
         dtype_of_b=_draw_narrower(rng, dtype) if not on_device and rng.random() < 0.15 else dtype,
         out=out,
         on_device=on_device,
-        data=_judged(draw_data(rng, problem), lies),
+        data=_judgeable(draw_data(rng, problem), lies),
         seed=int(rng.integers(2**31)),
     )
 
@@ -282,7 +282,7 @@ def draw_matmul_case(rng: np.random.Generator, specialization: Specialization) -
         dtype=dtype,
         lies=lies,
         out=out == "given",
-        data="whole numbers" if dtype != output else _judged(draw_data(rng, problem), lies),
+        data="whole numbers" if dtype != output else _judgeable(draw_data(rng, problem), lies),
         seed=int(rng.integers(2**31)),
     )
 
@@ -296,7 +296,7 @@ def as_type(values: HostArray, dtype: DType) -> HostArray:
     return (np.abs(values) if dtype.name.startswith("uint") else values).astype(dtype.numpy)
 
 
-def _judged(data: Data, lies: Kinds) -> Data:
+def _judgeable(data: Data, lies: Kinds) -> Data:
     """Data whose result can be judged: numbers that are repeated are not independent, and their roundings add up one way."""
     repeated = "zero strides" in (lies["a"], lies["b"])
     return "whole numbers" if data == "random numbers" and repeated else data
