@@ -23,7 +23,7 @@ import os, signal, sys, time
 from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from broken import planted
+from mutations import NAIVE, planted
 from gemmport import baselines, benchmark, probe, selection
 from gemmport.errors import BackendUnavailableError
 asked = sys.argv[2]
@@ -86,17 +86,17 @@ def test_every_device_of_this_machine_is_looked_at():
     assert set(diagnosis.right) == {f"{device.backend} {device.selector}" for device in gemmport.devices()}
 
 
-def test_a_device_that_computes_wrongly_is_named(with_fault, best_backend, tmp_path):
-    diagnosis = with_fault(f"""
+def test_a_device_that_computes_wrongly_is_named(with_fault, best_backend):
+    diagnosis = with_fault("""
 real_plan = benchmark.make_plan
-broken = planted("drops the last term", Path({str(tmp_path)!r}))
-name = broken.__enter__()
-benchmark.make_plan = lambda *a, **options: real_plan(*a, **{{**options, "kernel": name, "params": {{}}}})
+broken = planted("drops the last term", NAIVE)
+broken.__enter__()
+benchmark.make_plan = lambda *a, **options: real_plan(*a, **{**options, "kernel": NAIVE, "params": {}})
 """)
     assert diagnosis.exit_status == 1
     assert diagnosis.wrong == (name_of(best_backend),)
     assert not diagnosis.right
-    assert any("float32 is computed WRONGLY by broken" in finding.detail for finding in problems(diagnosis))
+    assert any("float32 is computed WRONGLY by naive" in finding.detail for finding in problems(diagnosis))
 
 
 @pytest.mark.parametrize(
