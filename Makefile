@@ -13,7 +13,7 @@ run: $(VENV)/.installed-pocl
 	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
 
 test: $(VENV)/.installed-test,pocl,intel
-	$(VENV)/bin/pytest $(TEST_OPTIONS)
+	$(VENV)/bin/pytest -n auto --maxprocesses 4 $(TEST_OPTIONS)
 
 # Types are checked over the installed package: mypy does not look through an editable one.
 lint: $(VENV)/.installed-dev

@@ -35,6 +35,8 @@ MIXED = (
     ("bfloat16", "float32", None),
     ("bfloat16", "float16", None),
     ("float16", "float16", "float16"),
+    ("int16", "float64", "float16"),
+    ("bfloat16", "bfloat16", "float16"),
     ("float32", "float64", None),
     ("float32", "float16", None),
     ("float64", "float16", None),

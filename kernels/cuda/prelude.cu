@@ -118,9 +118,11 @@ __device__ inline unsigned read(const bool_t *p) { return p->byte != 0; }
 template <typename T> struct to
 {
     template <typename X> static __device__ inline T from(X x) { return (T)x; }
+    static __device__ inline T from(half_t x) { return (T)read(&x); }
 };
 template <> struct to<half_t>
 {
+    template <typename X> static __device__ inline half_t from(X x) { return from((float)x); } // whole numbers
     static __device__ inline half_t from(half_t x) { return x; }
     static __device__ inline half_t from(float x)
     {
