@@ -95,9 +95,13 @@ def _parametrizes(metafunc: pytest.Metafunc, name: str) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the tests that a backend without devices would skip, keeps one, so that its absence is told once."""
+    """Of the tests that a backend without devices would skip, keeps one, so that its absence is told once. Of tests marked
+    `one_kernel_where_slow`, keeps one kernel on runtimes that take a second and more for a program.
+    """
     told: set[str] = set()
     dropped: list[pytest.Item] = []
+    slow = [] if config.getoption("--exhaustive") else [item for item in items if _is_slow(item)]
+    dropped += slow
     for item in items:
         absent = (
             item.callspec.params.get("backend")
@@ -111,6 +115,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         items[:] = [item for item in items if item not in set(dropped)]
         config.hook.pytest_deselected(items=dropped)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    device = params.get("backend")
+    return (
+        item.get_closest_marker("one_kernel_where_slow") is not None
+        and isinstance(device, gp.DeviceInfo)
+        and device.platform == "pocl"
+        and params.get("kernel", "tiled") != "tiled"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -148,7 +163,19 @@ def _devices(config: pytest.Config) -> list[gp.DeviceInfo]:
     found = [device for name in _names(config) for device in gp.devices(name)]
     found.sort(key=gp.devices().index)
     description = config.getoption("--device")
-    return selection.match_devices(description, found) if description else found
+    if description:
+        return selection.match_devices(description, found)
+    return found if config.getoption("--exhaustive") else _without_older_versions(found)
+
+
+def _without_older_versions(devices: Sequence[gp.DeviceInfo]) -> list[gp.DeviceInfo]:
+    """Of CPUs under several versions of one runtime, the newest: compiling on one takes minutes."""
+
+    def key(device: gp.DeviceInfo) -> tuple[str, ...]:
+        return device.backend, device.platform, *([device.selector] if device.type != "cpu" else [])
+
+    newest = {key(device): device for device in sorted(devices, key=lambda device: device.platform_version)}
+    return [device for device in devices if newest[key(device)] is device]
 
 
 def _ids(devices: Sequence[gp.DeviceInfo]) -> list[str]:

@@ -176,8 +176,8 @@ _OF_TILES = (
     ),
     of_kernel(
         "skips the last partial tile",
-        r"start < k; start \+= (\w+)",
-        r"start + \1 <= k; start += \1",
+        r"\(start \+= (\w+)\) < k\)",
+        r"(start += \1) + \1 <= k)",
         TILED,
         REGISTER_TILED,
     ),

@@ -119,6 +119,25 @@ def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: s
     check(backend, problem_of(Sizes(17, 31, 13), "CC", dtype), "naive", BASE["naive"])
 
 
+@pytest.mark.parametrize("sizes", [Sizes(5, 1, 0), Sizes(17, 31, 0), Sizes(16, 16, 9)], ids=str)
+@pytest.mark.parametrize(
+    ("kernel", "params"),
+    [
+        ("tiled", {"TS": 8, "PAD": 0}),
+        ("register_tiled", {"TSM": 8, "TSN": 4, "TSK": 3, "WPTM": 2, "WPTN": 4, "ARRANGE": "strided", "PAD": 0}),
+        ("register_tiled", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": 0}),
+    ],
+    ids=["tiled", "one-column-of-items", "one-row-of-items"],
+)
+def test_c_is_scaled_once_in_place_without_terms(
+    backend: gp.Backend, kernel: str, params: Parameters, sizes: Sizes
+) -> None:
+    """`gemmport fuzz` found a runtime that went twice through what follows a loop with barriers that is left out."""
+    check(
+        backend, problem_of(sizes, "NN", "float32", in_place=True, alpha=0.0, beta=2.0), kernel, params, in_place=True
+    )
+
+
 STRUCTURES: list[tuple[str, Parameters]] = [
     ("naive", {"TS": 16}),
     ("tiled", {"TS": 5, "PAD": 0}),

@@ -19,6 +19,8 @@ from gemmport.dtypes import DTYPES, DType, as_dtype
 from gemmport.problem import Operand
 from test_kernels import OPS, VARIANTS, parameters, tile
 
+pytestmark = pytest.mark.one_kernel_where_slow
+
 Array = npt.NDArray[Any]
 Types = tuple[str, str, str | None]
 

@@ -326,7 +326,7 @@ def test_the_tile_is_what_the_source_steps_by(variant: KernelVariant, folder: st
     problem = GemmProblem.create(5, 5, 5)
     source = own_source(variant, folder)
     rows, columns = re.search(r"this_tile\((.+?), (.+?), m, n\)", source).groups()
-    depth = re.search(r"start < k; start \+= (\w+)", source)
+    depth = re.search(r"while \(\(start \+= (\w+)\) < k\)", source)
     for values in samples(variant):
         macros = _function_macros(source, variant.defines(values, problem))
         step = _evaluate(depth[1], macros) if depth else 1

@@ -38,7 +38,8 @@ void register_tiled(GEMM_ARGUMENTS)
         for (int c = 0; c < WPTN; ++c)
             sum[r][c] = ACC_ZERO;
 
-    for (int start = 0; start < k; start += TSK) {
+    int start = 0;
+    do {
         // All threads together bring the tiles; threads side by side read along memory, whichever way it is stored.
         #pragma unroll
         for (int l = 0; l < LOADS(TSM * TSK); ++l) {
@@ -78,7 +79,7 @@ void register_tiled(GEMM_ARGUMENTS)
                     sum[r][c] = mul_add(a[r], b[c], sum[r][c]);
         }
         __syncthreads(); // nobody reads them any more
-    }
+    } while ((start += TSK) < k); // once without terms, too, as in OpenCL
 
     #pragma unroll
     for (int r = 0; r < WPTM; ++r) {

@@ -15,7 +15,8 @@ void tiled(GEMM_ARGUMENTS)
     SELECT_BATCH(tile.batch);
 
     acc_t sum = ACC_ZERO;
-    for (int start = 0; start < k; start += TS) {
+    int start = 0;
+    do {
         // Each thread brings one element of each tile; x runs along memory, whichever way the operand is stored.
         const int a_row = A_RUNS_ALONG_K ? y : x, a_term = A_RUNS_ALONG_K ? x : y;
         const int b_term = B_RUNS_ALONG_K ? x : y, b_column = B_RUNS_ALONG_K ? y : x;
@@ -29,7 +30,7 @@ void tiled(GEMM_ARGUMENTS)
         for (int p = 0; p < TS; ++p)
             sum = mul_add(a_tile[y][p], b_tile[p][x], sum);
         __syncthreads(); // nobody reads them any more
-    }
+    } while ((start += TS) < k); // once without terms, too, as in OpenCL
 
     if (INSIDE(i < m && j < n))
         store(D + i * ld_d + j, C + i * ld_c + j, sum, alpha, beta);

@@ -129,7 +129,7 @@ def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[s
         return numpy_matmul(*given, **rules)
     if x.dtype != y.dtype or not np.can_cast(x.dtype, dtype):  # gemm widens operands of one type as it reads them
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
-    product = _product(left, right, None, dtype, how)
+    product = _product(left, right, None, dtype, how).view(dtype)  # NumPy tells longlong from the int64 that it is
     if out is not None:
         np.copyto(target, product, casting="unsafe")  # that it may be cast is part of _result_type
         return _presented(out, [out], given)

@@ -167,7 +167,8 @@ class KernelVariant(Contract):
         """The specialization: parameters, types and ops, and whether any tile crosses an edge."""
         tile = self.tile(parameters)
         sizes = (problem.m, problem.n, problem.effective_k)
-        whole = all(size % extent == 0 for size, extent in zip(sizes, tile, strict=True))
+        # Without terms, tiles along k are brought too, and all of theirs is beyond the edge.
+        whole = problem.effective_k > 0 and all(size % extent == 0 for size, extent in zip(sizes, tile, strict=True))
         return {**parameter_defines(parameters), **problem_defines(problem), "EDGES": int(not whole)}
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
