@@ -190,12 +190,13 @@ def test_edges_are_checked_where_a_tile_crosses_one(
 
 
 @pytest.mark.parametrize("name", ["tiled", "register_tiled"])
-@pytest.mark.parametrize(("alpha", "edges"), [(1.0, 1), (0.0, 0)])
-def test_an_incomplete_last_step_along_k_is_an_edge_unless_nothing_is_summed(
-    name: str, alpha: float, edges: int
+@pytest.mark.parametrize(("k", "alpha", "edges"), [(17, 1, 1), (64, 1, 0), (64, 0, 1), (0, 1, 1)])
+def test_an_incomplete_last_step_along_k_is_an_edge_and_so_is_a_sum_of_nothing(
+    name: str, k: int, alpha: float, edges: int
 ) -> None:
+    """Without terms, tiles are brought once all the same, of which nothing may be read."""
     variant = kernels.variant(name)
-    problem = GemmProblem.create(64, 64, 17, alpha=alpha)
+    problem = GemmProblem.create(64, 64, k, alpha=alpha)
     assert variant.defines(variant.complete({}), problem)["EDGES"] == edges
 
 
