@@ -136,9 +136,10 @@ def test_every_fault_of_indexing_fails_the_exact_check(fault):
 @pytest.fixture
 def padded():
     problem = GemmProblem.create(5, 7, 3, batch=2, d=Layout(ld=10, batch_stride=60, offset=8))
-    flat = verify.poisoned(problem, 8)
+    before = verify.poisoned(problem, 8)
+    flat = before.copy()
     matrices(flat, problem.d, 5, 7, 2)[...] = 1.0
-    return problem, flat
+    return problem, before, flat
 
 
 def test_memory_around_d_that_is_as_it_was_passes(padded):
@@ -147,23 +148,33 @@ def test_memory_around_d_that_is_as_it_was_passes(padded):
 
 @pytest.mark.parametrize("where", [0, 7, 8 + 7, 8 + 10 + 9, 8 + 50, -1], ids=str)
 def test_a_write_outside_d_fails(padded, where):
-    problem, flat = padded
+    problem, before, flat = padded
     flat[where] = 1.0
-    check = verify.check_untouched(problem, flat)
+    check = verify.check_untouched(problem, before, flat)
     assert not check.passed
     assert "outside D" in check.detail
 
 
 def test_another_nan_than_the_poison_outside_d_is_a_write_too(padded):
-    problem, flat = padded
+    problem, before, flat = padded
     flat[3] = np.nan
-    assert not verify.check_untouched(problem, flat).passed
+    assert not verify.check_untouched(problem, before, flat).passed
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
+def test_the_poison_of_d_is_nan_and_another_one_each_time_and_than_that_of_operands(dtype):
+    problem = GemmProblem.create(5, 7, 3, dtype=dtype)
+    first, second = verify.poisoned(problem, 8), verify.poisoned(problem, 8)
+    operands = verify.poison(first.size, problem.output)
+    assert np.isnan(first.real).all()
+    for other in (second, operands):
+        assert (first.view(np.uint8) != other.view(np.uint8)).reshape(first.size, -1).any(axis=1).all()
 
 
 def test_an_element_that_was_not_written_fails(padded):
-    problem, flat = padded
-    flat.view(np.uint8)[(8 + 60 + 3) * 4 : (8 + 60 + 4) * 4] = verify.POISON
-    check = verify.check_untouched(problem, flat)
+    problem, before, flat = padded
+    flat[8 + 60 + 3] = before[8 + 60 + 3]
+    check = verify.check_untouched(problem, before, flat)
     assert not check.passed
     assert "not written" in check.detail
 

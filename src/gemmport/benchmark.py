@@ -375,7 +375,7 @@ class _Workspace:
         enqueue()
         self.backend.download(self.memory["d"], flat)
         d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
-        return d, verify.check_untouched(problem, flat)
+        return d, verify.check_untouched(problem, self.poison, flat)
 
     def _load(self, operands: Matrices) -> None:
         """Uploads A, B and C; the gaps of their layouts are poison, so that a read of them shows in the result."""

@@ -87,6 +87,9 @@ def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool
             view[...] = operands[operand][: 1 if problem.layout(operand).batch_stride == 0 else None]
     if in_place:
         before["d"] = before["c"]
+    elif problem.accumulator.precision:
+        # Another NaN than the operands': processors carry its bits into what is computed, and a stray write of it must show.
+        before["d"].view(np.uint8)[:: problem.output.itemsize] = 0x81
     memory: dict[Operand, Memory] = {}
     for operand in OPERANDS:
         if operand == "d" and in_place:

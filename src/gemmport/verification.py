@@ -24,6 +24,7 @@ real one of 2k terms with the same norms, so that the modulus of the error is at
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -165,21 +166,34 @@ def poison(elements: int, dtype: DType) -> HostArray:
     return flat
 
 
+_payloads = itertools.cycle(range(0x81, 0xFF))
+
+
 def poisoned(problem: GemmProblem, guard: int) -> HostArray:
-    """Memory for D full of poison, with `guard` elements behind its span."""
-    return poison(problem.span("d") + guard, problem.output)
+    """Memory for D full of poison, with `guard` elements behind its span.
+
+    Each time it is another NaN than that of the operands, and than the last time: processors carry a NaN's bits from what is
+    read into what is computed, and a stray write of them must show.
+    """
+    flat = poison(problem.span("d") + guard, problem.output)
+    if rounds(problem):
+        flat.view(np.uint8)[:: flat.itemsize] = next(_payloads)
+    return flat
 
 
-def check_untouched(problem: GemmProblem, flat: HostArray) -> Check:
-    """That nothing of D's memory outside D changed, and everything in D did (integers may be what the poison is)."""
+def check_untouched(problem: GemmProblem, before: HostArray, flat: HostArray) -> Check:
+    """That nothing of D's memory outside D changed, and everything in D did (integers may be what the poison is).
+
+    Args:
+        before, flat: D's memory as `poisoned` made it, and after the product.
+    """
     word = min(flat.itemsize, 8)
-    words = flat.view(f"u{word}").reshape(flat.size, -1)
-    poison_word = np.array(int.from_bytes(bytes([POISON] * word), "little"), f"u{word}")
+    changed = (flat.view(f"u{word}") != before.view(f"u{word}")).reshape(flat.size, -1).any(axis=1)
     outside = np.ones(flat.size, bool)
     inside = matrices(outside, problem.d, problem.m, problem.n, problem.batch)
     inside[...] = False
-    strays = np.flatnonzero(outside & (words != poison_word).any(axis=1))
-    missing = np.flatnonzero(~outside & (words == poison_word).all(axis=1)) if rounds(problem) else strays[:0]
+    strays = np.flatnonzero(outside & changed)
+    missing = np.flatnonzero(~outside & ~changed) if rounds(problem) else strays[:0]
     detail = ""
     if strays.size:
         detail = f"{strays.size} writes outside D, the first at element {strays[0]} of its memory"
