@@ -297,7 +297,11 @@ class OpenCL(Backend):
             return Event(marker)
 
     def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
-        if natives := [event.native for event in events if event.native is not None]:
+        natives = [event.native for event in events if event.native is not None]
+        for native in natives:
+            if not isinstance(native, cl.Event):
+                raise LaunchError(f"{native!r} is no event: pass one of gemmport or PyOpenCL")
+        if natives:
             with self.current():
                 cl.enqueue_barrier(queue or self._queue, wait_for=natives)
 

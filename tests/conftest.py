@@ -168,6 +168,20 @@ def _devices(config: pytest.Config) -> list[gp.DeviceInfo]:
     return found if config.getoption("--exhaustive") else _without_older_versions(found)
 
 
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Which devices are tested, and which of this machine are not, so that what is left out is seen."""
+    tested = _devices(config)
+    left_out = [device.label for device in gp.devices() if device not in tested]
+    return [
+        f"devices: {'; '.join(device.label for device in tested) or 'none'}",
+        *(
+            [f"not tested: {'; '.join(left_out)} (older version, --backend or --device; see --exhaustive)"]
+            if left_out
+            else []
+        ),
+    ]
+
+
 def _without_older_versions(devices: Sequence[gp.DeviceInfo]) -> list[gp.DeviceInfo]:
     """Of CPUs under several versions of one runtime, the newest: compiling on one takes minutes."""
 

@@ -17,7 +17,7 @@ from gemmport.dtypes import as_dtype
 from gemmport.plan import Plan
 from gemmport.problem import OPERANDS, Operand, as_op, transposes
 from gemmport.reference import reference
-from gemmport.trial import reads, try_plan
+from gemmport.trial import try_plan
 
 
 def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator | None = None) -> npt.NDArray[Any]:
@@ -106,7 +106,7 @@ def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed:
 
 def read_by(problem: gp.GemmProblem) -> tuple[Operand, ...]:
     """What a product may read: A and B unless alpha is 0, C unless beta is 0."""
-    return tuple(operand for operand in ("a", "b", "c") if reads(problem, operand))
+    return tuple(operand for operand in ("a", "b", "c") if problem.reads(operand))
 
 
 def run_plan(

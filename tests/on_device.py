@@ -20,7 +20,7 @@ from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Op, Operand, transposes
 from gemmport.reference import applied
-from gemmport.trial import poisoned
+from gemmport.verification import poison
 
 HostArray = npt.NDArray[Any]
 
@@ -34,7 +34,7 @@ def placed(
     """Operands and result on the device, in their layouts, the gaps full of NaN."""
     memory: dict[Operand, Memory] = {}
     for operand, values in (*operands.items(), ("d", d)):
-        flat = poisoned(problem.span(operand), problem.element_type(operand))
+        flat = poison(problem.span(operand), problem.element_type(operand))
         matrices(flat, problem.layout(operand), *problem.stored_shape(operand), problem.batch)[...] = values
         memory[operand] = backend.allocate(flat.nbytes)
         backend.upload(memory[operand], flat)
@@ -72,9 +72,9 @@ def check_wide_sums(backend: gp.Backend, sums: Sums, name: str, op: Op, rows: in
     vector = sums.from_device(sums.to_device(numbers(2, columns)).view(np.uint8)).reshape(2, columns)
     down, across = stored.shape[1:]
     layout = Layout(across + 5, down * (across + 5) + 3, offset=7)
-    flat = poisoned(layout.span(down, across, 2), name)
+    flat = poison(layout.span(down, across, 2), name)
     matrices(flat, layout, down, across, 2)[...] = stored
-    result = poisoned(2 * rows * sums.itemsize, "uint8")
+    result = poison(2 * rows * sums.itemsize, "uint8")
     memory = {}
     for buffer, data in (("matrix", flat), ("vector", sums.to_device(vector)), ("result", result)):
         memory[buffer] = backend.allocate(data.nbytes)
@@ -96,7 +96,7 @@ def filled(
     """The memory that was filled, and the numbers that NumPy tells for the matrices."""
     element = as_dtype(dtype)
     whole = Whole.all_of(element) if how == "all" else RANGES[how]
-    flat = poisoned(layout.span(rows, columns, batch) + 9, dtype)
+    flat = poison(layout.span(rows, columns, batch) + 9, dtype)
     memory = backend.allocate(flat.nbytes)
     backend.upload(memory, flat)
     fill_random_on(backend, memory, element, layout, rows, columns, batch, seed=seed, whole=whole)

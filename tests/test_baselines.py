@@ -19,6 +19,7 @@ from gemmport.layout import matrices
 from gemmport.problem import OPERANDS, Operand
 from gemmport.reference import reference
 from gemmport.selection import select_device
+from gemmport.verification import poison
 
 M, N, K = 37, 53, 29
 
@@ -94,9 +95,7 @@ def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tu
     Asserts that nothing outside D was written.
     """
     host = integers(problem)
-    flat = {
-        operand: trial.poisoned(problem.span(operand) + 8, problem.element_type(operand).numpy) for operand in OPERANDS
-    }
+    flat = {operand: poison(problem.span(operand) + 8, problem.element_type(operand).numpy) for operand in OPERANDS}
 
     def inside(operand: Operand) -> HostArray:
         return matrices(flat[operand], problem.layout(operand), *problem.stored_shape(operand), problem.batch)

@@ -19,7 +19,7 @@ from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Op, Operand
 from gemmport.reference import reference
-from gemmport.trial import poisoned
+from gemmport.verification import poison
 from on_device import RANGES, check_wide_sums, filled, placed
 from test_verification import product, rounded_to
 
@@ -213,7 +213,7 @@ def test_random_numbers_are_those_that_numpy_tells(backend: gp.Backend, name: st
         np.testing.assert_array_equal(got, wanted)
     outside = np.ones(flat.size, bool)
     matrices(outside, layout, 101, 43, 2)[...] = False
-    before = poisoned(flat.size, name).view(np.uint8).reshape(flat.size, -1)
+    before = poison(flat.size, name).view(np.uint8).reshape(flat.size, -1)
     assert np.array_equal(flat.view(np.uint8).reshape(flat.size, -1)[outside], before[outside]), "a gap was written"
 
 

@@ -965,6 +965,17 @@ class TestTorch:
 
 
 class TestRefusals:
+    @pytest.mark.parametrize("name", ["a", "b"])
+    def test_an_operand_that_is_missing_is_named(self, best_backend: gp.Backend, name: str) -> None:
+        operands = {"a": np.ones((2, 2)), "b": np.ones((2, 2)), name: None}
+        with pytest.raises(gp.ArrayError, match=f"{name} is None"):
+            gemm(**operands, device=best_backend.device)
+
+    @pytest.mark.parametrize("events", [3, [3.5], ["event"]], ids=str)
+    def test_what_is_no_event_is_told(self, best_backend: gp.Backend, events: object) -> None:
+        with pytest.raises((gp.ArrayError, gp.LaunchError), match="event"):
+            gemm(np.ones((2, 2)), np.ones((2, 2)), wait_for=events, device=best_backend.device)
+
     @pytest.mark.parametrize("name", ["alpha", "beta"])
     @pytest.mark.parametrize("value", ["2", None, object, [1, 2], np.zeros(3)], ids=str)
     def test_a_scalar_that_is_no_number_is_told(self, best_backend: gp.Backend, name: str, value: Any) -> None:

@@ -71,7 +71,7 @@ class Filled:
             element, layout = problem.element_type(operand), problem.layout(operand)
             self.memory[operand] = backend.allocate(problem.span(operand) * element.itemsize)
             if operand == "d":
-                backend.fill(self.memory["d"], verify.POISON)
+                backend.fill(self.memory["d"], verify.POISON[problem.output.kind])
                 continue
             rows, columns = problem.stored_shape(operand)
             fill_random_on(

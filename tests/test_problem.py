@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -259,3 +261,24 @@ def test_dtypes_agree_with_numpy(dtype: DType) -> None:
     assert dtype.itemsize == dtype.numpy.itemsize
     assert dtype.unit_roundoff == info.eps / 2
     assert dtype.smallest_subnormal == info.smallest_subnormal > 0
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 2), Decimal("0.5"), np.float16(0.5), np.array(0.5), 0.5])
+def test_what_python_takes_for_a_real_number_is_a_scalar(value: object) -> None:
+    assert GemmProblem.create(1, 1, 1, alpha=value).alpha == 0.5
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(10**400, math.inf), (-(10**400), -math.inf)], ids=["above", "below"])
+def test_a_whole_number_beyond_all_floats_is_infinite_and_wraps_in_integers(value: int, wanted: float) -> None:
+    assert GemmProblem.create(1, 1, 1, beta=value).beta == wanted
+    assert GemmProblem.create(1, 1, 1, dtype="complex64", beta=value).beta == wanted
+    assert GemmProblem.create(1, 1, 1, dtype="int32", beta=value).beta == value
+
+
+@pytest.mark.parametrize(
+    ("k", "alpha", "beta", "wanted"),
+    [(3, 1, 0, "ab"), (3, 0, 1, "c"), (0, 1, 1, "c"), (3, 2, -1, "abc"), (0, 0, 0, "")],
+)
+def test_operands_are_read_where_they_count(k: int, alpha: float, beta: float, wanted: str) -> None:
+    problem = GemmProblem.create(2, 2, k, alpha=alpha, beta=beta)
+    assert "".join(operand for operand in OPERANDS if problem.reads(operand)) == wanted

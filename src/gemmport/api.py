@@ -26,7 +26,7 @@ from gemmport.executor import bind
 from gemmport.layout import element_strides, matrices, overlaps_itself, readable_in_place, writable_in_place
 from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
-from gemmport.problem import GemmProblem, Layout, Op, Operand, as_op, transposed, transposes
+from gemmport.problem import GemmProblem, Layout, Op, Operand, as_number, as_op, transposed, transposes
 from gemmport.selection import get_backend
 from gemmport.variant import KernelVariant, Parameters
 
@@ -154,8 +154,10 @@ def gemm(
         CompileError, LaunchError, DeviceMemoryError: the device refused.
     """
     op_a, op_b = as_op(trans_a), as_op(trans_b)
-    for name, number in (("alpha", alpha), ("beta", beta)):
-        _check_number(name, number)
+    alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
+    for name, x in (("a", a), ("b", b)):
+        if x is None:
+            raise ArrayError(f"{name} is None: it must be an array")
     if beta != 0 and c is None:
         raise ArrayError(f"beta = {beta} needs c, the matrix it scales")
     if out is not None and isinstance(out, list | tuple):
@@ -177,6 +179,8 @@ def gemm(
         place = _Placement(get_backend(backend, device))
     target = place.backend
     where = place.queue = target.as_queue(queue if queue is not None else _queue_of(on_device))
+    if not isinstance(wait_for, Iterable):
+        raise ArrayError(f"wait_for = {wait_for!r} is no list of events")
     target.wait([x if isinstance(x, Event) else Event(x) for x in wait_for], queue=where)
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
     first = next((x for x in on_device if x.name != "out"), None)
@@ -339,17 +343,6 @@ def _common(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
             raise
         told = " and ".join(dict.fromkeys(map(str, dtypes)))
         raise DtypeError(f"{told} have no common type: convert one to the other's") from None
-
-
-def _check_number(name: str, value: object) -> None:
-    try:
-        is_number = not isinstance(value, str | bytes) and complex(value) is not None  # type: ignore[call-overload]
-    except OverflowError:  # a whole number beyond float's
-        is_number = True
-    except (TypeError, ValueError):
-        is_number = False
-    if not is_number:
-        raise DtypeError(f"{name} = {value!r} is no number")
 
 
 def _result_shape(given: Mapping[str, _Given], op_a: Op, op_b: Op) -> tuple[tuple[int, ...], int]:

@@ -10,7 +10,7 @@ import numpy as np
 from gemmport.backends.array import DeviceArray, merged
 from gemmport.backends.base import Event
 from gemmport.dtypes import as_dtype
-from gemmport.executor import prepare_launch
+from gemmport.executor import enqueue_launches
 from gemmport.kernels import copy_strided as kernel
 
 
@@ -39,10 +39,8 @@ def copy_strided(
         backend.device.max_work_group,
     )
     memory = {"source": source.memory, "target": target.memory}
-    with backend.ordered(queue, reads=[source.memory], writes=[target.memory]):
-        backend.wait(wait_for, queue=queue)
-        for launch in launches:
-            backend.launch(prepare_launch(launch, backend, memory), queue=queue)
+    backend.wait(wait_for, queue=queue)
+    enqueue_launches(launches, backend, memory, writes=("target",), queue=queue)
 
 
 def dense_copy(source: DeviceArray, dtype: np.dtype[Any], *, queue: Any = None) -> DeviceArray:

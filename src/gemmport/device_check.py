@@ -14,11 +14,11 @@ import numpy as np
 from gemmport.backends.base import Backend, Memory
 from gemmport.dtypes import DType
 from gemmport.errors import ArrayError, DtypeError
-from gemmport.executor import prepare_launch
+from gemmport.executor import enqueue_launches
 from gemmport.kernels import fill_random, times_vector
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
-from gemmport.problem import GemmProblem, Layout, Op, Operand, transposed
+from gemmport.problem import GemmProblem, Layout, Op, Operand, transposed, transposes
 from gemmport.verification import (
     SAMPLED_ROWS,
     Check,
@@ -172,7 +172,7 @@ class _Product:
     def _run(self, operand: Operand, op: Op, *, shared: bool = True, squares: bool = False) -> HostArray:
         problem = self.problem
         rows, columns = problem.stored_shape(operand)
-        if op in ("T", "C"):
+        if transposes(op):
             rows, columns = columns, rows
         if 0 in (rows, problem.batch):
             return np.zeros((problem.batch, rows), self.sums.host)
@@ -181,7 +181,7 @@ class _Product:
             shared=shared, squares=squares,
         )  # fmt: skip
         buffers = {"matrix": self.memory[operand], "vector": self._vector, "result": self._result}
-        self.backend.launch(prepare_launch(launch, self.backend, buffers))
+        enqueue_launches([launch], self.backend, buffers, writes=("result",))
         raw = np.empty(problem.batch * rows * self.sums.itemsize, np.uint8)
         self.backend.download(self._result, raw)
         return self.sums.from_device(raw).reshape(problem.batch, rows)
@@ -211,4 +211,4 @@ def fill_random_on(
     if 0 in (rows, columns, batch):
         return
     launch = fill_random.PASS.launch(dtype, rows, columns, batch, layout, seed, whole)
-    backend.launch(prepare_launch(launch, backend, {"matrix": memory}))
+    enqueue_launches([launch], backend, {"matrix": memory}, writes=("matrix",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,8 +57,8 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
         if operand not in memory:
             raise ArrayError(f"operand {operand} is missing: this plan reads it")
         needed = problem.span(operand) * problem.element_type(operand).itemsize
-        reads = operand == "d" or (operand == "c" and problem.beta != 0) or (operand in "ab" and problem.effective_k)
-        if reads and not problem.empty and memory[operand].nbytes < needed:
+        used = operand == "d" or problem.reads(operand)
+        if used and not problem.empty and memory[operand].nbytes < needed:
             raise ArrayError(
                 f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
             )
@@ -77,6 +77,31 @@ def _check_memory(plan: Plan, operands: Mapping[str, Memory]) -> None:
             f"{plan.device.label}: the operands of {plan.problem} hold {held:,} bytes and its scratch memory takes "
             f"{plan.scratch_bytes:,}; the device has {plan.device.memory:,} in all: use smaller or fewer arrays"
         )
+
+
+def enqueue_launches(
+    launches: Iterable[Launch],
+    backend: Backend,
+    memory: Mapping[str, Memory],
+    *,
+    writes: Collection[str],
+    queue: Any = None,
+) -> None:
+    """Compiles and enqueues launches that belong to no plan, in order, after what other queues did to the memory.
+
+    Args:
+        memory: by the names in the launches; `writes`: which of them are written.
+
+    Raises:
+        As `prepare_launch`.
+    """
+    with backend.ordered(
+        queue,
+        reads=[block for name, block in memory.items() if name not in writes],
+        writes=[block for name, block in memory.items() if name in writes],
+    ):
+        for launch in launches:
+            backend.launch(prepare_launch(launch, backend, memory), queue=queue)
 
 
 def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory]) -> Call:

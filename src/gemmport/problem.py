@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
@@ -229,6 +230,10 @@ class GemmProblem:
         """Elements of memory that an operand needs, its offset included."""
         return self.layout(operand).span(*self.stored_shape(operand), self.batch)
 
+    def reads(self, operand: Literal["a", "b", "c", "d"]) -> bool:
+        """Whether an operand is read: A and B where there are terms to sum, C where beta is not 0."""
+        return {"a": self.effective_k > 0, "b": self.effective_k > 0, "c": self.beta != 0, "d": False}[operand]
+
     def alignment(self, operand: Literal["a", "b", "c", "d"]) -> int:
         """Bytes to which every stored row of an operand is aligned; a power of two."""
         return self.layout(operand).alignment(self.element_type(operand).itemsize)
@@ -287,11 +292,28 @@ def _stored(rows: int, columns: int, op: Op) -> tuple[int, int]:
     return (columns, rows) if transposes(op) else (rows, columns)
 
 
+def as_number(name: str, value: object) -> Scalar:
+    """Alpha or beta as a number of Python's own: int, float or complex.
+
+    Raises:
+        DtypeError: it is no number.
+    """
+    number = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
+    if isinstance(number, int | complex):
+        return number
+    if isinstance(number, str | bytes):  # which float() would read
+        raise DtypeError(f"{name} = {value!r} is no number")
+    try:
+        return float(number)  # type: ignore[arg-type]  # a Fraction, a Decimal, a half: what Python takes for a real number
+    except (TypeError, ValueError):
+        raise DtypeError(f"{name} = {value!r} is no number") from None
+
+
 def _as_scalar(name: str, value: object, sums: DType) -> Scalar:
     """Alpha or beta as the type of the sums demands it: complex, float or int."""
-    number = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
-    if not isinstance(number, int | float | complex):
-        raise DtypeError(f"{name} = {value!r} is no number")
+    number = as_number(name, value)
+    if sums.precision and isinstance(number, int) and abs(number) > sys.float_info.max:
+        number = math.inf if number > 0 else -math.inf  # too large for the type is infinite in it, as in NumPy
     if sums.kind == "complex":
         return complex(number)
     if isinstance(number, complex):
@@ -300,7 +322,7 @@ def _as_scalar(name: str, value: object, sums: DType) -> Scalar:
         number = number.real
     if sums.kind == "real":
         return float(number)
-    if not math.isfinite(number) or number != int(number):
+    if isinstance(number, float) and not number.is_integer():  # infinities and NaN are not either
         raise DtypeError(f"{name} = {number} is no whole number, and the product is {sums}: make an operand float")
     if sums.kind == "bool" and number not in (0, 1):
         raise DtypeError(f"{name} = {number} scales a product of bool, which only 0 and 1 can")

@@ -12,21 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.backends.base import Backend, Memory
-from gemmport.dtypes import as_dtype
 from gemmport.executor import bind
 from gemmport.layout import matrices
 from gemmport.plan import Plan
 from gemmport.problem import OPERANDS, GemmProblem, Operand
 from gemmport.reference import Matrices
+from gemmport.verification import poison, poisoned
 
 HostArray = npt.NDArray[Any]
 
 GUARD = 1031
 """Elements after the last of every operand: so many that, in small products, a tile's rows beyond an edge lie there and not in
 someone else's memory. Those before the first are its layout's offset."""
-
-POISON = {"real": 0xFF, "complex": 0xFF, "integer": 0xFD, "bool": 0xFD}
-"""Every byte of it: a NaN where there are any, else a number that is seldom a result."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +39,6 @@ class Trial:
     stray: str
 
 
-def poisoned(size: int, dtype: object) -> HostArray:
-    """A flat buffer of poison."""
-    kind = as_dtype(dtype)
-    flat = np.empty(size, kind.numpy)
-    flat.view(np.uint8)[:] = POISON[kind.kind]
-    return flat
-
-
 def same_bits(x: HostArray, y: HostArray) -> bool:
     """Whether two flat arrays are equal bit for bit."""
     return bool(np.array_equal(x.view(np.uint8), y.view(np.uint8)))
@@ -60,11 +49,6 @@ def changed(before: HostArray, after: HostArray) -> list[int]:
     size = before.itemsize
     differ = (before.view(np.uint8).reshape(-1, size) != after.view(np.uint8).reshape(-1, size)).any(axis=1)
     return [int(x) for x in np.flatnonzero(differ)[:8]]
-
-
-def reads(problem: GemmProblem, operand: Operand) -> bool:
-    """Whether a product reads an operand: A and B where alpha is not 0, C where beta is not 0."""
-    return {"a": problem.alpha != 0, "b": problem.alpha != 0, "c": problem.beta != 0, "d": False}[operand]
 
 
 def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool = False) -> Trial:
@@ -81,15 +65,15 @@ def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool
     problem = plan.problem
     before: dict[Operand, HostArray] = {}
     for operand in OPERANDS:
-        before[operand] = poisoned(problem.span(operand) + GUARD, problem.element_type(operand))
-        if operand in operands and reads(problem, operand):
+        if operand == "d":
+            before["d"] = poisoned(problem, GUARD)
+            continue
+        before[operand] = poison(problem.span(operand) + GUARD, problem.element_type(operand))
+        if operand in operands and problem.reads(operand):
             view = _view(problem, operand, before[operand])
             view[...] = operands[operand][: 1 if problem.layout(operand).batch_stride == 0 else None]
     if in_place:
         before["d"] = before["c"]
-    elif problem.accumulator.precision:
-        # Another NaN than the operands': processors carry its bits into what is computed, and a stray write of it must show.
-        before["d"].view(np.uint8)[:: problem.output.itemsize] = 0x81
     memory: dict[Operand, Memory] = {}
     for operand in OPERANDS:
         if operand == "d" and in_place:

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.dtypes import FLOAT64, DType
+from gemmport.dtypes import FLOAT64, DType, as_dtype
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Operand, Scalar
 from gemmport.reference import Matrices, applied, exact_dots, reference, wide_type, wrapped_product
@@ -42,8 +42,8 @@ HostArray = npt.NDArray[Any]
 
 LAMBDA = 8.0
 
-POISON = 0xFF
-"""Every byte of it: a NaN in each floating-point type."""
+POISON = {"real": 0xFF, "complex": 0xFF, "integer": 0xFD, "bool": 0xFD}
+"""Every byte of it: a NaN where there are any, else a number that is seldom a result."""
 
 FULL_REFERENCE_FLOPS = 2.5e12
 """Larger products are checked by whole sampled rows and Freivalds' method instead of element by element."""
@@ -159,10 +159,11 @@ def guarded(problem: GemmProblem, guard: int) -> Layout:
     return Layout(d.ld, d.batch_stride, d.offset + guard, d.base_alignment)
 
 
-def poison(elements: int, dtype: DType) -> HostArray:
-    """A flat host array full of poison: NaN in every type that has one."""
-    flat = np.empty(elements, dtype.numpy)
-    flat.view(np.uint8)[:] = POISON
+def poison(elements: int, dtype: object) -> HostArray:
+    """A flat host array full of poison."""
+    kind = as_dtype(dtype)
+    flat = np.empty(elements, kind.numpy)
+    flat.view(np.uint8)[:] = POISON[kind.kind]
     return flat
 
 

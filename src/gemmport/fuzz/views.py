@@ -9,8 +9,8 @@ import numpy as np
 
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
-from gemmport.trial import poisoned, same_bits
-from gemmport.verification import HostArray
+from gemmport.trial import same_bits
+from gemmport.verification import HostArray, poison
 
 KINDS = ("dense", "Fortran", "gaps", "steps", "negative strides", "zero strides")
 """How an array lies: C-contiguous; its last two dimensions exchanged; a part of larger rows; every other element; backwards;
@@ -79,7 +79,7 @@ def view_of(values: HostArray, kind: str, backend: Backend | None = None) -> Vie
             base_shape, index = (*shape[:-2], 1, shape[-1]), tuple(every for _ in shape)
         case _:
             base_shape, index = shape, tuple(every for _ in shape)
-    base = poisoned(int(np.prod(base_shape)), values.dtype).reshape(base_shape)
+    base = poison(int(np.prod(base_shape)), values.dtype).reshape(base_shape)
     target = _of(base, index, exchanged=exchanged)
     target[...] = values[..., : target.shape[-2], :] if values.ndim >= 2 else values
     before = base.copy()
