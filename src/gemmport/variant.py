@@ -116,10 +116,27 @@ class Pass(Contract):
 
 @dataclass(frozen=True)
 class Steps:
-    """What a variant does for one problem: launches in order, and the scratch memory between them."""
+    """What a variant or a pass does for one problem: launches in order, and the scratch memory between them."""
 
     launches: Sequence[Launch]
     scratch: Sequence[Scratch] = ()
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of a ladder of passes, each of which does the same job as the one before, faster.
+
+    Attributes:
+        name: what tables call it.
+        adds: its idea: what it adds to the step before, in a few words.
+        own: the pass that does it.
+        parameters: of the pass, that make it this step.
+    """
+
+    name: str
+    adds: str
+    own: Pass
+    parameters: Parameters
 
 
 class Tile(NamedTuple):
