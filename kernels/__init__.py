@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from gemmport.errors import UnknownNameError
-from gemmport.kernels import copy_strided, fill_random, naive, register_tiled, tiled, times_vector
+from gemmport.kernels import copy_strided, fill_random, naive, register_tiled, tiled, times_vector, vectorized
 from gemmport.variant import KernelVariant, Pass
 
 # In the order of the ladder: each step adds one idea to the one before it.
-_FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (naive, tiled, register_tiled)}
+_LADDER = (
+    naive,
+    tiled,
+    vectorized,
+    register_tiled,
+)
+
+_FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in _LADDER}
 
 _PASSES: tuple[Pass, ...] = (copy_strided.PASS, times_vector.PASS, fill_random.PASS)
 

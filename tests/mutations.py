@@ -347,9 +347,9 @@ _OF_OTHER_TYPES = (
     ),
     of_prelude(
         "saturates bytes",
-        r"#define WRITE_int8\(p, x\) .*|return \(T\)x;",
+        r"#define STORED_AS_int8\(x\) .*|return \(T\)x;",
         {
-            "opencl": "#define WRITE_int8(p, x) (*(p) = convert_char_sat((int)(x)))",
+            "opencl": "#define STORED_AS_int8(x) convert_char_sat((int)(x))",
             "cuda": "return sizeof(T) > 1 ? (T)x : (int)x > 127 ? (T)127 : (int)x < -128 ? (T)-128 : (T)x;",
         },
         ("int8", "int8", None),

@@ -169,15 +169,21 @@ template <> struct to<bool_t>
     static __device__ inline bool_t from(truth_t x) { return {(unsigned char)x.value}; }
 };
 
-__device__ inline acc_t load(const in_t *p) { return to<acc_t>::from(read(p)); }
+__device__ inline acc_t to_sum(in_t x) { return to<acc_t>::from(read(&x)); }
+__device__ inline acc_t load(const in_t *p) { return to_sum(*p); }
 
 // D = alpha · sum + beta · C for one element; with beta = 0, C is not read (it may hold NaN).
+__device__ inline acc_t plus_scaled(acc_t value, acc_t beta, out_t c)
+{
+    return sum_of(value, scaled(beta, to<acc_t>::from(read(&c))));
+}
+__device__ inline out_t to_stored(acc_t value) { return to<out_t>::from(value); }
 __device__ inline void store(out_t *d, const out_t *c, acc_t sum, acc_t alpha, acc_t beta)
 {
     acc_t value = scaled(alpha, sum);
     if (!is_zero(beta))
-        value = sum_of(value, scaled(beta, to<acc_t>::from(read(c))));
-    *d = to<out_t>::from(value);
+        value = plus_scaled(value, beta, *c);
+    *d = to_stored(value);
 }
 
 // The arguments of every product: per operand its memory, the offset of its first element, its leading dimension and the
@@ -245,3 +251,109 @@ __device__ inline tile_t this_tile(int rows, int columns, int m, int n)
     tile.batch = (int)(group / across / down);
     return tile;
 }
+
+// For kernels that move and compute WIDTH elements at once: a run is WIDTH neighbours in memory, a wide_t as many sums. Runs
+// are moved whole where their operand is aligned to them (ALIGNED_A, …) and they do not cross an edge.
+#if defined(WIDTH)
+template <typename T> struct alignas(WIDTH * sizeof(T)) run_of { T element[WIDTH]; };
+typedef run_of<in_t> in_run_t;
+typedef run_of<out_t> out_run_t;
+typedef run_of<acc_t> wide_t;
+
+#define ELEMENT(x, w) ((x).element[w]) // the w-th number of a wide_t
+#define LOCAL_ELEMENT(x, w) ELEMENT(x, w)
+#define STORE_LOCAL(place, x) ((place) = (x)) // OpenCL has something to say here
+#define WIDE_ZERO wide_zero()
+__device__ inline wide_t wide_zero()
+{
+    wide_t x;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = ACC_ZERO;
+    return x;
+}
+
+// sum + a · b for WIDTH numbers b.
+__device__ inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(sum, w) = mul_add(a, ELEMENT(b, w), ELEMENT(sum, w));
+    return sum;
+}
+
+// The first `present` elements of a run; zero for the rest.
+__device__ inline wide_t load_run(const in_t *p, int present, bool aligned)
+{
+    wide_t x;
+    if (aligned && present >= WIDTH) {
+        const in_run_t run = *(const in_run_t *)p;
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ELEMENT(x, w) = to_sum(run.element[w]);
+    } else {
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ELEMENT(x, w) = w < present ? load(p + w) : ACC_ZERO;
+    }
+    return x;
+}
+
+// `store` for the first `present` elements of a run.
+__device__ inline void store_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    if (ALIGNED_D && present >= WIDTH) {
+        wide_t value;
+        out_run_t run;
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
+        if (!is_zero(beta)) {
+            run = *(const out_run_t *)c;
+            #pragma unroll
+            for (int w = 0; w < WIDTH; ++w)
+                ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, run.element[w]);
+        }
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            run.element[w] = to_stored(ELEMENT(value, w));
+        *(out_run_t *)d = run;
+    } else {
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            if (w < present)
+                store(d + w, c + w, ELEMENT(sum, w), alpha, beta);
+    }
+}
+
+#if CONJUGATE_A || CONJUGATE_B
+__device__ inline wide_t wide_conjugated(wide_t x)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = conjugated(ELEMENT(x, w));
+    return x;
+}
+#endif
+#if CONJUGATE_A
+#define OF_A(run) wide_conjugated(run)
+#else
+#define OF_A(run) run
+#endif
+#if CONJUGATE_B
+#define OF_B(run) wide_conjugated(run)
+#else
+#define OF_B(run) run
+#endif
+
+// The run of op(A) that begins at [i, p], and of op(B) at [p, j], along memory; and how many of so many elements are inside.
+#if defined(EDGES) && !EDGES
+#define PRESENT(line_is_inside, left) WIDTH
+#else
+#define PRESENT(line_is_inside, left) ((line_is_inside) ? (left) : 0)
+#endif
+#define PRESENT_A(i, p) (A_RUNS_ALONG_K ? PRESENT((i) < m, k - (p)) : PRESENT((p) < k, m - (i)))
+#define PRESENT_B(p, j) (B_RUNS_ALONG_K ? PRESENT((j) < n, k - (p)) : PRESENT((p) < k, n - (j)))
+#define LOAD_RUN_A(i, p) OF_A(load_run(A + INDEX_A(i, p), PRESENT_A(i, p), ALIGNED_A))
+#define LOAD_RUN_B(p, j) OF_B(load_run(B + INDEX_B(p, j), PRESENT_B(p, j), ALIGNED_B))
+#endif

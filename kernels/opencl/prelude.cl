@@ -44,44 +44,52 @@ typedef PASTE(STORED_, OUT) out_t; // an element of C and D
 typedef PASTE(SUM_, ACC) acc_t;    // sums, alpha and beta
 typedef long index_t;              // of elements: 64 bits
 
-// From memory to a number of the type's own width, and wider.
-#define READ_float16(p) vload_half(0, (__global const half *)(p))
-#define READ_bfloat16(p) as_float((uint)*(p) << 16)
-#define READ_float32(p) (*(p))
-#define READ_float64(p) (*(p))
-#define READ_complex64(p) (*(p))
-#define READ_complex128(p) (*(p))
-#define READ_int8(p) (*(p))
-#define READ_int16(p) (*(p))
-#define READ_int32(p) (*(p))
-#define READ_int64(p) (*(p))
-#define READ_uint8(p) (*(p))
-#define READ_uint16(p) (*(p))
-#define READ_uint32(p) (*(p))
-#define READ_uint64(p) (*(p))
-#define READ_bool(p) ((uint)(*(p) != 0))
+// From what is stored to a number of the type's own width, and wider.
+#define NUMBER_float16(x) half_to_float(x)
+#define NUMBER_bfloat16(x) as_float((uint)(x) << 16)
+#define NUMBER_float32(x) (x)
+#define NUMBER_float64(x) (x)
+#define NUMBER_complex64(x) (x)
+#define NUMBER_complex128(x) (x)
+#define NUMBER_int8(x) (x)
+#define NUMBER_int16(x) (x)
+#define NUMBER_int32(x) (x)
+#define NUMBER_int64(x) (x)
+#define NUMBER_uint8(x) (x)
+#define NUMBER_uint16(x) (x)
+#define NUMBER_uint32(x) (x)
+#define NUMBER_uint64(x) (x)
+#define NUMBER_bool(x) ((uint)((x) != 0))
+inline float half_to_float(ushort bits) { return vload_half(0, (const half *)&bits); }
 
-// From a sum to memory, rounded to nearest, ties to even; integers lose their upper bits.
-#define WRITE_float16(p, x) vstore_half_rte(AT_LEAST_FLOAT(x), 0, (__global half *)(p))
-#define WRITE_bfloat16(p, x) (*(p) = to_bfloat16(x))
-#define WRITE_float32(p, x) (*(p) = (float)(x))
-#define WRITE_float64(p, x) (*(p) = (double)(x))
-#define WRITE_complex64(p, x) (*(p) = convert_float2(x))
-#define WRITE_complex128(p, x) (*(p) = convert_double2(x))
-#define WRITE_int8(p, x) (*(p) = (char)(x))
-#define WRITE_int16(p, x) (*(p) = (short)(x))
-#define WRITE_int32(p, x) (*(p) = (int)(x))
-#define WRITE_int64(p, x) (*(p) = (long)(x))
-#define WRITE_uint8(p, x) (*(p) = (uchar)(x))
-#define WRITE_uint16(p, x) (*(p) = (ushort)(x))
-#define WRITE_uint32(p, x) (*(p) = (uint)(x))
-#define WRITE_uint64(p, x) (*(p) = (ulong)(x))
-#define WRITE_bool(p, x) (*(p) = (uchar)(x))
+// From a sum to what is stored, rounded to nearest, ties to even; integers lose their upper bits.
+#define STORED_AS_float16(x) to_half(x)
+#define STORED_AS_bfloat16(x) to_bfloat16(x)
+#define STORED_AS_float32(x) ((float)(x))
+#define STORED_AS_float64(x) ((double)(x))
+#define STORED_AS_complex64(x) convert_float2(x)
+#define STORED_AS_complex128(x) convert_double2(x)
+#define STORED_AS_int8(x) ((char)(x))
+#define STORED_AS_int16(x) ((short)(x))
+#define STORED_AS_int32(x) ((int)(x))
+#define STORED_AS_int64(x) ((long)(x))
+#define STORED_AS_uint8(x) ((uchar)(x))
+#define STORED_AS_uint16(x) ((ushort)(x))
+#define STORED_AS_uint32(x) ((uint)(x))
+#define STORED_AS_uint64(x) ((ulong)(x))
+#define STORED_AS_bool(x) ((uchar)(x))
 
 #define AT_LEAST_FLOAT_float16(x) ((float)(x))
 #define AT_LEAST_FLOAT_float32(x) (x)
 #define AT_LEAST_FLOAT_float64(x) (x)
-#define AT_LEAST_FLOAT(x) PASTE(AT_LEAST_FLOAT_, ACC)(x)
+#if defined(REAL_ARITHMETIC)
+inline ushort to_half(acc_t x)
+{
+    ushort bits;
+    vstore_half_rte(PASTE(AT_LEAST_FLOAT_, ACC)(x), 0, (half *)&bits);
+    return bits;
+}
+#endif
 
 // The upper half of a float, rounded to nearest, ties to even. What does not fit a float leaves its trace in the last bit
 // (rounding to odd), so that a double is rounded once.
@@ -136,7 +144,8 @@ inline int is_zero(acc_t x) { return x == 0; }
 #endif
 #define ACC_ZERO ((acc_t)0)
 
-inline acc_t load(__global const in_t *p) { return TO_SUM(PASTE(READ_, IN)(p)); }
+inline acc_t to_sum(in_t x) { return TO_SUM(PASTE(NUMBER_, IN)(x)); }
+inline acc_t load(__global const in_t *p) { return to_sum(*p); }
 
 // D = alpha · sum + beta · C for one element; with beta = 0, C is not read (it may hold NaN).
 #if defined(COMPLEX_ARITHMETIC)
@@ -144,12 +153,17 @@ inline acc_t load(__global const in_t *p) { return TO_SUM(PASTE(READ_, IN)(p)); 
 #else
 #define C_TO_SUM(x) ((acc_t)(x))
 #endif
+inline acc_t plus_scaled(acc_t value, acc_t beta, out_t c)
+{
+    return sum_of(value, scaled(beta, C_TO_SUM(PASTE(NUMBER_, OUT)(c))));
+}
+inline out_t to_stored(acc_t value) { return PASTE(STORED_AS_, OUT)(value); }
 inline void store(__global out_t *d, __global const out_t *c, acc_t sum, acc_t alpha, acc_t beta)
 {
     acc_t value = scaled(alpha, sum);
     if (!is_zero(beta))
-        value = sum_of(value, scaled(beta, C_TO_SUM(PASTE(READ_, OUT)(c))));
-    PASTE(WRITE_, OUT)(d, value);
+        value = plus_scaled(value, beta, *c);
+    *d = to_stored(value);
 }
 
 // The arguments of every product: per operand its memory, the offset of its first element, its leading dimension and the
@@ -216,3 +230,130 @@ inline tile_t this_tile(int rows, int columns, int m, int n)
     tile.batch = (int)(group / across / down);
     return tile;
 }
+
+// For kernels that move and compute WIDTH elements at once: a run is WIDTH neighbours in memory, a wide_t as many sums, a vector of
+// the language. Runs are moved whole where their operand is aligned to them (ALIGNED_A, …) and they do not cross an edge.
+#if defined(WIDTH)
+#define MOVE_1 uchar
+#define MOVE_2 ushort
+#define MOVE_4 uint
+#define MOVE_8 uint2
+#define MOVE_16 uint4
+#define MOVE_32 uint8
+#define MOVE_64 uint16
+#define MOVE_128 ulong16
+typedef PASTE(MOVE_, IN_RUN_BYTES) in_run_t;
+typedef PASTE(MOVE_, OUT_RUN_BYTES) out_run_t;
+
+// A complex number takes two lanes of a vector.
+#define PART_float16 half
+#define PART_float32 float
+#define PART_float64 double
+#define PART_complex64 float
+#define PART_complex128 double
+#define PART_int32 uint
+#define PART_int64 ulong
+#define PART_bool uint
+#if SUM_LANES == 1
+typedef PASTE(PART_, ACC) wide_t;
+#else
+typedef PASTE(PASTE(PART_, ACC), SUM_LANES) wide_t;
+#endif
+#define WIDE_ZERO ((wide_t)0)
+#define ELEMENT(x, w) (((acc_t *)&(x))[w])               // the w-th number of a wide_t
+#define LOCAL_ELEMENT(x, w) (((__local acc_t *)&(x))[w]) // of one in local memory
+#if defined(__clang_major__) && __clang_major__ == 14 // PoCL 3.0's compiler mixes up stores of neighbours unless it keeps each
+#define STORE_LOCAL(place, x) (*(volatile __local wide_t *)&(place) = (x))
+#else
+#define STORE_LOCAL(place, x) ((place) = (x))
+#endif
+
+// sum + a · b for WIDTH numbers b.
+inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)
+{
+#if defined(COMPLEX_ARITHMETIC)
+    sum.even += a.x * b.even;
+    sum.even -= a.y * b.odd;
+    sum.odd += a.x * b.odd;
+    sum.odd += a.y * b.even;
+#elif defined(BOOL_ARITHMETIC)
+    sum = (a & b) | sum;
+#else
+    sum = a * b + sum;
+#endif
+    return sum;
+}
+
+// The first `present` elements of a run; zero for the rest.
+inline wide_t load_run(__global const in_t *p, int present, int aligned)
+{
+    wide_t x;
+    if (aligned && present >= WIDTH) {
+        const in_run_t run = *(__global const in_run_t *)p;
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ELEMENT(x, w) = to_sum(((const in_t *)&run)[w]);
+    } else {
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ELEMENT(x, w) = w < present ? load(p + w) : ACC_ZERO;
+    }
+    return x;
+}
+
+// `store` for the first `present` elements of a run.
+inline void store_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    if (ALIGNED_D && present >= WIDTH) {
+        wide_t value;
+        out_run_t run;
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
+        if (!is_zero(beta)) {
+            run = *(__global const out_run_t *)c;
+            #pragma unroll
+            for (int w = 0; w < WIDTH; ++w)
+                ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, ((const out_t *)&run)[w]);
+        }
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ((out_t *)&run)[w] = to_stored(ELEMENT(value, w));
+        *(__global out_run_t *)d = run;
+    } else {
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            if (w < present)
+                store(d + w, c + w, ELEMENT(sum, w), alpha, beta);
+    }
+}
+
+#if CONJUGATE_A || CONJUGATE_B
+inline wide_t wide_conjugated(wide_t x)
+{
+    x.odd = -x.odd;
+    return x;
+}
+#endif
+#if CONJUGATE_A
+#define OF_A(run) wide_conjugated(run)
+#else
+#define OF_A(run) run
+#endif
+#if CONJUGATE_B
+#define OF_B(run) wide_conjugated(run)
+#else
+#define OF_B(run) run
+#endif
+
+// The run of op(A) that begins at [i, p], and of op(B) at [p, j], along memory; and how many of so many elements are inside.
+#if defined(EDGES) && !EDGES
+#define PRESENT(line_is_inside, left) WIDTH
+#else
+#define PRESENT(line_is_inside, left) ((line_is_inside) ? (left) : 0)
+#endif
+#define PRESENT_A(i, p) (A_RUNS_ALONG_K ? PRESENT((i) < m, k - (p)) : PRESENT((p) < k, m - (i)))
+#define PRESENT_B(p, j) (B_RUNS_ALONG_K ? PRESENT((j) < n, k - (p)) : PRESENT((p) < k, n - (j)))
+#define LOAD_RUN_A(i, p) OF_A(load_run(A + INDEX_A(i, p), PRESENT_A(i, p), ALIGNED_A))
+#define LOAD_RUN_B(p, j) OF_B(load_run(B + INDEX_B(p, j), PRESENT_B(p, j), ALIGNED_B))
+#endif

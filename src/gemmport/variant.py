@@ -16,7 +16,7 @@ from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES, DType
 from gemmport.errors import ParameterError, UnknownNameError
 from gemmport.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
-from gemmport.problem import OPERANDS, GemmProblem, transposes
+from gemmport.problem import OPERANDS, GemmProblem, Operand, transposes
 
 Parameters = Mapping[str, ParameterValue]
 
@@ -237,6 +237,24 @@ def type_defines(dtype: DType, accumulator: DType, output: DType) -> dict[str, P
         "OUT": output.name,
         f"{accumulator.kind.upper()}_ARITHMETIC": 1,
         "COMPLEX_INPUT": int(dtype.kind == "complex"),
+    }
+
+
+def run_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
+    """Macros by which the preludes move and compute `width` elements at once (their runs): the bytes of a run, the lanes of as
+    many sums, and per operand whether all of its runs that begin at a multiple of `width` are aligned to their size.
+    """
+
+    def aligned(*operands: Operand) -> int:
+        return int(all(problem.alignment(x) % (width * problem.element_type(x).itemsize) == 0 for x in operands))
+
+    return {
+        "IN_RUN_BYTES": width * problem.dtype.itemsize,
+        "OUT_RUN_BYTES": width * problem.output.itemsize,
+        "SUM_LANES": width * (2 if problem.accumulator.kind == "complex" else 1),
+        "ALIGNED_A": aligned("a"),
+        "ALIGNED_B": aligned("b"),
+        "ALIGNED_D": aligned("c", "d"),
     }
 
 
