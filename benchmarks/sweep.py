@@ -26,27 +26,71 @@ from gemmport.selection import select_device
 Candidate = dict[str, ParameterValue]
 
 
+# Tile sizes worth a try: on a CPU few work-items with much work each (runtimes vectorize across those side by side), on a GPU
+# 64 to 256 with 16 to 128 sums each.
+_GPU_TILES = (
+    "TSM, TSN = 64, 64; 64, 128; 128, 64; 128, 128; 128, 256; 256, 128",
+    "WPTM, WPTN = 4, 4; 4, 8; 8, 4; 8, 8; 8, 16; 16, 8",
+)
+_CPU_TILES = (
+    "TSM, TSN, WPTM, WPTN = 4, 16, 4, 16; 8, 16, 8, 16; 4, 32, 4, 32; 8, 32, 8, 4; 8, 64, 8, 4; 16, 64, 4, 4; 32, 32, 4, 8",
+)
+_GRIDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "gpu": {
+        "naive": ("TS = 8; 16; 32",),
+        "tiled": ("TS = 8; 16; 32", "PAD = 0; 1"),
+        "wpt": ("TS = 16; 32; 64", "WPT = 2; 4; 8; 16", "PAD = 0; 1"),
+        "vectorized": ("TS = 16; 32; 64", "WIDTH = 2; 4; 8"),
+        "transposed_b": ("TS = 16; 32", "WPT = 2; 4; 8", "TSDK = 8; 16; 32; 64", "PAD = 0; 1"),
+        "register_tiled": (*_GPU_TILES, "TSK = 8; 16; 32", "ARRANGE, PAD = strided, 1; quads, 4"),
+        "register_tiled_vectorized": (*_GPU_TILES, "TSK = 8; 16; 32", "WIDTH = 2; 4", "PAD = 0; 4"),
+        "shuffle": (),
+        "prefetch": (*_GPU_TILES, "TSK = 8; 16", "WIDTH = 4", "STAGES = 1; 2", "REG_PREFETCH = 0; 1", "PAD = 0; 1"),
+        "padded": (*_GPU_TILES, "TSK = 8; 16; 32"),
+        "direct": (
+            "THREADSX, THREADSY = 8, 8; 16, 8; 16, 16; 32, 8",
+            "RX, RY = 4, 4; 4, 8; 8, 4; 8, 8",
+            "RK = 4; 8",
+            "WIDTH = 2; 4",
+        ),
+    },
+    "cpu": {
+        "naive": ("TS = 4; 8; 16; 32",),
+        "tiled": ("TS = 8; 16; 32", "PAD = 0; 1"),
+        "wpt": ("TS = 8; 16; 32", "WPT = 2; 4; 8", "PAD = 0"),
+        "vectorized": ("TS = 8; 16; 32; 64", "WIDTH = 4; 8"),
+        "transposed_b": ("TS = 8; 16; 32", "WPT = 2; 4; 8", "TSDK = 8; 16", "PAD = 0"),
+        "register_tiled": (*_CPU_TILES, "TSK = 8; 16", "ARRANGE = strided; contiguous"),
+        "register_tiled_vectorized": (*_CPU_TILES, "TSK = 8; 16", "WIDTH = 4; 8"),
+        "shuffle": (),
+        "prefetch": (*_CPU_TILES, "TSK = 8", "WIDTH = 4; 8", "STAGES = 1; 2", "REG_PREFETCH = 0"),
+        "padded": (*_CPU_TILES, "TSK = 8; 16"),
+        "direct": (
+            "THREADSX, THREADSY = 1, 1; 2, 2; 4, 4; 16, 1",
+            "RX, RY = 8, 8; 16, 4; 16, 8",
+            "RK = 4; 8",
+            "WIDTH = 4; 8",
+        ),
+    },
+}
+"""By type of device and kernel: values of one or several parameters, of which every combination is tried."""
+
+
 def candidates(kernel: str, device_type: str) -> Iterator[Candidate]:
-    """Tile sizes worth a try: on a CPU few work-items with much work each, on a GPU 64 to 256 with 16 to 128 sums each."""
-    if kernel == "naive":
-        yield from ({"TS": ts} for ts in (4, 8, 16, 32))
-    elif kernel == "tiled":
-        yield from ({"TS": ts, "PAD": pad} for ts, pad in itertools.product((8, 16, 32), (0, 1)))
-    elif device_type == "cpu":
-        # Runtimes vectorize across work-items side by side: 16 of them, or one that holds whole vectors.
-        for items, (wptm, wptn), tsk in itertools.product(
-            ((16, 1), (16, 4), (16, 8), (32, 4)), ((4, 1), (4, 2), (4, 4), (8, 2)), (16, 32)
-        ):
-            yield {"TSM": wptm * items[1], "TSN": wptn * items[0], "TSK": tsk, "WPTM": wptm, "WPTN": wptn, "PAD": 0}
-        for wptm, wptn in ((4, 16), (4, 32), (8, 16)):
-            yield {"TSM": wptm, "TSN": wptn, "TSK": 64, "WPTM": wptm, "WPTN": wptn, "ARRANGE": "contiguous", "PAD": 0}
-    else:
-        tiles = ((64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
-        for (tsm, tsn), tsk, wptm, wptn in itertools.product(tiles, (8, 16, 32), (4, 8, 16), (4, 8, 16)):
-            if 64 <= (tsm // wptm) * (tsn // wptn) <= 256 and wptm * wptn <= 128:
-                for arrange, pad in (("strided", 1), ("quads", 4)):
-                    tile = {"TSM": tsm, "TSN": tsn, "TSK": tsk}
-                    yield {**tile, "WPTM": wptm, "WPTN": wptn, "ARRANGE": arrange, "PAD": pad}
+    """The combinations of a kernel's grid; those that break a rule among them are refused by the kernel."""
+    for chosen in itertools.product(*map(_choices, _GRIDS[device_type][kernel])):
+        yield {name: value for part in chosen for name, value in part.items()}
+
+
+def _choices(text: str) -> list[Candidate]:
+    names, _, values = text.partition(" = ")
+    return [
+        {
+            name: int(value) if value.isdecimal() else value
+            for name, value in zip(names.split(", "), row.split(", "), strict=True)
+        }
+        for row in values.split("; ")
+    ]
 
 
 @click.command()
