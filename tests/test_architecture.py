@@ -21,7 +21,7 @@ PLACES = {
 
 # From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
 ROOMS = [
-    {"errors", "device", "cache", "configs"},
+    {"errors", "device", "cache", "configs", "processes"},
     {"dtypes"},
     {"problem"},
     {"plan", "layout", "dlpack"},
@@ -39,7 +39,7 @@ ROOMS = [
     {"api", "trial"},
     {"matmul"},
     {"benchmark"},
-    {"probe"},
+    {"probe", "profiling.*", "profiling"},
     {"doctor"},
     {""},
     {"fuzz.*", "fuzz"},

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +26,7 @@ from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES, default_accumulator
 from gemmport.environment import host_environment
 from gemmport.errors import ConfigError
+from gemmport.processes import end_session
 
 Status = Literal["ok", "warning", "problem"]
 Area = Literal["versions", "settings", "cache", "backends", "devices", "baselines"]
@@ -279,7 +279,7 @@ class _Examination:
             except subprocess.TimeoutExpired:
                 fault = f"did not end within {self.timeout:g} seconds"
             finally:
-                _kill(process)
+                end_session(process)
             told = answers.read_text("utf-8").splitlines(keepends=True) if answers.exists() else []
             last = said.read_text("utf-8", errors="replace").strip().splitlines()[-1:] if fault else []
         whole = [json.loads(line) for line in told if line.endswith("\n")]  # a crash may cut the last one short
@@ -326,14 +326,3 @@ def _ending(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process, with the compilers it may have started; one that hangs in its driver is left behind."""
-    if process.poll() is None:
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(5)

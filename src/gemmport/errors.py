@@ -74,3 +74,11 @@ class CompileError(GemmportError, RuntimeError):
 
 class BaselineUnavailableError(GemmportError, RuntimeError):
     """A known baseline library that is not installed, or does not start; the message says how to get it."""
+
+
+class ToolUnavailableError(GemmportError, RuntimeError):
+    """A known tool outside gemmport that is not installed, or may not do its work here; the message says what to do."""
+
+
+class ProfileError(GemmportError, RuntimeError):
+    """A profiler ran, but did not report what was asked of it."""

@@ -18,6 +18,7 @@ from gemmport.cli.devices import devices
 from gemmport.cli.doctor import doctor
 from gemmport.cli.fuzz import fuzz
 from gemmport.cli.kernels import kernels
+from gemmport.cli.profile import profile
 from gemmport.cli.run import run
 from gemmport.errors import (
     BackendUnavailableError,
@@ -26,6 +27,8 @@ from gemmport.errors import (
     DeviceNotFoundError,
     GemmportError,
     LaunchError,
+    ProfileError,
+    ToolUnavailableError,
 )
 
 EXIT_USAGE = 2
@@ -33,7 +36,10 @@ EXIT_UNAVAILABLE = 3
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
-_UNAVAILABLE = (BackendUnavailableError, DeviceNotFoundError, CompileError, LaunchError, DeviceMemoryError)
+_UNAVAILABLE = (
+    BackendUnavailableError, DeviceNotFoundError, CompileError, LaunchError, DeviceMemoryError, ToolUnavailableError,
+    ProfileError,
+)  # fmt: skip
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -45,7 +51,7 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-for command in (run, devices, kernels, configs, doctor, cache, fuzz):
+for command in (run, devices, kernels, configs, doctor, cache, fuzz, profile):
     cli.add_command(command)
 
 
