@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gemmport.errors import UnknownNameError
-from gemmport.kernels import copy_strided, fill_random, naive, register_tiled, tiled, times_vector, vectorized
-from gemmport.variant import KernelVariant, Pass
+from gemmport.kernels import (
+    copy_strided,
+    fill_random,
+    naive,
+    reduce,
+    register_tiled,
+    tiled,
+    times_vector,
+    vectorized,
+)
+from gemmport.variant import KernelVariant, Pass, Rung
 
 # In the order of the ladder: each step adds one idea to the one before it.
 _LADDER = (
@@ -16,7 +27,7 @@ _LADDER = (
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in _LADDER}
 
-_PASSES: tuple[Pass, ...] = (copy_strided.PASS, times_vector.PASS, fill_random.PASS)
+_PASSES: tuple[Pass, ...] = (copy_strided.PASS, times_vector.PASS, fill_random.PASS, reduce.PASS)
 
 
 def variants() -> tuple[KernelVariant, ...]:
@@ -27,6 +38,13 @@ def variants() -> tuple[KernelVariant, ...]:
 def passes() -> tuple[Pass, ...]:
     """All passes that stand by themselves; each module holds its own as PASS."""
     return _PASSES
+
+
+def ladders() -> Mapping[str, tuple[Rung, ...]]:
+    """Passes as ladders: for each job, the steps that do it, each faster than the one before."""
+    return {
+        "reduce": reduce.LADDER,
+    }
 
 
 def variant(name: str) -> KernelVariant:

@@ -464,8 +464,34 @@ OF_PASSES = (
     of_kernel("writes sums beyond the last row", r"ADDER\(item\) == 0 && i < rows", "ADDER(item) == 0", "times_vector"),
     of_kernel("fills beyond the end", r"number >= rows \* columns", "number >= 2 * rows * columns", "fill_random"),
     of_kernel("copies beyond the end", r"if \(i >= total\)\n        return;", "", "copy_strided"),
+    Mutation(
+        "adds up sums before they are complete",
+        (Edit(r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the sums", "// the sums", times=4),),
+        ("reduce",),
+    ),
+    of_kernel("does not wait for other lanes", r"SYNC_SUB_GROUP\(\);", "", "reduce"),
+    of_kernel("adds up elements beyond the last", r"i < elements", "1", "reduce"),
+    of_kernel("leaves the sum of any item", r"if \(item == 0\)\n", "if (item >= 0)\n", "reduce"),
 )
 """Only for Oclgrind, too."""
+
+OF_REDUCE = {
+    of_kernel("drops the last element", r"min\(count - first", "min(count - 1 - first", "reduce"): "reduce_divergent",
+    of_kernel("drops one of several elements", r"e < EACH;", "e < EACH - 1;", "reduce"): "reduce_many",
+    of_kernel("adds up the first group's elements again", r"source \+= first;", "", "reduce"): "reduce_sequential",
+    Mutation(
+        "omits the widest step", (Edit(r"apart < ITEMS;", "apart < ITEMS / 2;", times=2),), ("reduce",)
+    ): "reduce_interleaved",
+    of_kernel("adds up other pairs", r"sums\[left \+ apart\]", "sums[left + 1]", "reduce"): "reduce_interleaved",
+    Mutation(
+        "omits the first step", (Edit(r"= ITEMS / 2;", "= ITEMS / 4;", times=2),), ("reduce",)
+    ): "reduce_first_add",
+    Mutation("omits the last step", (Edit(r"_them > 0;", "_them > 1;", times=3),), ("reduce",)): "reduce_unrolled",
+    of_kernel("omits a step between", r"_them >= SUB_GROUP;", "_them > SUB_GROUP;", "reduce"): "reduce_unrolled_warp",
+    of_kernel("adds up one sub-group", r"s \+ item < SUMS", "s + item < 1", "reduce"): "reduce_shuffle",
+    of_kernel("reads another lane", r"(shuffled_down\(sum, half_of_them)\)", r"\1 - 1)", "reduce"): "reduce_shuffle",
+}
+"""Faults of `reduce` that its exact sums must notice, and a step of the ladder that shows them."""
 
 
 def mutation(name: str) -> Mutation:

@@ -14,12 +14,14 @@ from gemmport.backends.base import Memory
 from gemmport.device_check import fill_random_on
 from gemmport.dtypes import as_dtype
 from gemmport.executor import prepare_launch
-from gemmport.kernels import times_vector
+from gemmport.kernels import reduce, times_vector
 from gemmport.kernels.fill_random import Whole, predicted
 from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Op, Operand, transposes
 from gemmport.reference import applied
+from gemmport.trial import changed, same_bits
+from gemmport.variant import Parameters
 from gemmport.verification import poison
 
 HostArray = npt.NDArray[Any]
@@ -103,3 +105,35 @@ def filled(
     backend.download(memory, flat)
     numbers = np.arange(batch * rows * columns).reshape(batch, rows, columns)
     return flat, predicted(element, numbers, seed, whole)
+
+
+def summed(backend: gp.Backend, values: HostArray, parameters: Parameters, guard: int = 1031) -> HostArray:
+    """The sum of values by the pass `reduce`: one number, as it lies on the device.
+
+    Asserts that nothing else is written. What is not to be read is poison.
+
+    Args:
+        guard: elements of poison behind the values, and numbers behind every sum.
+    """
+    dtype = as_dtype(values.dtype)
+    result = reduce.result_type(dtype)
+    steps = reduce.PASS.steps(values.size, dtype, reduce.PASS.complete(parameters), backend.device)
+    sums = {each.name: each.nbytes // result.itemsize for each in steps.scratch} | {"target": 1}
+    data = {name: poison(count + guard, result) for name, count in sums.items()}
+    data["source"] = poison(values.size + guard, dtype)
+    data["source"][: values.size] = values
+    memory = {name: backend.allocate(max(flat.nbytes, 1)) for name, flat in data.items()}
+    for name, flat in data.items():
+        backend.upload(memory[name], flat)
+    for launch in steps.launches:
+        backend.launch(prepare_launch(launch, backend, memory))
+    for name, flat in data.items():
+        after = np.empty_like(flat)
+        backend.download(memory[name], after)
+        own = sums.get(name, 0)
+        assert same_bits(flat[own:], after[own:]), (
+            f"{name} is wrong: written outside, at {changed(flat[own:], after[own:])}"
+        )
+        if name == "target":
+            total = after[:1]
+    return total

@@ -23,6 +23,7 @@ PLACES = {
 ROOMS = [
     {"errors", "device", "cache", "configs", "processes"},
     {"dtypes"},
+    {"sub_groups"},
     {"problem"},
     {"plan", "layout", "dlpack"},
     {"variant", "sources"},
@@ -274,6 +275,7 @@ def test_preludes_offer_kernels_the_same_words() -> None:
     """What a kernel of either language takes from its prelude, the other prelude has too; C's own words set aside."""
     keywords = "const elif else endif for global if inline int pragma return size_t struct typedef unsigned"
     of_one_language = "OPENCL FP_CONTRACT as_float as_uint get_group_id uchar ushort uint ulong blockIdx"
+    of_one_language += " CLK_LOCAL_MEM_FENCE get_local_id threadIdx"
     c = {*keywords.split(), *of_one_language.split()}
     offered = []
     for folder in FOLDERS:

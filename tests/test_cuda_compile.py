@@ -16,7 +16,7 @@ from extensions import EXTENSIONS
 from gemmport import config, kernels
 from gemmport.backends import _nvrtc
 from gemmport.dtypes import DTYPES
-from gemmport.kernels import copy_strided, fill_random, times_vector
+from gemmport.kernels import copy_strided, fill_random, reduce, times_vector
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
 from gemmport.planner import make_plan
@@ -114,6 +114,24 @@ def test_fill_random_compiles(architecture: str, name: str) -> None:
     for whole in (Whole(-3, 7), *([None] if dtype.precision else [])):
         launch = fill_random.PASS.launch(dtype, 61, 64, 2, Layout(64), 0, whole)
         assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name", "tree"),
+    [
+        *((architecture, name, "shuffle") for architecture, name in PASSES_FOR),
+        *(
+            (each, name, tree)
+            for each in OLDEST_AND_SM_90
+            for name in ("float32", "bool")
+            for tree in reduce.TREES[:-1]
+        ),
+    ],
+)
+def test_reduce_compiles(architecture: str, name: str, tree: str) -> None:
+    steps = reduce.PASS.steps(10_000, DTYPES[name], reduce.PASS.complete({"TREE": tree}), H200)
+    for kernel in {launch.kernel for launch in steps.launches}:
+        assert is_cubin(_nvrtc.compile_cuda(assemble(kernel, "cuda"), architecture))
 
 
 def test_every_source_of_the_family_is_compiled_here() -> None:

@@ -89,6 +89,10 @@ COMPLAINTS = {
     "brings more than the tile of A": "exceeds static array size",
     "writes far away": "invalid write",
     "adds up parts before they are there": "race",
+    "adds up sums before they are complete": "race",
+    "does not wait for other lanes": "race",
+    "adds up elements beyond the last": "invalid read",
+    "leaves the sum of any item": "race",
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext
+from unittest import mock
 
 import numpy as np
 
@@ -18,7 +19,7 @@ import exact
 import gemmport as gp
 from exact import Sizes, check, problem_of
 from extensions import EXTENSIONS
-from gemmport import copying, device_check, trial, verification
+from gemmport import copying, device_check, sub_groups, trial, verification
 from gemmport.copying import dense_copy
 from gemmport.dtypes import FLOAT32
 from gemmport.kernels.times_vector import Sums
@@ -26,7 +27,7 @@ from gemmport.layout import matrices
 from gemmport.problem import Layout, as_op
 from gemmport.reference import reference
 from mutations import planted
-from on_device import check_wide_sums, filled, placed
+from on_device import check_wide_sums, filled, placed, summed
 
 
 def times_vector(backend: gp.Backend, ops: str) -> None:
@@ -58,7 +59,33 @@ def copy_strided(backend: gp.Backend, ops: str) -> None:
     assert np.array_equal(target.get()[..., 4:6], host[..., 4:6])
 
 
-PASSES = {"copy_strided": copy_strided, "times_vector": times_vector, "fill_random": fill_random}
+# Oclgrind has no sub-groups. Where one is the whole group, the group's barrier may stand in for its own; what others pass is
+# not simulated.
+ONE_SUB_GROUP = {
+    "SUB_GROUP": 32,
+    "SYNC_SUB_GROUP()": "barrier(CLK_LOCAL_MEM_FENCE)",
+    "this_sub_group()": "0",
+    "shuffled_word(x, lane)": "x",
+    "shuffled_down_word(x, offset)": "x",
+}
+
+
+def reduce(backend: gp.Backend, ops: str) -> None:
+    """Sums by every tree but that of shuffles; no group is full in the end."""
+    values = exact.integers((133,), "complex64")
+    with mock.patch.object(sub_groups, "shuffle_defines", return_value=ONE_SUB_GROUP):
+        for tree in ("divergent", "interleaved", "sequential", "unrolled_warp", "unrolled"):
+            parameters: dict[str, int | str] = {"TREE": tree, "ITEMS": 32, "EACH": 3}
+            for count in (0, 133):
+                assert summed(backend, values[:count], parameters, guard=0) == values[:count].sum()
+
+
+PASSES = {
+    "copy_strided": copy_strided,
+    "times_vector": times_vector,
+    "fill_random": fill_random,
+    "reduce": reduce,
+}
 
 
 def main(kernel: str, params: str, ops: str, fault: str = "") -> None:

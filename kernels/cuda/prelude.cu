@@ -357,3 +357,37 @@ __device__ inline wide_t wide_conjugated(wide_t x)
 #define LOAD_RUN_A(i, p) OF_A(load_run(A + INDEX_A(i, p), PRESENT_A(i, p), ALIGNED_A))
 #define LOAD_RUN_B(p, j) OF_B(load_run(B + INDEX_B(p, j), PRESENT_B(p, j), ALIGNED_B))
 #endif
+
+// SUB_GROUP_SHUFFLE: the SUB_GROUP threads of a warp, its lanes, read each other's registers, 32 bits at a time. All lanes must
+// take part in a shuffle, and in SYNC_SUB_GROUP, after which lanes see what others wrote to shared memory. this_item() counts the
+// threads of a block warp by warp, lane by lane.
+#define SUB_GROUP_KERNEL
+__device__ inline int this_item() { return (int)(threadIdx.y * blockDim.x + threadIdx.x); }
+#if defined(SUB_GROUP)
+#define SYNC_SUB_GROUP() __syncwarp()
+__device__ inline int this_sub_group() { return this_item() / SUB_GROUP; }
+__device__ inline int this_lane() { return this_item() % SUB_GROUP; }
+__device__ inline unsigned shuffled_word(unsigned x, int lane) { return __shfl_sync(0xffffffff, x, lane); }
+__device__ inline unsigned shuffled_down_word(unsigned x, int offset) { return __shfl_down_sync(0xffffffff, x, offset); }
+
+union words_t { acc_t number; unsigned words[(sizeof(acc_t) + 3) / 4]; };
+
+// The number that a lane of the warp passes.
+__device__ inline acc_t shuffled(acc_t x, int lane)
+{
+    words_t r = {x};
+    #pragma unroll
+    for (int w = 0; w < (int)(sizeof(words_t) / 4); ++w)
+        r.words[w] = shuffled_word(r.words[w], lane);
+    return r.number;
+}
+// The number that the lane so far above this one passes; any number where there is no such lane.
+__device__ inline acc_t shuffled_down(acc_t x, int offset)
+{
+    words_t r = {x};
+    #pragma unroll
+    for (int w = 0; w < (int)(sizeof(words_t) / 4); ++w)
+        r.words[w] = shuffled_down_word(r.words[w], offset);
+    return r.number;
+}
+#endif

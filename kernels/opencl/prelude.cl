@@ -356,4 +356,60 @@ inline wide_t wide_conjugated(wide_t x)
 #define PRESENT_B(p, j) (B_RUNS_ALONG_K ? PRESENT((j) < n, k - (p)) : PRESENT((p) < k, n - (j)))
 #define LOAD_RUN_A(i, p) OF_A(load_run(A + INDEX_A(i, p), PRESENT_A(i, p), ALIGNED_A))
 #define LOAD_RUN_B(p, j) OF_B(load_run(B + INDEX_B(p, j), PRESENT_B(p, j), ALIGNED_B))
+
+// SUB_GROUP_SHUFFLE: the SUB_GROUP work-items of a sub-group, its lanes, read each other's registers, 32 bits at a time. The
+// device has Intel's extension or takes NVIDIA's instructions (gemmport.sub_groups). All lanes must take part in a shuffle, and
+// in SYNC_SUB_GROUP, after which lanes see what others wrote to local memory. this_item() counts the work-items of a group
+// sub-group by sub-group, lane by lane; the device says which of them these are.
+#if defined(SHUFFLE_INTEL)
+#pragma OPENCL EXTENSION cl_intel_subgroups : enable
+#define SUB_GROUP_KERNEL __attribute__((intel_reqd_sub_group_size(SUB_GROUP)))
+#define SYNC_SUB_GROUP() sub_group_barrier(CLK_LOCAL_MEM_FENCE)
+inline int this_sub_group(void) { return (int)get_sub_group_id(); }
+inline int this_lane(void) { return (int)get_sub_group_local_id(); }
+inline int this_item(void) { return this_sub_group() * SUB_GROUP + this_lane(); }
+inline uint shuffled_word(uint x, int lane) { return intel_sub_group_shuffle(x, (uint)lane); }
+inline uint shuffled_down_word(uint x, int offset) { return intel_sub_group_shuffle_down(x, x, (uint)offset); }
+#else
+#define SUB_GROUP_KERNEL
+inline int this_item(void) { return (int)(get_local_id(1) * get_local_size(0) + get_local_id(0)); }
+#endif
+#if defined(SHUFFLE_PTX) // a warp is the next 32 work-items
+#define SYNC_SUB_GROUP() __asm__ volatile("bar.warp.sync 0xffffffff;" ::: "memory")
+inline int this_sub_group(void) { return this_item() / SUB_GROUP; }
+inline int this_lane(void) { return this_item() % SUB_GROUP; }
+inline uint shuffled_word(uint x, int lane)
+{
+    uint y;
+    __asm__ volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
+    return y;
+}
+inline uint shuffled_down_word(uint x, int offset)
+{
+    uint y;
+    __asm__ volatile("shfl.sync.down.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(offset));
+    return y;
+}
+#endif
+#if defined(SUB_GROUP)
+typedef union { acc_t number; uint words[(sizeof(acc_t) + 3) / 4]; } words_t;
+
+// The number that a lane of the sub-group passes.
+inline acc_t shuffled(acc_t x, int lane)
+{
+    words_t r = {x};
+    #pragma unroll
+    for (int w = 0; w < (int)(sizeof(words_t) / 4); ++w)
+        r.words[w] = shuffled_word(r.words[w], lane);
+    return r.number;
+}
+// The number that the lane so far above this one passes; any number where there is no such lane.
+inline acc_t shuffled_down(acc_t x, int offset)
+{
+    words_t r = {x};
+    #pragma unroll
+    for (int w = 0; w < (int)(sizeof(words_t) / 4); ++w)
+        r.words[w] = shuffled_down_word(r.words[w], offset);
+    return r.number;
+}
 #endif
