@@ -2,8 +2,8 @@
 
     python benchmarks/sweep.py --device intel --sizes 512,1024 --output benchmarks/results/NAME.csv
 
-Prints the best of each kernel, type and size; writes all of them, verified. Candidates that break a rule of the kernel or a
-limit of the device are left out.
+Prints the best of each kernel, type and size, which are verified; writes all of them. Candidates that break a rule of the
+kernel or a limit of the device are left out. With --jobs, so many processes compile beforehand, into the cache on disk.
 """
 
 from __future__ import annotations
@@ -11,26 +11,38 @@ from __future__ import annotations
 import csv
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
 
 import gemmport as gp
-from gemmport import kernels
+from gemmport import verification
+from gemmport.backends.base import Memory
 from gemmport.benchmark import Options, run_benchmark
 from gemmport.config import load_configuration
-from gemmport.plan import ParameterValue
-from gemmport.selection import select_device
+from gemmport.device import DeviceInfo
+from gemmport.executor import bind
+from gemmport.measurement import Contestant, measure
+from gemmport.plan import ParameterValue, Plan
+from gemmport.problem import GemmProblem, Operand
+from gemmport.selection import get_backend, select_device
+from gemmport.sources import assemble
 
 Candidate = dict[str, ParameterValue]
 
+BEST = 3
+"""Candidates of each kernel, type and size that are verified and printed."""
 
 # Tile sizes worth a try: on a CPU few work-items with much work each (runtimes vectorize across those side by side), on a GPU
 # 64 to 256 with 16 to 128 sums each.
 _GPU_TILES = (
-    "TSM, TSN = 64, 64; 64, 128; 128, 64; 128, 128; 128, 256; 256, 128",
-    "WPTM, WPTN = 4, 4; 4, 8; 8, 4; 8, 8; 8, 16; 16, 8",
+    (
+        "TSM, TSN, WPTM, WPTN = 64, 64, 4, 4; 64, 64, 8, 4; 64, 64, 8, 8; 64, 128, 8, 4; 64, 128, 8, 8; 128, 64, 8, 8; "
+        "128, 128, 8, 8; 128, 128, 16, 8; 128, 128, 8, 16; 128, 256, 16, 8; 128, 256, 8, 16; 256, 128, 16, 8"
+    ),
 )
 _CPU_TILES = (
     "TSM, TSN, WPTM, WPTN = 4, 16, 4, 16; 8, 16, 8, 16; 4, 32, 4, 32; 8, 32, 8, 4; 8, 64, 8, 4; 16, 64, 4, 4; 32, 32, 4, 8",
@@ -93,48 +105,98 @@ def _choices(text: str) -> list[Candidate]:
     ]
 
 
+def plans(problem: GemmProblem, target: DeviceInfo, kernel: str) -> Iterator[tuple[Candidate, Plan]]:
+    """What the device can run of the kernel's grid."""
+    for candidate in candidates(kernel, target.type):
+        try:
+            yield candidate, gp.plan(problem, target, kernel=kernel, params=candidate)
+        except gp.ParameterError:
+            continue
+
+
+def compile_only(device: DeviceInfo, sources: Sequence[str]) -> None:
+    """Leaves programs in the cache on disk."""
+    for source in sources:
+        try:
+            get_backend(device=device).program(source)
+        except gp.GemmportError:
+            continue
+
+
+def sweep(problem: GemmProblem, target: DeviceInfo, kernel: str, repeat: int, jobs: int) -> list[dict[str, object]]:
+    """A row for each candidate, the fastest first."""
+    found = list(plans(problem, target, kernel))
+    if jobs > 1:
+        sources = {assemble(launch.kernel, target.backend): None for _, plan in found for launch in plan.launches}
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            list(pool.map(compile_only, [target] * jobs, [[*sources][job::jobs] for job in range(jobs)]))
+    backend = get_backend(device=target)
+    memory: dict[Operand, Memory] = {
+        operand: backend.allocate(problem.span(operand) * problem.element_type(operand).itemsize)
+        for operand in ("a", "b", "d")
+    }
+    for operand, values in verification.random_operands(problem, 0).items():
+        backend.upload(memory[operand], values)
+    rows: list[dict[str, object]] = []
+    for candidate, plan in found:
+        try:
+            bound = bind(plan, backend, memory)
+            (timing,) = measure(backend, [Contestant(kernel, bound.enqueue)], repeat=repeat).values()
+        except (gp.CompileError, gp.LaunchError) as error:
+            sys.stderr.write(f"{kernel} {candidate}: {error}\n")
+            continue
+        told = " ".join(f"{name}={value}" for name, value in candidate.items())
+        row = {"kernel": kernel, "dtype": problem.dtype.name, "size": problem.m}
+        rows.append(
+            {**row, "gflops": round(problem.flops / timing.median * 1e-9, 2), "verified": None, "parameters": told}
+        )
+    rows.sort(key=lambda row: -float(str(row["gflops"])))
+    by_text = {" ".join(f"{name}={value}" for name, value in candidate.items()): candidate for candidate, _ in found}
+    for row in rows[:BEST]:
+        options = Options(load_configuration(), (kernel,), by_text[str(row["parameters"])], baselines=(), repeat=1)
+        (result,) = run_benchmark([problem], [target], options)
+        row["verified"] = result.verified
+    return rows
+
+
 @click.command()
 @click.option("--backend", default=None)
 @click.option("--device", default=None)
-@click.option("--kernel", default="naive,tiled,register_tiled", show_default=True)
+@click.option("--kernel", default=",".join(_GRIDS["gpu"]), show_default=True)
 @click.option("--dtype", default="float32,float64", show_default=True)
 @click.option("--sizes", default="1024", show_default=True)
 @click.option("--repeat", default=3, show_default=True)
-@click.option("--verify/--no-verify", default=True, show_default=True)
+@click.option("--jobs", default=1, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=None)
 def main(
-    backend: str | None, device: str | None, kernel: str, dtype: str, sizes: str, repeat: int, verify: bool,
+    backend: str | None,
+    device: str | None,
+    kernel: str,
+    dtype: str,
+    sizes: str,
+    repeat: int,
+    jobs: int,
     output: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Times candidates and prints the best."""
-    target, configuration = select_device(device, backend), load_configuration()
+    target = select_device(device, backend)
     rows: list[dict[str, object]] = []
     for name, kind, size in itertools.product(kernel.split(","), dtype.split(","), map(int, sizes.split(","))):
         if kind not in target.computes:
             continue
-        problem = gp.GemmProblem.create(size, size, size, dtype=kind)
-        found: list[dict[str, object]] = []
-        for candidate in candidates(name, target.type):
-            try:
-                kernels.variant(name).complete(candidate)
-                options = Options(configuration, (name,), candidate, baselines=(), verify=verify, repeat=repeat)
-                (result,) = run_benchmark([problem], [target], options)
-            except gp.ParameterError:
-                continue
-            row = {"kernel": name, "dtype": kind, "size": size, "gflops": round(result.gflops(result.timing) or 0, 2)}
-            found.append(
-                {**row, "verified": result.verified, "parameters": " ".join(f"{k}={v}" for k, v in candidate.items())}
-            )
-        found.sort(key=lambda row: -float(str(row["gflops"])))
-        for row in found[:3]:
+        try:
+            found = sweep(GemmProblem.create(size, size, size, dtype=kind), target, name, repeat, jobs)
+        except gp.UnsupportedError as error:
+            sys.stdout.write(f"{name}: {error}\n")
+            continue
+        for row in found[:BEST]:
             sys.stdout.write(f"{row}\n")
             sys.stdout.flush()
         rows += found
     if output is not None:
         with output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(
-                file, ["kernel", "dtype", "size", "gflops", "verified", "parameters"], lineterminator="\n"
-            )
+            columns = ["kernel", "dtype", "size", "gflops", "verified", "parameters"]
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
 

@@ -356,6 +356,7 @@ inline wide_t wide_conjugated(wide_t x)
 #define PRESENT_B(p, j) (B_RUNS_ALONG_K ? PRESENT((j) < n, k - (p)) : PRESENT((p) < k, n - (j)))
 #define LOAD_RUN_A(i, p) OF_A(load_run(A + INDEX_A(i, p), PRESENT_A(i, p), ALIGNED_A))
 #define LOAD_RUN_B(p, j) OF_B(load_run(B + INDEX_B(p, j), PRESENT_B(p, j), ALIGNED_B))
+#endif
 
 // SUB_GROUP_SHUFFLE: the SUB_GROUP work-items of a sub-group, its lanes, read each other's registers, 32 bits at a time. The
 // device has Intel's extension or takes NVIDIA's instructions (gemmport.sub_groups). All lanes must take part in a shuffle, and
