@@ -9,10 +9,13 @@ from gemmport.kernels import (
     copy_strided,
     fill_random,
     naive,
+    padded,
     reduce,
     register_tiled,
     tiled,
     times_vector,
+    transpose,
+    transposed_b,
     vectorized,
 )
 from gemmport.variant import KernelVariant, Pass, Rung
@@ -22,12 +25,25 @@ _LADDER = (
     naive,
     tiled,
     vectorized,
+    transposed_b,
     register_tiled,
+    padded,
 )
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in _LADDER}
 
-_PASSES: tuple[Pass, ...] = (copy_strided.PASS, times_vector.PASS, fill_random.PASS, reduce.PASS)
+_PASSES: tuple[Pass, ...] = (
+    copy_strided.PASS,
+    times_vector.PASS,
+    fill_random.PASS,
+    transpose.PASS,
+    reduce.PASS,
+)
+
+_LADDERS: dict[str, tuple[Rung, ...]] = {
+    "transpose": transpose.LADDER,
+    "reduce": reduce.LADDER,
+}
 
 
 def variants() -> tuple[KernelVariant, ...]:
@@ -41,10 +57,8 @@ def passes() -> tuple[Pass, ...]:
 
 
 def ladders() -> Mapping[str, tuple[Rung, ...]]:
-    """Passes as ladders: for each job, the steps that do it, each faster than the one before."""
-    return {
-        "reduce": reduce.LADDER,
-    }
+    """Passes as ladders: for each job, the steps that do it, each of which adds one idea to the one before."""
+    return _LADDERS
 
 
 def variant(name: str) -> KernelVariant:

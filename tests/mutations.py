@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from unittest import mock
 
 from gemmport import sources
 
 NAIVE, TILED, REGISTER_TILED = KERNELS = ("naive", "tiled", "register_tiled")
+TRANSPOSED_B, PADDED = "transposed_b", "padded"
+TRANSPOSE = "transpose"
 
 Types = tuple[str, str, str | None]
 """Inputs, output, accumulator (None: the default)."""
@@ -244,6 +246,112 @@ _OF_REGISTER_TILED = (
     ),
 )
 
+_OF_TRANSPOSED_B_AND_PADDED = (
+    *(
+        replace(each, name=f"{each.name}, prepared", kernels=(TRANSPOSED_B, PADDED))
+        for each in _OF_ALL_KERNELS
+        if "mul_add" not in each.edits[0].pattern
+    ),
+    of_kernel(
+        "waits for no complete tile, prepared",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tiles",
+        "// the tiles",
+        TRANSPOSED_B,
+        PADDED,
+        noticed_by="groups",
+    ),
+    of_kernel(
+        "overwrites tiles in use, prepared",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // nobody",
+        "// nobody",
+        TRANSPOSED_B,
+        PADDED,
+        noticed_by="groups",
+    ),
+    of_kernel(
+        "drops the last term of a tile, prepared", r"p < (TSD?K); \+\+p", r"p < \1 - 1; ++p", TRANSPOSED_B, PADDED
+    ),
+    of_kernel("steps too far, prepared", r"start \+= (TSD?K)", r"start += \1 + 1", TRANSPOSED_B, PADDED),
+    of_kernel("loads the row below, prepared", r"LOAD_A\(tile\.row \+", r"LOAD_A(tile.row + 1 +", TRANSPOSED_B, PADDED),
+    of_kernel("loads the next term of B, prepared", r"LOAD_B\(start \+", "LOAD_B(start + 1 +", TRANSPOSED_B, PADDED),
+    of_kernel(
+        "stores rows in another order",
+        r"i = tile\.row \+ r \* RTS(M?) \+ y",
+        r"i = tile.row + (r + 1) % WPT\1 * RTS\1 + y",
+        TRANSPOSED_B,
+        PADDED,
+    ),
+)
+
+_OF_TRANSPOSED_B = (
+    of_kernel(
+        "skips the last partial tile of TSDK", r"\(start \+= TSDK\) < k", "(start += TSDK) + TSDK <= k", TRANSPOSED_B
+    ),
+    of_kernel("multiplies B with itself", r"mul_add\(a_tile\[.*\]\[p\], b, sum", "mul_add(b, b, sum", TRANSPOSED_B),
+    of_kernel("forgets the sum so far of a row", r"b, sum\[r\]\)", "b, ACC_ZERO)", TRANSPOSED_B),
+    of_kernel(
+        "adds all rows up in one sum",
+        r"sum\[r\] = mul_add\((.*), sum\[r\]",
+        r"sum[0] = mul_add(\1, sum[0]",
+        TRANSPOSED_B,
+    ),
+    of_kernel("takes rows of another item", r"a_tile\[r \* RTS \+ y\]", "a_tile[r * RTS]", TRANSPOSED_B),
+    of_kernel("takes columns of another item", r"b_tile\[x\]\[p\]", "b_tile[y][p]", TRANSPOSED_B),
+    of_kernel(
+        "takes a transposed A for one along k",
+        r"A_RUNS_ALONG_K \? e / TSDK : e % TS;",
+        "A_RUNS_ALONG_K ? e / TSDK : e / TSDK;",
+        TRANSPOSED_B,
+        ops="TN",
+    ),
+    of_kernel("confuses columns and terms of B", r"column = e / TSDK", "column = e % TS", TRANSPOSED_B),
+    of_kernel("forgets the end of the sum in A of TSDK", r"(row < m) && start \+ a_term < k\)", r"\1)", TRANSPOSED_B),
+    of_kernel("forgets the end of the sum in B of TSDK", r"start \+ b_term < k && (tile\.column)", r"\1", TRANSPOSED_B),
+    of_kernel(
+        "brings too few terms",
+        r"\(\(TS \* TSDK \+ THREADS - 1\) / THREADS\)",
+        "(TS * TSDK / THREADS)",
+        TRANSPOSED_B,
+        noticed_by="structures",
+    ),
+    of_kernel("brings more than the tiles", r"e >= TS \* TSDK\)", "0)", TRANSPOSED_B, noticed_by="oclgrind"),
+    of_kernel(
+        "reads rows beyond A in the last tile",
+        r"tile\.row \+ row < m && (start)",
+        r"\1",
+        TRANSPOSED_B,
+        noticed_by="oclgrind",
+    ),
+    of_kernel(
+        "reads columns beyond the transposed B",
+        r"(b_term < k) && tile\.column \+ column < n\)",
+        r"\1)",
+        TRANSPOSED_B,
+        noticed_by="oclgrind",
+    ),
+)
+
+_OF_PADDED = (
+    of_kernel("skips the last panel", r"\(start \+= TSK\) < k", "(start += TSK) + TSK < k", PADDED),
+    of_kernel("multiplies rows of A with themselves", r"mul_add\(a\[r\], b\[c\]", "mul_add(a[r], a[r]", PADDED),
+    of_kernel("forgets the sum so far of a block", r"sum\[r\]\[c\]\);\n", "ACC_ZERO);\n", PADDED),
+    of_kernel("takes the rows of the first item", r"a_tile\[p\]\[r \* RTSM \+ y\]", "a_tile[p][r * RTSM]", PADDED),
+    of_kernel("takes columns by y", r"b_tile\[p\]\[c \* RTSN \+ x\]", "b_tile[p][c * RTSN + y]", PADDED),
+    of_kernel("brings part of A's tile", r"l < LPTA", "l < LPTA - 1", PADDED),
+    of_kernel("gives B the loads of A", r"l < LPTB", "l < LPTA", PADDED),
+    of_kernel(
+        "gives A's loader the columns of B's",
+        r"a_tile\[e / TSM\]\[e % TSM\]",
+        "a_tile[e / TSM][e % TSN % TSM]",
+        PADDED,
+        noticed_by="structures",
+    ),
+    of_kernel("repeats the first term of A", r"e % TSM, start \+ e / TSM", "e % TSM, start", PADDED),
+    of_kernel("repeats the first columns of B", r"tile\.column \+ e % TSN", "e % TSN", PADDED),
+    of_kernel("has no loop", r"#if TERMS", "#if 0", PADDED),
+    of_kernel("reads panels that are not there", r"#if TERMS", "#if 1", PADDED),
+)
+
 _OF_PRELUDE = (
     of_prelude("forgets every edge", r"#define INSIDE\(condition\) \(condition\)", "#define INSIDE(condition) 1"),
     of_prelude("reads C though beta is 0", r"if \(!is_zero\(beta\)\)\n", "\n"),
@@ -448,6 +556,9 @@ MUTATIONS = (
     *_OF_TILES,
     *_OF_TILED,
     *_OF_REGISTER_TILED,
+    *_OF_TRANSPOSED_B_AND_PADDED,
+    *_OF_TRANSPOSED_B,
+    *_OF_PADDED,
     *_OF_PRELUDE,
     *_OF_OTHER_TYPES,
 )
@@ -472,6 +583,13 @@ OF_PASSES = (
     of_kernel("does not wait for other lanes", r"SYNC_SUB_GROUP\(\);", "", "reduce"),
     of_kernel("adds up elements beyond the last", r"i < elements", "1", "reduce"),
     of_kernel("leaves the sum of any item", r"if \(item == 0\)\n", "if (item >= 0)\n", "reduce"),
+    of_kernel(
+        "reads a tile before it is there",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tile",
+        "// the tile",
+        TRANSPOSE,
+    ),
+    of_kernel("copies beyond the last row", r"row \+ r < padded_rows && column", "column", TRANSPOSE),
 )
 """Only for Oclgrind, too."""
 
@@ -492,6 +610,67 @@ OF_REDUCE = {
     of_kernel("reads another lane", r"(shuffled_down\(sum, half_of_them)\)", r"\1 - 1)", "reduce"): "reduce_shuffle",
 }
 """Faults of `reduce` that its exact sums must notice, and a step of the ladder that shows them."""
+
+
+OF_TRANSPOSE = (
+    of_kernel("reads the row below", r"source \+ row \* source_ld", "source + (row + 1) * source_ld", TRANSPOSE),
+    of_kernel("reads by the rows of the target", r"source \+ row \* source_ld", "source + row * target_ld", TRANSPOSE),
+    Mutation("reads one row after another", (Edit(r"from \+= ROWS \* ", "from += ", times=2),), (TRANSPOSE,)),
+    Mutation("reads beyond the last row", (Edit(r"row \+ r < rows && ", "", times=2),), (TRANSPOSE,)),
+    Mutation("reads beyond the last column", (Edit(r" && column < columns \?", " ?", times=2),), (TRANSPOSE,)),
+    of_kernel("skips the last row straight", r"row \+ r < padded_rows", "row + r < padded_rows - 1", TRANSPOSE),
+    of_kernel(
+        "skips the last column straight", r"column < padded_columns\)", "column < padded_columns - 1)", TRANSPOSE
+    ),
+    of_kernel("writes straight beyond the last column", r" && column < padded_columns\)", ")", TRANSPOSE),
+    of_kernel(
+        "skips the last row of tiles", r"target_row \+ r < target_rows", "target_row + r < target_rows - 1", TRANSPOSE
+    ),
+    of_kernel("writes tiles beyond the last column", r" && target_column < target_columns", "", TRANSPOSE),
+    of_kernel("limits tiles as if none were turned", r"TRANSPOSE \? padded_columns : ", "", TRANSPOSE),
+    of_kernel("writes tiles one row after another", r"to \+= ROWS \* target_ld\)", "to += target_ld)", TRANSPOSE),
+    of_kernel("turns no tile", r"TRANSPOSE \? staged\[x\]\[r \+ y\] : ", "", TRANSPOSE),
+    of_kernel("turns what it should copy", r"(staged\[x\]\[r \+ y\]) : staged\[r \+ y\]\[x\]", r"\1 : \1", TRANSPOSE),
+    of_kernel("puts tiles where they were", r"TRANSPOSE \? tile\.column : tile\.row", "tile.row", TRANSPOSE),
+    of_kernel("transposes nothing straight", r"TRANSPOSE \? column \* target_ld \+ row : ", "", TRANSPOSE),
+    of_kernel("steps down what it turns straight", r"TRANSPOSE \? ROWS : ", "", TRANSPOSE),
+    of_kernel("ignores the offset of the source", r"source_offset \+ tile", "tile", TRANSPOSE),
+    of_kernel("ignores the offset of the target", r"target_offset \+ tile", "tile", TRANSPOSE),
+    of_kernel("reads the first matrix only", r" \+ tile\.batch \* source_stride", "", TRANSPOSE),
+    of_kernel("writes the first matrix only", r" \+ tile\.batch \* target_stride", "", TRANSPOSE),
+    of_kernel("confuses rows and columns of the grid", r"number % down\) \* TS", "number % across) * TS", TRANSPOSE),
+    of_kernel("takes tiles of a diagonal twice", r"\(number / down \+ number % down\)", "number", TRANSPOSE),
+    of_kernel("moves half a word", r"#if SIXTEEN_BYTES", "#if 0", TRANSPOSE),
+    of_kernel(
+        "reads by 32-bit indices",
+        r"row \* source_ld",
+        "(int)((unsigned)row * (unsigned)source_ld)",
+        TRANSPOSE,
+        noticed_by="spans",
+    ),
+    of_kernel(
+        "finds matrices in 32 bits",
+        r"tile\.batch \* source_stride",
+        "(int)((unsigned)tile.batch * (unsigned)source_stride)",
+        TRANSPOSE,
+        noticed_by="spans",
+    ),
+    of_kernel(
+        "writes tiles by 32-bit indices",
+        r"target_row \* target_ld",
+        "(int)((unsigned)target_row * (unsigned)target_ld)",
+        TRANSPOSE,
+        noticed_by="spans",
+    ),
+    of_kernel(
+        "writes straight by 32-bit indices",
+        r"\? column \* target_ld",
+        "? (int)((unsigned)column * (unsigned)target_ld)",
+        TRANSPOSE,
+        noticed_by="spans",
+    ),
+)
+"""What test_transpose.py must notice: by the table of its cases, or by operands that lie beyond 2³¹ elements."""
 
 
 def mutation(name: str) -> Mutation:

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 import gemmport as gp
+from gemmport import trial
 from gemmport.backends.base import Memory
 from gemmport.device_check import fill_random_on
 from gemmport.dtypes import as_dtype
 from gemmport.executor import prepare_launch
-from gemmport.kernels import reduce, times_vector
+from gemmport.kernels import reduce, times_vector, transpose
 from gemmport.kernels.fill_random import Whole, predicted
 from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
@@ -137,3 +138,45 @@ def summed(backend: gp.Backend, values: HostArray, parameters: Parameters, guard
         if name == "target":
             total = after[:1]
     return total
+
+
+def moved(
+    backend: gp.Backend,
+    dtype: str,
+    rows: int,
+    columns: int,
+    parameters: Parameters,
+    *,
+    batch: int = 2,
+    gap: int = 1,
+    padded: tuple[int, int] | None = None,
+) -> tuple[HostArray, HostArray]:
+    """All bytes of the target after `transpose` moved matrices to it, and what they must be. Elements are any bits; so is what
+    lies between them, which is neither moved nor written.
+    """
+    element = as_dtype(dtype)
+    values = transpose.PASS.complete(parameters)
+    turned = bool(values["TRANSPOSE"])
+    down, across = padded or (rows, columns)
+    shapes = {"source": (rows, columns), "target": (across, down) if turned else (down, across)}
+    rng = np.random.default_rng(rows * columns)
+    memory, flat, views, sides = {}, {}, {}, {}
+    for number, (name, shape) in enumerate(shapes.items()):
+        ld = shape[1] + gap * (3 + number)
+        layout = Layout(ld, shape[0] * ld + gap * (2 + 5 * number), offset=gap * (5 + 2 * number))
+        size = (layout.span(*shape, batch) + trial.GUARD) * element.itemsize
+        flat[name] = np.frombuffer(rng.bytes(size), f"V{element.itemsize}").copy()
+        views[name] = matrices(flat[name], layout, *shape, batch)
+        memory[name] = backend.allocate(flat[name].nbytes)
+        backend.upload(memory[name], flat[name])
+        sides[name] = transpose.Matrices(name, layout)
+    launch = transpose.PASS.launch(
+        sides["source"], sides["target"], rows, columns, element, values, batch=batch, padded=padded
+    )
+    backend.launch(prepare_launch(launch, backend, memory))
+    got = np.empty_like(flat["target"])
+    backend.download(memory["target"], got)
+    grown = np.zeros((batch, down, across), flat["source"].dtype)
+    grown[:, :rows, :columns] = views["source"]
+    views["target"][...] = grown.transpose(0, 2, 1) if turned else grown
+    return got.view(np.uint8), flat["target"].view(np.uint8)

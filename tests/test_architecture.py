@@ -10,7 +10,9 @@ import pytest
 
 import gemmport
 from gemmport import backends, configs, kernels
+from gemmport.problem import GemmProblem
 from gemmport.variant import parameter_defines
+from made_up_devices import DEVICES
 
 PLACES = {
     "gemmport": Path(gemmport.__path__[0]),
@@ -251,10 +253,16 @@ def words(text: str) -> set[str]:
 @pytest.mark.parametrize("variant", kernels.variants(), ids=lambda variant: variant.name)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: kernels.KernelVariant) -> None:
-    macros = set()
+    """But those of passes alone, which change what is done before."""
+    problem, values = GemmProblem.create(9, 9, 9), variant.complete({})
+    told, macros = variant.defines(values, problem).keys(), set()
     for parameter in variant.parameters:
-        for value in parameter.choices or (parameter.default,):
-            macros |= parameter_defines({parameter.name: value}).keys()
+        choices = [parameter_defines({parameter.name: x}).keys() for x in parameter.choices or (parameter.default,)]
+        if any(choice <= told for choice in choices):
+            macros.update(*choices)
+        else:
+            device, other = DEVICES["Apple"], {**values, parameter.name: int(parameter.default) // 2}
+            assert variant.steps(problem, device, other) != variant.steps(problem, device, values), parameter.name
     (path,) = sources(folder, variant.name)
     assert macros <= words(path.read_text(encoding="utf-8"))
 

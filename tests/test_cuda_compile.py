@@ -16,7 +16,7 @@ from extensions import EXTENSIONS
 from gemmport import config, kernels
 from gemmport.backends import _nvrtc
 from gemmport.dtypes import DTYPES
-from gemmport.kernels import copy_strided, fill_random, reduce, times_vector
+from gemmport.kernels import copy_strided, fill_random, reduce, times_vector, transpose
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
 from gemmport.planner import make_plan
@@ -132,6 +132,13 @@ def test_reduce_compiles(architecture: str, name: str, tree: str) -> None:
     steps = reduce.PASS.steps(10_000, DTYPES[name], reduce.PASS.complete({"TREE": tree}), H200)
     for kernel in {launch.kernel for launch in steps.launches}:
         assert is_cubin(_nvrtc.compile_cuda(assemble(kernel, "cuda"), architecture))
+
+
+@pytest.mark.parametrize(("architecture", "name"), PASSES_FOR)
+def test_every_step_of_the_transpose_compiles(architecture: str, name: str) -> None:
+    for rung in transpose.LADDER:
+        (launch,) = rung.own.steps(61, 64, DTYPES[name], rung.parameters, H200).launches
+        assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
 
 
 def test_every_source_of_the_family_is_compiled_here() -> None:

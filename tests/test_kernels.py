@@ -30,8 +30,13 @@ BASE: dict[str, Parameters] = {
     "naive": {"TS": 8},
     "tiled": {"TS": 8, "PAD": 1},
     "register_tiled": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "ARRANGE": "strided", "PAD": 1},
+    "transposed_b": {"TS": 8, "WPT": 2, "TSDK": 4, "PAD": 1},
+    "padded": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
+
+PADS_K = ("padded",)
+"""Kernels that pad their operands, so that the product meets no edge along k."""
 
 SCALARS = tuple(itertools.product((0.0, 1.0, -1.0, 2.0), (0.0, 1.0, -1.0, 0.5)))
 
@@ -105,14 +110,14 @@ class TestProducts:
             check(backend, problem, kernel, params)
 
     def test_have_no_edges_where_tiles_are_whole(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
-        """The specialization without bounds checks is chosen where, and only where, every tile is whole."""
+        """The specialization of the product without bounds checks is chosen where, and only where, every tile is whole."""
         params = parameters(kernel)
         t = tile(kernel, params)
         for dm, dn, dk in itertools.product((0, 1), repeat=3):
             problem = problem_of(Sizes(t.m + dm, t.n + dn, t.k + dk), ops, dtype)
-            (launch,) = gp.plan(problem, backend.device, kernel=kernel, params=params).launches
-            has_edges = bool(dm or dn or (dk and t.k > 1))
-            assert dict(launch.kernel.defines)["EDGES"] == int(has_edges)
+            *_, product = gp.plan(problem, backend.device, kernel=kernel, params=params).launches
+            has_edges = bool(dm or dn or (dk and t.k > 1 and kernel not in PADS_K))
+            assert dict(product.kernel.defines)["EDGES"] == int(has_edges)
 
 
 def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: str) -> None:
@@ -126,8 +131,10 @@ def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: s
         ("tiled", {"TS": 8, "PAD": 0}),
         ("register_tiled", {"TSM": 8, "TSN": 4, "TSK": 3, "WPTM": 2, "WPTN": 4, "ARRANGE": "strided", "PAD": 0}),
         ("register_tiled", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": 0}),
+        ("transposed_b", {"TS": 8, "WPT": 8, "TSDK": 3, "PAD": 0}),
+        ("padded", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4}),
     ],
-    ids=["tiled", "one-column-of-items", "one-row-of-items"],
+    ids=["tiled", "one-column-of-items", "one-row-of-items", "transposed_b", "padded"],
 )
 def test_c_is_scaled_once_in_place_without_terms(
     backend: gp.Backend, kernel: str, params: Parameters, sizes: Sizes
@@ -163,6 +170,35 @@ STRUCTURES += [
         # Work per item that quads cannot have.
         (20, 12, 7, 2, 3, "contiguous", 1),
         (15, 7, 2, 5, 1, "strided", 3),
+    )
+]
+
+
+STRUCTURES += [
+    ("transposed_b", dict(zip(("TS", "WPT", "TSDK", "PAD"), values, strict=True)))
+    for values in (
+        (16, 4, 8, 1),
+        (8, 1, 16, 0),
+        # 30 elements of either operand, brought by 12 work-items: that does not come out even.
+        (6, 3, 5, 2),
+        # Fewer elements than work-items.
+        (8, 2, 1, 0),
+        (8, 8, 3, 1),
+        # One work-item.
+        (1, 1, 7, 0),
+    )
+]
+STRUCTURES += [
+    ("padded", dict(zip(("TSM", "TSN", "TSK", "WPTM", "WPTN", "PADDINGX", "PADDINGY"), values, strict=True)))
+    for values in (
+        (16, 16, 8, 4, 4, 16, 16),
+        (32, 8, 4, 8, 2, 8, 4),
+        (8, 48, 6, 4, 8, 32, 1),
+        # Sizes that are no powers of two; the passes' tiles cross those of the product.
+        (24, 40, 15, 4, 4, 5, 5),
+        (15, 6, 6, 5, 3, 7, 1),
+        # One work-item.
+        (4, 8, 3, 4, 8, 4, 2),
     )
 ]
 
@@ -213,7 +249,12 @@ def check_many_groups(backend: gp.Backend, kernel: str) -> None:
     """Many steps along k, in groups of many warps, more than run at once; where it is not sure that a device runs them, in
     those of the configuration.
     """
-    most = {"register_tiled": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4}, "tiled": {"TS": 32}}
+    most = {
+        "register_tiled": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4},
+        "tiled": {"TS": 32},
+        "transposed_b": {"TS": 32, "WPT": 1},
+        "padded": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4},
+    }
     large = backend.name == "cuda"
     check(backend, problem_of(Sizes(517, 523, 509), "NN", "float32"), kernel, most.get(kernel) if large else None)
 

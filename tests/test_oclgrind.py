@@ -31,6 +31,9 @@ COMPLAINT = re.compile(
 UNEVEN: dict[str, int | str] = {"TSM": 12, "TSN": 20, "TSK": 7, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": 0}
 """84 elements of A and 140 of B, brought by 15 work-items: neither comes out even."""
 
+UNEVEN_B: dict[str, int | str] = {"TS": 6, "WPT": 3, "TSDK": 5, "PAD": 0}
+"""30 elements of either operand, brought by 12 work-items."""
+
 CASES = [
     ("naive", {"TS": 4}),
     ("tiled", {"TS": 4, "PAD": 0}),
@@ -40,6 +43,9 @@ CASES = [
         for arrange, pad in (("strided", 0), ("contiguous", 1), ("quads", 1))
     ),
     ("register_tiled", UNEVEN),
+    ("transposed_b", {"TS": 4, "WPT": 2, "TSDK": 8, "PAD": 1}),
+    ("transposed_b", UNEVEN_B),
+    ("padded", {"TSM": 8, "TSN": 12, "TSK": 6, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4}),
     *((variant.name, {}) for variant in EXTENSIONS),
     *((own.name, {}) for own in kernels.passes()),
 ]
@@ -79,6 +85,8 @@ PARAMETERS: dict[str, dict[str, int | str]] = {
     "naive": {"TS": 4},
     "tiled": {"TS": 4, "PAD": 0},
     "register_tiled": UNEVEN,
+    "transposed_b": UNEVEN_B,
+    "padded": {"TSM": 8, "TSN": 8, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
 }
 
 # What is said of a fault; of those of the table that leave results as they are, what is said of reads beyond an operand.
@@ -93,6 +101,10 @@ COMPLAINTS = {
     "does not wait for other lanes": "race",
     "adds up elements beyond the last": "invalid read",
     "leaves the sum of any item": "race",
+    "waits for no complete tile, prepared": "race",
+    "overwrites tiles in use, prepared": "race",
+    "brings more than the tiles": "exceeds static array size",
+    "reads a tile before it is there": "race",
 }
 
 

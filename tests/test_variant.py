@@ -339,7 +339,7 @@ def test_the_work_items_of_a_group_cover_its_tile_exactly(variant: KernelVariant
     """Sums per work-item, which `registers` counts first, times work-items are the elements of the tile."""
     for values in samples(variant):
         tile, (x, y, z) = variant.tile(values), variant.work_group(values)
-        per_item = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1))
+        per_item = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1)) * int(values.get("WPT", 1))
         assert x * y * z * per_item == tile.rows * tile.columns, values
 
 
@@ -366,7 +366,7 @@ def test_every_arrangement_takes_each_row_and_column_of_a_tile_once(
 def test_registers_hold_at_least_the_sums_and_double_with_float64(variant: KernelVariant) -> None:
     single, double = (GemmProblem.create(5, 5, 5, dtype=dtype) for dtype in ("float32", "float64"))
     for values in samples(variant):
-        sums = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1))
+        sums = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1)) * int(values.get("WPT", 1))
         assert variant.registers(values, single) >= sums
         assert variant.registers(values, double) == 2 * variant.registers(values, single)
 

@@ -19,7 +19,7 @@ import exact
 import gemmport as gp
 from exact import Sizes, check, problem_of
 from extensions import EXTENSIONS
-from gemmport import copying, device_check, sub_groups, trial, verification
+from gemmport import copying, device_check, kernels, sub_groups, trial, verification
 from gemmport.copying import dense_copy
 from gemmport.dtypes import FLOAT32
 from gemmport.kernels.times_vector import Sums
@@ -27,7 +27,7 @@ from gemmport.layout import matrices
 from gemmport.problem import Layout, as_op
 from gemmport.reference import reference
 from mutations import planted
-from on_device import check_wide_sums, filled, placed, summed
+from on_device import check_wide_sums, filled, moved, placed, summed
 
 
 def times_vector(backend: gp.Backend, ops: str) -> None:
@@ -80,11 +80,20 @@ def reduce(backend: gp.Backend, ops: str) -> None:
                 assert summed(backend, values[:count], parameters, guard=0) == values[:count].sum()
 
 
+def transpose(backend: gp.Backend, ops: str) -> None:
+    """Every step of the ladder, padded and as it is; tiles cross every edge."""
+    for rung in kernels.ladders()["transpose"]:
+        for padded in (None, (9, 13)):
+            got, wanted = moved(backend, "complex64", 7, 11, {"TS": 4, "ROWS": 2, **rung.parameters}, padded=padded)
+            assert np.array_equal(got, wanted)
+
+
 PASSES = {
     "copy_strided": copy_strided,
     "times_vector": times_vector,
     "fill_random": fill_random,
     "reduce": reduce,
+    "transpose": transpose,
 }
 
 

@@ -11,16 +11,13 @@ from gemmport import kernels
 from gemmport.config import Configuration, LoadedEntry
 from gemmport.device import DeviceInfo
 from gemmport.errors import DtypeError, ParameterError, UnsupportedError
-from gemmport.plan import Choice, Launch, ParameterValue, Plan
+from gemmport.plan import Choice, ParameterValue, Plan
 from gemmport.problem import GemmProblem
-from gemmport.variant import KernelVariant, Parameters, Steps
+from gemmport.variant import KernelVariant, Parameters, Steps, check_limits
 
 log = logging.getLogger(__name__)
 
 AUTO = "auto"
-
-MAX_SIDE_GROUPS = 65_535
-"""Work-groups along the second and third dimension of a grid: CUDA's limit, kept on every device."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ def _plan_with(
     values = variant.complete({**stated, **params})
     steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
     for launch in steps.launches:
-        _check_limits(variant.name, launch, values, device)
+        check_limits(variant.name, launch, values, device)
     needed = variant.registers(values, problem) * math.prod(variant.work_group(values))
     if device.registers and needed > device.registers:
         raise ParameterError(
@@ -147,25 +144,3 @@ def _plan_with(
         launches=tuple(steps.launches),
         scratch=tuple(steps.scratch),
     )
-
-
-def _check_limits(name: str, launch: Launch, values: Parameters, device: DeviceInfo) -> None:
-    """Raises ParameterError, with the numbers, where a launch is beyond a limit of the device."""
-    told = ", ".join(f"{key} = {value}" for key, value in values.items())
-    limits = (
-        ("work-items per group", math.prod(launch.work_group), device.max_work_group),
-        *(
-            (f"work-items per group along {axis}", items, most)
-            for axis, items, most in zip("xyz", launch.work_group, device.max_work_item_sizes, strict=True)
-        ),
-        ("bytes of local memory per group", launch.local_bytes, device.local_memory),
-        ("bytes of local memory per group", launch.local_bytes + launch.dynamic_local_bytes, device.most_local_memory),
-        ("work-groups", launch.groups[0], device.max_groups),
-        *(
-            (f"work-groups along {axis}", groups, MAX_SIDE_GROUPS)
-            for axis, groups in zip("yz", launch.groups[1:], strict=True)
-        ),
-    )
-    for what, wanted, most in limits:
-        if wanted > most:
-            raise ParameterError(f"{name} with {told} needs {wanted:,} {what}; {device.label} allows {most:,}")

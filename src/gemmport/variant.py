@@ -7,6 +7,7 @@ file in kernels/, beside its two sources.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from gemmport.plan import Argument, Buffer, Integer, KernelSource, Launch, Param
 from gemmport.problem import OPERANDS, GemmProblem, Operand, transposes
 
 Parameters = Mapping[str, ParameterValue]
+
+MAX_SIDE_GROUPS = 65_535
+"""Work-groups along the second and third dimension of a grid: CUDA's limit, kept on every device."""
 
 
 @dataclass(frozen=True)
@@ -192,15 +196,21 @@ class KernelVariant(Contract):
         """The launches that compute the problem. Called only where D has elements."""
         return Steps([self.product(problem, parameters)])
 
-    def product(self, problem: GemmProblem, parameters: Parameters) -> Launch:
-        """The launch of this variant's own kernel over all tiles of all matrices of the batch."""
+    def product(
+        self, problem: GemmProblem, parameters: Parameters, prepared: Mapping[Operand, str] | None = None
+    ) -> Launch:
+        """The launch of this variant's own kernel over all tiles of all matrices of the batch.
+
+        Args:
+            prepared: operands that it reads from scratch memory, with the name of that; the problem's layouts are theirs.
+        """
         tile = self.tile(parameters)
         tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
         return Launch(
             self.source(self.defines(parameters, problem)),
             groups=(tiles, 1, 1),
             work_group=self.work_group(parameters),
-            arguments=gemm_arguments(problem),
+            arguments=gemm_arguments(problem, prepared),
             local_bytes=self.local_bytes(parameters, problem),
         )
 
@@ -208,6 +218,28 @@ class KernelVariant(Contract):
 def ceil_div(value: int, by: int) -> int:
     """The least whole number of pieces of size `by` that cover `value`."""
     return -(-value // by)
+
+
+def check_limits(name: str, launch: Launch, parameters: Parameters, device: DeviceInfo) -> None:
+    """Raises ParameterError, with the numbers, where a launch of a kernel or pass is beyond a limit of the device."""
+    told = ", ".join(f"{key} = {value}" for key, value in parameters.items())
+    limits = (
+        ("work-items per group", math.prod(launch.work_group), device.max_work_group),
+        *(
+            (f"work-items per group along {axis}", items, most)
+            for axis, items, most in zip("xyz", launch.work_group, device.max_work_item_sizes, strict=True)
+        ),
+        ("bytes of local memory per group", launch.local_bytes, device.local_memory),
+        ("bytes of local memory per group", launch.local_bytes + launch.dynamic_local_bytes, device.most_local_memory),
+        ("work-groups", launch.groups[0], device.max_groups),
+        *(
+            (f"work-groups along {axis}", groups, MAX_SIDE_GROUPS)
+            for axis, groups in zip("yz", launch.groups[1:], strict=True)
+        ),
+    )
+    for what, wanted, most in limits:
+        if wanted > most:
+            raise ParameterError(f"{name} with {told} needs {wanted:,} {what}; {device.label} allows {most:,}")
 
 
 def parameter_defines(parameters: Parameters) -> dict[str, ParameterValue]:
@@ -258,12 +290,22 @@ def run_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
     }
 
 
-def gemm_arguments(problem: GemmProblem) -> tuple[Argument, ...]:
-    """The argument list that the preludes call GEMM_ARGUMENTS: four operands with their layouts, scalars, sizes."""
+def gemm_arguments(problem: GemmProblem, prepared: Mapping[Operand, str] | None = None) -> tuple[Argument, ...]:
+    """The argument list that the preludes call GEMM_ARGUMENTS: four operands with their layouts, scalars, sizes.
+
+    Args:
+        prepared: names of scratch memory that holds an operand instead.
+    """
+    buffers = {**{operand: operand for operand in OPERANDS}, **(prepared or {})}
     arguments: list[Argument] = []
     for operand in OPERANDS:
         layout = problem.layout(operand)
-        arguments += [Buffer(operand), Integer(layout.offset), Integer(layout.ld), Integer(layout.batch_stride)]
+        arguments += [
+            Buffer(buffers[operand]),
+            Integer(layout.offset),
+            Integer(layout.ld),
+            Integer(layout.batch_stride),
+        ]
     arguments += [Scalar(value, problem.accumulator.name) for value in (problem.alpha, problem.beta)]
     arguments += [Integer(size, bits=32) for size in (problem.m, problem.n, problem.effective_k)]
     return tuple(arguments)

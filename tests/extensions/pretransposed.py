@@ -16,7 +16,6 @@ from gemmport.variant import (
     Steps,
     Tile,
     ceil_div,
-    gemm_arguments,
     problem_defines,
 )
 
@@ -64,9 +63,7 @@ class Pretransposed(KernelVariant):
             return super().steps(problem, device, parameters)
         n, k = problem.n, problem.k
         turned = replace(problem, trans_b="T", b=Layout(ld=k, batch_stride=n * k))
-        product = self.product(turned, parameters)
-        arguments = gemm_arguments(turned)
-        product = replace(product, arguments=tuple(B_TRANSPOSED if x == Buffer("b") else x for x in arguments))
+        product = self.product(turned, parameters, {"b": B_TRANSPOSED.name})
         nbytes = problem.batch * n * k * problem.dtype.itemsize
         return Steps(
             [self.preparation.launch(problem, int(parameters["TS"])), product], [Scratch(B_TRANSPOSED.name, nbytes)]
