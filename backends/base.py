@@ -144,6 +144,12 @@ class ProgramCounts:
     from_disk: int = 0
     from_memory: int = 0
 
+    def __sub__(self, earlier: ProgramCounts) -> ProgramCounts:
+        """What came after the earlier counts."""
+        return ProgramCounts(
+            self.compiled - earlier.compiled, self.from_disk - earlier.from_disk, self.from_memory - earlier.from_memory
+        )
+
 
 @dataclass
 class _Programs:

@@ -14,10 +14,11 @@ import pytest
 
 import gemmport
 from gemmport import backends, cli, selection
-from gemmport.benchmark import BaselineResult, Result
+from gemmport.benchmark import Result
 from gemmport.cache import CacheUse, program_key, store_program
-from gemmport.cli.output import slower_than_numpy
+from gemmport.cli.run import slower_than_numpy
 from gemmport.measurement import Timing
+from gemmport.outcome import BaselineResult
 from gemmport.problem import GemmProblem
 from mutations import NAIVE, planted
 
@@ -73,6 +74,19 @@ def test_json_has_the_documented_keys_and_nothing_else_is_on_standard_output(gem
             result["gflops"] / result["baselines"]["numpy"]["gflops"]
         )
         assert set(result) == DOCUMENTED_KEYS
+
+
+def test_programs_are_counted_for_each_command_and_told(gemmport_command, best_backend):
+    counts = []
+    for _ in range(2):
+        _, out, _ = gemmport_command(*small("--format", "json", "--kernel", "tiled", "--set", "TS=2"))
+        counts.append(json.loads(out)["programs"][best_backend.device.label])
+    first, second = counts
+    assert first["compiled"] + first["from_disk"] == 1
+    assert (second["compiled"], second["from_disk"]) == (0, 0)
+    assert second["from_memory"] == sum(first.values())
+    _, out, _ = gemmport_command(*small("--kernel", "tiled", "--set", "TS=2"))
+    assert f"programs on {best_backend.device.label}: 0 compiled, 0 from the cache on disk" in out
 
 
 def test_csv_has_a_line_for_each_result(gemmport_command):

@@ -23,6 +23,7 @@ from gemmport.planner import make_plan
 from gemmport.problem import Layout, as_op
 from gemmport.sources import assemble
 from gemmport.variant import KernelVariant
+from passes import LADDERS
 
 pytestmark = pytest.mark.skipif(
     _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
@@ -96,6 +97,15 @@ def test_kernels_compile_for_all_ops_and_types(kernel: str, ops: str, dtype: str
 def test_kernels_of_extensions_compile(kernel: str, dtype: str, size: int, architecture: str) -> None:
     for source in sources(kernel, "NT", dtype, size=size, architecture=architecture):
         assert is_cubin(_nvrtc.compile_cuda(source, architecture))
+
+
+@pytest.mark.parametrize("name", ["float16", "complex128", "int8", "bool"])
+def test_the_passes_of_the_tests_of_ladders_compile(name: str) -> None:
+    for sizes, ladder in (((61, 64), "transpose"), ((4096,), "reduce")):
+        for rung in LADDERS[ladder][:1]:
+            parameters = rung.own.complete(rung.parameters)
+            for launch in rung.own.steps(*sizes, DTYPES[name], parameters, H200).launches:
+                assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["widest", "double-float"])

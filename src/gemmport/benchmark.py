@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from gemmport import baselines, kernels
 from gemmport import verification as verify
@@ -28,7 +26,8 @@ from gemmport.errors import (
 from gemmport.executor import BoundPlan, bind
 from gemmport.layout import matrices
 from gemmport.measurement import Contestant, Timing, measure
-from gemmport.plan import Plan
+from gemmport.outcome import BaselineResult, Outcome, Status
+from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
 from gemmport.problem import GemmProblem, Operand, Scalar
 from gemmport.reference import Matrices, reference
@@ -40,8 +39,6 @@ log = logging.getLogger(__name__)
 
 GUARD = 64
 """Elements of poison before and behind D; a multiple of every vector width, so that D keeps its alignment."""
-
-Status = Literal["ok", "failed", "unsupported", "error"]
 
 
 @dataclass(frozen=True)
@@ -67,27 +64,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class BaselineResult:
-    """A baseline beside a kernel. Where it could not be measured, `reason` says why and what to do."""
-
-    name: str
-    reason: str = ""
-    version: str = ""
-    timing: Timing | None = None
-    verified: bool | None = None
-
-
-@dataclass(frozen=True)
-class Result:
-    """A kernel on a problem on a device.
-
-    Attributes:
-        status: "ok"; "failed" where a check failed; "unsupported" where the kernel cannot do it here; "error" where the device
-            or its compiler refused.
-        verified: whether all checks passed; None where none was made.
-        reason: why the status is not "ok".
-        clocks: of the GPU just after the measurement, under load.
-    """
+class Result(Outcome):
+    """A kernel on a problem on a device; see `Outcome`."""
 
     problem: GemmProblem
     device: DeviceInfo
@@ -100,34 +78,51 @@ class Result:
     baselines: tuple[BaselineResult, ...] = ()
     clocks: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def verified(self) -> bool | None:
-        """Whether every check passed; None where none was made."""
-        return all(check.passed for check in self.checks) if self.checks else None
-
-    def gflops(self, timing: Timing | None) -> float | None:
-        """10⁹ flops per second of a timing of this problem."""
-        return self.problem.flops / timing.median * 1e-9 if timing else None
+    unit = "GFLOPS"
+    rate_key = "gflops"
+    yardstick = "peak"
 
     @property
-    def peak_percent(self) -> float | None:
+    def name(self) -> str:
+        """The kernel."""
+        return self.plan.variant if self.plan else self.kernel
+
+    @property
+    def task(self) -> str:
+        """The problem, for people."""
+        return str(self.problem)
+
+    @property
+    def values(self) -> dict[str, ParameterValue]:
+        """Parameters of the kernel by name."""
+        return self.plan.values if self.plan else {}
+
+    @property
+    def work(self) -> int:
+        """Floating-point operations of the product."""
+        return self.problem.flops
+
+    @property
+    def percent(self) -> float | None:
         """Percent of the device's estimated peak."""
-        peak, own = self.device.peak_gflops(self.problem.accumulator.arithmetic), self.gflops(self.timing)
-        return 100 * own / peak if own is not None and peak else None
+        own = self.rate(self.timing)
+        return 100 * own / self._peak if own is not None and self._peak else None
 
-    def ratio(self, baseline: BaselineResult) -> float | None:
-        """Our speed over the baseline's, from the same interleaved measurement."""
-        return baseline.timing.median / self.timing.median if baseline.timing and self.timing else None
+    @property
+    def about_yardstick(self) -> str:
+        """The estimated peak."""
+        return f"peak of {self.device.label}: {self._peak:,.0f} GFLOPS, estimated" if self._peak else ""
+
+    @property
+    def _peak(self) -> float | None:
+        return self.device.peak_gflops(self.problem.accumulator.arithmetic)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as docs/results.md describes it."""
-        problem, plan, timing = self.problem, self.plan, self.timing
+        problem, plan = self.problem, self.plan
         return {
-            "backend": self.device.backend,
-            "device": self.device.name,
-            "platform": f"{self.device.platform} {self.device.platform_version}".strip(),
-            "selector": self.device.selector,
-            "kernel": plan.variant if plan else self.kernel,
+            **self._where(),
+            "kernel": self.name,
             "parameters": {name: {"value": c.value, "origin": c.origin} for name, c in plan.parameters} if plan else {},
             "entry": plan.entry if plan else None,
             "m": problem.m,
@@ -141,55 +136,13 @@ class Result:
             "trans_b": problem.trans_b,
             "alpha": _plain(problem.alpha),
             "beta": _plain(problem.beta),
-            "status": self.status,
-            "reason": self.reason,
-            "verified": self.verified,
-            "checks": {
-                check.name: {
-                    "passed": check.passed,
-                    "error": _finite(check.error),
-                    "bound": check.bound,
-                    "detail": check.detail,
-                }
-                for check in self.checks
-            },
-            "seconds": _seconds(timing),
-            "gflops": self.gflops(timing),
-            "peak_percent": self.peak_percent,
-            "baselines": {
-                baseline.name: {
-                    "available": baseline.timing is not None,
-                    "reason": baseline.reason,
-                    "version": baseline.version,
-                    "verified": baseline.verified,
-                    "seconds": _seconds(baseline.timing),
-                    "gflops": self.gflops(baseline.timing),
-                    "ratio": self.ratio(baseline),
-                }
-                for baseline in self.baselines
-            },
-            "clocks": self.clocks,
+            **self._what_came(),
         }
-
-
-def _seconds(timing: Timing | None) -> dict[str, Any] | None:
-    if timing is None:
-        return None
-    first, third = timing.quartiles
-    return {
-        "median": timing.median, "first_quartile": first, "third_quartile": third, "minimum": min(timing.samples),
-        "samples": len(timing.samples), "calls_per_sample": timing.calls_per_sample,
-    }  # fmt: skip
 
 
 def _plain(value: Scalar) -> float | list[float]:
     """JSON knows no complex numbers: real and imaginary part."""
     return [value.real, value.imag] if isinstance(value, complex) else value
-
-
-def _finite(value: float) -> float | None:
-    """JSON knows no infinity and no NaN."""
-    return value if np.isfinite(value) else None
 
 
 def run_benchmark(
@@ -216,13 +169,12 @@ def _run_problem(
     problem: GemmProblem, device: DeviceInfo, options: Options, progress: Callable[[str], None]
 ) -> Iterator[Result]:
     problem = replace(problem, d=verify.guarded(problem, GUARD))
-    results, plans = _plans(problem, device, options)
+    refused, plans = _plans(problem, device, options)
+    yield from refused
     if not plans:
-        yield from results
         return
     try:
         with _Workspace(problem, get_backend(device=device), options) as workspace:
-            yield from results
             yield from workspace.run(plans, progress)
     except MemoryError as error:  # the device's, or the host's, which holds the operands and their reference too
         reason = (

@@ -91,19 +91,22 @@ def rounds(problem: GemmProblem) -> bool:
 def random_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
     """N(0, 1) numbers, complex ones in each part; integers of the whole range; truth values of which a product is half true."""
     rng = np.random.default_rng(seed)
+    both = 1 - 0.5 ** (1 / max(problem.k, 1))  # the chance that a term is true, of which half of the sums are
     return {
-        operand: _random(rng, _shape(problem, operand), problem.element_type(operand), problem.k)
+        operand: random_numbers(rng, _shape(problem, operand), problem.element_type(operand), chance=math.sqrt(both))
         for operand in inputs(problem)
     }
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, k: int) -> HostArray:
+def random_numbers(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, *, chance: float = 0.5
+) -> HostArray:  # fmt: skip
+    """N(0, 1) numbers, complex ones in each part; integers of the whole range; truth values, true by chance."""
     if dtype.kind == "integer":
         limits = np.iinfo(dtype.numpy)
         return rng.integers(limits.min, limits.max, shape, dtype.numpy, endpoint=True)
     if dtype.kind == "bool":
-        both = 1 - 0.5 ** (1 / max(k, 1))  # the chance that a term is true, of which half of the sums are
-        return rng.random(shape) < math.sqrt(both)
+        return rng.random(shape) < chance
     if dtype.kind == "complex":
         parts: HostArray = rng.standard_normal((*shape, 2), dtype=f"float{dtype.part_bits}")  # type: ignore[call-overload]
         return parts.view(dtype.numpy)[..., 0]

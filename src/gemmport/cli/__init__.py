@@ -18,6 +18,7 @@ from gemmport.cli.devices import devices
 from gemmport.cli.doctor import doctor
 from gemmport.cli.fuzz import fuzz
 from gemmport.cli.kernels import kernels
+from gemmport.cli.ladder import ladder
 from gemmport.cli.profile import profile
 from gemmport.cli.run import run
 from gemmport.errors import (
@@ -51,7 +52,7 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-for command in (run, devices, kernels, configs, doctor, cache, fuzz, profile):
+for command in (run, ladder, profile, devices, kernels, configs, doctor, cache, fuzz):
     cli.add_command(command)
 
 

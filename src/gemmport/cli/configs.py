@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from gemmport.cli import options
 from gemmport.config import Configuration, LoadedEntry, load_configuration, load_file
 from gemmport.device import DeviceInfo
 from gemmport.errors import ParameterError, UnsupportedError
@@ -16,22 +17,13 @@ from gemmport.selection import select_device
 
 
 @click.command()
-@click.option("--backend", default=None, help="opencl, cuda or auto.")
-@click.option("--device", default=None, help="PLATFORM[:DEVICE].")
+@options.one_device
 @click.option("-m", "m", type=int, default=1024, show_default=True)
 @click.option("-n", "n", type=int, default=1024, show_default=True)
 @click.option("-k", "k", type=int, default=1024, show_default=True)
-@click.option("--dtype", default="float32", show_default=True)
-@click.option("--trans-a", default="N", is_flag=False, flag_value="T", metavar="[N|T|C|R]")
-@click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C|R]")
-@click.option(
-    "--config",
-    "config_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Goes before all others; repeatable.",
-)
+@options.dtype
+@options.transpositions
+@options.config_files
 @click.option("--check", type=click.Path(path_type=Path), metavar="FILE", help="Only say whether this file is right.")
 def configs(
     backend: str | None, device: str | None, m: int, n: int, k: int, dtype: str, trans_a: str, trans_b: str,

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gemmport import kernels as family
+from gemmport.cli.options import one_device
 from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
 from gemmport.planner import AUTO
 from gemmport.selection import select_device
@@ -24,8 +25,7 @@ WIDTH_OF_A_FILE = 160
 
 
 @click.command()
-@click.option("--backend", default=None, help="opencl, cuda or auto.")
-@click.option("--device", default=None, help="PLATFORM[:DEVICE].")
+@one_device
 @click.option("--problems", type=click.IntRange(min=1), help=f"How many. Default: {PROBLEMS}, or what --seconds allow.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all problems.")

@@ -5,18 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gemmport.benchmark import Result
+from gemmport.backends.base import ProgramCounts
 from gemmport.device import DeviceInfo
+from gemmport.environment import host_environment
 from gemmport.measurement import Timing
-from gemmport.problem import GemmProblem
+from gemmport.outcome import Outcome
+from gemmport.selection import get_backend
 
 SCHEMA = 1
 """Of the JSON document; docs/results.md describes it."""
@@ -35,20 +40,62 @@ def progress_on_terminal() -> Iterator[Callable[[str], None]]:
         yield lambda text: progress.update(task, description=text)
 
 
-def to_json(results: Sequence[Result], environment: dict[str, Any], unavailable: dict[str, str]) -> str:
-    """The document that docs/results.md describes."""
+class ProgramMeter:
+    """Counts the programs that devices get from when it is made."""
+
+    def __init__(self, devices: Iterable[DeviceInfo]) -> None:
+        self._before = {device: replace(get_backend(device=device).program_counts) for device in devices}
+
+    def counts(self) -> dict[DeviceInfo, ProgramCounts]:
+        """How many came since, and from where."""
+        return {device: get_backend(device=device).program_counts - before for device, before in self._before.items()}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all results of a command have in common.
+
+    Attributes:
+        unavailable: with --backend all, why a backend is not among them.
+        programs: that were compiled for them, or came from a cache.
+    """
+
+    devices: Sequence[DeviceInfo]
+    unavailable: Mapping[str, str]
+    programs: Mapping[DeviceInfo, ProgramCounts]
+
+    def environment(self) -> dict[str, Any]:
+        """Versions and hardware of the host and of every device."""
+        devices = {
+            device.label: {**device.to_dict(), "runtime": get_backend(device=device).environment()}
+            for device in self.devices
+        }
+        return {**host_environment(), "devices": devices}
+
+    def notes(self) -> list[str]:
+        """Lines below a table."""
+        programs = [
+            f"programs on {device.label}: {counts.compiled} compiled, {counts.from_disk} from the cache on disk"
+            for device, counts in self.programs.items()
+        ]
+        return [*(f"backend {name}: {reason}" for name, reason in self.unavailable.items()), *programs]
+
+
+def to_json(content: dict[str, Any], conditions: Conditions) -> str:
+    """The document that docs/results.md describes, around its content."""
     document = {
         "schema": SCHEMA,
-        "environment": environment,
-        "unavailable": unavailable,
-        "results": [result.to_dict() for result in results],
+        "environment": conditions.environment(),
+        "unavailable": conditions.unavailable,
+        "programs": {device.label: asdict(counts) for device, counts in conditions.programs.items()},
+        **content,
     }
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def to_csv(results: Sequence[Result]) -> str:
+def to_csv(results: Iterable[dict[str, Any]]) -> str:
     """One line for each result; nested values become columns like "baselines.numpy.ratio"."""
-    rows = [_flat(result.to_dict()) for result in results]
+    rows = [_flat(result) for result in results]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -66,88 +113,93 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def to_table(results: Sequence[Result], unavailable: dict[str, str], *, console: Console | None = None) -> str:
-    """A table, and under it what is missing and what went wrong, each once."""
-    names = list(dict.fromkeys(baseline.name for result in results for baseline in result.baselines if baseline.timing))
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    heading: str
+    numbers: bool = False
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table before it is drawn, and the notes below it."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+
+
+def drawn(sheet: Sheet, *, to_terminal: bool) -> str:
+    """The table as text, as wide as the terminal where it goes to one."""
     table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=True)
-    for heading, justify in (
-        ("device", "left"), ("problem", "left"), ("kernel", "left"), ("parameters", "left"), ("time", "right"),
-        ("GFLOPS", "right"), ("% peak", "right"), *((f"× {name}", "right") for name in names),
-        ("error/bound", "right"), ("result", "left"),
-    ):  # fmt: skip
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]  # a literal, widened by the loop
-    for result in results:
-        table.add_row(*_cells(result, names))
-    if console is None or not console.is_terminal:
+    for column in sheet.columns:
+        table.add_column(column.heading, justify="right" if column.numbers else "left", overflow="fold")
+    for row in sheet.rows:
+        table.add_row(*row)
+    console = Console()
+    if not to_terminal or not console.is_terminal:
         console = Console(file=io.StringIO(), width=WIDTH_OF_A_FILE)
     with console.capture() as capture:
         console.print(table)
-        for note in _notes(results, unavailable):
+        for note in sheet.notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
-def _cells(result: Result, baselines: Sequence[str]) -> list[str]:
-    plan, timing = result.plan, result.timing
-    ratios = {baseline.name: result.ratio(baseline) for baseline in result.baselines}
-    parameters = " ".join(f"{name}={choice.value}" for name, choice in plan.parameters) if plan else ""
-    changed = {c.origin for _, c in plan.parameters if c.origin != plan.entry} if plan else set()
-    origin = ", ".join(filter(None, (plan.entry if plan else "", *sorted(changed))))
-    worst = max((check.error_over_bound for check in result.checks), default=None)
-    return [
-        f"{result.device.name}\n{result.device.backend} {result.device.platform} {result.device.platform_version}",
-        str(result.problem),
-        result.kernel,
-        f"{parameters}\n{origin}" if plan else "",
-        _duration(timing),
-        _number(result.gflops(timing), 1),
-        _number(result.peak_percent, 1),
-        *(_number(ratios.get(name), 3) for name in baselines),
-        "" if worst is None else f"{worst:.2g}",
-        _verdict(result),
-    ]
+def to_markdown(sheet: Sheet) -> str:
+    """The table in Markdown, its notes as paragraphs below it."""
+    rows = [[column.heading for column in sheet.columns], *sheet.rows]
+    rows = [[cell.replace("|", "\\|").replace("\n", "<br>") for cell in row] for row in rows]
+    rules = ["---:" if column.numbers else "---" for column in sheet.columns]
+    lines = ["| " + " | ".join(row) + " |" for row in (rows[0], rules, *rows[1:])]
+    return "\n".join([*lines, *(f"\n{note}" for note in sheet.notes)]) + "\n"
 
 
-def _verdict(result: Result) -> str:
+def verdict(result: Outcome) -> str:
+    """The status of a result in a cell of a table."""
     if result.status == "ok":
         return "not verified" if result.verified is None else "PASS"
     return {"failed": "FAIL"}.get(result.status, result.status)
 
 
-def _duration(timing: Timing | None) -> str:
+def duration(timing: Timing | None) -> str:
+    """The median and its spread in a cell of a table."""
     if timing is None:
         return ""
     scale, unit = next((s, u) for s, u in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")) if timing.median * s >= 1 or u == "µs")
     return f"{timing.median * scale:.3g} {unit} ±{100 * timing.spread:.1f}%"
 
 
-def _number(value: float | None, digits: int) -> str:
+def number(value: float | None, digits: int) -> str:
+    """A number in a cell of a table; empty where there is none."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def slower_than_numpy(results: Sequence[Result]) -> list[str]:
-    """A line for each device on which NumPy, on the host, was faster than the best kernel of some problem."""
-    best: dict[DeviceInfo, dict[GemmProblem, float]] = {}
-    for result in results:
-        for ratio in (result.ratio(baseline) for baseline in result.baselines if baseline.name == "numpy"):
-            if ratio is not None:
-                ratios = best.setdefault(result.device, {})
-                ratios[result.problem] = max(ratio, ratios.get(result.problem, 0.0))
-    lines = []
-    for device, ratios in best.items():
-        slow = sorted(ratio for ratio in ratios.values() if ratio < 1)
-        if slow:
-            lines.append(
-                f"{device.label} is slower than NumPy on this host at {len(slow)} of {len(ratios)} problems, at worst "
-                f"{slow[0]:.2g} of its speed: use numpy there, or another device=… (gemmport devices lists them)"
-            )
-    return lines
-
-
-def _notes(results: Sequence[Result], unavailable: dict[str, str]) -> list[str]:
-    notes = [f"backend {name}: {reason}" for name, reason in unavailable.items()]
+def troubles(results: Iterable[Outcome]) -> list[str]:
+    """Why results are not verified and baselines are not there, each once."""
+    notes = []
     for result in results:
         if result.reason:
-            notes.append(f"{result.kernel}, {result.problem}: {result.status}: {result.reason}")
+            notes.append(f"{result.name}, {result.task}: {result.status}: {result.reason}")
         notes += [f"baseline {b.name}: {b.reason}" for b in result.baselines if b.reason]
     return list(dict.fromkeys(notes))
+
+
+def write(text: str, output: Path | None) -> None:
+    """To the file, or to standard output."""
+    if output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def exit_status(results: Iterable[Outcome]) -> int:
+    """0: something ran, and all that ran was verified, where that was asked for; 1: a check failed; 3: a device refused, or
+    nothing ran.
+    """
+    statuses = {result.status for result in results}
+    if "failed" in statuses:
+        return 1
+    return 3 if "error" in statuses or "ok" not in statuses else 0

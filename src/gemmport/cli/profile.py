@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gemmport import kernels as family
+from gemmport.cli import options
 from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal
-from gemmport.cli.run import DEFAULT_SIZE, _kernels, _settings
 from gemmport.config import Configuration, load_configuration
 from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES
 from gemmport.environment import host_environment
 from gemmport.errors import UnsupportedError
 from gemmport.plan import ParameterValue, Plan
@@ -42,23 +41,17 @@ STALLS_SHOWN = 3
 @click.option(
     "--device", help="PLATFORM[:DEVICE], by index or part of the name. Default: GEMMPORT_DEVICE, or the best."
 )
-@click.option("-m", "m", type=int, help="Rows of op(A) and C.")
-@click.option("-n", "n", type=int, help="Columns of op(B) and C.")
-@click.option("-k", "k", type=int, help="Columns of op(A), rows of op(B).")
-@click.option("--size", type=int, default=DEFAULT_SIZE, show_default=True, help="m, n and k, where they are not given.")
-@click.option("--dtype", default="float32", show_default=True, help=f"Of A and B: {', '.join(DTYPES)}.")
-@click.option(
-    "--config", "config_files", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="A configuration that goes before all others; repeatable.",
-)  # fmt: skip
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the kernels; repeatable.")
+@options.extents
+@options.dtype
+@options.config_files
+@options.settings
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT, show_default=True, metavar="SECONDS",
     help="The longest that profiling may take.",
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
 def profile(
-    names: tuple[str, ...], backend: str | None, device: str | None, m: int | None, n: int | None, k: int | None, size: int,
+    names: tuple[str, ...], backend: str | None, device: str | None, m: int | None, n: int | None, k: int | None, size: int | None,
     dtype: str, config_files: tuple[Path, ...], settings: tuple[str, ...], timeout: float, form: str,
 ) -> int:  # fmt: skip
     """Say what bounds each KERNEL, by the GPU's own counters, which Nsight Compute (ncu) reads.
@@ -69,8 +62,9 @@ def profile(
     Exit status: 0 profiled; 2 bad usage or configuration; 3 no such device, ncu is missing or may not read the counters.
     """
     text = ",".join(names)
-    kernels, params = _kernels(text), _settings(settings, text)
-    problem = GemmProblem.create(*(size if given is None else given for given in (m, n, k)), dtype=dtype)
+    kernels, params = options.chosen_kernels(text), options.chosen_parameters(settings, text)
+    whole = options.DEFAULT_SIZE if size is None else size
+    problem = GemmProblem.create(*(whole if given is None else given for given in (m, n, k)), dtype=dtype)
     chosen = select_device(device, backend or os.environ.get("GEMMPORT_BACKEND") or "cuda")
     check_profiled(chosen)
     plans, refused = _plans(problem, chosen, load_configuration(config_files), kernels, params)

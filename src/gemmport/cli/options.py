@@ -1,0 +1,207 @@
+"""Options that several commands have, told once, and what their texts mean."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from gemmport import baselines as known_baselines
+from gemmport import kernels as known_kernels
+from gemmport.device import DeviceInfo
+from gemmport.dtypes import DTYPES
+from gemmport.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
+from gemmport.plan import ParameterValue
+from gemmport.planner import AUTO
+from gemmport.problem import GemmProblem
+from gemmport.selection import parse_backends, select_device
+
+DEFAULT_SIZE = 1024
+"""Of m, n and k."""
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Decorator = Callable[[Decorated], Decorated]
+
+
+def together(*options: Decorator[Any]) -> Decorator[Any]:
+    """Several options as one decorator; a command's help lists them in this order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+one_device = together(
+    click.option("--backend", default=None, help="opencl, cuda or auto."),
+    click.option("--device", default=None, help="PLATFORM[:DEVICE]."),
+)
+
+devices = together(
+    click.option(
+        "--backend",
+        default=None,
+        help="opencl, cuda, auto (that of the best device) or all (side by side). Default: GEMMPORT_BACKEND, or auto.",
+    ),
+    click.option(
+        "--device",
+        default=None,
+        help="PLATFORM[:DEVICE], by index or part of the name. Default: GEMMPORT_DEVICE, or the best.",
+    ),
+)
+
+extents = together(
+    click.option("-m", "m", type=int, help="Rows of op(A) and C."),
+    click.option("-n", "n", type=int, help="Columns of op(B) and C."),
+    click.option("-k", "k", type=int, help="Columns of op(A), rows of op(B)."),
+    click.option("--size", type=int, help=f"m, n and k, where they are not given. Default: {DEFAULT_SIZE}."),
+)
+
+dtype = click.option(
+    "--dtype", default="float32", show_default=True, help=f"Of what is read (A and B): {', '.join(DTYPES)}."
+)
+
+transpositions = together(
+    click.option(
+        "--trans-a",
+        default="N",
+        is_flag=False,
+        flag_value="T",
+        metavar="[N|T|C|R]",
+        help="op(A): as it is, transposed, conjugate-transposed, conjugated; T where no value is given.",
+    ),
+    click.option("--trans-b", default="N", is_flag=False, flag_value="T", metavar="[N|T|C|R]", help="op(B), likewise."),
+)
+
+config_files = click.option(
+    "--config",
+    "config_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A configuration that goes before all others; repeatable.",
+)
+
+settings = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the kernel; repeatable."
+)
+
+baseline = click.option(
+    "--baseline", default=AUTO, show_default=True, help="auto (those that belong to the device), none, or NAME[,NAME]."
+)
+
+measurement = together(
+    click.option("--verify/--no-verify", default=True, show_default=True),
+    click.option(
+        "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Samples of each measurement."
+    ),
+    click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random operands."
+    ),
+)  # fmt: skip
+
+
+def report(*forms: str) -> Decorator[Any]:
+    """--format, the first of `forms` by default, and --output."""
+    return together(
+        click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True),
+        click.option(
+            "--output",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Write there instead of standard output.",
+        ),
+    )
+
+
+def make_problem(**fields: Any) -> GemmProblem:
+    """A problem whose results can be compared: its scalars are finite in the type of the product too.
+
+    Raises:
+        UsageError: they are not. GemmportError: as `GemmProblem.create`.
+    """
+    problem = GemmProblem.create(**fields)
+    with np.errstate(over="ignore"):
+        for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
+            if not np.isfinite(problem.accumulator.numpy.type(value)):
+                raise click.UsageError(f"{name} = {value} is no finite number in {problem.accumulator}")
+    return problem
+
+
+def chosen_kernels(text: str) -> tuple[str, ...]:
+    """The kernels of "auto", "all" or NAME[,NAME]."""
+    if text == "all":
+        return tuple(variant.name for variant in known_kernels.variants())
+    if text == AUTO:
+        return (AUTO,)
+    return tuple(known_kernels.variant(name.strip()).name for name in text.split(","))
+
+
+def chosen_parameters(settings: Sequence[str], kernel: str) -> dict[str, ParameterValue]:
+    """What --set says, of which each name must be a parameter of one of the kernels."""
+    params: dict[str, ParameterValue] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name or not value:
+            raise click.UsageError(f"--set {setting!r}: write NAME=VALUE, e.g. TSM=64")
+        params[name] = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
+    if kernel != AUTO:
+        names = chosen_kernels(kernel)
+        known = {parameter.name for name in names for parameter in known_kernels.variant(name).parameters}
+        for name in params:
+            if name not in known:
+                raise UnknownNameError(f"--set {name}: {kernel} has no such parameter, only {', '.join(sorted(known))}")
+    return params
+
+
+def chosen_baselines(text: str, known: Sequence[str] | None = None) -> tuple[str, ...]:
+    """What --baseline says, of the `known` ones (default: all of products)."""
+    if text in (AUTO, "none"):
+        return (AUTO,) if text == AUTO else ()
+    known = known_baselines.names() if known is None else known
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(f"no baseline {name!r}: there are {', '.join(known)}, auto and none")
+    return names
+
+
+def chosen_devices(backend: str | None, description: str | None) -> tuple[list[DeviceInfo], dict[str, str]]:
+    """The devices to run on, and with --backend all, why a backend is not among them."""
+    backend = backend or os.environ.get("GEMMPORT_BACKEND")
+    if backend != "all":
+        if backend is not None and backend != AUTO:
+            parse_backends(backend)  # an unknown name is said to be unknown, with what there is
+        return [select_device(description, backend)], {}
+    devices, unavailable = [], {}
+    for name in parse_backends("all"):
+        try:
+            devices.append(select_device(description, name))
+        except (BackendUnavailableError, DeviceNotFoundError) as error:
+            unavailable[name] = str(error)
+    if not devices:
+        raise BackendUnavailableError("no backend is usable here: " + "; ".join(unavailable.values()))
+    return devices, unavailable
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Fails before the work, not after it.
+
+    Raises:
+        UsageError: the file that the option names cannot be written.
+    """
+    existed = path.exists()
+    try:
+        with path.open("a", encoding="utf-8"):
+            pass
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise click.UsageError(f"{option} {path}: {error.strerror}") from error
