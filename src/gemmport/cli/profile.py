@@ -51,8 +51,8 @@ STALLS_SHOWN = 3
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
 def profile(
-    names: tuple[str, ...], backend: str | None, device: str | None, m: int | None, n: int | None, k: int | None, size: int | None,
-    dtype: str, config_files: tuple[Path, ...], settings: tuple[str, ...], timeout: float, form: str,
+    names: tuple[str, ...], backend: str | None, device: str | None, m: int | None, n: int | None, k: int | None,
+    size: int | None, dtype: str, config_files: tuple[Path, ...], settings: tuple[str, ...], timeout: float, form: str,
 ) -> int:  # fmt: skip
     """Say what bounds each KERNEL, by the GPU's own counters, which Nsight Compute (ncu) reads.
 
