@@ -1,4 +1,5 @@
-# make run: a verified product on the CPU, from nothing. make test: the tests. Neither needs root.
+# make run: a verified product on the CPU, from nothing. make test: the tests. make inspect: what is inside a kernel, compiled by
+# CUDA without a GPU. None needs root.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,14 +7,20 @@ VENV := .venv
 DEVICE ?= pocl 3.0
 RUN_OPTIONS ?=
 TEST_OPTIONS ?=
+# One kernel, or two to be set side by side.
+KERNEL ?= register_tiled
+INSPECT_OPTIONS ?= --arch sm_90
 
-.PHONY: run test lint clean
+.PHONY: run test inspect lint clean
 
 run: $(VENV)/.installed-pocl
 	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
 
 test: $(VENV)/.installed-test,pocl,intel
 	$(VENV)/bin/pytest -n auto --maxprocesses 4 $(TEST_OPTIONS)
+
+inspect: $(VENV)/.installed-inspect
+	$(VENV)/bin/gemmport inspect $(KERNEL) $(INSPECT_OPTIONS)
 
 # Types are checked over the installed package: mypy does not look through an editable one.
 lint: $(VENV)/.installed-dev

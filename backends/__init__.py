@@ -13,7 +13,7 @@ from abc import ABCMeta
 from gemmport.backends.base import Backend
 from gemmport.errors import BackendUnavailableError, UnknownNameError
 
-_NOT_BACKENDS = {"array", "base", "parts"}
+_NOT_BACKENDS = {"array", "base", "offline", "parts"}
 
 
 def names() -> tuple[str, ...]:

@@ -6,10 +6,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gemmport.backends import _machinecode
+from gemmport.backends.base import Disassembly, Listing
 from gemmport.errors import CompileError
 
 HOW_TO_GET = "pip install 'gemmport[nvrtc]', or put the CUDA toolkit's nvcc on the PATH"
@@ -61,6 +65,21 @@ def architectures() -> tuple[int, ...]:
     raise CompileError(f"there is no CUDA compiler: {HOW_TO_GET}")
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What came of a source.
+
+    Attributes:
+        binary: a cubin; or PTX, where the chip is newer than the compiler.
+        ptx: what the binary was made from, or is.
+        log: what the compiler said.
+    """
+
+    binary: bytes
+    ptx: str
+    log: str
+
+
 def compile_cuda(source: str, architecture: str) -> bytes:
     """A cubin for an architecture ("sm_90", or "sm_90a" with its own instructions).
 
@@ -69,6 +88,28 @@ def compile_cuda(source: str, architecture: str) -> bytes:
     Raises:
         CompileError: the source has errors (with the log), or the compiler no longer knows the architecture.
     """
+    return _compile(source, architecture, OPTIONS).binary
+
+
+def disassemble(source: str, architecture: str, function: str) -> Disassembly:
+    """What a function of a source becomes on an architecture: PTX, SASS and resources. It needs no GPU.
+
+    Raises:
+        CompileError: as `compile_cuda`.
+    """
+    compiled = _compile(source, architecture, (*OPTIONS, *_verbose()))
+    listings = (Listing("PTX", compiled.ptx, f"made by {compiler()}"), _machinecode.sass(compiled.binary, function))
+    return Disassembly(listings, _machinecode.ptxas_resources(compiled.log, function))
+
+
+def _verbose() -> tuple[str, ...]:
+    """Options that make ptxas say what a kernel takes. From 12.9 on NVRTC keeps what it compiled, without the log."""
+    bindings = nvrtc()
+    caches = bindings is not None and tuple(bindings.nvrtcVersion()[1:]) >= (12, 9)
+    return ("--ptxas-options=-v", *(["--no-cache"] if caches else []))
+
+
+def _compile(source: str, architecture: str, options: Sequence[str]) -> Compiled:
     number, suffix = _parse(architecture)
     known = architectures()
     if number in known:
@@ -81,8 +122,8 @@ def compile_cuda(source: str, architecture: str) -> bytes:
             "for an older GPU install an older one, e.g. pip install nvidia-cuda-nvrtc-cu12"
         )
     if (bindings := nvrtc()) is not None:
-        return _with_nvrtc(bindings, source, target)
-    return _with_nvcc(source, target)
+        return _with_nvrtc(bindings, source, target, options)
+    return _with_nvcc(source, target, options)
 
 
 def _parse(architecture: str) -> tuple[int, str]:
@@ -92,65 +133,51 @@ def _parse(architecture: str) -> tuple[int, str]:
     return int(found.group(1)), found.group(2)
 
 
-def _with_nvrtc(bindings: Any, source: str, target: str) -> bytes:
+def _with_nvrtc(bindings: Any, source: str, target: str, options: Sequence[str]) -> Compiled:
     def check(result: Any, *values: Any) -> Any:
         if result != bindings.nvrtcResult.NVRTC_SUCCESS:
             raise CompileError(f"NVRTC: {result.name}")
         return values[0] if values else None
 
     program = check(*bindings.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
+
+    def read(what: str) -> bytes:
+        found: bytes = b" " * check(*getattr(bindings, f"nvrtcGet{what}Size")(program))
+        check(*getattr(bindings, f"nvrtcGet{what}")(program, found))
+        return found
+
+    def text(what: str) -> str:
+        return read(what).decode(errors="replace").rstrip("\0")
+
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={target}", *OPTIONS)]
-        (result,) = bindings.nvrtcCompileProgram(program, len(options), options)
+        told = [option.encode() for option in (f"--gpu-architecture={target}", *options)]
+        (result,) = bindings.nvrtcCompileProgram(program, len(told), told)
         if result != bindings.nvrtcResult.NVRTC_SUCCESS:
-            log = b" " * check(*bindings.nvrtcGetProgramLogSize(program))
-            check(*bindings.nvrtcGetProgramLog(program, log))
-            raise CompileError(
-                f"{compiler()} refuses the source", log=log.decode(errors="replace").rstrip("\0"), source=source
-            )
-        size, read = (
-            (bindings.nvrtcGetCUBINSize, bindings.nvrtcGetCUBIN)
-            if target.startswith("sm_")
-            else (bindings.nvrtcGetPTXSize, bindings.nvrtcGetPTX)
-        )
-        binary: bytes = b" " * check(*size(program))
-        check(*read(program, binary))
-        return binary
+            raise CompileError(f"{compiler()} refuses the source", log=text("ProgramLog"), source=source)
+        binary = read("CUBIN" if target.startswith("sm_") else "PTX")
+        return Compiled(binary, text("PTX"), text("ProgramLog"))
     finally:
         bindings.nvrtcDestroyProgram(program)
 
 
-def _with_nvcc(source: str, target: str) -> bytes:
+def _with_nvcc(source: str, target: str, options: Sequence[str]) -> Compiled:
     path = nvcc()
     if path is None:
         raise CompileError(f"there is no CUDA compiler: {HOW_TO_GET}")
-    form = "--cubin" if target.startswith("sm_") else "--ptx"
     with tempfile.TemporaryDirectory() as folder:
-        file, out = Path(folder, "kernel.cu"), Path(folder, "out")
+        file = Path(folder, "kernel.cu")
         file.write_text(source, encoding="utf-8")
-        command = [path, form, f"--gpu-architecture={target}", *OPTIONS, "-o", str(out), str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # What --keep leaves is what the cubin was made from.
+        form = ["--cubin", "--keep", "--keep-dir", folder] if target.startswith("sm_") else ["--ptx"]
+        out = Path(folder, "out")
+        command = [path, *form, f"--gpu-architecture={target}", *options, "-o", str(out), str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        log = done.stderr.replace(folder, "")
         if done.returncode != 0:
-            raise CompileError(f"{compiler()} refuses the source", log=done.stderr.replace(folder, ""), source=source)
-        return out.read_bytes()
+            raise CompileError(f"{compiler()} refuses the source", log=log, source=source)
+        ptx = next(Path(folder).glob("*.ptx"), out)
+        return Compiled(out.read_bytes(), ptx.read_text(encoding="utf-8"), log)
 
 
 def _run(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def disassemble_cubin(binary: bytes) -> str:
-    """SASS of a cubin, by the CUDA toolkit's nvdisasm; PTX is text already.
-
-    Raises:
-        FileNotFoundError: nvdisasm is not on the PATH.
-    """
-    if not binary.startswith(b"\x7fELF"):
-        return binary.decode(errors="replace").rstrip("\0")
-    tool = shutil.which("nvdisasm")
-    if tool is None:
-        raise FileNotFoundError("nvdisasm, of the CUDA toolkit, is not on the PATH")
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(binary)
-        file.flush()
-        return _run([tool, file.name])

@@ -98,13 +98,70 @@ class Program:
 
 @dataclass
 class Call:
-    """A kernel with its geometry and arguments bound, ready to be launched any number of times, by one thread at a time."""
+    """A kernel with its geometry and arguments bound, ready to be launched any number of times, by one thread at a time.
 
+    Attributes:
+        function: the kernel's name in the program.
+        native: the runtime's kernel.
+        arguments, dynamic_local_bytes: where the runtime is given them anew at each launch.
+    """
+
+    program: Program
+    function: str
     native: Any
     groups: tuple[int, int, int]
     work_group: tuple[int, int, int]
     arguments: Sequence[Any] = ()
     dynamic_local_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The code of a kernel in one language, as text.
+
+    Attributes:
+        language: "PTX", "SASS", "x86-64", …
+        text: empty where it could not be had.
+        note: why it could not, and how to get it; or else what is to be known of it.
+    """
+
+    language: str
+    text: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a compiled kernel takes of the device; None where nobody tells.
+
+    Attributes:
+        registers: 32-bit, of a work-item.
+        spill_stores, spill_loads: bytes per work-item, written to memory and read back for want of registers.
+        private_bytes: memory of a work-item beside its registers: its stack, spills included.
+        local_bytes: declared local memory of a group.
+        barriers: that the hardware numbers, of a group.
+        max_work_items: of a group, that the compiled kernel can run with.
+    """
+
+    registers: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    private_bytes: int | None = None
+    local_bytes: int | None = None
+    barriers: int | None = None
+    max_work_items: int | None = None
+
+
+@dataclass(frozen=True)
+class Disassembly:
+    """A compiled kernel taken apart.
+
+    Attributes:
+        listings: its code, the nearest to the source first, the nearest to the machine last; at least one.
+    """
+
+    listings: tuple[Listing, ...]
+    resources: Resources
 
 
 @dataclass(frozen=True)
@@ -297,10 +354,6 @@ class Backend(ABC):
             CompileError: the runtime refuses the binary.
         """
 
-    @abstractmethod
-    def disassemble(self, program: Program) -> str:
-        """The device code of a program as text, as close to the machine as the runtime gives it."""
-
     # Execution
 
     @abstractmethod
@@ -326,6 +379,13 @@ class Backend(ABC):
 
         Raises:
             LaunchError: the runtime refuses it.
+        """
+
+    @abstractmethod
+    def disassemble(self, call: Call) -> Disassembly:
+        """The code of a call's kernel, as close to the machine as the runtime gives it, and what it takes of the device.
+
+        Where the runtime compiles a kernel for its groups only when it is launched, the call is launched.
         """
 
     @abstractmethod

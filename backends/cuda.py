@@ -8,7 +8,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from gemmport import dlpack
 from gemmport.backends import _cudadriver, _nvrtc
 from gemmport.backends.array import DeviceArray, dense_strides
-from gemmport.backends.base import Backend, Call, Discovery, Event, HostArray, Memory, Place, Program
+from gemmport.backends.base import Backend, Call, Disassembly, Discovery, Event, HostArray, Memory, Place, Program
 from gemmport.device import DeviceInfo
 from gemmport.errors import (
     ArrayError,
@@ -25,7 +25,6 @@ from gemmport.errors import (
     CompileError,
     DeviceMemoryError,
     DeviceNotFoundError,
-    GemmportError,
     LaunchError,
 )
 from gemmport.problem import ALLOCATION_ALIGNMENT
@@ -222,12 +221,6 @@ class CUDA(Backend):
         except LaunchError as error:
             raise CompileError("the CUDA driver refuses the program", log=str(error), source=source) from error
 
-    def disassemble(self, program: Program) -> str:
-        try:
-            return _nvrtc.disassemble_cubin(program.binary)
-        except FileNotFoundError as error:
-            raise GemmportError(f"{self.device.label}: {error}") from error
-
     # Execution
 
     def prepare(
@@ -253,7 +246,7 @@ class CUDA(Backend):
         except LaunchError as error:
             raise LaunchError(f"{function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        return Call(kernel, groups, work_group, native, dynamic_local_bytes)
+        return Call(program, function, kernel, groups, work_group, native, dynamic_local_bytes)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         self.wait(wait_for, queue=queue)
@@ -261,6 +254,18 @@ class CUDA(Backend):
             call.native.prepared_async_call(
                 call.groups, call.work_group, stream, *call.arguments, shared_size=call.dynamic_local_bytes
             )
+
+    def disassemble(self, call: Call) -> Disassembly:
+        told = _nvrtc.disassemble(call.program.source, self.device.architecture, call.function)
+        with self.current():  # the driver knows also what it compiled itself, from PTX
+            resources = replace(
+                told.resources,
+                registers=call.native.num_regs,
+                private_bytes=call.native.local_size_bytes,
+                local_bytes=call.native.shared_size_bytes,
+                max_work_items=call.native.max_threads_per_block,
+            )
+        return Disassembly(told.listings, resources)
 
     def record(self, *, queue: Any = None) -> Event:
         with self._on(queue) as stream:

@@ -12,9 +12,11 @@ import sysconfig
 import tempfile
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -24,8 +26,21 @@ import pyopencl as cl
 import pyopencl.array
 import pyopencl.tools
 
+from gemmport.backends import _machinecode
 from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import Backend, Call, Discovery, Event, HostArray, Memory, Place, Program
+from gemmport.backends.base import (
+    Backend,
+    Call,
+    Disassembly,
+    Discovery,
+    Event,
+    HostArray,
+    Listing,
+    Memory,
+    Place,
+    Program,
+    Resources,
+)
 from gemmport.cache import cache_folder
 from gemmport.device import DeviceInfo, DeviceType
 from gemmport.errors import (
@@ -34,7 +49,6 @@ from gemmport.errors import (
     CompileError,
     DeviceMemoryError,
     DeviceNotFoundError,
-    GemmportError,
     LaunchError,
 )
 
@@ -74,6 +88,16 @@ _MAX_LOCAL_MEMORY = {"pocl": 2**18}
 # NVIDIA's runtime fills 2.5 GB byte by byte for a minute and then loses the queue: bytes are set by sixteens, a gigabyte at
 # a time.
 _FILL_BYTES = 2**30
+
+
+# Why a runtime gives no machine code.
+_NO_CODE = {
+    "oclgrind": "it interprets LLVM's intermediate code, and has none",
+    "rusticl": "its program binary is SPIR-V, which Mesa compiles at each launch",
+}
+
+_POCL_SMALL_GRID = 2**16 - 1
+"""Work-items along a dimension from which on PoCL's CPU devices compute indices in 64 bits."""
 
 
 class OpenCL(Backend):
@@ -228,20 +252,18 @@ class OpenCL(Backend):
         return self._build(program, source)
 
     def _build(self, program: cl.Program, source: str) -> Program:
+        self._built(program, source, *self.options())
+        (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
+        return Program(program, bytes(binary), source)
+
+    def _built(self, program: cl.Program, source: str, *options: str) -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty is no news
-                program.build(options=list(self.options()), cache_dir=cast("str", False))  # no cache but ours
-            (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
+                program.build(options=list(options), cache_dir=cast("str", False))  # no cache but ours
         except cl.Error as error:
             raise CompileError("the OpenCL compiler refuses the source", log=str(error), source=source) from error
-        return Program(program, bytes(binary), source)
-
-    def disassemble(self, program: Program) -> str:
-        # NVIDIA's program binary is PTX text; the others' are containers that only their runtime reads.
-        if self.device.platform == "nvidia":
-            return program.binary.decode(errors="replace").rstrip("\0")
-        raise GemmportError(f"{self.device.label} does not give its machine code: its program binary is not documented")
+        return program
 
     # Execution
 
@@ -266,7 +288,7 @@ class OpenCL(Backend):
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        return Call(kernel, groups, work_group)
+        return Call(program, function, kernel, groups, work_group)
 
     def _most_work_items(self, kernel: cl.Kernel) -> int:
         ask = cl.kernel_work_group_info
@@ -282,6 +304,52 @@ class OpenCL(Backend):
                 queue or self._queue, call.native, extent, call.work_group,
                 wait_for=[event.native for event in wait_for if event.native is not None] or None,
             )  # fmt: skip
+
+    def disassemble(self, call: Call) -> Disassembly:
+        ask = cl.kernel_work_group_info
+        with self.current():
+            resources = Resources(
+                private_bytes=int(call.native.get_work_group_info(ask.PRIVATE_MEM_SIZE, self._device)),
+                local_bytes=int(call.native.get_work_group_info(ask.LOCAL_MEM_SIZE, self._device)),
+                max_work_items=self._most_work_items(call.native),
+            )
+        binary = call.program.binary
+        if self.device.platform == "nvidia":
+            told = asdict(self._ptxas_resources(call))
+            resources = replace(resources, **{name: value for name, value in told.items() if value is not None})
+            listing = Listing("PTX", binary.decode(errors="replace").rstrip("\0"), "the driver does not tell its SASS")
+        elif self.device.platform == "pocl":
+            listing = self._pocl_code(call)
+        elif code := _machinecode.section(binary, ".ocl.obj"):  # Intel's runtime for CPUs
+            # Beside the kernel for one work-item stands, where it was vectorized, the one for several, named as in vector ABIs.
+            listing = _machinecode.host_code(code, rf"_ZGV\w+_{call.function}", call.function)
+        else:
+            why = _NO_CODE.get(self.device.platform, "its program binary is not documented")
+            listing = Listing("machine code", note=f"{self.device.platform_name} does not tell it: {why}")
+        return Disassembly((listing,), resources)
+
+    def _ptxas_resources(self, call: Call) -> Resources:
+        # The driver keeps what it compiled, without the log: a source that it never saw is compiled anew.
+        source = f"{call.program.source}\n__constant int never_seen_{uuid.uuid4().hex} = 0;\n"
+        program = self._built(cl.Program(self.context, source), source, *self.options(), "-cl-nv-verbose")
+        log = str(program.get_build_info(self._device, cl.program_build_info.LOG))
+        return _machinecode.ptxas_resources(log, call.function)
+
+    def _pocl_code(self, call: Call) -> Listing:
+        # PoCL compiles a kernel for the size of its groups when it is launched. The binary of a program that is built after
+        # that holds what it made: shared objects, in folders named by that size and, of small grids, so.
+        self.launch(call)
+        self.synchronize()
+        source = call.program.source
+        binary = self._build(cl.Program(self.context, source), source).binary
+        folder = "-".join(map(str, call.work_group))
+        extent = max(g * w for g, w in zip(call.groups, call.work_group, strict=True))
+        objects = dict(_pocl_objects(binary, call.function, folder))
+        small = extent < _POCL_SMALL_GRID
+        wanted = next((name for name in objects if name.endswith("-smallgrid") == small), None)
+        if wanted is None:
+            return Listing("machine code", note=f"PoCL's binary holds no code for groups of {folder}")
+        return _machinecode.host_code(objects[wanted], f"_pocl_kernel_{call.function}_workgroup")
 
     def record(self, *, queue: Any = None) -> Event:
         with self.current():
@@ -374,6 +442,16 @@ def _errors(device: DeviceInfo) -> Iterator[None]:
         ) from error
     except cl.Error as error:
         raise LaunchError(f"{device.label}: {error}") from error
+
+
+def _pocl_objects(binary: bytes, function: str, work_group: str) -> Iterator[tuple[str, bytes]]:
+    """Folder and contents of a kernel's shared objects for a size of groups, in PoCL's binary.
+
+    Its files are written as two strings, path and contents, each after its length of 32 bits.
+    """
+    for found in re.finditer(rf"/{function}/({work_group}(?:-[a-z0-9-]*)?)/{function}\.so".encode(), binary):
+        size = int.from_bytes(binary[found.end() : found.end() + 4], "little")
+        yield found.group(1).decode(), binary[found.end() + 4 : found.end() + 4 + size]
 
 
 def _platforms() -> list[cl.Platform]:

@@ -24,7 +24,7 @@ PLACES = {
 # From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
 ROOMS = [
     {"errors", "device", "cache", "configs", "processes"},
-    {"dtypes"},
+    {"dtypes", "occupancy"},
     {"sub_groups"},
     {"problem"},
     {"plan", "layout", "dlpack"},
@@ -39,6 +39,7 @@ ROOMS = [
     {"reference"},
     {"planner", "executor", "selection", "environment", "measurement", "verification"},
     {"baselines.*", "baselines", "copying", "exchange", "device_check"},
+    {"inspection.*", "inspection"},
     {"api", "trial"},
     {"outcome", "jobs"},
     {"matmul"},

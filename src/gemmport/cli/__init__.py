@@ -17,6 +17,7 @@ from gemmport.cli.configs import configs
 from gemmport.cli.devices import devices
 from gemmport.cli.doctor import doctor
 from gemmport.cli.fuzz import fuzz
+from gemmport.cli.inspect import inspect_command
 from gemmport.cli.kernels import kernels
 from gemmport.cli.ladder import ladder
 from gemmport.cli.profile import profile
@@ -52,7 +53,7 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-for command in (run, ladder, profile, devices, kernels, configs, doctor, cache, fuzz):
+for command in (run, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz):
     cli.add_command(command)
 
 
