@@ -209,13 +209,16 @@ class OpenCL(Backend):
 
     def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
         with self.current():
+            queue, native = queue or self._queue, memory.native
             pattern = np.full(16, byte, np.uint8)
             rest = memory.nbytes % pattern.size
-            for start in range(0, memory.nbytes - rest, _FILL_BYTES):
-                size = min(_FILL_BYTES, memory.nbytes - rest - start)
-                cl.enqueue_fill_buffer(queue or self._queue, memory.native, pattern, start, size)
-            if rest:
-                cl.enqueue_fill_buffer(queue or self._queue, memory.native, pattern[:1], memory.nbytes - rest, rest)
+            whole = memory.nbytes - rest
+            for start in range(0, whole, _FILL_BYTES):
+                cl.enqueue_fill_buffer(queue, native, pattern, start, min(_FILL_BYTES, whole - start))
+            if rest and whole:  # a copy: NVIDIA's runtime also dies of single bytes beyond 2³¹
+                cl.enqueue_copy(queue, native, native, byte_count=rest, src_offset=0, dst_offset=whole)
+            elif rest:
+                cl.enqueue_fill_buffer(queue, native, pattern[:1], 0, rest)
 
     def address(self, memory: Memory) -> tuple[int, int]:
         with self.current():

@@ -101,7 +101,12 @@ def test_groups_of_every_size_add_up(backend: gp.Backend, rung: Rung, items: int
     parameters = {**rung.parameters, "ITEMS": items}
     skip_unless_supported(backend, "int32", parameters)
     for count in (1, items - 1, 2 * items + 1, 40_009):
-        check_sum(backend, whole_numbers(count, "int32"), parameters)
+        try:
+            check_sum(backend, whole_numbers(count, "int32"), parameters)
+        except gp.LaunchError as error:
+            if "compiled to run with at most" not in str(error):
+                raise
+            pytest.skip(str(error))  # NVIDIA's OpenCL compiles for groups of 256
 
 
 @pytest.mark.parametrize("tree", PASS.parameters[0].choices)
