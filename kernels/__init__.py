@@ -12,6 +12,7 @@ from gemmport.kernels import (
     padded,
     reduce,
     register_tiled,
+    shuffle,
     tiled,
     times_vector,
     transpose,
@@ -27,6 +28,7 @@ _LADDER = (
     vectorized,
     transposed_b,
     register_tiled,
+    shuffle,
     padded,
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 import gemmport as gp
-from gemmport import backends, selection
+from gemmport import backends, kernels, selection
 
 NATIVE = ("float32", "float64")
 """What the fixture `dtype` stands for: types that kernels are tried on with everything else. test_dtypes.py has the rest."""
@@ -112,9 +112,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if absent.name in told:
                 dropped.append(item)
             told.add(absent.name)
+    for item in items:
+        if reason := _unsupported(item):
+            item.add_marker(pytest.mark.skip(reason=reason))
     if dropped:
         items[:] = [item for item in items if item not in set(dropped)]
         config.hook.pytest_deselected(items=dropped)
+
+
+def _unsupported(item: pytest.Item) -> str:
+    """Why the device cannot run the kernel of a test; empty where it can. test_kernels.py says which devices must."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    device, kernel = params.get("backend"), params.get("kernel")
+    if not isinstance(device, gp.DeviceInfo) or kernel not in {variant.name for variant in kernels.variants()}:
+        return ""
+    reason = kernels.variant(kernel).unsupported(gp.GemmProblem.create(1, 1, 1), device)
+    return f"{kernel} is unsupported on {device.label}: {reason}" if reason else ""
 
 
 def _is_slow(item: pytest.Item) -> bool:

@@ -37,7 +37,7 @@ DEVICES: dict[str, DeviceInfo] = {
         "opencl", "Intel(R) Arc(TM) A770 Graphics", "intel", index=(1, 0), platform_name="Intel(R) OpenCL Graphics",
         platform_version="3.0", vendor="intel", architecture="xe_hpg", compute_units=512, clock_mhz=2400,
         max_work_group=1024, max_work_item_sizes=(1024, 1024, 1024), local_memory=65536, sub_group=32,
-        computes=SINGLE_ONLY,
+        computes=SINGLE_ONLY, extensions=frozenset({"cl_intel_subgroups", "cl_intel_required_subgroup_size"}),
     ),
     "NVIDIA sm_70": DeviceInfo(
         "cuda", "Tesla V100-SXM2-16GB", "nvidia", platform_name="NVIDIA CUDA", platform_version="11.4", vendor="nvidia",

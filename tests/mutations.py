@@ -351,6 +351,47 @@ _OF_PADDED = (
     of_kernel("has no loop", r"#if TERMS", "#if 0", PADDED),
     of_kernel("reads panels that are not there", r"#if TERMS", "#if 1", PADDED),
 )
+_SHUFFLE = "shuffle"
+
+_OF_SHUFFLE = (
+    of_kernel("reads lanes of the first team", r"this_lane\(\) - x \+ \(e\) % RTSN\)", "(e) % RTSN)", _SHUFFLE),
+    of_kernel("reads the next lane", r"\(e\) % RTSN\)", "((e) + 1) % RTSN)", _SHUFFLE),
+    of_kernel("reads the first register", r"held\[\(e\) / RTSN\]", "held[0]", _SHUFFLE),
+    of_kernel("holds elements across memory", r"int e = h \* RTSN \+ x", "int e = x * HELD + h", _SHUFFLE),
+    of_kernel("confuses rows and terms of a team", r"\(\(row\) \* TSK \+ \(term\)\)", "((term) * TSK + (row))", _SHUFFLE),
+    of_kernel(
+        "takes the terms of a transposed A for its rows",
+        r"#define ROW_OF\(e\) \(\(e\) % WPTM\)",
+        "#define ROW_OF(e) ((e) / TSK)",
+        _SHUFFLE,
+        ops="TN",
+    ),
+    of_kernel("loads the rows of the first team", r"y \* WPTM \+ ROW_OF\(e\)", "ROW_OF(e)", _SHUFFLE),
+    of_kernel("loads a team's next term", r"(LOAD_A\(.*start \+ term)\)", r"\1 + 1)", _SHUFFLE),
+    of_kernel("forgets the end of a team's terms", r"(row < m) && start \+ term < k\)", r"\1)", _SHUFFLE),
+    of_kernel(
+        "reads a team's rows beyond A", r"tile\.row \+ row < m && (start)", r"\1", _SHUFFLE, noticed_by="oclgrind"
+    ),
+    of_kernel("forgets the end of the terms of B", r"start \+ term < k && (tile\.column)", r"\1", _SHUFFLE),
+    of_kernel(
+        "reads beyond the columns of B", r"(< k) && tile\.column \+ column < n\)", r"\1)", _SHUFFLE, ops="TT",
+        noticed_by="oclgrind",
+    ),
+    of_kernel("brings too little of B", r"\(\(\(elements\) \+ ITEMS - 1\) / ITEMS\)", "((elements) / ITEMS)", _SHUFFLE),
+    of_kernel(
+        "multiplies before B is complete", r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tiles",
+        "// the tiles", _SHUFFLE, noticed_by="groups",
+    ),
+    of_kernel(
+        "overwrites B in use", r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // nobody", "// nobody", _SHUFFLE,
+        noticed_by="groups",
+    ),
+    of_kernel("skips the last part of the sum", r"\(start \+= TSK\) < k\)", "(start += TSK) + TSK <= k)", _SHUFFLE),
+    of_kernel("drops the last term of a step", r"p < TSK;", "p < TSK - 1;", _SHUFFLE),
+    of_kernel("reads columns by a team's number", r"\[c \* RTSN \+ x\]", "[c * RTSN + y % RTSN]", _SHUFFLE),
+    of_kernel("writes the rows of the first team", r"tile\.row \+ y \* WPTM \+ r", "tile.row + r", _SHUFFLE),
+    of_kernel("passes on part of A only", r"a_tile\[y\]\[e\] =", "if (x) a_tile[y][e] =", _SHUFFLE, noticed_by="oclgrind"),
+)  # fmt: skip
 
 _OF_PRELUDE = (
     of_prelude("forgets every edge", r"#define INSIDE\(condition\) \(condition\)", "#define INSIDE(condition) 1"),
@@ -559,6 +600,7 @@ MUTATIONS = (
     *_OF_TRANSPOSED_B_AND_PADDED,
     *_OF_TRANSPOSED_B,
     *_OF_PADDED,
+    *_OF_SHUFFLE,
     *_OF_PRELUDE,
     *_OF_OTHER_TYPES,
 )

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from gemmport import kernels
 from gemmport.dtypes import DTYPES
 from gemmport.fuzz.arrays import as_type
 from gemmport.fuzz.campaign import Options, reproducer, run_campaign
@@ -163,6 +164,10 @@ class TestJudgement:
         for pad, expected in ((0, None), (1, gp.ParameterError)):
             tile = {"TSM": 64, "TSN": 64, "TSK": 32, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": pad}
             assert refusal(single, small, "register_tiled", tile) is expected
+        for use_ldg, expected in ((0, None), (1, gp.ParameterError)):
+            values = {**kernels.variant("shuffle").complete({}), "USE_LDG": use_ldg}
+            assert refusal(single, DEVICES["Intel GPU"], "shuffle", values) is expected
+            assert refusal(single, small, "shuffle", values) is gp.UnsupportedError
         for case in (draw(1, index, all_kernels()) for index in range(0, 50 * BLOCK, 50)):
             for device in DEVICES.values():  # as the planner does, which words its rules on its own
                 chosen = case.specialization

@@ -15,6 +15,7 @@ import pytest
 from extensions import EXTENSIONS
 from gemmport import kernels
 from mutations import MUTATIONS, OF_PASSES, WRITES_FAR_AWAY, Mutation
+from test_kernels import BASE
 
 pytestmark = pytest.mark.skipif(
     shutil.which("oclgrind") is None, reason="oclgrind is not on the PATH: install it, e.g. Debian's package oclgrind"
@@ -33,6 +34,9 @@ UNEVEN: dict[str, int | str] = {"TSM": 12, "TSN": 20, "TSK": 7, "WPTM": 4, "WPTN
 
 UNEVEN_B: dict[str, int | str] = {"TS": 6, "WPT": 3, "TSDK": 5, "PAD": 0}
 """30 elements of either operand, brought by 12 work-items."""
+BY_LOCAL_MEMORY: dict[str, int | str] = {**BASE["shuffle"], "USE_SHUFFLE": 0}
+"""Oclgrind has no sub-groups: of `shuffle`, the form is simulated that passes A on through local memory. What lanes read of
+each other's registers is checked on devices alone, by results."""
 
 CASES = [
     ("naive", {"TS": 4}),
@@ -46,6 +50,7 @@ CASES = [
     ("transposed_b", {"TS": 4, "WPT": 2, "TSDK": 8, "PAD": 1}),
     ("transposed_b", UNEVEN_B),
     ("padded", {"TSM": 8, "TSN": 12, "TSK": 6, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4}),
+    *(("shuffle", {**BY_LOCAL_MEMORY, "PAD": pad}) for pad in (0, 1)),
     *((variant.name, {}) for variant in EXTENSIONS),
     *((own.name, {}) for own in kernels.passes()),
 ]
@@ -87,12 +92,16 @@ PARAMETERS: dict[str, dict[str, int | str]] = {
     "register_tiled": UNEVEN,
     "transposed_b": UNEVEN_B,
     "padded": {"TSM": 8, "TSN": 8, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
+    "shuffle": BY_LOCAL_MEMORY,
 }
 
 # What is said of a fault; of those of the table that leave results as they are, what is said of reads beyond an operand.
 COMPLAINTS = {
     "waits for no complete tile": "race",
     "overwrites tiles in use": "race",
+    "multiplies before B is complete": "race",
+    "overwrites B in use": "race",
+    "passes on part of A only": "uninitialized",
     "brings part of a tile only": "uninitialized",
     "brings more than the tile of A": "exceeds static array size",
     "writes far away": "invalid write",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,10 @@ def test_every_launch_respects_every_limit(device: DeviceInfo, shape: str, dtype
 @each_device
 @each_kernel
 def test_a_kernel_by_name_respects_every_limit_too(device: DeviceInfo, kernel: str) -> None:
+    if reason := kernels.variant(kernel).unsupported(problem("odd"), device):
+        with pytest.raises(UnsupportedError, match=re.escape(f"{kernel} on {device.label}: {reason}")):
+            make_plan(problem("odd"), device, SHIPPED, kernel=kernel)
+        return
     plan = make_plan(problem("odd"), device, SHIPPED, kernel=kernel)
     assert_fits(plan)
     assert plan.variant == kernel
@@ -119,7 +124,8 @@ def test_without_any_configuration_defaults_serve_where_they_fit(device: DeviceI
         plan = make_plan(problem("odd"), device, NOTHING, kernel=kernel)
     except UnsupportedError:
         launch = kernels.variant(kernel).product(problem("odd"), kernels.variant(kernel).complete({}))
-        assert any(x > most for x, most in zip(launch.work_group, device.max_work_item_sizes, strict=True))
+        too_large = any(x > most for x, most in zip(launch.work_group, device.max_work_item_sizes, strict=True))
+        assert too_large or kernels.variant(kernel).unsupported(problem("odd"), device)
     else:
         assert_fits(plan)
         assert {choice.origin for _, choice in plan.parameters} == {f"the defaults of {kernel}"}
@@ -226,7 +232,7 @@ def test_an_unknown_kernel_is_named(shape: str) -> None:
 @each_kernel
 def test_an_unknown_parameter_is_named(kernel: str) -> None:
     with pytest.raises(UnknownNameError, match=f"{kernel} has no parameter SPEED"):
-        make_plan(problem("odd"), DEVICES["Apple"], SHIPPED, kernel=kernel, params={"SPEED": 11})
+        make_plan(problem("odd"), DEVICES["NVIDIA sm_70"], SHIPPED, kernel=kernel, params={"SPEED": 11})
 
 
 def test_a_broken_rule_names_the_numbers_though_one_of_them_is_the_entrys() -> None:
@@ -241,6 +247,9 @@ def test_where_no_kernel_fits_every_reason_is_told() -> None:
     text = str(caught.value)
     assert text.startswith(f"no kernel fits float32 NN 67×129×33 ×3 on {device.label}: ")
     for kernel in NAMES:
+        if reason := kernels.variant(kernel).unsupported(problem("odd"), device):
+            assert f"{kernel} on {device.label}: {reason}" in text
+            continue
         assert f"configs/default.yaml: any device: {kernel} with" in text
         assert f"the defaults of {kernel}: {kernel} with" in text
 

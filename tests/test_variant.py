@@ -139,6 +139,42 @@ def test_a_broken_constraint_prints_the_numbers_and_the_rule(
     assert str(caught.value) == f"register_tiled: {numbers}: the rule is {rule}"
 
 
+@pytest.mark.parametrize(
+    ("values", "numbers", "rule"),
+    [
+        ({"TSM": 62}, "TSM = 62, WPTM = 4", "TSM % WPTM = 0"),
+        ({"TSN": 62}, "TSN = 62, WPTN = 4", "TSN % WPTN = 0"),
+        ({"WPTN": 2}, "TSN = 64, WPTN = 2", "16 % (TSN / WPTN) = 0: a team lies in one sub-group, however wide"),
+        (
+            {"TSM": 4},
+            "TSM = 4, TSN = 64, WPTM = 4, WPTN = 4",
+            "(TSM / WPTM) · (TSN / WPTN) % 32 = 0: sub-groups are full, however wide",
+        ),
+        (
+            {"TSK": 2},
+            "TSN = 64, TSK = 2, WPTM = 4, WPTN = 4",
+            "WPTM · TSK % (TSN / WPTN) = 0: a team's elements of A are shared out evenly",
+        ),
+        (
+            {"TSN": 4, "TSK": 64, "TSM": 256},
+            "TSN = 4, TSK = 64, WPTM = 4, WPTN = 4",
+            "WPTM · WPTN + WPTM · TSK / (TSN / WPTN) ≤ 256, the sums and elements of A of one work-item",
+        ),
+        (
+            {"TSM": 128, "TSN": 128, "TSK": 128, "WPTM": 8, "WPTN": 8},
+            "TSK = 128, WPTM = 8, WPTN = 8",
+            "WPTM · WPTN · TSK ≤ 4096, the multiply-adds of a step, which are written out",
+        ),
+    ],
+)
+def test_a_broken_constraint_of_shuffle_prints_the_numbers_and_the_rule(
+    values: Mapping[str, ParameterValue], numbers: str, rule: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        kernels.variant("shuffle").complete(values)
+    assert str(caught.value) == f"shuffle: {numbers}: the rule is {rule}"
+
+
 @each_variant
 def test_constraints_read_parameters_that_exist(variant: KernelVariant) -> None:
     known = {parameter.name for parameter in variant.parameters}
@@ -273,8 +309,40 @@ def _evaluate(expression: str, macros: Mapping[str, str]) -> int:
     return int(eval(expression.replace("/", "//")))  # digits and operators only
 
 
+def chosen(source: str, defines: Mapping[str, ParameterValue]) -> str:
+    """A source without what its `#if NAME`, `#if !NAME` and `#else` leave out, where NAME is one of the specialization."""
+
+    kept: list[str] = []
+    conditions: list[bool | None] = []  # those that are open: whether they hold; None where that is not known here
+    for line in source.splitlines():
+        match line.split():
+            case ["#if", name, *_] if (macro := name.removeprefix("!")) in defines:
+                conditions.append(bool(defines[macro]) == (macro == name))
+                continue
+            case [("#if" | "#ifdef" | "#ifndef"), *_]:
+                conditions.append(None)
+            case ["#else", *_] if conditions[-1] is not None:
+                conditions[-1] = not conditions[-1]
+                continue
+            case ["#endif", *_] if conditions.pop() is not None:
+                continue
+        if all(holds is not False for holds in conditions):
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def test_of_a_source_is_read_what_the_specialization_leaves() -> None:
+    source = "#if A // why\na\n#define X\n#else\nb\n#if !C\nc\n#endif\n#endif\n#if defined(A)\nd\n#else\ne\n#endif"
+    rest = "#if defined(A)\nd\n#else\ne\n#endif"
+    assert chosen(source, {"A": 1, "C": 0}) == f"a\n#define X\n{rest}"
+    assert chosen(source, {"A": 0, "C": 0}) == f"b\nc\n{rest}"
+    assert chosen(source, {"A": 0, "C": 1}) == f"b\n{rest}"
+    assert chosen(source, {}) == source
+
+
 def declared_local_bytes(source: str, qualifier: str, defines: Mapping[str, ParameterValue]) -> int:
     """Bytes of all arrays that a source declares in local memory."""
+    source = chosen(source, defines)
     itemsize = DTYPES[str(defines["ACC"])].itemsize
     macros = _function_macros(source, defines)
     total = 0

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import numpy as np
@@ -22,6 +23,7 @@ from extensions import EXTENSIONS
 from gemmport import copying, device_check, kernels, sub_groups, trial, verification
 from gemmport.copying import dense_copy
 from gemmport.dtypes import FLOAT32
+from gemmport.kernels.shuffle import Shuffle
 from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
 from gemmport.problem import Layout, as_op
@@ -97,11 +99,31 @@ PASSES = {
 }
 
 
+# One sub-group, whose lanes read their own registers alone.
+LONE_LANES = {
+    "SUB_GROUP": 32,
+    "this_sub_group()": "0",
+    "this_lane()": "this_item()",
+    "shuffled_word(x, lane)": "x",
+    "shuffled_down_word(x, offset)": "x",
+}
+
+
+@contextmanager
+def without_sub_groups() -> Iterator[None]:
+    """Lets `shuffle` be planned, of which the form with USE_SHUFFLE = 0 needs no sub-groups; of any other, sums are wrong."""
+    with (
+        mock.patch.object(Shuffle, "unsupported", return_value=None),
+        mock.patch.object(sub_groups, "shuffle_defines", return_value=LONE_LANES),
+    ):
+        yield
+
+
 def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
     trial.GUARD = 0  # the simulator itself sees what is beyond an operand's end
     for variant in EXTENSIONS:
         gp.register(variant)
-    with planted(fault, kernel) if fault else nullcontext():
+    with planted(fault, kernel) if fault else nullcontext(), without_sub_groups():
         simulate(kernel, params, ops)
 
 

@@ -114,6 +114,8 @@ def _plan_with(
         raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
     stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
     values = variant.complete({**stated, **params})
+    if reason := variant.unfit(values, device):
+        raise ParameterError(f"{variant.name} on {device.label}: {reason}")
     steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
     for launch in steps.launches:
         check_limits(variant.name, launch, values, device)

@@ -184,6 +184,12 @@ class KernelVariant(Contract):
             return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
         return None
 
+    def unfit(self, parameters: Parameters, device: DeviceInfo) -> str | None:
+        """Why the device cannot take these parameters, beside the limits that every launch is held to; None where it can. Asked
+        only where the device is supported.
+        """
+        return None
+
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         """The specialization: parameters, types and ops, and whether any tile crosses an edge."""
         tile = self.tile(parameters)

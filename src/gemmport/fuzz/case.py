@@ -80,11 +80,15 @@ def refusal(
         return DtypeError
     if device.max_terms and problem.effective_k > device.max_terms:
         return UnsupportedError
-    if not params or problem.empty:
+    if not params:
         return None
     variant = kernels.variant(kernel)
     if variant.unsupported(problem, device):
         return UnsupportedError
+    if variant.unfit(params, device):
+        return ParameterError
+    if problem.empty:
+        return None
     group = variant.work_group(params)
     fits = (
         math.prod(group) <= device.max_work_group
