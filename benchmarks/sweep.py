@@ -56,7 +56,11 @@ _GRIDS: dict[str, dict[str, tuple[str, ...]]] = {
         "transposed_b": ("TS = 16; 32", "WPT = 2; 4; 8", "TSDK = 8; 16; 32; 64", "PAD = 0; 1"),
         "register_tiled": (*_GPU_TILES, "TSK = 8; 16; 32", "ARRANGE, PAD = strided, 1; quads, 4"),
         "register_tiled_vectorized": (*_GPU_TILES, "TSK = 8; 16; 32", "WIDTH = 2; 4", "PAD = 0; 4"),
-        "shuffle": (),
+        "shuffle": (
+            "TSM, TSN, WPTM, WPTN = 64, 64, 4, 4; 64, 64, 8, 4; 128, 64, 8, 4; 128, 64, 8, 8; 64, 128, 8, 8; 128, 128, 8, 8",
+            "TSK = 8; 16",
+            "USE_LDG = 0; 1",
+        ),
         "prefetch": (*_GPU_TILES, "TSK = 8; 16", "WIDTH = 4", "STAGES = 1; 2", "REG_PREFETCH = 0; 1", "PAD = 0; 1"),
         "padded": (*_GPU_TILES, "TSK = 8; 16; 32"),
         "direct": (
@@ -74,7 +78,10 @@ _GRIDS: dict[str, dict[str, tuple[str, ...]]] = {
         "transposed_b": ("TS = 8; 16; 32", "WPT = 2; 4; 8", "TSDK = 8; 16", "PAD = 0"),
         "register_tiled": (*_CPU_TILES, "TSK = 8; 16", "ARRANGE = strided; contiguous"),
         "register_tiled_vectorized": (*_CPU_TILES, "TSK = 8; 16", "WIDTH = 4; 8"),
-        "shuffle": (),
+        "shuffle": (
+            "TSM, TSN, WPTM, WPTN = 64, 64, 4, 4; 64, 64, 8, 4; 128, 32, 4, 4; 32, 128, 4, 8; 128, 16, 4, 1",
+            "TSK = 8; 16",
+        ),
         "prefetch": (*_CPU_TILES, "TSK = 8", "WIDTH = 4; 8", "STAGES = 1; 2", "REG_PREFETCH = 0"),
         "padded": (*_CPU_TILES, "TSK = 8; 16"),
         "direct": (
