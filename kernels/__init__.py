@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from gemmport.errors import UnknownNameError
 from gemmport.kernels import (
     copy_strided,
+    direct,
     fill_random,
     naive,
     padded,
+    prefetch,
     reduce,
     register_tiled,
     shuffle,
@@ -29,7 +31,9 @@ _LADDER = (
     transposed_b,
     register_tiled,
     shuffle,
+    prefetch,
     padded,
+    direct,
 )
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in _LADDER}

@@ -18,6 +18,7 @@ from gemmport import sources
 NAIVE, TILED, REGISTER_TILED = KERNELS = ("naive", "tiled", "register_tiled")
 TRANSPOSED_B, PADDED = "transposed_b", "padded"
 TRANSPOSE = "transpose"
+PREFETCH, DIRECT = "prefetch", "direct"
 
 Types = tuple[str, str, str | None]
 """Inputs, output, accumulator (None: the default)."""
@@ -392,6 +393,109 @@ _OF_SHUFFLE = (
     of_kernel("writes the rows of the first team", r"tile\.row \+ y \* WPTM \+ r", "tile.row + r", _SHUFFLE),
     of_kernel("passes on part of A only", r"a_tile\[y\]\[e\] =", "if (x) a_tile[y][e] =", _SHUFFLE, noticed_by="oclgrind"),
 )  # fmt: skip
+# Of kernels that move runs, faults go from run to run: what is read across them whole may end the process.
+_OF_PREFETCH_AND_DIRECT = (
+    of_kernel("skips the last row of runs", r"PRESENT\(i < m,", "PRESENT(i < m - 1,", PREFETCH, DIRECT),
+    of_kernel("writes runs beyond the row", r"n - j\)\);", "n - j + 1));", PREFETCH, DIRECT),
+    of_kernel("writes runs of the row below", r"PRESENT\(i < m,", "PRESENT(i <= m,", PREFETCH, DIRECT),
+    of_kernel("reads runs of C as D lies", r"C \+ i \* ld_c", "C + i * ld_d", PREFETCH, DIRECT),
+    of_kernel("writes runs of D as C lies", r"D \+ i \* ld_d", "D + i * ld_c", PREFETCH, DIRECT),
+    of_kernel("forgets the sums of the steps before", r", sum\[r\]\[c\]\);", ", WIDE_ZERO);", PREFETCH, DIRECT),
+    of_kernel(
+        "writes runs of D by 32-bit indices",
+        r"D \+ i \* ld_d",
+        "D + (int)((unsigned)i * (unsigned)ld_d)",
+        PREFETCH,
+        DIRECT,
+        noticed_by="spans",
+    ),
+)
+
+_OF_PREFETCH = (
+    of_kernel(
+        "computes tiles that have not arrived",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the next tiles",
+        "// the next tiles",
+        PREFETCH,
+        noticed_by="groups",
+    ),
+    of_kernel(
+        "overwrites the tiles that are computed",
+        r"stage = \(stage \+ 1\) % STAGES",
+        "stage = 0",
+        PREFETCH,
+        noticed_by="groups",
+    ),
+    of_kernel(
+        "does not wait with one stage",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // nobody",
+        "// nobody",
+        PREFETCH,
+        noticed_by="structures",
+    ),
+    of_kernel(
+        "does not compute the last partial tile", r"\(start \+= TSK\) < k\)", "(start += TSK) + TSK <= k)", PREFETCH
+    ),
+    Mutation("does not fetch the last partial tile", (Edit(r"next < k\b", "next + TSK <= k", times=2),), (PREFETCH,)),
+    of_kernel("steps beyond the next tile", r"start \+= TSK", "start += TSK + WIDTH", PREFETCH),
+    of_kernel("begins with the second tile", r"start = -TSK", "start = 0", PREFETCH),
+    of_kernel("drops the last term that was read ahead", r"p < TSK; \+\+p", "p < TSK - 1; ++p", PREFETCH),
+    of_kernel("reads a term less ahead", r"p \+ REG_PREFETCH < TSK\)", "p + REG_PREFETCH < TSK - 1)", PREFETCH),
+    of_kernel("multiplies the next term of A", r"ELEMENT\(a\[0\]", "ELEMENT(a[REG_PREFETCH]", PREFETCH),
+    of_kernel("keeps the first term of B", r"b\[0\]\[c\] = ", "if (p < 0) b[0][c] = ", PREFETCH),
+    of_kernel("takes the runs of another row of items", r"\[ROW_RUN_OF\(y, r\)\]", "[ROW_RUN_OF(0, r)]", PREFETCH),
+    of_kernel("confuses x and y of runs", r"\[COLUMN_RUN_OF\(x, c\)\]", "[COLUMN_RUN_OF(y, c)]", PREFETCH),
+    of_kernel("computes the stage that was", r"(b_tile\[)stage(\]\[p)", r"\1(stage + 1) % STAGES\2", PREFETCH),
+    of_kernel("puts A into the first stage", r"put_run\(a_tile\[stage\]", "put_run(a_tile[0]", PREFETCH),
+    of_kernel("fetches the rows after", r"FETCH_RUN_A\(tile\.row \+", "FETCH_RUN_A(tile.row + WIDTH +", PREFETCH),
+    of_kernel("fetches later terms of B", r"FETCH_RUN_B\(next \+", "FETCH_RUN_B(next + WIDTH +", PREFETCH),
+    of_kernel("divides by the wrong runs", r"run % line_runs", "run % TERM_RUNS", PREFETCH, ops="TN"),
+    of_kernel("puts all of a run into one term", r"tile\[w \* pitch\]", "tile[0]", PREFETCH),
+    of_kernel("puts runs of B without their padding", r"\(TSN \+ PAD\) / WIDTH, place", "TSN / WIDTH, place", PREFETCH),
+    of_kernel(
+        "brings too few runs ahead",
+        r"\(\(\(runs\) \+ THREADS - 1\) / THREADS\)",
+        "((runs) / THREADS)",
+        PREFETCH,
+        noticed_by="structures",
+    ),
+    of_kernel(
+        "brings more runs than there are",
+        r"#define IS_RUN\(run, runs\) .*",
+        "#define IS_RUN(run, runs) 1",
+        PREFETCH,
+        noticed_by="oclgrind",
+    ),
+)
+
+_OF_DIRECT = (
+    of_kernel("drops the terms of the last partial step", r"start < k; start", "start + RK <= k; start", DIRECT),
+    of_kernel("begins with the second step", r"int start = 0", "int start = RK", DIRECT),
+    of_kernel("steps beyond the next terms", r"start \+= RK", "start += RK + WIDTH", DIRECT),
+    of_kernel(
+        "drops the last term of a step",
+        r"p < RK; (\+\+p\)\n +#pragma unroll\n +for \(int r = 0; r < RY; \+\+r\))",
+        r"p < RK - 1; \1",
+        DIRECT,
+    ),
+    Mutation(
+        "reads the next runs of rows",
+        (Edit(r"ROW_OF\(y, r\), start", "ROW_OF(y, r) + WIDTH, start", times=2),),
+        (DIRECT,),
+    ),
+    Mutation(
+        "reads the next runs of columns",
+        (Edit(r"tile\.column \+ COLUMN_OF\(x, c\)\)", "tile.column + COLUMN_OF(x, c) + WIDTH)", times=2),),
+        (DIRECT,),
+    ),
+    of_kernel("turns no run of A", r"a\[p \+ w\]", "a[p]", DIRECT),
+    of_kernel("turns no run of B", r"b\[p \+ w\]", "b[p]", DIRECT, ops="NT"),
+    of_kernel("repeats the first element of a run", r"(c % WIDTH\) = ELEMENT\(run,) w\)", r"\1 0)", DIRECT, ops="NT"),
+    of_kernel("writes the rows of another item", r"i = tile\.row \+ ROW_OF\(y,", "i = tile.row + ROW_OF(0,", DIRECT),
+    of_kernel("multiplies the first row of a run only", r"r % WIDTH\), b\[p\]", "0), b[p]", DIRECT),
+    of_kernel("multiplies the first run of columns only", r", b\[p\]\[c\],", ", b[p][0],", DIRECT),
+    of_kernel("multiplies terms that do not belong together", r"ELEMENT\(a\[p\]\[r", "ELEMENT(a[RK - 1 - p][r", DIRECT),
+)
 
 _OF_PRELUDE = (
     of_prelude("forgets every edge", r"#define INSIDE\(condition\) \(condition\)", "#define INSIDE(condition) 1"),
@@ -581,6 +685,22 @@ EQUIVALENT = (
         noticed_by="",
         why="loads and stores agree on whose each row is, and all rows are somebody's: only bank conflicts change",
     ),
+    of_kernel(
+        "arranges columns otherwise",
+        r"\(\(c\) / WIDTH \* THREADSX \+ \(x\)\)",
+        "((x) * (RX / WIDTH) + (c) / WIDTH)",
+        DIRECT,
+        noticed_by="",
+        why="loads and stores agree on whose each column is, and all are somebody's: only what is read together changes",
+    ),
+    of_kernel(
+        "waits though there is another stage",
+        "#if STAGES == 1",
+        "#if 1",
+        PREFETCH,
+        noticed_by="",
+        why="with two stages nobody reads where the next tiles are put: waiting only takes time",
+    ),
     Mutation(
         "pads no rows",
         (Edit(r" \+ PAD\]", "]", times=2),),
@@ -601,6 +721,9 @@ MUTATIONS = (
     *_OF_TRANSPOSED_B,
     *_OF_PADDED,
     *_OF_SHUFFLE,
+    *_OF_PREFETCH_AND_DIRECT,
+    *_OF_PREFETCH,
+    *_OF_DIRECT,
     *_OF_PRELUDE,
     *_OF_OTHER_TYPES,
 )

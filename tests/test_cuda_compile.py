@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.resources
+import itertools
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -174,6 +177,60 @@ def test_register_tiled_compiles_in_every_arrangement(arrange: str) -> None:
     problem = gp.GemmProblem.create(61, 61, 61)
     plan = gp.plan(problem, H200, kernel="register_tiled", params={"ARRANGE": arrange, "WPTM": 8, "PAD": 1})
     assert is_cubin(_nvrtc.compile_cuda(assemble(plan.launches[0].kernel, "cuda"), "sm_90"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "complex64", "complex128", "int8", "bool"])
+@pytest.mark.parametrize(
+    ("kernel", "params"),
+    [
+        ("prefetch", {"WPTN": 8, "WIDTH": 8, "STAGES": 1, "REG_PREFETCH": 0, "PAD": 0}),
+        ("prefetch", {"WIDTH": 1, "PAD": 1}),
+        ("direct", {"RX": 8, "RY": 8, "RK": 8, "WIDTH": 8}),
+        ("direct", {"RX": 3, "RY": 5, "RK": 1, "WIDTH": 1}),
+    ],
+    ids=["prefetch-8", "prefetch-1", "direct-8", "direct-1"],
+)
+def test_runs_of_every_type_compile(kernel: str, params: dict[str, int], dtype: str) -> None:
+    problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype, trans_b="C")
+    (launch,) = gp.plan(problem, H200, kernel=kernel, params=params).launches
+    assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
+
+
+def ptx(kernel: str, params: dict[str, int], gap: int = 0) -> str:
+    """PTX of a product of whole tiles, whose rows are so many elements apart."""
+    layouts = dict.fromkeys("abcd", Layout(64 + gap))
+    (launch,) = gp.plan(gp.GemmProblem.create(64, 64, 64, **layouts), H200, kernel=kernel, params=params).launches
+    return _nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_999").decode()
+
+
+def widths(text: str, access: str) -> set[str]:
+    """How wide the accesses of a kind are: "" for one element, ".v4" for four."""
+    return set(re.findall(rf"\b{re.escape(access)}(?:\.nc)?((?:\.v\d)?)\.\w+", text))
+
+
+@pytest.mark.parametrize(("width", "vector"), [(1, ""), (2, ".v2"), (4, ".v4")])
+def test_runs_are_moved_in_one_access_where_they_are_aligned(width: int, vector: str) -> None:
+    aligned, odd = (ptx("direct", {"WIDTH": width}, gap) for gap in (0, 1))
+    assert widths(aligned, "ld.global") == widths(aligned, "st.global") == {vector}
+    assert widths(odd, "ld.global") == widths(odd, "st.global") == {""}
+    aligned = ptx("prefetch", {"WIDTH": width})
+    assert widths(aligned, "ld.global") == widths(aligned, "st.global") == widths(aligned, "ld.shared") == {vector}
+    assert widths(aligned, "st.shared") == {"", vector}  # A lies along k and is turned
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_what_is_needed_next_is_loaded_before_what_is_there_is_multiplied(stages: int, ahead: int) -> None:
+    text = ptx("prefetch", {"STAGES": stages, "REG_PREFETCH": ahead})
+    loop = text[: text.rindex("bar.sync") + 8]
+    accesses = re.findall(r"\b(ld\.global|ld\.shared|fma|st\.shared|bar\.sync)", loop)
+    steps = [(access, len(list(each))) for access, each in itertools.groupby(accesses)]
+    # A run of A and one of B per thread; per term two runs of rows and one of columns; 8 × 4 products, of 8 terms.
+    assert steps[:3] == [("ld.global", 2), ("ld.shared", 3 * (1 + ahead)), ("fma", 32)]
+    assert Counter(accesses) == {"ld.global": 2, "ld.shared": 24, "fma": 256, "st.shared": 5, "bar.sync": 3 - stages}
+    assert [access for access, _ in steps[-3:]] == (
+        ["bar.sync", "st.shared", "bar.sync"] if stages == 1 else ["fma", "st.shared", "bar.sync"]
+    )
 
 
 def test_an_error_is_told_with_its_line() -> None:

@@ -33,6 +33,18 @@ BASE: dict[str, Parameters] = {
     "transposed_b": {"TS": 8, "WPT": 2, "TSDK": 4, "PAD": 1},
     "padded": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
     "shuffle": {"TSM": 24, "TSN": 12, "TSK": 4, "WPTM": 3, "WPTN": 3, "PAD": 1, "USE_LDG": 0, "USE_SHUFFLE": 1},
+    "prefetch": {
+        "TSM": 8,
+        "TSN": 16,
+        "TSK": 4,
+        "WPTM": 2,
+        "WPTN": 4,
+        "WIDTH": 2,
+        "STAGES": 2,
+        "REG_PREFETCH": 1,
+        "PAD": 2,
+    },
+    "direct": {"THREADSX": 4, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 2, "WIDTH": 2},
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
 
@@ -134,8 +146,9 @@ def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: s
         ("register_tiled", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": 0}),
         ("transposed_b", {"TS": 8, "WPT": 8, "TSDK": 3, "PAD": 0}),
         ("padded", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4}),
+        ("prefetch", BASE["prefetch"]),
     ],
-    ids=["tiled", "one-column-of-items", "one-row-of-items", "transposed_b", "padded"],
+    ids=["tiled", "one-column-of-items", "one-row-of-items", "transposed_b", "padded", "prefetch"],
 )
 def test_c_is_scaled_once_in_place_without_terms(
     backend: gp.Backend, kernel: str, params: Parameters, sizes: Sizes
@@ -222,6 +235,46 @@ STRUCTURES += [
         (15, 6, 6, 5, 3, 7, 1),
         # One work-item.
         (4, 8, 3, 4, 8, 4, 2),
+    )
+]
+STRUCTURES += [
+    (
+        "prefetch",
+        dict(zip(("TSM", "TSN", "TSK", "WPTM", "WPTN", "WIDTH", "STAGES", "REG_PREFETCH", "PAD"), values, strict=True)),
+    )
+    for values in (
+        (16, 16, 8, 4, 4, 4, 2, 1, 4),
+        (16, 32, 4, 4, 8, 4, 1, 1, 0),
+        (8, 48, 4, 4, 8, 2, 2, 0, 2),
+        # 24 runs of A and 40 of B, brought by 15 work-items: neither comes out even.
+        (12, 20, 8, 4, 4, 4, 2, 1, 0),
+        (12, 20, 8, 4, 4, 4, 1, 0, 4),
+        # Fewer runs than work-items; terms that end a tile where the next begins.
+        (32, 24, 2, 4, 4, 2, 2, 1, 0),
+        (12, 15, 1, 3, 5, 1, 2, 1, 1),
+        # One work-item.
+        (4, 8, 4, 4, 8, 4, 2, 1, 4),
+        # The widest.
+        (16, 8, 8, 8, 8, 8, 2, 1, 8),
+        # Runs of one element, in numbers that no other width could have.
+        (20, 12, 7, 2, 3, 1, 1, 1, 1),
+        (15, 7, 2, 5, 1, 1, 2, 0, 3),
+        # Many warps, where one stage must be waited for.
+        (64, 64, 4, 4, 2, 2, 1, 0, 0),
+    )
+]
+STRUCTURES += [
+    ("direct", dict(zip(("THREADSX", "THREADSY", "RX", "RY", "RK", "WIDTH"), values, strict=True)))
+    for values in (
+        (8, 4, 4, 4, 4, 4),
+        (3, 5, 8, 4, 4, 4),
+        (5, 2, 4, 6, 8, 2),
+        # Runs of one element, in numbers that no other width could have.
+        (5, 3, 3, 5, 7, 1),
+        (7, 1, 1, 9, 1, 1),
+        # One work-item, and the widest.
+        (1, 1, 8, 8, 8, 8),
+        (2, 3, 16, 8, 8, 8),
     )
 ]
 

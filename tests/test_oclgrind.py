@@ -37,6 +37,12 @@ UNEVEN_B: dict[str, int | str] = {"TS": 6, "WPT": 3, "TSDK": 5, "PAD": 0}
 BY_LOCAL_MEMORY: dict[str, int | str] = {**BASE["shuffle"], "USE_SHUFFLE": 0}
 """Oclgrind has no sub-groups: of `shuffle`, the form is simulated that passes A on through local memory. What lanes read of
 each other's registers is checked on devices alone, by results."""
+TWO_STAGES: dict[str, int | str] = {
+    "TSM": 12, "TSN": 20, "TSK": 4, "WPTM": 4, "WPTN": 4, "WIDTH": 2, "STAGES": 2, "REG_PREFETCH": 1, "PAD": 2
+}  # fmt: skip
+"""24 runs of A and 40 of B, brought by 15 work-items; three tiles along k, of which the third lies where the first did."""
+
+ONE_STAGE: dict[str, int | str] = {**TWO_STAGES, "STAGES": 1, "REG_PREFETCH": 0}
 
 CASES = [
     ("naive", {"TS": 4}),
@@ -51,6 +57,11 @@ CASES = [
     ("transposed_b", UNEVEN_B),
     ("padded", {"TSM": 8, "TSN": 12, "TSK": 6, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4}),
     *(("shuffle", {**BY_LOCAL_MEMORY, "PAD": pad}) for pad in (0, 1)),
+    ("prefetch", TWO_STAGES),
+    ("prefetch", ONE_STAGE),
+    ("prefetch", {**TWO_STAGES, "WIDTH": 4, "PAD": 0}),
+    ("direct", {"THREADSX": 3, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 4, "WIDTH": 2}),
+    ("direct", {"THREADSX": 2, "THREADSY": 3, "RX": 3, "RY": 1, "RK": 2, "WIDTH": 1}),
     *((variant.name, {}) for variant in EXTENSIONS),
     *((own.name, {}) for own in kernels.passes()),
 ]
@@ -93,7 +104,11 @@ PARAMETERS: dict[str, dict[str, int | str]] = {
     "transposed_b": UNEVEN_B,
     "padded": {"TSM": 8, "TSN": 8, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
     "shuffle": BY_LOCAL_MEMORY,
+    "prefetch": TWO_STAGES,
 }
+
+# Of faults that those do not show.
+OTHER_PARAMETERS = {"does not wait with one stage": ONE_STAGE}
 
 # What is said of a fault; of those of the table that leave results as they are, what is said of reads beyond an operand.
 COMPLAINTS = {
@@ -104,6 +119,10 @@ COMPLAINTS = {
     "passes on part of A only": "uninitialized",
     "brings part of a tile only": "uninitialized",
     "brings more than the tile of A": "exceeds static array size",
+    "computes tiles that have not arrived": "race",
+    "overwrites the tiles that are computed": "race",
+    "does not wait with one stage": "race",
+    "brings more runs than there are": "invalid write",
     "writes far away": "invalid write",
     "adds up parts before they are there": "race",
     "adds up sums before they are complete": "race",
@@ -122,12 +141,14 @@ COMPLAINTS = {
     [
         pytest.param(kernel, mutation, id=f"{kernel}-{mutation.name.replace(' ', '-')}")
         for mutation in (*MUTATIONS, WRITES_FAR_AWAY)
-        if mutation.noticed_by in ("oclgrind", "groups")
+        if mutation.noticed_by in ("oclgrind", "groups") or mutation.name in OTHER_PARAMETERS
         for kernel in mutation.kernels
     ],
 )
 def test_planted_faults_are_found(tmp_path: Path, kernel: str, fault: Mutation) -> None:
-    _, log, said = simulate(tmp_path, kernel, PARAMETERS[kernel], fault.ops, fault.name)
+    _, log, said = simulate(
+        tmp_path, kernel, OTHER_PARAMETERS.get(fault.name, PARAMETERS[kernel]), fault.ops, fault.name
+    )
     assert COMPLAINTS.get(fault.name, "invalid read") in (log + said).lower()
     assert COMPLAINT.search(log + said)
 

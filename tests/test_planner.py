@@ -246,12 +246,15 @@ def test_where_no_kernel_fits_every_reason_is_told() -> None:
         make_plan(problem("odd"), device, SHIPPED)
     text = str(caught.value)
     assert text.startswith(f"no kernel fits float32 NN 67×129×33 ×3 on {device.label}: ")
-    for kernel in NAMES:
-        if reason := kernels.variant(kernel).unsupported(problem("odd"), device):
-            assert f"{kernel} on {device.label}: {reason}" in text
+    (default,) = SHIPPED.matching(device, problem("odd"))
+    unsupported = {name: kernels.variant(name).unsupported(problem("odd"), device) for name in NAMES}
+    for kernel in default.entry.kernels:
+        if unsupported[kernel]:
+            assert f"{kernel} on {device.label}: {unsupported[kernel]}" in text
             continue
         assert f"configs/default.yaml: any device: {kernel} with" in text
-        assert f"the defaults of {kernel}: {kernel} with" in text
+    for kernel in NAMES:
+        assert unsupported[kernel] or f"the defaults of {kernel}: {kernel} with" in text
 
 
 def test_a_kernel_that_does_not_support_the_problem_is_passed_over_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,9 +275,15 @@ def test_the_first_kernel_of_the_first_entry_is_chosen() -> None:
     assert plan.values == kernels.variant(plan.variant).complete(default.parameters(plan.variant) or {})
 
 
-def test_without_any_entry_the_last_step_of_the_ladder_is_chosen() -> None:
+def test_without_any_entry_the_first_step_of_the_ladder_is_chosen() -> None:
     plan = make_plan(problem("odd"), DEVICES["NVIDIA sm_70"], NOTHING)
-    assert (plan.variant, plan.entry) == (NAMES[-1], f"the defaults of {NAMES[-1]}")
+    assert (plan.variant, plan.entry) == (NAMES[0], f"the defaults of {NAMES[0]}")
+
+
+def test_where_no_entry_fits_the_kernel_that_it_lists_is_tried_with_its_defaults_first(tmp_path: Path) -> None:
+    alone = Configuration(shipped("tiled", {"TS": 32}, tmp_path).entries[:1])
+    plan = make_plan(problem("odd"), DEVICES["work-groups of 256"], alone)
+    assert (plan.variant, plan.entry) == ("tiled", "the defaults of tiled")
 
 
 def test_params_go_before_an_entry_and_an_entry_before_defaults(tmp_path: Path) -> None:

@@ -181,6 +181,52 @@ def test_constraints_read_parameters_that_exist(variant: KernelVariant) -> None:
     assert all(set(constraint.reads) <= known for constraint in variant.constraints)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "values", "numbers", "rule"),
+    [
+        ("prefetch", {"TSM": 100}, "TSM = 100, WPTM = 8", "TSM % WPTM = 0"),
+        ("prefetch", {"TSN": 30}, "TSN = 30, WPTN = 4", "TSN % WPTN = 0"),
+        ("prefetch", {"WPTM": 2}, "WPTM = 2, WIDTH = 4", "WPTM % WIDTH = 0, whole runs of rows"),
+        ("prefetch", {"WPTN": 2}, "WPTN = 2, WIDTH = 4", "WPTN % WIDTH = 0, whole runs of columns"),
+        ("prefetch", {"TSK": 6}, "TSK = 6, WIDTH = 4", "TSK % WIDTH = 0, whole runs of terms"),
+        ("prefetch", {"PAD": 2}, "PAD = 2, WIDTH = 4", "PAD % WIDTH = 0, so that rows stay aligned"),
+        (
+            "prefetch",
+            {"WPTM": 32, "WPTN": 16},
+            "WPTM = 32, WPTN = 16",
+            "WPTM · WPTN ≤ 256, the sums of one work-item",
+        ),
+        (
+            "prefetch",
+            {"WPTM": 16, "WPTN": 16, "TSK": 16},
+            "TSK = 16, WPTM = 16, WPTN = 16",
+            "TSK · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to",
+        ),
+        (
+            "prefetch",
+            {"TSM": 512, "TSN": 8, "WPTN": 8, "TSK": 20},
+            "TSM = 512, TSN = 8, TSK = 20, WPTM = 8, WPTN = 8",
+            "TSK · (TSM + TSN) ≤ 128 · TSM / WPTM · TSN / WPTN, the elements of the next tiles that one work-item holds",
+        ),
+        ("direct", {"RX": 6}, "RX = 6, WIDTH = 4", "RX % WIDTH = 0, whole runs of columns"),
+        ("direct", {"RY": 6}, "RY = 6, WIDTH = 4", "RY % WIDTH = 0, whole runs of rows"),
+        ("direct", {"RK": 6}, "RK = 6, WIDTH = 4", "RK % WIDTH = 0, whole runs of terms"),
+        (
+            "direct",
+            {"RX": 16, "RY": 16, "RK": 8},
+            "RX = 16, RY = 16, RK = 8",
+            "RX · RY · RK ≤ 1024, the multiply-adds that a step is written out to",
+        ),
+    ],
+)
+def test_a_broken_rule_of_prefetch_and_of_direct_prints_them_too(
+    kernel: str, values: Mapping[str, ParameterValue], numbers: str, rule: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        kernels.variant(kernel).complete(values)
+    assert str(caught.value) == f"{kernel}: {numbers}: the rule is {rule}"
+
+
 @given(st.integers(1, 99), st.integers(1, 99))
 def test_a_constraint_raises_exactly_where_its_predicate_is_false(x: int, y: int) -> None:
     constraint = Constraint("X < Y", lambda X, Y: X < Y)
@@ -395,7 +441,7 @@ def test_the_tile_is_what_the_source_steps_by(variant: KernelVariant, folder: st
     problem = GemmProblem.create(5, 5, 5)
     source = own_source(variant, folder)
     rows, columns = re.search(r"this_tile\((.+?), (.+?), m, n\)", source).groups()
-    depth = re.search(r"while \(\(start \+= (\w+)\) < k\)", source)
+    depth = re.search(r"start \+= (\w+)", source)
     for values in samples(variant):
         macros = _function_macros(source, variant.defines(values, problem))
         step = _evaluate(depth[1], macros) if depth else 1
@@ -437,6 +483,60 @@ def test_registers_hold_at_least_the_sums_and_double_with_float64(variant: Kerne
         sums = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1)) * int(values.get("WPT", 1))
         assert variant.registers(values, single) >= sums
         assert variant.registers(values, double) == 2 * variant.registers(values, single)
+
+
+@each_folder
+@pytest.mark.parametrize(
+    ("kernel", "macro", "items", "runs"),
+    [
+        ("prefetch", "ROW_RUN_OF", "RTSM", False),
+        ("prefetch", "COLUMN_RUN_OF", "RTSN", False),
+        ("direct", "ROW_OF", "THREADSY", True),
+        ("direct", "COLUMN_OF", "THREADSX", True),
+    ],
+)
+def test_every_run_of_prefetch_and_every_line_of_direct_is_taken_once(
+    folder: str, kernel: str, macro: str, items: str, runs: bool
+) -> None:
+    source = own_source(kernels.variant(kernel), folder)
+    place, number, expression = re.search(rf"#define {macro}\((\w), (\w)\) (.+)", source).groups()
+    for count, each, width in itertools.product([1, 2, 3, 8], [4, 8, 12], [1, 2, 4] if runs else [1]):
+        macros = {items: str(count), "WIDTH": str(width)}
+        taken = [
+            _evaluate(expression, {**macros, place: str(y), number: str(w)}) for y in range(count) for w in range(each)
+        ]
+        assert sorted(taken) == list(range(count * each))
+        assert all(b == a + 1 for a, b in itertools.pairwise(taken) if b % width)  # runs are of neighbours
+
+
+@each_variant
+@each_folder
+def test_the_function_that_is_launched_is_that_of_the_source(variant: KernelVariant, folder: str) -> None:
+    launched = variant.product(GemmProblem.create(1, 1, 1), variant.complete({})).kernel
+    assert re.findall(r"^void (\w+)\(GEMM_ARGUMENTS\)$", own_source(variant, folder), re.MULTILINE) == [
+        launched.function
+    ]
+
+
+def test_stages_multiply_local_memory_and_what_is_read_ahead_takes_registers() -> None:
+    variant, problem = kernels.variant("prefetch"), GemmProblem.create(9, 9, 9, dtype="float64")
+    # Tiles of 48 × 8 and 80 × 8, of which each of 60 work-items holds runs of 4: two of A, three of B.
+    values = {
+        "TSM": 48,
+        "TSN": 80,
+        "TSK": 8,
+        "WPTM": 8,
+        "WPTN": 8,
+        "WIDTH": 4,
+        "PAD": 4,
+        "STAGES": 1,
+        "REG_PREFETCH": 0,
+    }
+    one, two = (variant.complete({**values, "STAGES": stages}) for stages in (1, 2))
+    assert variant.local_bytes(one, problem) == 8 * (48 + 4 + 80 + 4) * 8
+    assert variant.local_bytes(two, problem) == 2 * variant.local_bytes(one, problem)
+    assert variant.registers(one, problem) == 2 * (64 + 16 + 5 * 4)
+    assert variant.registers(variant.complete({**values, "REG_PREFETCH": 1}), problem) == 2 * (64 + 2 * 16 + 5 * 4)
 
 
 # The family

@@ -284,20 +284,24 @@ inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)
     return sum;
 }
 
-// The first `present` elements of a run; zero for the rest.
-inline wide_t load_run(__global const in_t *p, int present, int aligned)
+// The first `present` elements of a run as they are stored, zeros for the rest; and as sums.
+inline in_run_t fetch_run(__global const in_t *p, int present, int aligned)
+{
+    in_run_t run;
+    if (aligned && present >= WIDTH)
+        run = *(__global const in_run_t *)p;
+    else
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ((in_t *)&run)[w] = w < present ? p[w] : (in_t)0;
+    return run;
+}
+inline wide_t to_sums(in_run_t run)
 {
     wide_t x;
-    if (aligned && present >= WIDTH) {
-        const in_run_t run = *(__global const in_run_t *)p;
-        #pragma unroll
-        for (int w = 0; w < WIDTH; ++w)
-            ELEMENT(x, w) = to_sum(((const in_t *)&run)[w]);
-    } else {
-        #pragma unroll
-        for (int w = 0; w < WIDTH; ++w)
-            ELEMENT(x, w) = w < present ? load(p + w) : ACC_ZERO;
-    }
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = to_sum(((const in_t *)&run)[w]);
     return x;
 }
 
@@ -346,7 +350,8 @@ inline wide_t wide_conjugated(wide_t x)
 #define OF_B(run) run
 #endif
 
-// The run of op(A) that begins at [i, p], and of op(B) at [p, j], along memory; and how many of so many elements are inside.
+// The run of op(A) that begins at [i, p], and of op(B) at [p, j], along memory: as it is stored, and as sums; and how many of so
+// many elements are inside.
 #if defined(EDGES) && !EDGES
 #define PRESENT(line_is_inside, left) WIDTH
 #else
@@ -354,8 +359,10 @@ inline wide_t wide_conjugated(wide_t x)
 #endif
 #define PRESENT_A(i, p) (A_RUNS_ALONG_K ? PRESENT((i) < m, k - (p)) : PRESENT((p) < k, m - (i)))
 #define PRESENT_B(p, j) (B_RUNS_ALONG_K ? PRESENT((j) < n, k - (p)) : PRESENT((p) < k, n - (j)))
-#define LOAD_RUN_A(i, p) OF_A(load_run(A + INDEX_A(i, p), PRESENT_A(i, p), ALIGNED_A))
-#define LOAD_RUN_B(p, j) OF_B(load_run(B + INDEX_B(p, j), PRESENT_B(p, j), ALIGNED_B))
+#define FETCH_RUN_A(i, p) fetch_run(A + INDEX_A(i, p), PRESENT_A(i, p), ALIGNED_A)
+#define FETCH_RUN_B(p, j) fetch_run(B + INDEX_B(p, j), PRESENT_B(p, j), ALIGNED_B)
+#define LOAD_RUN_A(i, p) OF_A(to_sums(FETCH_RUN_A(i, p)))
+#define LOAD_RUN_B(p, j) OF_B(to_sums(FETCH_RUN_B(p, j)))
 #endif
 
 // SUB_GROUP_SHUFFLE: the SUB_GROUP work-items of a sub-group, its lanes, read each other's registers, 32 bits at a time. The

@@ -97,12 +97,18 @@ def _told(plan: Plan) -> str:
 def _candidates(
     problem: GemmProblem, device: DeviceInfo, configuration: Configuration, kernel: str
 ) -> Iterator[_Candidate]:
+    """Kernels in the order in which they are tried: those that entries list, with the entries' parameters; then with their own
+    defaults the same ones and, behind them, the ladder from its first step, which asks least of a device.
+    """
     named = None if kernel == AUTO else kernels.variant(kernel)
+    listed: list[KernelVariant] = []
     for entry in configuration.matching(device, problem):
         for name in entry.entry.kernels:
             if named is None or name == named.name:
-                yield _Candidate(kernels.variant(name), entry)
-    for variant in (named,) if named else reversed(kernels.variants()):
+                listed.append(kernels.variant(name))
+                yield _Candidate(listed[-1], entry)
+    rest = (named,) if named else kernels.variants()
+    for variant in dict.fromkeys((*listed, *rest)):
         yield _Candidate(variant, None)
 
 

@@ -1,0 +1,53 @@
+"""`direct`: no local memory: each work-item reads runs of A and B straight into its registers."""
+
+from __future__ import annotations
+
+from gemmport.plan import ParameterValue
+from gemmport.problem import GemmProblem
+from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+
+
+class Direct(KernelVariant):
+    """A group of THREADSX × THREADSY work-items computes THREADSY · RY × THREADSX · RX of D, a work-item RY × RX of them,
+    stepping along k by RK.
+
+    Work-items that share rows or columns read the same elements; the caches must hold them. Runs of WIDTH neighbours lie along
+    rows of A, columns of B or terms, as the ops say, so that WIDTH divides the number of each.
+    """
+
+    name = "direct"
+    summary = "no local memory: runs of A and B straight from global memory into registers"
+    parameters = (
+        Parameter("THREADSX", 16, "work-items of a group along the columns of D", maximum=64),
+        Parameter("THREADSY", 8, "work-items of a group along the rows of D", maximum=64),
+        Parameter("RX", 4, "columns per work-item", maximum=16),
+        Parameter("RY", 4, "rows per work-item", maximum=16),
+        Parameter("RK", 4, "terms of the sum per step", maximum=16),
+        Parameter("WIDTH", 4, "elements moved and computed at once", choices=(1, 2, 4, 8)),
+    )
+    constraints = (
+        Constraint("RX % WIDTH = 0, whole runs of columns", lambda RX, WIDTH: RX % WIDTH == 0),
+        Constraint("RY % WIDTH = 0, whole runs of rows", lambda RY, WIDTH: RY % WIDTH == 0),
+        Constraint("RK % WIDTH = 0, whole runs of terms", lambda RK, WIDTH: RK % WIDTH == 0),
+        Constraint(
+            "RX · RY · RK ≤ 1024, the multiply-adds that a step is written out to",
+            lambda RX, RY, RK: RX * RY * RK <= 1024,
+        ),
+    )
+
+    def tile(self, parameters: Parameters) -> Tile:
+        p = {name: int(parameters[name]) for name in ("THREADSX", "THREADSY", "RX", "RY", "RK")}
+        return Tile(p["THREADSY"] * p["RY"], p["THREADSX"] * p["RX"], p["RK"])
+
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        return int(parameters["THREADSX"]), int(parameters["THREADSY"]), 1
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        rows, columns, terms = (int(parameters[name]) for name in ("RY", "RX", "RK"))
+        return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.itemsize, 4)
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        return {**super().defines(parameters, problem), **run_defines(problem, int(parameters["WIDTH"]))}
+
+
+VARIANT = Direct()
