@@ -14,12 +14,14 @@ from gemmport.kernels import (
     prefetch,
     reduce,
     register_tiled,
+    register_tiled_vectorized,
     shuffle,
     tiled,
     times_vector,
     transpose,
     transposed_b,
     vectorized,
+    wpt,
 )
 from gemmport.variant import KernelVariant, Pass, Rung
 
@@ -27,9 +29,11 @@ from gemmport.variant import KernelVariant, Pass, Rung
 _LADDER = (
     naive,
     tiled,
+    wpt,
     vectorized,
     transposed_b,
     register_tiled,
+    register_tiled_vectorized,
     shuffle,
     prefetch,
     padded,

@@ -52,28 +52,42 @@ class Sizes:
         return f"{self.m}×{self.n}×{self.k}"
 
 
-def layout(rows: int, columns: int, *, gap: int = 0, offset: int = 0, between: int = 0) -> gp.Layout:
-    """Rows `gap` elements apart, matrices `between`."""
-    ld = max(columns, 1) + gap
-    return gp.Layout(ld=ld, batch_stride=rows * ld + between, offset=offset)
+WIDEST_RUN = 8
+"""Elements that kernels move at once at most (WIDTH): rows that begin at multiples of it are aligned to all runs."""
+
+
+def layout(rows: int, columns: int, *, gap: int = 0, offset: int = 0, between: int = 0, multiple: int = 1) -> gp.Layout:
+    """Rows `gap` elements apart, matrices `between`; with a multiple, all of it so many times, and rows begin at multiples."""
+    ld = (-(-max(columns, 1) // multiple) + gap) * multiple
+    return gp.Layout(ld=ld, batch_stride=rows * ld + between * multiple, offset=offset * multiple)
 
 
 def spread(
-    m: int, n: int, k: int, trans_a: str, trans_b: str, *, share_a: bool = False, gap: int = 1
+    m: int, n: int, k: int, trans_a: str, trans_b: str, *, share_a: bool = False, gap: int = 1, multiple: int = 1
 ) -> dict[str, gp.Layout]:
     """Layouts with gaps everywhere, and no two alike. With `share_a`, all matrices of the batch are one A."""
-    a = layout(*((k, m) if transposes(as_op(trans_a)) else (m, k)), gap=3 * gap, offset=5, between=2)
-    b = layout(*((n, k) if transposes(as_op(trans_b)) else (k, n)), gap=gap, offset=11, between=7)
-    c = layout(m, n, gap=4 * gap, offset=3, between=1)
-    d = layout(m, n, gap=2 * gap, offset=13, between=5)
+    a_shape = (k, m) if transposes(as_op(trans_a)) else (m, k)
+    b_shape = (n, k) if transposes(as_op(trans_b)) else (k, n)
+    a = layout(*a_shape, gap=3 * gap, offset=5, between=2, multiple=multiple)
+    b = layout(*b_shape, gap=gap, offset=11, between=7, multiple=multiple)
+    c = layout(m, n, gap=4 * gap, offset=3, between=1, multiple=multiple)
+    d = layout(m, n, gap=2 * gap, offset=13, between=5, multiple=multiple)
     return {"a": gp.Layout(a.ld, 0, a.offset) if share_a else a, "b": b, "c": c, "d": d}
 
 
 def problem_of(
-    sizes: Sizes, ops: str, dtype: str, *, in_place: bool = False, gap: int = 1, share_a: bool = False, **rest: Any
+    sizes: Sizes,
+    ops: str,
+    dtype: str,
+    *,
+    in_place: bool = False,
+    gap: int = 1,
+    share_a: bool = False,
+    multiple: int = 1,
+    **rest: Any,
 ) -> gp.GemmProblem:
     """A problem whose operands lie `spread`, or, where the update is in place, with C where D is."""
-    layouts = spread(sizes.m, sizes.n, sizes.k, ops[0], ops[1], gap=gap, share_a=share_a)
+    layouts = spread(sizes.m, sizes.n, sizes.k, ops[0], ops[1], gap=gap, share_a=share_a, multiple=multiple)
     if in_place:
         layouts["c"] = layouts["d"]
     return gp.GemmProblem.create(

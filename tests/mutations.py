@@ -15,10 +15,21 @@ from unittest import mock
 
 from gemmport import sources
 
-NAIVE, TILED, REGISTER_TILED = KERNELS = ("naive", "tiled", "register_tiled")
+NAIVE, TILED, REGISTER_TILED = "naive", "tiled", "register_tiled"
 TRANSPOSED_B, PADDED = "transposed_b", "padded"
 TRANSPOSE = "transpose"
 PREFETCH, DIRECT = "prefetch", "direct"
+WPT, VECTORIZED, REGISTER_TILED_VECTORIZED = "wpt", "vectorized", "register_tiled_vectorized"
+
+SCALAR = (NAIVE, TILED, WPT, REGISTER_TILED)
+"""Kernels that move and compute one element at a time."""
+
+WIDE = (VECTORIZED, REGISTER_TILED_VECTORIZED)
+"""Those that move and compute WIDTH at a time."""
+
+WITHOUT_RUNS = (NAIVE, TILED, REGISTER_TILED)
+KERNELS = (*WITHOUT_RUNS, VECTORIZED)
+"""Those that faults of the prelude are planted in: all of them, but for what the prelude has once more for runs."""
 
 Types = tuple[str, str, str | None]
 """Inputs, output, accumulator (None: the default)."""
@@ -72,7 +83,7 @@ class Mutation:
 
     name: str
     edits: tuple[Edit, ...]
-    kernels: tuple[str, ...] = KERNELS
+    kernels: tuple[str, ...] = SCALAR
     prelude: bool = False
     types: Types = FLOAT32
     ops: str = "NN"
@@ -89,9 +100,9 @@ def of_kernel(
     noticed_by: NoticedBy | Literal[""] = "exact",
     why: str = "",
 ) -> Mutation:
-    """A mutation of the sources of some kernels (default: all)."""
+    """A mutation of the sources of some kernels (default: all that move one element at a time)."""
     edits = (Edit(pattern, replacement),)
-    return Mutation(name, edits, kernels or KERNELS, ops=ops, noticed_by=noticed_by, why=why)
+    return Mutation(name, edits, kernels or SCALAR, ops=ops, noticed_by=noticed_by, why=why)
 
 
 def of_prelude(
@@ -100,12 +111,14 @@ def of_prelude(
     replacement: str | Mapping[str, str],
     types: Types = FLOAT32,
     *,
+    kernels: tuple[str, ...] = KERNELS,
     ops: str = "NN",
+    times: int = 1,
     noticed_by: NoticedBy | Literal[""] = "exact",
     why: str = "",
 ) -> Mutation:
     """A mutation of the prelude, which all kernels start from."""
-    return Mutation(name, (Edit(pattern, replacement),), KERNELS, True, types, ops, noticed_by, why)
+    return Mutation(name, (Edit(pattern, replacement, times),), kernels, True, types, ops, noticed_by, why)
 
 
 _AS_BITS = {"opencl": ("as_float", "as_uint"), "cuda": ("__uint_as_float", "__float_as_uint")}
@@ -128,25 +141,35 @@ TF32_LOAD = of_prelude("loads TF32", _LOAD, rounded(r"\1", 11), noticed_by="stat
 BFLOAT16_LOAD = of_prelude("loads bfloat16", _LOAD, rounded(r"\1", 8), noticed_by="statistics")
 
 _OF_ALL_KERNELS = (
-    of_kernel("skips the last row", r"i < m\b", "i < m - 1"),
+    of_kernel("skips the last row", r"i < m\b", "i < m - 1", *SCALAR, *WIDE),
     of_kernel("skips the last column", r"j < n\)", "j < n - 1)"),
     of_kernel("forgets the edge below", r"i < m && j < n\)", "j < n)"),
     of_kernel("forgets the edge at the right", r"i < m && j < n\)", "i < m)"),
-    of_kernel("reads C as D lies", r"C \+ i \* ld_c", "C + i * ld_d"),
-    of_kernel("writes D as C lies", r"D \+ i \* ld_d", "D + i * ld_c"),
+    of_kernel("reads C as D lies", r"C \+ i \* ld_c", "C + i * ld_d", *SCALAR, *WIDE),
+    of_kernel("writes D as C lies", r"D \+ i \* ld_d", "D + i * ld_c", *SCALAR, *WIDE),
     of_kernel("reads C of the next column", r"i \* ld_c \+ j,", "i * ld_c + j + 1,"),
     of_kernel("writes the next column", r"i \* ld_d \+ j,", "i * ld_d + j + 1,"),
     of_kernel(
         "multiplies A with itself",
-        r"mul_add\((LOAD_A\(i, p\)|a_tile\[y\]\[p\]|a\[r\]), .*, sum",
+        r"mul_add\((LOAD_A\(i, p\)|a_tile\[y\]\[p\]|a_tile\[w \* RTS \+ y\]\[p\]|a\[r\]), .*, sum",
         r"mul_add(\1, \1, sum",
     ),
-    of_kernel("forgets the sum so far", r"= mul_add\((.*), sum(\[r\]\[c\])?\);", r"= mul_add(\1, ACC_ZERO);"),
+    of_kernel("forgets the sum so far", r"= mul_add\((.*), sum(\[\w\])*\);", r"= mul_add(\1, ACC_ZERO);"),
     of_kernel(
-        "writes D by 32-bit indices", r"D \+ i \* ld_d", "D + (int)((unsigned)i * (unsigned)ld_d)", noticed_by="spans"
+        "writes D by 32-bit indices",
+        r"D \+ i \* ld_d",
+        "D + (int)((unsigned)i * (unsigned)ld_d)",
+        *SCALAR,
+        *WIDE,
+        noticed_by="spans",
     ),
     of_kernel(
-        "reads C by 32-bit indices", r"C \+ i \* ld_c", "C + (int)((unsigned)i * (unsigned)ld_c)", noticed_by="spans"
+        "reads C by 32-bit indices",
+        r"C \+ i \* ld_c",
+        "C + (int)((unsigned)i * (unsigned)ld_c)",
+        *SCALAR,
+        *WIDE,
+        noticed_by="spans",
     ),
 )
 
@@ -160,54 +183,53 @@ _OF_NAIVE = (
     of_kernel("exchanges rows and columns", r"tile\.row \+ (.*;\n.*)tile\.column", r"tile.column + \1tile.row", NAIVE),
 )
 
+# Kernels with tiles that move one element at a time.
+TILES = (TILED, WPT, REGISTER_TILED)
+
 _OF_TILES = (
     of_kernel(
         "waits for no complete tile",
         r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tiles",
         "// the tiles",
-        TILED,
-        REGISTER_TILED,
+        *TILES,
+        *WIDE,
         noticed_by="groups",
     ),
     of_kernel(
         "overwrites tiles in use",
         r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // nobody",
         "// nobody",
-        TILED,
-        REGISTER_TILED,
+        *TILES,
+        *WIDE,
         noticed_by="groups",
     ),
     of_kernel(
         "skips the last partial tile",
         r"\(start \+= (\w+)\) < k\)",
         r"(start += \1) + \1 <= k)",
-        TILED,
-        REGISTER_TILED,
+        *TILES,
+        *WIDE,
     ),
-    of_kernel("drops the last term of a tile", r"p < (TSK?); \+\+p", r"p < \1 - 1; ++p", TILED, REGISTER_TILED),
-    of_kernel("steps too far", r"start \+= (TSK?)", r"start += \1 + 1", TILED, REGISTER_TILED),
+    of_kernel("drops the last term of a tile", r"p < (TSK?); \+\+p", r"p < \1 - 1; ++p", *TILES, *WIDE),
+    of_kernel("steps too far", r"start \+= (TSK?)", r"start += \1 + 1", *TILES),
     of_kernel(
-        "loads the row below", r"LOAD_A\(tile\.row \+ (\w+),", r"LOAD_A(tile.row + \1 + 1,", TILED, REGISTER_TILED
+        "loads the row below", r"LOAD_(RUN_)?A\(tile\.row \+ (\w+),", r"LOAD_\1A(tile.row + \2 + 1,", *TILES, *WIDE
     ),
     of_kernel(
         "loads the column before",
         r"tile\.column \+ (\w+)\) : ACC_ZERO",
         r"tile.column + \1 - 1) : ACC_ZERO",
-        TILED,
-        REGISTER_TILED,
+        *TILES,
     ),
-    of_kernel("loads the next term of A", r"(LOAD_A\(.*start \+ \w+)\)", r"\1 + 1)", TILED, REGISTER_TILED),
-    of_kernel("forgets the end of the sum in A", r"(row < m) && start \+ \w+ < k\)", r"\1)", TILED, REGISTER_TILED),
-    of_kernel("forgets the end of the sum in B", r"start \+ \w+ < k && (tile\.column)", r"\1", TILED, REGISTER_TILED),
-    of_kernel(
-        "reads rows beyond A", r"tile\.row \+ \w+ < m && (start)", r"\1", TILED, REGISTER_TILED, noticed_by="oclgrind"
-    ),
+    of_kernel("loads the next term of A", r"(LOAD_A\(.*start \+ \w+)\)", r"\1 + 1)", *TILES),
+    of_kernel("forgets the end of the sum in A", r"(row < m) && start \+ \w+ < k\)", r"\1)", *TILES),
+    of_kernel("forgets the end of the sum in B", r"start \+ \w+ < k && (tile\.column)", r"\1", *TILES),
+    of_kernel("reads rows beyond A", r"tile\.row \+ \w+ < m && (start)", r"\1", *TILES, noticed_by="oclgrind"),
     of_kernel(
         "reads columns beyond B",
         r"(< k) && tile\.column \+ \w+ < n\)",
         r"\1)",
-        TILED,
-        REGISTER_TILED,
+        *TILES,
         ops="TT",
         noticed_by="oclgrind",
     ),
@@ -328,6 +350,64 @@ _OF_TRANSPOSED_B = (
         r"(b_term < k) && tile\.column \+ column < n\)",
         r"\1)",
         TRANSPOSED_B,
+        noticed_by="oclgrind",
+    ),
+)
+
+_OF_WPT = (
+    of_kernel("forgets the last row of an item", r"w < WPT(; \+\+w\) \{\n *const int i)", r"w < WPT - 1\1", WPT),
+    of_kernel("writes the rows of another item", r"(tile\.row \+ w \* RTS \+) y", r"\1 (y + 1) % RTS", WPT),
+    of_kernel("multiplies the rows of one item", r"a_tile\[w \* RTS \+ y\]", "a_tile[w * RTS]", WPT),
+    of_kernel("multiplies neighbouring rows", r"a_tile\[w \* RTS \+ y\]", "a_tile[y * WPT + w]", WPT),
+    of_kernel("multiplies by one column of B", r"b_tile\[p\]\[x\]", "b_tile[p][0]", WPT),
+    of_kernel("adds up the rows of an item", r"p\], b, sum\[w\]\)", "p], b, sum[0])", WPT),
+    of_kernel("brings too few lines", r"const int line = w \* RTS \+ y", "const int line = w + y", WPT),
+    of_kernel("brings a tile transposed", r"b_tile\[b_term\]\[b_column\] =", "b_tile[b_column][b_term] =", WPT),
+    of_kernel("reads the tile of A by terms", r"a_tile\[w \* RTS \+ y\]\[p\]", "a_tile[p][w * RTS + y]", WPT),
+)
+
+# Of both kernels that move runs. What begins inside of a run would be read whole from where nothing is aligned, which devices
+# may answer by ending the process: these faults go from run to run.
+_OF_WIDE = (
+    of_kernel("skips the last column of runs", r"n - j\)", "n - j - 1)", *WIDE),
+    of_kernel("writes runs below the edge", r"PRESENT\(i < m, n - j\)", "PRESENT(1, n - j)", *WIDE),
+    of_kernel("writes runs across the edge", r"PRESENT\(i < m, n - j\)", "PRESENT(i < m, WIDTH)", *WIDE),
+    of_kernel("reads C of the next run", r"i \* ld_c \+ j,", "i * ld_c + j + WIDTH,", *WIDE),
+    of_kernel("writes the next run", r"i \* ld_d \+ j,", "i * ld_d + j + WIDTH,", *WIDE),
+    of_kernel("steps a run too far", r"start \+= (TSK?)", r"start += \1 + WIDTH", *WIDE),
+    of_kernel("loads the next run of A", r"(LOAD_RUN_A\(.*start \+ \w+)\)", r"\1 + WIDTH)", *WIDE),
+    of_kernel("loads the run before of B", r"(LOAD_RUN_B\(.*tile\.column \+ \w+)\)", r"\1 - WIDTH)", *WIDE),
+    of_kernel(
+        "multiplies by one number of a run",
+        r"(a_tile\[y\]\[p / WIDTH\]|a\[r / WIDTH\]), \w % WIDTH\)(, b)",
+        r"\1, 0)\2",
+        *WIDE,
+    ),
+    of_kernel(
+        "forgets the sums so far", r"= wide_mul_add\((.*), sum(\[\w\])*\);", r"= wide_mul_add(\1, WIDE_ZERO);", *WIDE
+    ),
+)
+
+_OF_VECTORIZED = (
+    of_kernel(
+        "spreads a run of A backwards", r"a_tile\[a_row \+ w\]", "a_tile[a_row + WIDTH - 1 - w]", VECTORIZED, ops="TN"
+    ),
+    of_kernel(
+        "spreads a run of B backwards", r"b_tile\[b_term \+ w\]", "b_tile[b_term + WIDTH - 1 - w]", VECTORIZED, ops="NT"
+    ),
+    of_kernel(
+        "lays runs of A from the right", r"a_tile\[a_row\]\[x\]", "a_tile[a_row][TS / WIDTH - 1 - x]", VECTORIZED
+    ),
+    of_kernel(
+        "lays runs of B from the right", r"b_tile\[b_term\]\[x\]", "b_tile[b_term][TS / WIDTH - 1 - x]", VECTORIZED
+    ),
+    of_kernel("multiplies by one run of B", r"b_tile\[p\]\[x\]", "b_tile[p][0]", VECTORIZED),
+    of_kernel("multiplies one row of A", r"a_tile\[y\]\[p / WIDTH\]", "a_tile[0][p / WIDTH]", VECTORIZED),
+    of_kernel(
+        "brings every other run of B only",
+        r"if \(!B_RUNS_ALONG_K\)\n",
+        "if (x % 2 == 1)\n            ;\n        else if (!B_RUNS_ALONG_K)\n",
+        VECTORIZED,
         noticed_by="oclgrind",
     ),
 )
@@ -497,13 +577,76 @@ _OF_DIRECT = (
     of_kernel("multiplies terms that do not belong together", r"ELEMENT\(a\[p\]\[r", "ELEMENT(a[RK - 1 - p][r", DIRECT),
 )
 
+_OF_REGISTER_TILED_VECTORIZED = (
+    of_kernel(
+        "takes the runs of rows of another item",
+        r"a_tile\[p\]\[ROW_RUN_OF\(y, r\)\]",
+        "a_tile[p][ROW_RUN_OF(0, r)]",
+        REGISTER_TILED_VECTORIZED,
+    ),
+    of_kernel(
+        "takes the runs of columns of item y",
+        r"b_tile\[p\]\[COLUMN_RUN_OF\(x, c\)\]",
+        "b_tile[p][COLUMN_RUN_OF(y, c)]",
+        REGISTER_TILED_VECTORIZED,
+    ),
+    of_kernel(
+        "brings too few runs",
+        r"\(\(\(runs\) \+ THREADS - 1\) / THREADS\)",
+        "((runs) / THREADS)",
+        REGISTER_TILED_VECTORIZED,
+        noticed_by="structures",
+    ),
+    of_kernel(
+        "brings more runs than those of A",
+        r"e >= ROW_RUNS \* TSK\)",
+        "0)",
+        REGISTER_TILED_VECTORIZED,
+        noticed_by="oclgrind",
+    ),
+    of_kernel(
+        "divides by the runs of terms",
+        r"(A_RUNS_ALONG_K \? e / TERM_RUNS : e %) ROW_RUNS",
+        r"\1 TERM_RUNS",
+        REGISTER_TILED_VECTORIZED,
+        ops="TN",
+    ),
+    of_kernel(
+        "turns a run of A around", r"a_tile\[term \+ w\]", "a_tile[term + WIDTH - 1 - w]", REGISTER_TILED_VECTORIZED
+    ),
+    of_kernel(
+        "turns a run of B around",
+        r"b_tile\[term \+ w\]",
+        "b_tile[term + WIDTH - 1 - w]",
+        REGISTER_TILED_VECTORIZED,
+        ops="NT",
+    ),
+    of_kernel(
+        "lays a run of B one further",
+        r"b_tile\[term\]\[column / WIDTH\]",
+        "b_tile[term][(column / WIDTH + 1) % COLUMN_RUNS]",
+        REGISTER_TILED_VECTORIZED,
+    ),
+    of_kernel(
+        "writes one row of a run",
+        r"ROW_RUN_OF\(y, r / WIDTH\) \* WIDTH \+ r % WIDTH",
+        "ROW_RUN_OF(y, r / WIDTH) * WIDTH",
+        REGISTER_TILED_VECTORIZED,
+    ),
+)
+
 _OF_PRELUDE = (
-    of_prelude("forgets every edge", r"#define INSIDE\(condition\) \(condition\)", "#define INSIDE(condition) 1"),
+    of_prelude(
+        "forgets every edge",
+        r"#define INSIDE\(condition\) \(condition\)",
+        "#define INSIDE(condition) 1",
+        kernels=WITHOUT_RUNS,
+    ),
     of_prelude("reads C though beta is 0", r"if \(!is_zero\(beta\)\)\n", "\n"),
     of_prelude("never reads C", r"if \(!is_zero\(beta\)\)\n", "if (0)\n"),
     of_prelude("ignores alpha", r"scaled\(alpha, sum\)", "sum"),
     of_prelude("ignores beta", r"scaled\(beta, (.*)\)\);\n", r"\1);\n"),
-    of_prelude("scales C by alpha", r"scaled\(beta, ", "scaled(alpha, "),
+    of_prelude("scales C by alpha", r"plus_scaled\(value, beta", "plus_scaled(value, alpha"),
     *(of_prelude(f"ignores the offset of {x}", rf"{x} \+= offset_{x.lower()} \+", f"{x} +=") for x in "ABCD"),
     *(
         of_prelude(f"repeats one {x} of the batch", rf" \+ \(index_t\)\(batch\) \* stride_{x.lower()}", "")
@@ -549,6 +692,7 @@ _OF_PRELUDE = (
         _MUL_ADD,
         rounded("a * b + sum", 11),
         ("float16", "float32", None),
+        kernels=WITHOUT_RUNS,
         noticed_by="statistics",
     ),
     of_prelude(
@@ -556,29 +700,56 @@ _OF_PRELUDE = (
         _MUL_ADD,
         "return (float)(a * b + sum);",
         ("float64", "float64", None),
+        kernels=WITHOUT_RUNS,
         noticed_by="statistics",
     ),
 )
 
 _OF_OTHER_TYPES = (
-    of_prelude("conjugates B for A", "#if CONJUGATE_A", "#if CONJUGATE_B", COMPLEX64, ops="CN"),
-    of_prelude("conjugates A for B", "#if CONJUGATE_B", "#if CONJUGATE_A", COMPLEX64, ops="NR"),
-    of_prelude("does not conjugate A", "#if CONJUGATE_A", "#if 0", COMPLEX64, ops="RN"),
-    of_prelude("does not conjugate B", "#if CONJUGATE_B", "#if 0", COMPLEX64, ops="NC"),
-    of_prelude("conjugates A always", "#if CONJUGATE_A", "#if 1", COMPLEX64),
-    of_prelude("has no conjugate", r"-x\.y", "x.y", COMPLEX64, ops="CN"),
-    of_prelude("adds the product of imaginary parts", r"sum\.x -= a\.y \* b\.y", "sum.x += a.y * b.y", COMPLEX64),
-    of_prelude("subtracts an imaginary part", r"sum\.y \+= a\.x \* b\.y", "sum.y -= a.x * b.y", COMPLEX64),
-    of_prelude("confuses parts of a product", r"sum\.y \+= a\.y \* b\.x", "sum.y += a.y * b.y", COMPLEX64),
+    of_prelude("conjugates B for A", "#if CONJUGATE_A\n", "#if CONJUGATE_B\n", COMPLEX64, times=2, ops="CN"),
+    of_prelude("conjugates A for B", "#if CONJUGATE_B\n", "#if CONJUGATE_A\n", COMPLEX64, times=2, ops="NR"),
+    of_prelude("does not conjugate A", "#if CONJUGATE_A\n", "#if 0\n", COMPLEX64, times=2, ops="RN"),
+    of_prelude("does not conjugate B", "#if CONJUGATE_B\n", "#if 0\n", COMPLEX64, times=2, ops="NC"),
+    of_prelude("conjugates A always", "#if CONJUGATE_A\n", "#if 1\n", COMPLEX64, times=2, ops="NC"),
+    of_prelude("has no conjugate", r"-x\.y", "x.y", COMPLEX64, kernels=WITHOUT_RUNS, ops="CN"),
+    of_prelude(
+        "adds the product of imaginary parts",
+        r"sum\.x -= a\.y \* b\.y",
+        "sum.x += a.y * b.y",
+        COMPLEX64,
+        kernels=WITHOUT_RUNS,
+    ),
+    of_prelude(
+        "subtracts an imaginary part",
+        r"sum\.y \+= a\.x \* b\.y",
+        "sum.y -= a.x * b.y",
+        COMPLEX64,
+        kernels=WITHOUT_RUNS,
+    ),
+    of_prelude(
+        "confuses parts of a product",
+        r"sum\.y \+= a\.y \* b\.x",
+        "sum.y += a.y * b.y",
+        COMPLEX64,
+        kernels=WITHOUT_RUNS,
+    ),
     of_prelude("scales with a wrong sign", r"s\.x \* x\.x - s\.y \* x\.y", "s.x * x.x + s.y * x.y", COMPLEX64),
     of_prelude("takes complex scalars for real", r"s\.y == 0", "s.x == s.x", COMPLEX64),
     of_prelude("takes imaginary scalars for zero", r"x\.x == 0 && x\.y == 0", "x.x == 0", COMPLEX64),
     of_prelude("multiplies by an imaginary zero", r"s\.y == 0", "s.x != s.x", COMPLEX64, noticed_by="special values"),
     of_prelude(
-        "counts truth values", r"\(a(\.value)? & b(\.value)?\) \| sum", r"(a\1 & b\2) + sum", ("bool", "bool", None)
+        "counts truth values",
+        r"(return \{?)\(a(\.value)? & b(\.value)?\) \| sum",
+        r"\1(a\2 & b\3) + sum",
+        ("bool", "bool", None),
+        kernels=WITHOUT_RUNS,
     ),
     of_prelude(
-        "cancels truth values", r"\(a(\.value)? & b(\.value)?\) \| sum", r"(a\1 & b\2) ^ sum", ("bool", "bool", None)
+        "cancels truth values",
+        r"(return \{?)\(a(\.value)? & b(\.value)?\) \| sum",
+        r"\1(a\2 & b\3) ^ sum",
+        ("bool", "bool", None),
+        kernels=WITHOUT_RUNS,
     ),
     of_prelude(
         "sums integers as floats",
@@ -588,6 +759,7 @@ _OF_OTHER_TYPES = (
             "cuda": "return (T)((float)a * (float)b + (float)sum);",
         },
         ("int32", "int32", None),
+        kernels=WITHOUT_RUNS,
     ),
     of_prelude(
         "loads bytes without their sign",
@@ -654,11 +826,123 @@ _OF_OTHER_TYPES = (
     ),
 )
 
+# What the prelude has for runs.
+_IN_RUNS = (VECTORIZED,)
+_OF_RUNS = (
+    of_prelude(
+        "loads runs backwards", r"ELEMENT\(x, w\) = to_sum", "ELEMENT(x, WIDTH - 1 - w) = to_sum", kernels=_IN_RUNS
+    ),
+    of_prelude(
+        "stores runs backwards",
+        r"to_stored\(ELEMENT\(value, w\)\)",
+        "to_stored(ELEMENT(value, WIDTH - 1 - w))",
+        kernels=_IN_RUNS,
+    ),
+    of_prelude("repeats the first element of a part", r"load\(p \+ w\)", "load(p)", kernels=_IN_RUNS),
+    of_prelude("reads the rest of a run", r"w < present \? (load\(p \+ w\)) : ACC_ZERO", r"\1", kernels=_IN_RUNS),
+    of_prelude(
+        "loads whole runs across the edge", r"aligned && present >= WIDTH", "aligned && present > 0", kernels=_IN_RUNS
+    ),
+    of_prelude("loads a run too long by one", r"aligned && present >=", "aligned && present + 1 >=", kernels=_IN_RUNS),
+    of_prelude(
+        "stores a run too long by one", r"ALIGNED_D && present >=", "ALIGNED_D && present + 1 >=", kernels=_IN_RUNS
+    ),
+    of_prelude(
+        "stores one element less of a part", r"if \(w < present\)\n", "if (w + 1 < present)\n", kernels=_IN_RUNS
+    ),
+    of_prelude("stores whole runs for parts", r"if \(w < present\)\n", "\n", kernels=_IN_RUNS),
+    of_prelude("never reads runs of C", r"if \(!is_zero\(beta\)\) \{", "if (0) {", kernels=_IN_RUNS),
+    of_prelude("reads runs of C though beta is 0", r"if \(!is_zero\(beta\)\) \{", "{", kernels=_IN_RUNS),
+    of_prelude("ignores alpha in runs", r"scaled\(alpha, (ELEMENT\(sum, w\))\)", r"\1", kernels=_IN_RUNS),
+    of_prelude("adds one element of C to a run", r"(plus_scaled\(ELEMENT.*)\[w\]\)", r"\1[0])", kernels=_IN_RUNS),
+    of_prelude("scales runs of C by alpha", r"(plus_scaled\(ELEMENT.*), beta,", r"\1, alpha,", kernels=_IN_RUNS),
+    of_prelude("forgets every edge of runs", r"\(\(line_is_inside\) \? \(left\) : 0\)", "WIDTH", kernels=_IN_RUNS),
+    of_prelude("counts a term too many of A", r"< m, k - \(p\)\)", "< m, k - (p) + 1)", kernels=_IN_RUNS),
+    of_prelude("counts a term too many of B", r"< n, k - \(p\)\)", "< n, k - (p) + 1)", kernels=_IN_RUNS, ops="NT"),
+    of_prelude(
+        "forgets the end of the sum in runs of A", r"\(p\) < k, (m - \(i\))", r"1, \1", kernels=_IN_RUNS, ops="TN"
+    ),
+    of_prelude("forgets the end of the sum in runs of B", r"\(p\) < k, (n - \(j\))", r"1, \1", kernels=_IN_RUNS),
+    of_prelude(
+        "loads runs of rows beyond A", r"\(i\) < m, (k - \(p\))", r"1, \1", kernels=_IN_RUNS, noticed_by="oclgrind"
+    ),
+    of_prelude(
+        "loads runs of columns beyond B",
+        r"\(j\) < n, (k - \(p\))",
+        r"1, \1",
+        kernels=_IN_RUNS,
+        ops="TT",
+        noticed_by="oclgrind",
+    ),
+    of_prelude(
+        "moves runs of A that are not aligned",
+        r"PRESENT_A\(i, p\), ALIGNED_A",
+        "PRESENT_A(i, p), 1",
+        kernels=_IN_RUNS,
+        noticed_by="oclgrind",
+    ),
+    of_prelude(
+        "moves runs of D that are not aligned",
+        r"ALIGNED_D && present >= WIDTH",
+        "present >= WIDTH",
+        kernels=_IN_RUNS,
+        noticed_by="oclgrind",
+    ),
+    of_prelude(
+        "does not conjugate runs of A",
+        r"#define OF_A\(run\) wide_conjugated\(run\)",
+        "#define OF_A(run) run",
+        COMPLEX64,
+        kernels=_IN_RUNS,
+        ops="CN",
+    ),
+    of_prelude(
+        "does not conjugate runs of B",
+        r"#define OF_B\(run\) wide_conjugated\(run\)",
+        "#define OF_B(run) run",
+        COMPLEX64,
+        kernels=_IN_RUNS,
+        ops="NR",
+    ),
+    of_prelude(
+        "has no conjugate of runs",
+        r"x\.odd = -x\.odd|ELEMENT\(x, w\) = conjugated\((.*)\)",
+        {"opencl": "x.odd = x.odd", "cuda": r"ELEMENT(x, w) = \1"},
+        COMPLEX64,
+        kernels=_IN_RUNS,
+        ops="CN",
+    ),
+    of_prelude(
+        "multiplies by conjugates of runs",
+        r"sum\.even -= a\.y \* b\.odd;\n(.*)\n *sum\.odd \+= a\.y \* b\.even|mul_add\(a, (ELEMENT\(b, w\)),",
+        {
+            "opencl": r"sum.even += a.y * b.odd;\n    sum.odd -= a.x * b.odd;\n    sum.odd += a.y * b.even",
+            "cuda": r"mul_add(a, conjugated(\2),",
+        },
+        COMPLEX64,
+        kernels=_IN_RUNS,
+    ),
+    of_prelude(
+        "counts truth values in runs",
+        r"sum = \(a & b\) \| sum|mul_add\(a, (ELEMENT\(b, w\)), (ELEMENT\(sum, w\))\)",
+        {"opencl": "sum = (a & b) + sum", "cuda": r"truth_t{(a.value & \1.value) + \2.value}"},
+        ("bool", "bool", None),
+        kernels=_IN_RUNS,
+    ),
+    of_prelude(
+        "subtracts products of runs",
+        r"sum = a \* b \+ sum|mul_add\(a, (ELEMENT\(b, w\)), (ELEMENT\(sum, w\))\)",
+        {"opencl": "sum = sum - a * b", "cuda": r"\2 - a * \1"},
+        kernels=_IN_RUNS,
+    ),
+)
+
 EQUIVALENT = (
     of_prelude(
         "brings A along the other index",
         r"(INDEX_A.*ld_a \+ \(p\)\)\n#define A_RUNS_ALONG_K) 1",
         r"\1 0",
+        kernels=WITHOUT_RUNS,
         noticed_by="",
         why="another work-item brings each element, more slowly, but every element is brought",
     ),
@@ -666,6 +950,7 @@ EQUIVALENT = (
         "checks edges where there are none",
         r"#if defined\(EDGES\) && !EDGES",
         "#if 0",
+        times=2,
         noticed_by="",
         why="every condition holds where tiles are whole: checking them only takes time",
     ),
@@ -704,9 +989,33 @@ EQUIVALENT = (
     Mutation(
         "pads no rows",
         (Edit(r" \+ PAD\]", "]", times=2),),
-        (TILED, REGISTER_TILED),
+        (TILED, WPT, REGISTER_TILED),
         noticed_by="",
         why="the padding is never read or written: only bank conflicts change",
+    ),
+    Mutation(
+        "pads no rows of runs",
+        (Edit(r"\(TS([MN]) \+ PAD\) / WIDTH", r"TS\1 / WIDTH", times=2),),
+        (REGISTER_TILED_VECTORIZED,),
+        noticed_by="",
+        why="the padding is never read or written: only bank conflicts change",
+    ),
+    of_kernel(
+        "arranges runs of rows otherwise",
+        r"\(\(r\) \* RTSM \+ \(y\)\)",
+        "((y) * (WPTM / WIDTH) + (r))",
+        REGISTER_TILED_VECTORIZED,
+        noticed_by="",
+        why="loads and stores agree on whose each run is, and all runs are somebody's: only bank conflicts change",
+    ),
+    of_prelude(
+        "never moves a run whole",
+        r"present >= WIDTH",
+        "0",
+        kernels=_IN_RUNS,
+        times=2,
+        noticed_by="",
+        why="all elements of a run are moved, one after another: only more slowly",
     ),
 )
 """What no check can notice, because it changes no result, with the reason."""
@@ -724,8 +1033,13 @@ MUTATIONS = (
     *_OF_PREFETCH_AND_DIRECT,
     *_OF_PREFETCH,
     *_OF_DIRECT,
+    *_OF_WPT,
+    *_OF_WIDE,
+    *_OF_VECTORIZED,
+    *_OF_REGISTER_TILED_VECTORIZED,
     *_OF_PRELUDE,
     *_OF_OTHER_TYPES,
+    *_OF_RUNS,
 )
 
 DOES_NOT_COMPILE = of_kernel("does not compile", "acc_t sum =", "no_such_type sum =", NAIVE)

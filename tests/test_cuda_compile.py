@@ -233,6 +233,18 @@ def test_what_is_needed_next_is_loaded_before_what_is_there_is_multiplied(stages
     )
 
 
+@pytest.mark.parametrize("kernel", ["vectorized", "register_tiled_vectorized"])
+def test_runs_are_single_instructions(kernel: str) -> None:
+    """Of global memory, and of local memory but for what is transposed on its way there. (A chip unknown yet gets PTX.)"""
+    problem = gp.GemmProblem.create(128, 128, 128, beta=1)
+    plan = gp.plan(problem, H200, kernel=kernel, params={"WIDTH": 4})
+    ptx = _nvrtc.compile_cuda(assemble(plan.launches[0].kernel, "cuda"), "sm_999").decode()
+    found = re.findall(r"\b((?:ld|st)\.(?:global|shared))(?:\.v(\d))?\.[a-z](\d+)", ptx)
+    bits = {(access, int(lanes or 1) * int(each)) for access, lanes, each in found}
+    wide = {(access, 128) for access in ("ld.global", "st.global", "ld.shared", "st.shared")}
+    assert bits - {("st.shared", 32)} == wide
+
+
 def test_an_error_is_told_with_its_line() -> None:
     (source,) = sources("naive")
     lines = source.splitlines()

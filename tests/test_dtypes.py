@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 import gemmport as gp
-from exact import Sizes, check, problem_of
+from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.dtypes import ACCUMULATORS, DTYPES, check_types, default_accumulator
 from gemmport.problem import OPS
-from test_kernels import parameters, tile
+from test_kernels import WIDE, parameters, tile
 
 VARIANTS = tuple(variant.name for variant in kernels.variants())
 
@@ -79,13 +79,27 @@ def scalars(output: str) -> tuple[complex, complex]:
 
 
 def problems(kernel: str, types: tuple[str, str, str | None], ops: str) -> Iterator[gp.GemmProblem]:
-    """Batches with edges along all dimensions, one element, no terms, four whole tiles; with scalars and without; with gaps."""
+    """Batches with edges along all dimensions, one element, no terms, four whole tiles; with scalars and without; with gaps.
+    Runs are moved element by element and whole.
+    """
     dtype, output, accumulator = types
     alpha, beta = scalars(output)
     t = tile(kernel, parameters(kernel))
     whole = Sizes(2 * t.m, 2 * t.n, t.k)
-    for sizes in (Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0), whole):
-        problem = problem_of(sizes, ops, dtype, output=output, accumulator=accumulator, alpha=alpha, beta=beta, batch=2)
+    around = Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0)
+    multiples = (1, WIDEST_RUN) if kernel in WIDE else (1,)
+    for sizes, multiple in itertools.product((*around, whole), multiples):
+        problem = problem_of(
+            sizes,
+            ops,
+            dtype,
+            output=output,
+            accumulator=accumulator,
+            alpha=alpha,
+            beta=beta,
+            batch=2,
+            multiple=multiple,
+        )
         yield problem
         yield problem.with_scalars(1, 0)
 

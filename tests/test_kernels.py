@@ -7,6 +7,7 @@ than running it at these sizes: so each test runs many problems through few prog
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gemmport as gp
-from exact import Sizes, check, problem_of
+from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.executor import bind
 from gemmport.problem import OPERANDS, Operand
@@ -29,6 +30,8 @@ OPS = ("NN", "NT", "TN", "TT")
 BASE: dict[str, Parameters] = {
     "naive": {"TS": 8},
     "tiled": {"TS": 8, "PAD": 1},
+    "wpt": {"TS": 8, "WPT": 4, "PAD": 1},
+    "vectorized": {"TS": 8, "WIDTH": 4},
     "register_tiled": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "ARRANGE": "strided", "PAD": 1},
     "transposed_b": {"TS": 8, "WPT": 2, "TSDK": 4, "PAD": 1},
     "padded": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
@@ -45,8 +48,11 @@ BASE: dict[str, Parameters] = {
         "PAD": 2,
     },
     "direct": {"THREADSX": 4, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 2, "WIDTH": 2},
+    "register_tiled_vectorized": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "WIDTH": 2, "PAD": 2},
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
+WIDE = tuple(variant.name for variant in kernels.variants() if "WIDTH" in {own.name for own in variant.parameters})
+"""Kernels that move WIDTH elements at once where rows are aligned, and are specialized by it."""
 
 PADS_K = ("padded",)
 """Kernels that pad their operands, so that the product meets no edge along k."""
@@ -85,6 +91,7 @@ class TestProducts:
         for sizes in sizes_of(tile(kernel, params)):
             check(backend, problem_of(sizes, ops, dtype, alpha=2.0, beta=-1.0), kernel, params)
             check(backend, problem_of(sizes, ops, dtype, gap=0), kernel, params)
+            check(backend, problem_of(sizes, ops, dtype, gap=0, multiple=WIDEST_RUN, beta=0.5), kernel, params)
 
     def test_scale_with_alpha_and_beta_and_read_nothing_they_cancel(
         self, backend: gp.Backend, dtype: str, kernel: str, ops: str
@@ -99,8 +106,11 @@ class TestProducts:
         params = parameters(kernel)
         for sizes in (Sizes(17, 31, 13), tile(kernel, params), Sizes(17, 31, 0)):
             for alpha, beta in ((1.0, 1.0), (2.0, 0.5), (0.0, -1.0), (-1.0, 0.0)):
-                problem = problem_of(sizes, ops, dtype, in_place=True, alpha=alpha, beta=beta, batch=2)
-                check(backend, problem, kernel, params, in_place=True)
+                for multiple in (1, WIDEST_RUN):
+                    problem = problem_of(
+                        sizes, ops, dtype, in_place=True, alpha=alpha, beta=beta, batch=2, multiple=multiple
+                    )
+                    check(backend, problem, kernel, params, in_place=True)
 
     def test_without_terms_scale_c(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
         params = parameters(kernel)
@@ -133,6 +143,28 @@ class TestProducts:
             assert dict(product.kernel.defines)["EDGES"] == int(has_edges)
 
 
+@pytest.mark.parametrize("ops", ["NN", "TT"])
+@pytest.mark.parametrize("kernel", WIDE)
+def test_runs_are_moved_whole_where_and_only_where_all_of_an_operand_are_aligned(
+    backend: gp.Backend, kernel: str, ops: str
+) -> None:
+    """One place at a time is off by an element: a row, a matrix of the batch, the first element. C and D go together."""
+    params = parameters(kernel)
+    aligned = problem_of(Sizes(17, 31, 13), ops, "float32", multiple=WIDEST_RUN, batch=2, alpha=2.0, beta=-1.0)
+    cases: list[tuple[str, gp.GemmProblem]] = [("", aligned)]
+    for operand, field in itertools.product(OPERANDS, ("ld", "batch_stride", "offset")):
+        layout = aligned.layout(operand)
+        moved = {field: getattr(layout, field) + 1}
+        if field == "ld":
+            moved["batch_stride"] = layout.batch_stride + 4 * WIDEST_RUN  # room for longer rows
+        off = {operand: replace(layout, **moved)}
+        cases.append(("D" if operand == "c" else operand.upper(), replace(aligned, **off)))
+    for unaligned, problem in cases:
+        defines = dict(gp.plan(problem, backend.device, kernel=kernel, params=params).launches[-1].kernel.defines)
+        assert {x: defines[f"ALIGNED_{x}"] for x in "ABD"} == {x: int(x != unaligned) for x in "ABD"}, str(problem)
+        check(backend, problem, kernel, params)
+
+
 def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: str) -> None:
     check(backend, problem_of(Sizes(17, 31, 13), "CC", dtype), "naive", BASE["naive"])
 
@@ -147,8 +179,21 @@ def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: s
         ("transposed_b", {"TS": 8, "WPT": 8, "TSDK": 3, "PAD": 0}),
         ("padded", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4}),
         ("prefetch", BASE["prefetch"]),
+        ("wpt", {"TS": 8, "WPT": 8, "PAD": 0}),
+        ("vectorized", {"TS": 4, "WIDTH": 4}),
+        ("register_tiled_vectorized", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4, "WIDTH": 2, "PAD": 0}),
     ],
-    ids=["tiled", "one-column-of-items", "one-row-of-items", "transposed_b", "padded", "prefetch"],
+    ids=[
+        "tiled",
+        "one-column-of-items",
+        "one-row-of-items",
+        "transposed_b",
+        "padded",
+        "prefetch",
+        "wpt",
+        "vectorized",
+        "register_tiled_vectorized",
+    ],
 )
 def test_c_is_scaled_once_in_place_without_terms(
     backend: gp.Backend, kernel: str, params: Parameters, sizes: Sizes
@@ -277,6 +322,34 @@ STRUCTURES += [
         (2, 3, 16, 8, 8, 8),
     )
 ]
+STRUCTURES += [
+    ("wpt", dict(zip(("TS", "WPT", "PAD"), values, strict=True)))
+    for values in ((5, 5, 0), (6, 3, 1), (8, 1, 0), (9, 3, 2), (16, 4, 1), (32, 8, 1))
+]
+STRUCTURES += [
+    ("vectorized", dict(zip(("TS", "WIDTH"), values, strict=True)))
+    for values in ((5, 1), (6, 2), (4, 4), (12, 4), (8, 8), (16, 8))
+]
+STRUCTURES += [
+    ("register_tiled_vectorized", dict(zip(("TSM", "TSN", "TSK", "WPTM", "WPTN", "WIDTH", "PAD"), values, strict=True)))
+    for values in (
+        (16, 16, 8, 4, 4, 4, 0),
+        (32, 16, 4, 8, 4, 4, 4),
+        (8, 48, 4, 4, 8, 2, 2),
+        # 48 runs of A and 80 of B, brought by 60 work-items, and 24 and 40 by 15: neither comes out even.
+        (24, 40, 8, 4, 4, 4, 4),
+        (12, 20, 4, 4, 4, 2, 0),
+        # Fewer runs than work-items.
+        (32, 24, 2, 4, 4, 2, 0),
+        # One work-item.
+        (4, 8, 4, 4, 8, 4, 0),
+        # The widest.
+        (16, 8, 8, 8, 8, 8, 8),
+        # Runs of one element, in numbers that no other width could have.
+        (20, 12, 7, 2, 3, 1, 1),
+        (15, 7, 2, 5, 1, 1, 3),
+    )
+]
 
 
 def _id(value: Any) -> str:
@@ -289,7 +362,7 @@ def test_tiles_of_any_shape_are_exact(backend: gp.Backend, kernel: str, params: 
 
 
 def check_structure(backend: gp.Backend, kernel: str, params: Parameters) -> None:
-    """Ops alternate, so that tiles are read along both of their dimensions."""
+    """Ops alternate, so that tiles are read along both of their dimensions; runs are moved whole and element by element."""
     t = tile(kernel, params)
     ops = OPS[STRUCTURES.index((kernel, params)) % 4]
     for sizes in (
@@ -298,7 +371,9 @@ def check_structure(backend: gp.Backend, kernel: str, params: Parameters) -> Non
         Sizes(2 * t.m - 1, 2 * t.n + 3, 3 * t.k),
         Sizes(2 * t.m, 2 * t.n, 2 * t.k + 1),
     ):
-        check(backend, problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=2), kernel, params)
+        for multiple in (1, WIDEST_RUN) if kernel in WIDE else (1,):
+            problem = problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=2, multiple=multiple)
+            check(backend, problem, kernel, params)
 
 
 MAY_BE_UNSUPPORTED = ("shuffle",)
@@ -341,14 +416,17 @@ def check_many_groups(backend: gp.Backend, kernel: str) -> None:
     """Many steps along k, in groups of many warps, more than run at once; where it is not sure that a device runs them, in
     those of the configuration.
     """
-    most = {
-        "register_tiled": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4},
+    most: dict[str, Parameters] = {
         "tiled": {"TS": 32},
+        "wpt": {"TS": 64, "WPT": 4},
+        "vectorized": {"TS": 64, "WIDTH": 4},
         "transposed_b": {"TS": 32, "WPT": 1},
+        "register_tiled": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4},
+        "register_tiled_vectorized": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4, "WIDTH": 4},
+        "shuffle": {"TSM": 128, "TSN": 64, "TSK": 16, "WPTM": 2, "WPTN": 4},
+        "prefetch": {"TSM": 128, "TSN": 128, "TSK": 8, "WPTM": 4, "WPTN": 4, "WIDTH": 4},
         "padded": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4},
     }
-    most = {"register_tiled": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4}, "tiled": {"TS": 32}}
-    most["shuffle"] = {"TSM": 128, "TSN": 64, "TSK": 16, "WPTM": 2, "WPTN": 4}
     large = backend.name == "cuda"
     check(backend, problem_of(Sizes(517, 523, 509), "NN", "float32"), kernel, most.get(kernel) if large else None)
 
@@ -420,10 +498,15 @@ def test_random_problems_are_exact(backend: gp.Backend, kernel: str, data: st.Da
     in_place = draw(st.booleans(), label="in place")
 
     def lies(name: str, rows: int, columns: int) -> gp.Layout:
-        ld = max(columns, 1) + draw(st.integers(0, 9), label=f"gap of {name}")
+        multiple = draw(st.sampled_from((1, WIDEST_RUN)), label=f"rows of {name} begin at multiples of")
+
+        def up(elements: int) -> int:
+            return -(-elements // multiple) * multiple
+
+        ld = up(max(columns, 1) + draw(st.integers(0, 9), label=f"gap of {name}"))
         least = rows * ld if name in ("c", "d") else 0
         apart = draw(st.one_of(st.just(least), st.integers(rows * ld, rows * ld + 9)), label=f"batch stride of {name}")
-        return gp.Layout(ld, apart, draw(st.integers(0, 9), label=f"offset of {name}"))
+        return gp.Layout(ld, up(apart), up(draw(st.integers(0, 9), label=f"offset of {name}")))
 
     layouts = {
         "a": lies("a", *((m, k) if ops[0] == "N" else (k, m))),

@@ -43,6 +43,10 @@ TWO_STAGES: dict[str, int | str] = {
 """24 runs of A and 40 of B, brought by 15 work-items; three tiles along k, of which the third lies where the first did."""
 
 ONE_STAGE: dict[str, int | str] = {**TWO_STAGES, "STAGES": 1, "REG_PREFETCH": 0}
+UNEVEN_RUNS: dict[str, int | str] = {
+    "TSM": 12, "TSN": 20, "TSK": 4, "WPTM": 4, "WPTN": 4, "WIDTH": 2, "PAD": 0
+}  # fmt: skip
+"""24 runs of A and 40 of B, brought by 15 work-items: neither comes out even."""
 
 CASES = [
     ("naive", {"TS": 4}),
@@ -62,6 +66,12 @@ CASES = [
     ("prefetch", {**TWO_STAGES, "WIDTH": 4, "PAD": 0}),
     ("direct", {"THREADSX": 3, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 4, "WIDTH": 2}),
     ("direct", {"THREADSX": 2, "THREADSY": 3, "RX": 3, "RY": 1, "RK": 2, "WIDTH": 1}),
+    ("wpt", {"TS": 4, "WPT": 2, "PAD": 0}),
+    ("wpt", {"TS": 9, "WPT": 3, "PAD": 1}),
+    ("vectorized", {"TS": 4, "WIDTH": 1}),
+    ("vectorized", {"TS": 8, "WIDTH": 4}),
+    ("register_tiled_vectorized", {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 4, "WPTN": 4, "WIDTH": 4, "PAD": 4}),
+    ("register_tiled_vectorized", UNEVEN_RUNS),
     *((variant.name, {}) for variant in EXTENSIONS),
     *((own.name, {}) for own in kernels.passes()),
 ]
@@ -105,6 +115,9 @@ PARAMETERS: dict[str, dict[str, int | str]] = {
     "padded": {"TSM": 8, "TSN": 8, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
     "shuffle": BY_LOCAL_MEMORY,
     "prefetch": TWO_STAGES,
+    "wpt": {"TS": 4, "WPT": 2, "PAD": 0},
+    "vectorized": {"TS": 8, "WIDTH": 4},
+    "register_tiled_vectorized": UNEVEN_RUNS,
 }
 
 # Of faults that those do not show.
@@ -123,6 +136,10 @@ COMPLAINTS = {
     "overwrites the tiles that are computed": "race",
     "does not wait with one stage": "race",
     "brings more runs than there are": "invalid write",
+    "brings every other run of B only": "uninitialized",
+    "brings more runs than those of A": "exceeds static array size",
+    "moves runs of A that are not aligned": "not aligned",
+    "moves runs of D that are not aligned": "not aligned",
     "writes far away": "invalid write",
     "adds up parts before they are there": "race",
     "adds up sums before they are complete": "race",

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pytest
 
 import gemmport as gp
-from exact import Sizes, problem_of, run_plan
+from exact import WIDEST_RUN, Sizes, problem_of, run_plan
 from gemmport.dtypes import DTYPES, DType, as_dtype
 from gemmport.problem import Operand
-from test_kernels import OPS, VARIANTS, parameters, tile
+from test_kernels import OPS, VARIANTS, WIDE, parameters, tile
 
 pytestmark = pytest.mark.one_kernel_where_slow
 
@@ -136,10 +136,11 @@ def sizes_of(kernel: str) -> tuple[Sizes, ...]:
 @pytest.mark.parametrize("kernel", VARIANTS)
 def test_infinities_and_nan_go_where_ieee_says(backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
     """No further: what pads a tile is not multiplied by them in another row or column."""
-    for sizes, (alpha, beta) in itertools.product(sizes_of(kernel), ((1, 0), (-1, 1), (2, -1))):
+    multiples = (1, WIDEST_RUN) if kernel in WIDE else (1,)
+    for sizes, (alpha, beta), multiple in itertools.product(sizes_of(kernel), ((1, 0), (-1, 1), (2, -1)), multiples):
         a, b = with_specials(sizes.m, sizes.k, 1, dtype), with_specials(sizes.k, sizes.n, 2, dtype)
         c = with_specials(sizes.m, sizes.n, 3, dtype)
-        problem = problem_of(sizes, ops, dtype, alpha=alpha, beta=beta)
+        problem = problem_of(sizes, ops, dtype, alpha=alpha, beta=beta, multiple=multiple)
         got = compute(backend, kernel, problem, a=stored(a, ops[0]), b=stored(b, ops[1]), **({"c": c} if beta else {}))
         assert_same(got, real_product(a, b, alpha=alpha, beta=beta, c=c), f"{kernel} on {problem}")
 

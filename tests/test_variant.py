@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES
 from gemmport.errors import ParameterError, UnknownNameError
 from gemmport.plan import Buffer, Integer, KernelSource, ParameterValue, Scalar
-from gemmport.problem import GemmProblem, Layout
+from gemmport.problem import GemmProblem, Layout, Operand
 from gemmport.sources import assemble
 from gemmport.variant import (
     Constraint,
@@ -28,6 +29,7 @@ from gemmport.variant import (
     ceil_div,
     parameter_defines,
     problem_defines,
+    run_defines,
 )
 
 VARIANTS = kernels.variants()
@@ -175,6 +177,41 @@ def test_a_broken_constraint_of_shuffle_prints_the_numbers_and_the_rule(
     assert str(caught.value) == f"shuffle: {numbers}: the rule is {rule}"
 
 
+@pytest.mark.parametrize(
+    ("kernel", "values", "numbers", "rule"),
+    [
+        ("wpt", {"TS": 30, "WPT": 4}, "TS = 30, WPT = 4", "TS % WPT = 0"),
+        ("vectorized", {"TS": 30, "WIDTH": 4}, "TS = 30, WIDTH = 4", "TS % WIDTH = 0"),
+    ],
+)
+def test_a_broken_rule_of_another_kernel_does_too(
+    kernel: str, values: Mapping[str, ParameterValue], numbers: str, rule: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        kernels.variant(kernel).complete(values)
+    assert str(caught.value) == f"{kernel}: {numbers}: the rule is {rule}"
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers", "rule"),
+    [
+        ({"TSM": 100, "WPTM": 8}, "TSM = 100, WPTM = 8", "TSM % WPTM = 0"),
+        ({"TSN": 30, "WPTN": 4}, "TSN = 30, WPTN = 4", "TSN % WPTN = 0"),
+        ({"WPTM": 2}, "WPTM = 2, WIDTH = 4", "WPTM % WIDTH = 0, whole runs of rows"),
+        ({"WPTN": 2}, "WPTN = 2, WIDTH = 4", "WPTN % WIDTH = 0, whole runs of columns"),
+        ({"TSK": 6}, "TSK = 6, WIDTH = 4", "TSK % WIDTH = 0, whole runs of terms"),
+        ({"PAD": 1}, "PAD = 1, WIDTH = 4", "PAD % WIDTH = 0, so that rows stay aligned"),
+        ({"WPTM": 32, "WPTN": 16}, "WPTM = 32, WPTN = 16", "WPTM · WPTN ≤ 256, the sums of one work-item"),
+    ],
+)
+def test_a_broken_rule_of_runs_says_what_must_be_whole(
+    values: Mapping[str, ParameterValue], numbers: str, rule: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        kernels.variant("register_tiled_vectorized").complete(values)
+    assert str(caught.value) == f"register_tiled_vectorized: {numbers}: the rule is {rule}"
+
+
 @each_variant
 def test_constraints_read_parameters_that_exist(variant: KernelVariant) -> None:
     known = {parameter.name for parameter in variant.parameters}
@@ -271,7 +308,7 @@ def test_edges_are_checked_where_a_tile_crosses_one(
     assert variant.defines(values, problem)["EDGES"] == edges
 
 
-@pytest.mark.parametrize("name", ["tiled", "register_tiled"])
+@pytest.mark.parametrize("name", ["tiled", "wpt", "vectorized", "register_tiled", "register_tiled_vectorized"])
 @pytest.mark.parametrize(("k", "alpha", "edges"), [(17, 1, 1), (64, 1, 0), (64, 0, 1), (0, 1, 1)])
 def test_an_incomplete_last_step_along_k_is_an_edge_and_so_is_a_sum_of_nothing(
     name: str, k: int, alpha: float, edges: int
@@ -280,6 +317,43 @@ def test_an_incomplete_last_step_along_k_is_an_edge_and_so_is_a_sum_of_nothing(
     variant = kernels.variant(name)
     problem = GemmProblem.create(64, 64, k, alpha=alpha)
     assert variant.defines(variant.complete({}), problem)["EDGES"] == edges
+
+
+@pytest.mark.parametrize(
+    ("operand", "layout", "width", "dtype", "aligned"),
+    [
+        ("a", Layout(64), 4, "float32", True),
+        ("a", Layout(64), 8, "complex128", True),
+        ("a", Layout(65), 1, "float64", True),
+        ("a", Layout(66), 4, "float32", False),
+        ("a", Layout(66), 2, "float32", True),
+        ("a", Layout(68), 8, "int8", False),
+        ("a", Layout(72), 8, "int8", True),
+        ("b", Layout(64, offset=2), 4, "float32", False),
+        ("b", Layout(64, offset=4), 4, "float32", True),
+        ("b", Layout(64, batch_stride=6402), 4, "float32", False),
+        ("b", Layout(64, batch_stride=0), 4, "float32", True),
+        ("b", Layout(64, base_alignment=8), 4, "float32", False),
+        ("b", Layout(64, base_alignment=16), 4, "float32", True),
+        ("c", Layout(66), 4, "float32", False),
+        ("d", Layout(66, 6600), 4, "float32", False),
+        ("d", Layout(64, 6400, offset=8), 8, "float32", True),
+    ],
+)
+def test_runs_are_aligned_where_every_one_of_the_operand_is(
+    operand: Operand, layout: Layout, width: int, dtype: str, aligned: bool
+) -> None:
+    """C and D are stored together; the others of this problem are aligned to anything."""
+    problem = GemmProblem.create(64, 64, 64, batch=2, dtype=dtype, **{operand: layout})
+    defines = run_defines(problem, width)
+    told = "D" if operand == "c" else operand.upper()
+    assert {x: defines[f"ALIGNED_{x}"] for x in "ABD"} == {x: int(aligned or x != told) for x in "ABD"}
+
+
+def test_runs_are_as_long_as_their_elements() -> None:
+    problem = GemmProblem.create(8, 8, 8, dtype="float16", output="complex64")
+    defines = run_defines(problem, 4)
+    assert (defines["IN_RUN_BYTES"], defines["OUT_RUN_BYTES"], defines["SUM_LANES"]) == (8, 32, 8)
 
 
 @each_variant
@@ -394,12 +468,13 @@ def declared_local_bytes(source: str, qualifier: str, defines: Mapping[str, Para
     total = 0
     declarations = re.findall(rf"^\s*{qualifier}\s+(\w+)\s+(.+?);", source, flags=re.MULTILINE)
     for element_type, declarators in declarations:
-        assert element_type == "acc_t", f"a local array of {element_type} is more than this test reads"
+        assert element_type in ("acc_t", "wide_t"), f"a local array of {element_type} is more than this test reads"
+        width = int(defines["WIDTH"]) if element_type == "wide_t" else 1
         for declarator in re.sub(r"^\s*\w+", "", declarators).split(","):
             elements = 1
             for extent in re.findall(r"\[(.+?)\]", declarator):
                 elements *= _evaluate(extent, macros)
-            total += elements * itemsize
+            total += elements * width * itemsize
     return total
 
 
@@ -448,13 +523,30 @@ def test_the_tile_is_what_the_source_steps_by(variant: KernelVariant, folder: st
         assert variant.tile(values) == Tile(_evaluate(rows, macros), _evaluate(columns, macros), step), values
 
 
+# Parameters whose product is the elements of D that a work-item computes; without any, it is one.
+WORK = {
+    "wpt": ("WPT",),
+    "vectorized": ("WIDTH",),
+    "transposed_b": ("WPT",),
+    "register_tiled": ("WPTM", "WPTN"),
+    "register_tiled_vectorized": ("WPTM", "WPTN"),
+    "shuffle": ("WPTM", "WPTN"),
+    "prefetch": ("WPTM", "WPTN"),
+    "padded": ("WPTM", "WPTN"),
+    "direct": ("RX", "RY"),
+}
+
+
+def sums_per_item(variant: KernelVariant, values: Mapping[str, ParameterValue]) -> int:
+    return math.prod(int(values[name]) for name in WORK.get(variant.name, ()))
+
+
 @each_variant
 def test_the_work_items_of_a_group_cover_its_tile_exactly(variant: KernelVariant) -> None:
     """Sums per work-item, which `registers` counts first, times work-items are the elements of the tile."""
     for values in samples(variant):
         tile, (x, y, z) = variant.tile(values), variant.work_group(values)
-        per_item = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1)) * int(values.get("WPT", 1))
-        assert x * y * z * per_item == tile.rows * tile.columns, values
+        assert x * y * z * sums_per_item(variant, values) == tile.rows * tile.columns, values
 
 
 @each_folder
@@ -476,12 +568,26 @@ def test_every_arrangement_takes_each_row_and_column_of_a_tile_once(
         assert sorted(taken) == list(range(count * each))
 
 
+@each_folder
+@pytest.mark.parametrize(
+    ("macro", "items"), [("ROW_RUN_OF", "RTSM"), ("COLUMN_RUN_OF", "RTSN")], ids=["rows", "columns"]
+)
+def test_every_run_of_a_tile_is_taken_once(folder: str, macro: str, items: str) -> None:
+    source = own_source(kernels.variant("register_tiled_vectorized"), folder)
+    place, number, expression = re.search(rf"#define {macro}\((\w), (\w)\) (.+)", source).groups()
+    for count, runs in itertools.product([1, 2, 3, 8], [1, 2, 3]):
+        macros = {items: str(count)}
+        taken = [
+            _evaluate(expression, {**macros, place: str(y), number: str(r)}) for y in range(count) for r in range(runs)
+        ]
+        assert sorted(taken) == list(range(count * runs))
+
+
 @each_variant
 def test_registers_hold_at_least_the_sums_and_double_with_float64(variant: KernelVariant) -> None:
     single, double = (GemmProblem.create(5, 5, 5, dtype=dtype) for dtype in ("float32", "float64"))
     for values in samples(variant):
-        sums = int(values.get("WPTM", 1)) * int(values.get("WPTN", 1)) * int(values.get("WPT", 1))
-        assert variant.registers(values, single) >= sums
+        assert variant.registers(values, single) >= sums_per_item(variant, values)
         assert variant.registers(values, double) == 2 * variant.registers(values, single)
 
 

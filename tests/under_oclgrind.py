@@ -18,7 +18,7 @@ import numpy as np
 
 import exact
 import gemmport as gp
-from exact import Sizes, check, problem_of
+from exact import WIDEST_RUN, Sizes, check, problem_of
 from extensions import EXTENSIONS
 from gemmport import copying, device_check, kernels, sub_groups, trial, verification
 from gemmport.copying import dense_copy
@@ -132,8 +132,14 @@ def simulate(kernel: str, params: str, ops: str) -> None:
     if kernel in PASSES:
         PASSES[kernel](backend, ops)
         return
-    for sizes, batch in ((Sizes(9, 19, 11), 2), (Sizes(1, 1, 1), 1), (Sizes(16, 16, 16), 1)):
-        check(backend, problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=batch), kernel, json.loads(params))
+    for sizes, batch, multiple in (
+        (Sizes(9, 19, 11), 2, 1),
+        (Sizes(9, 19, 11), 2, WIDEST_RUN),
+        (Sizes(1, 1, 1), 1, 1),
+        (Sizes(16, 16, 16), 1, WIDEST_RUN),
+    ):
+        problem = problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=batch, multiple=multiple)
+        check(backend, problem, kernel, json.loads(params))
     check(
         backend,
         problem_of(Sizes(9, 19, 11), ops, "float32", in_place=True, beta=0.5),

@@ -254,7 +254,7 @@ __device__ inline tile_t this_tile(int rows, int columns, int m, int n)
 
 // For kernels that move and compute WIDTH elements at once: a run is WIDTH neighbours in memory, a wide_t as many sums. Runs
 // are moved whole where their operand is aligned to them (ALIGNED_A, …) and they do not cross an edge.
-#if defined(WIDTH)
+#if defined(IN_RUN_BYTES) // run_defines of the contract
 template <typename T> struct alignas(WIDTH * sizeof(T)) run_of { T element[WIDTH]; };
 typedef run_of<in_t> in_run_t;
 typedef run_of<out_t> out_run_t;

@@ -233,7 +233,7 @@ inline tile_t this_tile(int rows, int columns, int m, int n)
 
 // For kernels that move and compute WIDTH elements at once: a run is WIDTH neighbours in memory, a wide_t as many sums, a vector of
 // the language. Runs are moved whole where their operand is aligned to them (ALIGNED_A, …) and they do not cross an edge.
-#if defined(WIDTH)
+#if defined(IN_RUN_BYTES) // run_defines of the contract
 #define MOVE_1 uchar
 #define MOVE_2 ushort
 #define MOVE_4 uint
