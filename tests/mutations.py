@@ -553,7 +553,7 @@ _OF_DIRECT = (
     of_kernel("begins with the second step", r"int start = 0", "int start = RK", DIRECT),
     of_kernel("steps beyond the next terms", r"start \+= RK", "start += RK + WIDTH", DIRECT),
     of_kernel(
-        "drops the last term of a step",
+        "drops the last term of RK",
         r"p < RK; (\+\+p\)\n +#pragma unroll\n +for \(int r = 0; r < RY; \+\+r\))",
         r"p < RK - 1; \1",
         DIRECT,
@@ -571,7 +571,9 @@ _OF_DIRECT = (
     of_kernel("turns no run of A", r"a\[p \+ w\]", "a[p]", DIRECT),
     of_kernel("turns no run of B", r"b\[p \+ w\]", "b[p]", DIRECT, ops="NT"),
     of_kernel("repeats the first element of a run", r"(c % WIDTH\) = ELEMENT\(run,) w\)", r"\1 0)", DIRECT, ops="NT"),
-    of_kernel("writes the rows of another item", r"i = tile\.row \+ ROW_OF\(y,", "i = tile.row + ROW_OF(0,", DIRECT),
+    of_kernel(
+        "writes the runs of rows of another item", r"i = tile\.row \+ ROW_OF\(y,", "i = tile.row + ROW_OF(0,", DIRECT
+    ),
     of_kernel("multiplies the first row of a run only", r"r % WIDTH\), b\[p\]", "0), b[p]", DIRECT),
     of_kernel("multiplies the first run of columns only", r", b\[p\]\[c\],", ", b[p][0],", DIRECT),
     of_kernel("multiplies terms that do not belong together", r"ELEMENT\(a\[p\]\[r", "ELEMENT(a[RK - 1 - p][r", DIRECT),
@@ -838,8 +840,8 @@ _OF_RUNS = (
         "to_stored(ELEMENT(value, WIDTH - 1 - w))",
         kernels=_IN_RUNS,
     ),
-    of_prelude("repeats the first element of a part", r"load\(p \+ w\)", "load(p)", kernels=_IN_RUNS),
-    of_prelude("reads the rest of a run", r"w < present \? (load\(p \+ w\)) : ACC_ZERO", r"\1", kernels=_IN_RUNS),
+    of_prelude("repeats the first element of a part", r"\? p\[w\] :", "? p[0] :", kernels=_IN_RUNS),
+    of_prelude("reads the rest of a run", r"w < present \? p\[w\] : .*;", "p[w];", kernels=_IN_RUNS),
     of_prelude(
         "loads whole runs across the edge", r"aligned && present >= WIDTH", "aligned && present > 0", kernels=_IN_RUNS
     ),

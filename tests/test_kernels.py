@@ -305,7 +305,7 @@ STRUCTURES += [
         (20, 12, 7, 2, 3, 1, 1, 1, 1),
         (15, 7, 2, 5, 1, 1, 2, 0, 3),
         # Many warps, where one stage must be waited for.
-        (64, 64, 4, 4, 2, 2, 1, 0, 0),
+        (64, 64, 4, 4, 4, 2, 1, 0, 0),
     )
 ]
 STRUCTURES += [

@@ -75,7 +75,7 @@ def passes_unbroken(backend: gp.Backend, kernel: str, noticed_by: str, types: ob
     CHECKS[noticed_by](backend, kernel, unbroken)
 
 
-def skip_unless_shown(backend: gp.Backend, mutation: Mutation) -> None:
+def skip_unless_shown(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
     """Skips where the device cannot show the fault: it lacks the type or the memory, or waits without being told."""
     dtype, output, accumulator = mutation.types
     arithmetic = gp.GemmProblem.create(
@@ -87,6 +87,12 @@ def skip_unless_shown(backend: gp.Backend, mutation: Mutation) -> None:
         pytest.skip("PoCL adds a barrier to the end of a loop that has one (Oclgrind notices the race)")
     if mutation.noticed_by == "groups" and (backend.name, backend.device.platform) == ("opencl", "nvidia"):
         pytest.skip("the few warps of a group run in step here (CUDA, with more of them, and Oclgrind notice the race)")
+    if (
+        backend.name == "cuda"
+        and mutation.name.startswith("overwrites")
+        and kernel in ("wpt", "transposed_b", "shuffle")
+    ):
+        pytest.skip("warps do not run so far ahead that the race shows (Oclgrind notices it)")
     if mutation.noticed_by == "spans" and backend.device.max_allocation < SPAN:
         pytest.skip(f"{backend.device.label} allows {backend.device.max_allocation:,} bytes in one allocation")
 
@@ -94,7 +100,7 @@ def skip_unless_shown(backend: gp.Backend, mutation: Mutation) -> None:
 @best_of_each_backend
 @cases(tuple(mutation for mutation in MUTATIONS if mutation.noticed_by != "oclgrind"))
 def test_a_broken_kernel_is_noticed(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
-    skip_unless_shown(backend, mutation)
+    skip_unless_shown(backend, kernel, mutation)
     passes_unbroken(backend, kernel, mutation.noticed_by, mutation.types, mutation.ops)
     with planted(mutation, kernel), pytest.raises(AssertionError, match=r"wrong|written outside|elements"):
         CHECKS[mutation.noticed_by](backend, kernel, mutation)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gemmport import kernels
@@ -349,6 +349,7 @@ def register_tiled_parameters(draw: st.DrawFn) -> dict[str, int | str]:
     }  # fmt: skip
 
 
+@settings(deadline=None)
 @given(register_tiled_parameters(), st.integers(1, 300), st.integers(1, 300), st.integers(0, 300), st.integers(1, 3))
 def test_the_grid_covers_d_exactly(values: dict[str, int | str], m: int, n: int, k: int, batch: int) -> None:
     """Every tile once, none beyond the edge, and every matrix of the batch."""
