@@ -28,10 +28,12 @@ __device__ inline acc_t group_sum(acc_t sum, int item, acc_t *sums)
     for (int apart = 1; apart < ITEMS; apart *= 2) {
         __syncthreads(); // the sums of the step before are complete
         const int left = item * 2 * apart;
-        if (left < ITEMS)
-            sums[left] = sum_of(sums[left], sums[left + apart]);
+        if (left < ITEMS) {
+            sum = sum_of(sums[left], sums[left + apart]);
+            sums[left] = sum;
+        }
     }
-    return item == 0 ? sums[0] : sum; // another thread's place may be written by others
+    return sum; // of item 0, whose left is always 0
 }
 
 #elif TREE_SEQUENTIAL
