@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -95,8 +96,8 @@ def _parametrizes(metafunc: pytest.Metafunc, name: str) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the tests that a backend without devices would skip, keeps one, so that its absence is told once. Of tests marked
-    `one_kernel_where_slow`, keeps one kernel on runtimes that take a second and more for a program.
+    """Of the tests that a backend without devices would skip, keeps one, so that its absence is told once. Leaves out, on CPUs,
+    what `_is_slow` says.
     """
     told: set[str] = set()
     dropped: list[pytest.Item] = []
@@ -130,15 +131,34 @@ def _unsupported(item: pytest.Item) -> str:
     return f"{kernel} is unsupported on {device.label}: {reason}" if reason else ""
 
 
+REPRESENTATIVES = ("tiled", "direct")
+"""Kernels that CPUs run every test of: one of work-items that meet in local memory, one of those that do not."""
+
+OF_EVERY_KERNEL = (
+    "test_of_any_size_are_exact",
+    "test_update_c_in_place",
+    "test_the_parameters_of_the_configuration_are_exact",
+)
+"""What runtimes that take a second and more for a program run of all other kernels, in float32."""
+
+THIRD_OF = ("test_dtypes", "test_special_values", "test_large", "test_reduce", "test_transpose")
+"""Modules of which CPUs run a third for all other kernels, always the same: types and kernels meet in turn."""
+
+
 def _is_slow(item: pytest.Item) -> bool:
+    """Whether a test is left to --exhaustive and to GPUs, which compile and run all of them in minutes."""
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    device = params.get("backend")
-    return (
-        item.get_closest_marker("one_kernel_where_slow") is not None
-        and isinstance(device, gp.DeviceInfo)
-        and device.platform == "pocl"
-        and params.get("kernel", "tiled") != "tiled"
-    )
+    device, kernel = params.get("backend"), params.get("kernel")
+    if not isinstance(device, gp.DeviceInfo) or device.type != "cpu" or kernel in REPRESENTATIVES:
+        return False
+    slow = device.platform in ("pocl", "rusticl")
+    if item.get_closest_marker("one_kernel_where_slow") is not None and device.platform == "pocl" and kernel:
+        return True
+    module = item.path.stem
+    if slow and kernel and module != "test_mutations":
+        plain = params.get("dtype", "float32") == "float32" and params.get("ops", "NN") in ("NN", "TT")
+        return not (plain and getattr(item, "originalname", "") in OF_EVERY_KERNEL)
+    return module in THIRD_OF and bool(kernel or slow) and zlib.crc32(item.name.encode()) % 3 != 0
 
 
 @pytest.fixture(scope="session")
@@ -191,6 +211,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
             [f"not tested: {'; '.join(left_out)} (older version, --backend or --device; see --exhaustive)"]
             if left_out
             else []
+        ),
+        *(
+            []
+            if config.getoption("--exhaustive") or all(device.type != "cpu" for device in tested)
+            else [
+                f"on CPUs: all tests of {' and '.join(REPRESENTATIVES)}, a part of those of other kernels (see --exhaustive)"
+            ]
         ),
     ]
 

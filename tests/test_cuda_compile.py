@@ -192,14 +192,18 @@ def test_register_tiled_compiles_in_every_arrangement(arrange: str) -> None:
 )
 def test_runs_of_every_type_compile(kernel: str, params: dict[str, int], dtype: str) -> None:
     problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype, trans_b="C")
-    (launch,) = gp.plan(problem, H200, kernel=kernel, params=params).launches
+    (launch,) = gp.plan(
+        problem, H200, kernel=kernel, params={**kernels.variant(kernel).complete({}), **params}
+    ).launches
     assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
 
 
 def ptx(kernel: str, params: dict[str, int], gap: int = 0) -> str:
     """PTX of a product of whole tiles, whose rows are so many elements apart."""
-    layouts = dict.fromkeys("abcd", Layout(64 + gap))
-    (launch,) = gp.plan(gp.GemmProblem.create(64, 64, 64, **layouts), H200, kernel=kernel, params=params).launches
+    problem = gp.GemmProblem.create(64, 64, 64, **dict.fromkeys("abcd", Layout(64 + gap)))
+    (launch,) = gp.plan(
+        problem, H200, kernel=kernel, params={**kernels.variant(kernel).complete({}), **params}
+    ).launches
     return _nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_999").decode()
 
 

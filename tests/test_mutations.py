@@ -75,6 +75,10 @@ def passes_unbroken(backend: gp.Backend, kernel: str, noticed_by: str, types: ob
     CHECKS[noticed_by](backend, kernel, unbroken)
 
 
+AHEAD = ("wpt", "transposed_b", "shuffle", "prefetch")
+"""Kernels whose warps must run a whole step ahead of others before they overwrite what these read."""
+
+
 def skip_unless_shown(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
     """Skips where the device cannot show the fault: it lacks the type or the memory, or waits without being told."""
     dtype, output, accumulator = mutation.types

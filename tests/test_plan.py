@@ -28,6 +28,8 @@ PROBLEMS = {
 
 
 def plan(problem: GemmProblem, kernel: str = "auto", device: DeviceInfo = DEVICE, **options: object) -> Plan:
+    if kernel == "shuffle":
+        device = DEVICES["NVIDIA sm_90 under CUDA"]  # of those here, one that can
     return make_plan(problem, device, load_configuration(), kernel=kernel, **options)
 
 
