@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -113,7 +114,8 @@ def check(ours: Any, numpys: Any) -> None:
     if isinstance(numpys, Exception):
         kinds = [kind for kind in (TypeError, ValueError, OverflowError) if isinstance(numpys, kind)]
         assert isinstance(ours, tuple(kinds)), f"{ours!r} where NumPy says {numpys!r}"
-        assert str(ours)[:25] == str(numpys)[:25]
+        # Of several numbers that do not fit, NumPy names any.
+        assert re.sub(r"-?\d+", "#", str(ours))[:25] == re.sub(r"-?\d+", "#", str(numpys))[:25]
         return
     assert not isinstance(ours, Exception), repr(ours)
     assert type(ours) is type(numpys)
