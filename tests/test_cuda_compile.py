@@ -85,7 +85,7 @@ def test_kernels_compile_for_every_architecture(kernel: str, architecture: str) 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT", "CC"])
+@pytest.mark.parametrize("ops", ["NN", "TT"])
 @pytest.mark.parametrize("kernel", SHIPPED)
 @pytest.mark.parametrize("size", [61, 64], ids=["edges", "whole"])
 def test_kernels_compile_for_all_ops_and_types(kernel: str, ops: str, dtype: str, size: int) -> None:
