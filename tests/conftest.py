@@ -141,7 +141,7 @@ OF_EVERY_KERNEL = (
 )
 """What runtimes that take a second and more for a program run of all other kernels, in float32."""
 
-PART_OF = ("test_dtypes", "test_special_values", "test_large", "test_reduce", "test_transpose")
+PART_OF = ("test_dtypes", "test_special_values", "test_large", "test_mutations", "test_reduce", "test_transpose")
 """Modules of which CPUs run a fifth for all other kernels, always the same: types and kernels meet in turn."""
 
 
@@ -155,7 +155,7 @@ def _is_slow(item: pytest.Item) -> bool:
     if item.get_closest_marker("one_kernel_where_slow") is not None and device.platform == "pocl" and kernel:
         return True
     module = item.path.stem
-    if slow and kernel and module != "test_mutations":
+    if slow and kernel:
         plain = params.get("dtype", "float32") == "float32" and params.get("ops", "NN") in ("NN", "TT")
         return not (plain and getattr(item, "originalname", "") in OF_EVERY_KERNEL)
     wide_types = module == "test_kernels" and params.get("dtype") == "float64"
