@@ -504,7 +504,7 @@ _OF_PREFETCH = (
         r"stage = \(stage \+ 1\) % STAGES",
         "stage = 0",
         PREFETCH,
-        noticed_by="groups",
+        noticed_by="structures",
     ),
     of_kernel(
         "does not wait with one stage",

@@ -91,7 +91,8 @@ def skip_unless_shown(backend: gp.Backend, kernel: str, mutation: Mutation) -> N
         pytest.skip("PoCL adds a barrier to the end of a loop that has one (Oclgrind notices the race)")
     if mutation.noticed_by == "groups" and (backend.name, backend.device.platform) == ("opencl", "nvidia"):
         pytest.skip("the few warps of a group run in step here (CUDA, with more of them, and Oclgrind notice the race)")
-    if backend.name == "cuda" and mutation.name.startswith("overwrites") and kernel in AHEAD:
+    on_nvidia = backend.name == "cuda" or backend.device.platform == "nvidia"
+    if on_nvidia and mutation.name.startswith("overwrites") and kernel in AHEAD:
         pytest.skip("warps do not run so far ahead that the race shows (Oclgrind notices it)")
     if mutation.noticed_by == "spans" and backend.device.max_allocation < SPAN:
         pytest.skip(f"{backend.device.label} allows {backend.device.max_allocation:,} bytes in one allocation")

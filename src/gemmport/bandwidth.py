@@ -20,7 +20,7 @@ from gemmport.environment import gpu_state
 from gemmport.errors import CompileError, DeviceMemoryError, LaunchError, ParameterError, UnsupportedError
 from gemmport.executor import prepare_launch
 from gemmport.jobs import HostArray, Job
-from gemmport.measurement import Contestant, Timing, measure
+from gemmport.measurement import Contestant, Timing, enqueue_load, measure
 from gemmport.outcome import BaselineResult, Outcome, Status, seconds_to_dict
 from gemmport.plan import ParameterValue
 from gemmport.planner import AUTO
@@ -306,7 +306,10 @@ class _Workspace:
         contestants += [Contestant(name, self._on_host(), clock="host") for name in baselines]
         contestants += [Contestant(name, bound.enqueue) for name, bound in ready.items()]
         timings = measure(backend, contestants, repeat=options.repeat)
+        if backend.device.type == "gpu":
+            enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
         clocks = gpu_state(backend.device)
+        backend.synchronize()
         beside = tuple(BaselineResult(name, version=np.__version__, timing=timings[name]) for name in baselines)
         for name in ready:
             results[name] = replace(

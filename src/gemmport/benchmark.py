@@ -25,7 +25,7 @@ from gemmport.errors import (
 )
 from gemmport.executor import BoundPlan, bind
 from gemmport.layout import matrices
-from gemmport.measurement import Contestant, Timing, measure
+from gemmport.measurement import Contestant, Timing, enqueue_load, measure
 from gemmport.outcome import BaselineResult, Outcome, Status
 from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
@@ -252,10 +252,12 @@ class _Workspace:
         contestants += [Contestant(plan.variant, ready.enqueue) for plan, ready, _ in bound]
         progress(f"{problem} on {device.label}: measuring")
         timings: dict[str, Timing] = {}
+        clocks: dict[str, str] = {}
         if problem.flops:
             timings = measure(self.backend, contestants, repeat=self.options.repeat)
-            bound[-1][1].enqueue()  # so that the clocks are read under load
-        clocks = gpu_state(device) if problem.flops else {}
+            if device.type == "gpu":
+                enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
+            clocks = gpu_state(device)
         self.backend.synchronize()
         beside = tuple(replace(state, timing=timings.get(state.name)) for state in states)
         for plan, _, checks in bound:

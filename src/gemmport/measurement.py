@@ -20,6 +20,11 @@ SETTLE_SECONDS = 0.1
 for a while after their work, and on a CPU they take its cores."""
 
 
+LOAD_SECONDS = 0.3
+"""Work in the queue while a GPU's clocks and power are read: nvidia-smi takes a tenth of a second and averages power over as
+long."""
+
+
 @dataclass(frozen=True)
 class Contestant:
     """Something to time.
@@ -80,6 +85,12 @@ def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int)
                 contestant.enqueue()
             samples[contestant.name].append(_sample(backend, contestant, calls[contestant.name]))
     return {name: Timing(tuple(times), calls[name]) for name, times in samples.items()}
+
+
+def enqueue_load(enqueue: Callable[[], None], timing: Timing) -> None:
+    """Enqueues so much of what was timed that a device is busy for LOAD_SECONDS."""
+    for _ in range(min(max(1, round(LOAD_SECONDS / timing.median)), MAX_CALLS_PER_SAMPLE)):
+        enqueue()
 
 
 def _sample(backend: Backend, contestant: Contestant, calls: int) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from rich.text import Text
 from gemmport import kernels as known_kernels
 from gemmport.backends.base import Backend
 from gemmport.cli import options
-from gemmport.cli.output import WIDTH_OF_A_FILE
+from gemmport.cli.output import WIDTH_OF_A_FILE, write
 from gemmport.config import Configuration, load_configuration
 from gemmport.device import DeviceInfo
 from gemmport.errors import BackendUnavailableError, UnsupportedError
@@ -58,8 +57,7 @@ class _Side:
 
 @click.command("inspect")
 @click.argument("kernel_names", metavar="KERNEL [KERNEL]", nargs=-1, required=True)
-@click.option("--backend", default=None, help="opencl, cuda or auto. Default: GEMMPORT_BACKEND, or auto.")
-@click.option("--device", default=None, help="PLATFORM[:DEVICE]. Default: GEMMPORT_DEVICE, or the best.")
+@options.one_device
 @click.option(
     "--arch", default=None, metavar="sm_NN", help="Compile with CUDA for this architecture; it need not be here."
 )
@@ -103,11 +101,7 @@ def inspect_command(
         )  # fmt: skip
         inspections.append(_inspect(side, problem, configuration, number))
     text = _texts(inspections, show) if show is not None else _FORMS[form](inspections)
-    if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        output.write_text(text, encoding="utf-8")
+    write(text, output)
 
 
 def _sides(

@@ -40,8 +40,8 @@ def together(*options: Decorator[Any]) -> Decorator[Any]:
 
 
 one_device = together(
-    click.option("--backend", default=None, help="opencl, cuda or auto."),
-    click.option("--device", default=None, help="PLATFORM[:DEVICE]."),
+    click.option("--backend", default=None, help="opencl, cuda or auto. Default: GEMMPORT_BACKEND, or auto."),
+    click.option("--device", default=None, help="PLATFORM[:DEVICE]. Default: GEMMPORT_DEVICE, or the best."),
 )
 
 devices = together(

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gemmport import kernels as family
 from gemmport.cli import options
-from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal
+from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
 from gemmport.config import Configuration, load_configuration
 from gemmport.device import DeviceInfo
 from gemmport.environment import host_environment
@@ -37,10 +37,7 @@ STALLS_SHOWN = 3
 
 @click.command()
 @click.argument("names", metavar="KERNEL...", nargs=-1, required=True)
-@click.option("--backend", help="cuda: kernels of no other can be profiled. Default: GEMMPORT_BACKEND, or cuda.")
-@click.option(
-    "--device", help="PLATFORM[:DEVICE], by index or part of the name. Default: GEMMPORT_DEVICE, or the best."
-)
+@options.one_device
 @options.extents
 @options.dtype
 @options.config_files
@@ -49,18 +46,21 @@ STALLS_SHOWN = 3
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT, show_default=True, metavar="SECONDS",
     help="The longest that profiling may take.",
 )  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
+@options.report("table", "markdown", "json")
 def profile(
     names: tuple[str, ...], backend: str | None, device: str | None, m: int | None, n: int | None, k: int | None,
     size: int | None, dtype: str, config_files: tuple[Path, ...], settings: tuple[str, ...], timeout: float, form: str,
+    output: Path | None,
 ) -> int:  # fmt: skip
-    """Say what bounds each KERNEL, by the GPU's own counters, which Nsight Compute (ncu) reads.
+    """Say what bounds each KERNEL, by the counters of an NVIDIA GPU under CUDA, which Nsight Compute (ncu) reads.
 
     KERNEL is a name, auto or all. A kernel of several launches has a column for each. docs/profile.md says how to read the
     figures.
 
     Exit status: 0 profiled; 2 bad usage or configuration; 3 no such device, ncu is missing or may not read the counters.
     """
+    if output is not None:
+        options.check_writable("--output", output)
     text = ",".join(names)
     kernels, params = options.chosen_kernels(text), options.chosen_parameters(settings, text)
     whole = options.DEFAULT_SIZE if size is None else size
@@ -72,7 +72,7 @@ def profile(
     with progress_on_terminal() as tell:
         tell(f"{problem} on {chosen.label}: {', '.join(kernels)}")
         profiles = profile_plans(plans, ncu, timeout=timeout)
-    click.echo(_FORMATS[form](problem, chosen, profiles, refused, version(ncu)), nl=False)
+    write(_FORMATS[form](problem, chosen, profiles, refused, version(ncu)), output)
     return 0
 
 
