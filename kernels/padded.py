@@ -8,10 +8,11 @@ from gemmport.device import DeviceInfo
 from gemmport.kernels import transpose
 from gemmport.plan import ParameterValue
 from gemmport.problem import GemmProblem, Operand, transposed, transposes
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div
+from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, RegisterTiles, tile_parameters
+from gemmport.variant import Constraint, Parameter, Parameters, Steps, ceil_div
 
 
-class Padded(KernelVariant):
+class Padded(RegisterTiles):
     """A group computes TSM × TSN of D, a work-item WPTM × WPTN of them, stepping along k by TSK.
 
     The kernel reads op(A) along m and op(B) along n, both in whole tiles. Passes lay them out so in scratch memory, transposed
@@ -22,18 +23,13 @@ class Padded(KernelVariant):
     name = "padded"
     summary = "A and B padded to whole tiles beforehand, and no check in the loop"
     parameters = (
-        Parameter("TSM", 64, "rows of the tile", maximum=512),
-        Parameter("TSN", 64, "columns of the tile", maximum=512),
-        Parameter("TSK", 16, "depth of the tile: terms of the sum per step", maximum=128),
-        Parameter("WPTM", 4, "rows per work-item", maximum=32),
-        Parameter("WPTN", 4, "columns per work-item", maximum=32),
+        *tile_parameters(),
         Parameter("PADDINGX", 32, "rows and columns of a padding pass's tile, and its work-items along x", maximum=32),
         Parameter("PADDINGY", 8, "work-items of a padding pass along y", maximum=32),
     )
     constraints = (
-        Constraint("TSM % WPTM = 0", lambda TSM, WPTM: TSM % WPTM == 0),
-        Constraint("TSN % WPTN = 0", lambda TSN, WPTN: TSN % WPTN == 0),
-        Constraint("WPTM · WPTN ≤ 256, the sums of one work-item", lambda WPTM, WPTN: WPTM * WPTN <= 256),
+        *WHOLE_BLOCKS,
+        FEW_SUMS,
         Constraint(
             "TSK · WPTM · WPTN % TSN = 0, so that work-items share the loads of A evenly",
             lambda TSN, TSK, WPTM, WPTN: TSK * WPTM * WPTN % TSN == 0,
@@ -48,21 +44,6 @@ class Padded(KernelVariant):
             lambda PADDINGX, PADDINGY: PADDINGX * PADDINGY <= 256,
         ),
     )
-
-    def tile(self, parameters: Parameters) -> Tile:
-        return Tile(int(parameters["TSM"]), int(parameters["TSN"]), int(parameters["TSK"]))
-
-    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
-        p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WPTM", "WPTN")}
-        return p["TSN"] // p["WPTN"], p["TSM"] // p["WPTM"], 1
-
-    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
-        p = {name: int(parameters[name]) for name in ("TSM", "TSN", "TSK")}
-        return p["TSK"] * (p["TSM"] + p["TSN"]) * problem.accumulator.itemsize
-
-    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
-        return ceil_div((rows * columns + rows + columns) * problem.accumulator.itemsize, 4)
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         """Those of the product: without what the passes alone read, and, where there are no terms, without its loop."""

@@ -7,13 +7,14 @@ from dataclasses import replace
 from gemmport import sub_groups
 from gemmport.device import DeviceInfo
 from gemmport.problem import GemmProblem
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div
+from gemmport.register_tiles import WHOLE_BLOCKS, RegisterTiles, padding, tile_parameters
+from gemmport.variant import Constraint, Parameter, Parameters, Steps, ceil_div
 
 LANES = (16, 32)
 """Widths of sub-groups that every choice of parameters fits: those of `gemmport.sub_groups.shuffle_defines`."""
 
 
-class Shuffle(KernelVariant):
+class Shuffle(RegisterTiles):
     """A group computes TSM × TSN of D, a work-item WPTM × WPTN of them, stepping along k by TSK.
 
     The TSN / WPTN work-items that share WPTM rows are a team: lanes side by side of one sub-group. Each loads its part of
@@ -24,18 +25,13 @@ class Shuffle(KernelVariant):
     name = "shuffle"
     summary = "registers exchanged inside a sub-group: A without local memory"
     parameters = (
-        Parameter("TSM", 64, "rows of the tile", maximum=512),
-        Parameter("TSN", 64, "columns of the tile", maximum=512),
-        Parameter("TSK", 16, "depth of the tile: terms of the sum per step", maximum=128),
-        Parameter("WPTM", 4, "rows per work-item", maximum=32),
-        Parameter("WPTN", 4, "columns per work-item", maximum=32),
-        Parameter("PAD", 1, "elements added to each row in local memory, against bank conflicts", minimum=0, maximum=8),
+        *tile_parameters(),
+        padding(1),
         Parameter("USE_LDG", 0, "1: loads through the read-only path of NVIDIA's GPUs", choices=(0, 1)),
         Parameter("USE_SHUFFLE", 1, "0: elements of A are passed on through local memory", choices=(0, 1)),
     )
     constraints = (
-        Constraint("TSM % WPTM = 0", lambda TSM, WPTM: TSM % WPTM == 0),
-        Constraint("TSN % WPTN = 0", lambda TSN, WPTN: TSN % WPTN == 0),
+        *WHOLE_BLOCKS,
         Constraint(
             f"{min(LANES)} % (TSN / WPTN) = 0: a team lies in one sub-group, however wide",
             lambda TSN, WPTN: min(LANES) % (TSN // WPTN) == 0,
@@ -57,9 +53,6 @@ class Shuffle(KernelVariant):
             lambda TSK, WPTM, WPTN: WPTM * WPTN * TSK <= 4096,
         ),
     )
-
-    def tile(self, parameters: Parameters) -> Tile:
-        return Tile(int(parameters["TSM"]), int(parameters["TSN"]), int(parameters["TSK"]))
 
     def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
         p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WPTM", "WPTN")}

@@ -29,6 +29,7 @@ ROOMS = [
     {"problem"},
     {"plan", "layout", "dlpack"},
     {"variant", "sources"},
+    {"register_tiles"},
     {"backends.array"},
     {"backends.base"},
     {"backends"},
