@@ -1,5 +1,5 @@
 # make run: a verified product on the CPU, from nothing. make test: the tests. make inspect: what is inside a kernel, compiled by
-# CUDA without a GPU. None needs root.
+# CUDA without a GPU. None needs root. make matrix: every kernel on every runtime, of which root installs Debian's, too.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,8 +10,11 @@ TEST_OPTIONS ?=
 # One kernel, or two to be set side by side.
 KERNEL ?= register_tiled
 INSPECT_OPTIONS ?= --arch sm_90
+MATRIX_OPTIONS ?=
+# The runtimes that must have verified cells in the end.
+MATRIX_RUNTIMES ?= 1
 
-.PHONY: run test inspect lint clean
+.PHONY: run test inspect matrix lint clean
 
 run: $(VENV)/.installed-pocl
 	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
@@ -21,6 +24,16 @@ test: $(VENV)/.installed-test,pocl,intel
 
 inspect: $(VENV)/.installed-inspect
 	$(VENV)/bin/gemmport inspect $(KERNEL) $(INSPECT_OPTIONS)
+
+# Starts anew each time; gemmport matrix --output build/matrix.jsonl goes on where one was interrupted.
+matrix: $(VENV)/.installed-pocl,intel
+	tests/matrix/install-runtimes.sh
+	$(VENV)/bin/python tests/matrix/runtimes.py
+	mkdir -p build
+	rm -f build/matrix.jsonl build/matrix.html build/matrix.xml
+	RUSTICL_ENABLE=llvmpipe $(VENV)/bin/gemmport matrix $(MATRIX_OPTIONS) \
+		--output build/matrix.jsonl --html build/matrix.html --junit build/matrix.xml
+	$(VENV)/bin/python tests/matrix/runtimes.py build/matrix.jsonl --at-least $(MATRIX_RUNTIMES)
 
 # Types are checked over the installed package: mypy does not look through an editable one.
 lint: $(VENV)/.installed-dev

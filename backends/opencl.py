@@ -51,6 +51,7 @@ from gemmport.errors import (
     DeviceNotFoundError,
     LaunchError,
 )
+from gemmport.quirks import quirks_of, within_limits
 
 log = logging.getLogger(__name__)
 
@@ -72,20 +73,7 @@ _ALIASES = {
     "clover": "clover",
 }
 
-# Runtimes whose profiling clock reads zero (Rusticl of Mesa 22.3) or counts instructions (Oclgrind): the host's is used.
-_NO_DEVICE_CLOCK = {"rusticl", "oclgrind"}
-
-
-# Mesa's llvmpipe leaves a kernel's loops after 65,535 rounds in all, without a word (seen with Mesa 22.3). A product takes one
-# or two rounds per term.
-_MAX_TERMS = {"rusticl": 2**15}
-
-# PoCL tells the size of a cache as that of its local memory; a kernel with half a megabyte of it, within what PoCL 3.1 told,
-# ended the process.
-_MAX_LOCAL_MEMORY = {"pocl": 2**18}
-
-
-# NVIDIA's runtime fills 2.5 GB byte by byte for a minute and then loses the queue: bytes are set by sixteens, a gigabyte at
+# What fills memory byte by byte loses the queue beyond 2³¹ bytes (nvidia-byte-fills): bytes are set by sixteens, a gigabyte at
 # a time.
 _FILL_BYTES = 2**30
 
@@ -108,6 +96,7 @@ class OpenCL(Backend):
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
         platform, number = device.index
+        self._quirks = {known.id for known in quirks_of(device)}
         with _errors(device):
             if context is not None:
                 self._device = next(d for d in context.devices if _described(d) == device)
@@ -118,6 +107,7 @@ class OpenCL(Backend):
                     raise DeviceNotFoundError(
                         f"{device.label} is gone: OpenCL has no device {device.selector} now"
                     ) from None
+            # Kept as long as the queue, which may not do it (intel-queue-context).
             self.context = context or cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
@@ -215,7 +205,7 @@ class OpenCL(Backend):
             whole = memory.nbytes - rest
             for start in range(0, whole, _FILL_BYTES):
                 cl.enqueue_fill_buffer(queue, native, pattern, start, min(_FILL_BYTES, whole - start))
-            if rest and whole:  # a copy: NVIDIA's runtime also dies of single bytes beyond 2³¹
+            if rest and whole:  # a copy: single bytes beyond 2³¹ are lost, too (nvidia-byte-fills)
                 cl.enqueue_copy(queue, native, native, byte_count=rest, src_offset=0, dst_offset=whole)
             elif rest:
                 cl.enqueue_fill_buffer(queue, native, pattern[:1], 0, rest)
@@ -238,8 +228,7 @@ class OpenCL(Backend):
     # Programs
 
     def options(self) -> tuple[str, ...]:
-        # Oclgrind's checks of uninitialized memory stop at instructions that only optimized code has.
-        return ("-cl-std=CL1.2", *(["-cl-opt-disable"] if self.device.platform == "oclgrind" else []))
+        return ("-cl-std=CL1.2", *(["-cl-opt-disable"] if "oclgrind-optimized-code" in self._quirks else []))
 
     def compiler(self) -> str:
         return f"{self.device.platform_name} {self.device.driver}"
@@ -290,15 +279,16 @@ class OpenCL(Backend):
             most = self._most_work_items(kernel)
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
-        self.check_work_group(function, work_group, most)
+        known = " (quirk nvidia-groups-of-256)" if most == 256 and "nvidia-groups-of-256" in self._quirks else ""
+        self.check_work_group(function, work_group, most, known)
         return Call(program, function, kernel, groups, work_group)
 
     def _most_work_items(self, kernel: cl.Kernel) -> int:
         ask = cl.kernel_work_group_info
         most = int(kernel.get_work_group_info(ask.WORK_GROUP_SIZE, self._device))
         multiple = kernel.get_work_group_info(ask.PREFERRED_WORK_GROUP_SIZE_MULTIPLE, self._device)
-        # Rusticl of Mesa 22.3 answers with its sub-group's width, but runs every group that the device allows.
-        return self.device.max_work_group if self.device.platform == "rusticl" and most == multiple else most
+        misleading = "rusticl-group-limit" in self._quirks and most == multiple
+        return self.device.max_work_group if misleading else most
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         extent = tuple(g * w for g, w in zip(call.groups, call.work_group, strict=True))
@@ -356,7 +346,7 @@ class OpenCL(Backend):
 
     def record(self, *, queue: Any = None) -> Event:
         with self.current():
-            if self.device.platform in _NO_DEVICE_CLOCK:
+            if "rusticl-event-clock" in self._quirks:
                 (queue or self._queue).finish()
                 return Event(None, seconds=time.perf_counter())
             return Event(cl.enqueue_marker(queue or self._queue))
@@ -424,9 +414,8 @@ class OpenCL(Backend):
 
 
 # PyOpenCL does not say that its pool is thread-safe: a lock keeps threads apart, whoever drops the last reference. The pool's
-# allocator is the deferred one: with PyOpenCL 2026.1's immediate one, which enqueues a write to new memory and does not wait
-# for it, eight threads on NVIDIA's runtime ended in segmentation faults. The price is that a device that is out of memory
-# says so at the first use of what was allocated.
+# allocator is the deferred one: the immediate one enqueues a write to new memory and does not wait for it, which crashes
+# (nvidia-immediate-allocator). The price is that a device that is out of memory says so at the first use of what was allocated.
 
 
 def _free(lock: threading.RLock, block: Any) -> None:
@@ -468,10 +457,10 @@ def _platforms() -> list[cl.Platform]:
 def _register_runtimes_of_this_environment() -> None:
     """Makes the OpenCL loader find runtimes that pip installed, without the user setting a variable.
 
-    PoCL's wheel is found by PyOpenCL's own loader. The ICD file in Intel's wheel names a path of the machine it was built
-    on, so the loader is given a folder with a correct one beside the system's. Must run before the loader's first use,
-    and does nothing where the user chose the runtimes with OCL_ICD_VENDORS. Where the cache folder cannot be written to, the
-    folder is a temporary one of this process.
+    PoCL's wheel is found by PyOpenCL's own loader. The ICD file in Intel's wheel is of no use (intel-icd-path): the loader is
+    given a folder with a correct one beside the system's. Must run before the loader's first use, and does nothing where the
+    user chose the runtimes with OCL_ICD_VENDORS. Where the cache folder cannot be written to, the folder is a temporary one of
+    this process.
     """
     library = Path(sysconfig.get_path("data"), "lib", "libintelocl.so")
     if sys.platform != "linux" or "OCL_ICD_VENDORS" in os.environ or not library.exists():
@@ -534,7 +523,7 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         computes.add("float64")
     if "cl_khr_fp16" in extensions:
         computes.add("float16")
-    return DeviceInfo(
+    told = DeviceInfo(
         backend="opencl",
         index=index,
         name=device.name.strip(),
@@ -552,15 +541,15 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         max_work_group=device.max_work_group_size,
         max_work_item_sizes=(items[0], items[1], items[2]),
         max_groups=2**31 - 1 if device.address_bits == 64 else 2**24,
-        local_memory=min(device.local_mem_size, _MAX_LOCAL_MEMORY.get(_alias(platform), device.local_mem_size)),
+        local_memory=device.local_mem_size,
         local_memory_is_dedicated=device.local_mem_type == cl.device_local_mem_type.LOCAL,
         sub_group=_optional(device, "warp_size_nv", "wavefront_width_amd"),
         registers=_optional(device, "registers_per_block_nv"),
-        max_terms=_MAX_TERMS.get(_alias(platform), 0) if "llvmpipe" in device.name else 0,
         computes=frozenset(computes),
         vector_width=device.native_vector_width_float if kind == "cpu" else 1,
         extensions=extensions,
     )
+    return within_limits(told)
 
 
 def _optional(device: cl.Device, *names: str) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 import gemmport as gp
 from gemmport import backends, kernels, selection
+from gemmport.matrix.cells import SHAPES, Choice, cells
 
 NATIVE = ("float32", "float64")
 """What the fixture `dtype` stands for: types that kernels are tried on with everything else. test_dtypes.py has the rest."""
@@ -63,7 +64,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrizes `backend` over all devices, and `dtype`, where a test takes both, over what each device computes in.
+    """Parametrizes `backend` over all devices; where a test takes them, too, `dtype` over what each device computes in, and
+    `cell` over the cells of the matrix.
 
     A test that says itself over which dtypes it runs is left to it.
     """
@@ -84,9 +86,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if not isinstance(value, gp.DeviceInfo) or dtype in value.computes
         ]
         metafunc.parametrize(("backend", "dtype"), pairs, indirect=["backend"], scope="session")
+    elif "cell" in metafunc.fixturenames:
+        exhaustive = bool(metafunc.config.getoption("--exhaustive"))
+        pairs = [
+            pytest.param(value, cell, id=f"{name}-{cell}")
+            for value, name in values
+            for cell in (_cells(value, exhaustive=exhaustive) if isinstance(value, gp.DeviceInfo) else ("none",))
+        ]
+        metafunc.parametrize(("backend", "cell"), pairs, indirect=["backend"], scope="session")
     else:
         single = [pytest.param(value, id=name) for value, name in values]
         metafunc.parametrize("backend", single, indirect=True, scope="session")
+
+
+UNTIMED = Choice(shapes=tuple(shape for shape in SHAPES if shape != "large"))
+
+PART_OF_POCL = 4
+"""Of the quick cells' programs, PoCL, which takes a second and more for each, compiles one in so many."""
+
+
+def _cells(device: gp.DeviceInfo, *, exhaustive: bool) -> list[str]:
+    """The cells of the matrix that are judged on a device, by their ids."""
+    part = (1, PART_OF_POCL) if device.platform == "pocl" and not exhaustive else (1, 1)
+    return [cell.id for cell in cells(device, "full" if exhaustive else "quick", UNTIMED, part)]
 
 
 def _parametrizes(metafunc: pytest.Metafunc, name: str) -> bool:

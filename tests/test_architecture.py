@@ -23,8 +23,10 @@ PLACES = {
 
 # From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
 ROOMS = [
-    {"errors", "device", "cache", "configs", "processes"},
+    {"errors", "device", "cache", "configs"},
+    {"processes"},
     {"dtypes", "occupancy"},
+    {"quirks"},
     {"sub_groups"},
     {"problem"},
     {"plan", "layout", "dlpack"},
@@ -51,6 +53,7 @@ ROOMS = [
     {"doctor"},
     {""},
     {"fuzz.*", "fuzz"},
+    {"matrix.*", "matrix"},
     {"cli.*", "cli"},
 ]
 RUNTIMES = {"pycuda", "pyopencl"}

@@ -18,6 +18,7 @@ from exact import integers
 from gemmport import cache
 from gemmport.backends.base import Memory, Program
 from gemmport.plan import KernelSource
+from gemmport.quirks import quirk
 from gemmport.sources import assemble
 from gemmport.variant import problem_defines
 
@@ -246,8 +247,8 @@ class TestPrograms:
     def test_that_the_runtime_refuses_are_built_again(
         self, fresh_backend: gp.Backend, cache_folder: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        if fresh_backend.device.platform == "rusticl":
-            pytest.skip("Mesa 22.3's Rusticl ends the process where it does not know a binary")
+        if (known := quirk("rusticl-unknown-binary")).applies_to(fresh_backend.device):
+            pytest.skip(known.symptom)
         source = source_of_probe(fresh_backend, next(_salt))
         fresh_backend.program(source)
         (entry,) = entries(cache_folder)

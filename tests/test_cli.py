@@ -20,6 +20,7 @@ from gemmport.cli.run import slower_than_numpy
 from gemmport.measurement import Timing
 from gemmport.outcome import BaselineResult
 from gemmport.problem import GemmProblem
+from gemmport.quirks import quirk
 from mutations import NAIVE, planted
 
 DOCUMENTED_KEYS = {
@@ -323,6 +324,18 @@ def test_devices_lists_every_backend(gemmport_command, best_backend):
     _, text, _ = gemmport_command("devices", "--format", "json")
     found = json.loads(text)[best_backend.device.backend]["devices"]
     assert best_backend.device in [gemmport.DeviceInfo.from_dict(device) for device in found]
+
+
+def test_devices_tells_the_quirks_of_a_runtime(gemmport_command, best_backend, monkeypatch):
+    poor = replace(best_backend.device, backend="opencl", platform="pocl", platform_version="3.1")
+    monkeypatch.setattr(
+        sys.modules["gemmport.cli.devices"], "backend_status", lambda name: selection.BackendStatus(name, (poor,))
+    )
+    status, out, _ = gemmport_command("devices")
+    assert status == 0
+    for known in ("pocl-skipped-loop (workaround)", "pocl-local-memory (refusal)"):
+        assert f"quirk {known}: {quirk(known.partition(' ')[0]).symptom}" in out
+    assert "pocl-vector-stores" not in out
 
 
 def test_kernels_lists_parameters_and_rules(gemmport_command):

@@ -638,7 +638,7 @@ class TestPyOpenCL:
 
         context = backend.context if request.param == "own context" else cl.Context([backend.queue.device])
         yield cl.CommandQueue(context)
-        del context  # Intel's queues do not keep theirs
+        del context  # Intel's queues do not keep theirs (intel-queue-context)
 
     def test_give_their_own_kind_on_their_queue(self, backend: gp.Backend, queue: Any) -> None:
         import pyopencl as cl  # noqa: PLC0415

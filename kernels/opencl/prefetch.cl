@@ -131,7 +131,7 @@ void prefetched(GEMM_ARGUMENTS)
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE); // the next tiles are complete
-    } while ((start += TSK) < k); // once without terms, too: PoCL 3.1 runs on twice after a loop with barriers that is left out
+    } while ((start += TSK) < k); // once without terms, too: PoCL runs on twice after a loop that is left out (pocl-skipped-loop)
 
     #pragma unroll
     for (int r = 0; r < WPTM; ++r) {

@@ -262,7 +262,7 @@ typedef PASTE(PASTE(PART_, ACC), SUM_LANES) wide_t;
 #define WIDE_ZERO ((wide_t)0)
 #define ELEMENT(x, w) (((acc_t *)&(x))[w])               // the w-th number of a wide_t
 #define LOCAL_ELEMENT(x, w) (((__local acc_t *)&(x))[w]) // of one in local memory
-#if defined(__clang_major__) && __clang_major__ == 14 // PoCL 3.0's compiler mixes up stores of neighbours unless it keeps each
+#if defined(__clang_major__) && __clang_major__ == 14 // PoCL 3.0 mixes up stores of neighbours unless it keeps each (pocl-vector-stores)
 #define STORE_LOCAL(place, x) (*(volatile __local wide_t *)&(place) = (x))
 #else
 #define STORE_LOCAL(place, x) ((place) = (x))

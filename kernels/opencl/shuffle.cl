@@ -115,7 +115,7 @@ void shuffle(GEMM_ARGUMENTS)
                     sum[r][c] = mul_add(a[r], b[c], sum[r][c]);
         }
         barrier(CLK_LOCAL_MEM_FENCE); // nobody reads them any more
-    } while ((start += TSK) < k); // once without terms, too: PoCL 3.1 runs on twice after a loop with barriers that is left out
+    } while ((start += TSK) < k); // once without terms, too: PoCL runs on twice after a loop that is left out (pocl-skipped-loop)
 
     #pragma unroll
     for (int r = 0; r < WPTM; ++r) {

@@ -30,7 +30,7 @@ void tiled(GEMM_ARGUMENTS)
         for (int p = 0; p < TS; ++p)
             sum = mul_add(a_tile[y][p], b_tile[p][x], sum);
         barrier(CLK_LOCAL_MEM_FENCE); // nobody reads them any more
-    } while ((start += TS) < k); // once without terms, too: PoCL 3.1 runs on twice after a loop with barriers that is left out
+    } while ((start += TS) < k); // once without terms, too: PoCL runs on twice after a loop that is left out (pocl-skipped-loop)
 
     if (INSIDE(i < m && j < n))
         store(D + i * ld_d + j, C + i * ld_c + j, sum, alpha, beta);

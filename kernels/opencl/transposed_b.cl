@@ -50,7 +50,7 @@ void transposed_b(GEMM_ARGUMENTS)
                 sum[r] = mul_add(a_tile[r * RTS + y][p], b, sum[r]);
         }
         barrier(CLK_LOCAL_MEM_FENCE); // nobody reads them any more
-    } while ((start += TSDK) < k); // once without terms, too: PoCL 3.1 runs on twice after a loop with barriers that is left out
+    } while ((start += TSDK) < k); // once without terms, too: PoCL runs on twice after a loop that is left out (pocl-skipped-loop)
 
     #pragma unroll
     for (int r = 0; r < WPT; ++r) {

@@ -41,7 +41,7 @@ void vectorized(GEMM_ARGUMENTS)
         for (int p = 0; p < TS; ++p)
             sum = wide_mul_add(LOCAL_ELEMENT(a_tile[y][p / WIDTH], p % WIDTH), b_tile[p][x], sum);
         barrier(CLK_LOCAL_MEM_FENCE); // nobody reads them any more
-    } while ((start += TS) < k); // once without terms, too: PoCL 3.1 runs on twice after a loop with barriers that is left out
+    } while ((start += TS) < k); // once without terms, too: PoCL runs on twice after a loop that is left out (pocl-skipped-loop)
 
     store_run(D + i * ld_d + j, C + i * ld_c + j, sum, alpha, beta, PRESENT(i < m, n - j));
 }

@@ -42,7 +42,7 @@ void wpt(GEMM_ARGUMENTS)
                 sum[w] = mul_add(a_tile[w * RTS + y][p], b, sum[w]);
         }
         barrier(CLK_LOCAL_MEM_FENCE); // nobody reads them any more
-    } while ((start += TS) < k); // once without terms, too: PoCL 3.1 runs on twice after a loop with barriers that is left out
+    } while ((start += TS) < k); // once without terms, too: PoCL runs on twice after a loop that is left out (pocl-skipped-loop)
 
     #pragma unroll
     for (int w = 0; w < WPT; ++w) {

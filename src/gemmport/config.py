@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -120,7 +119,7 @@ class Match(_Strict):
             _any(self.device, lambda part: part in device.name.lower())
             and _any(self.architecture, lambda start: device.architecture.lower().startswith(start))
             and _any(self.platform, lambda alias: alias == device.platform.lower())
-            and (not self.version or _in_range(device.platform_version, self.version))
+            and device.has_version(self.version)
             and _any(self.vendor, lambda vendor: vendor == device.vendor.lower())
             and _any(self.type, lambda kind: kind == device.type)
             and _any(self.backend, lambda backend: backend == device.backend)
@@ -145,13 +144,6 @@ class Match(_Strict):
 
 def _any(wanted: Sequence[str], test: Any) -> bool:
     return not wanted or any(test(word.lower()) for word in wanted)
-
-
-def _in_range(version: str, wanted: str) -> bool:
-    try:
-        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return False
 
 
 class Provenance(_Strict):

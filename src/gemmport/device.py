@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
 DeviceType = Literal["gpu", "cpu", "accelerator"]
 
 
@@ -82,6 +85,15 @@ class DeviceInfo:
         """Device and runtime in one line."""
         runtime = " ".join(filter(None, (self.platform, self.platform_version)))
         return f"{self.name} ({self.backend}, {runtime})"
+
+    def has_version(self, wanted: str) -> bool:
+        """Whether the runtime's version is in a range (PEP 440: ">=3.1,<4"; empty for all); false where it cannot be read."""
+        if not wanted:
+            return True
+        try:
+            return SpecifierSet(wanted).contains(Version(self.platform_version), prereleases=True)
+        except InvalidVersion:
+            return False
 
     def peak_gflops(self, dtype: str) -> float | None:
         """Estimated peak, 10⁹ flops per second outside matrix units; None where the runtime does not tell enough.

@@ -82,3 +82,7 @@ class ToolUnavailableError(GemmportError, RuntimeError):
 
 class ProfileError(GemmportError, RuntimeError):
     """A profiler ran, but did not report what was asked of it."""
+
+
+class RecordError(GemmportError, ValueError):
+    """A result file of the test matrix that cannot be read, gone on with, or merged."""

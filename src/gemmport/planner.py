@@ -13,6 +13,7 @@ from gemmport.device import DeviceInfo
 from gemmport.errors import DtypeError, ParameterError, UnsupportedError
 from gemmport.plan import Choice, ParameterValue, Plan
 from gemmport.problem import GemmProblem
+from gemmport.quirks import reason_of_limit
 from gemmport.variant import KernelVariant, Parameters, Steps, check_limits
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,8 @@ def make_plan(
     if device.max_terms and problem.effective_k > device.max_terms:
         raise UnsupportedError(
             f"k = {problem.effective_k:,} is too large for {device.label}, which is known to add up wrongly beyond "
-            f"{device.max_terms:,} terms: split the sum into several products, or use another device"
+            f"{device.max_terms:,} terms{reason_of_limit(device, 'max_terms')}: split the sum into several products, or use "
+            "another device"
         )
     reasons: list[str] = []
     for candidate in _candidates(problem, device, configuration, kernel):

@@ -1,14 +1,26 @@
-"""Processes that gemmport starts, and ends with all that they started."""
+"""Processes that gemmport starts, and ends with all that they started; how it speaks with those that run modules of its own."""
 
 from __future__ import annotations
 
+import json
 import os
+import queue
 import signal
 import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
+
+from gemmport.errors import LaunchError
+
+LAST_WORDS = 2000
+"""Characters of a process's standard error that are told after its end."""
 
 
-def end_session(process: subprocess.Popen[bytes]) -> None:
+def end_session(process: subprocess.Popen[Any]) -> None:
     """Ends a process that leads a session, with what it started; one that hangs in its driver is left behind."""
     if process.poll() is None:
         if hasattr(os, "killpg"):
@@ -17,3 +29,108 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
             process.kill()
         with suppress(subprocess.TimeoutExpired):
             process.wait(5)
+
+
+class Conversation:
+    """A process that may crash or hang, spoken with in lines of JSON; it speaks through a `Channel`. Leaving the block ends it.
+
+    One thread may speak with it; any may end it, after which it has nothing more to say.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Starts the process.
+
+        Args:
+            environment: variables; those of this process where none are given.
+
+        Raises:
+            LaunchError: there is no such program, or it may not be run.
+        """
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed by `end`
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
+                text=True, encoding="utf-8", errors="replace", start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            self._errors.close()
+            raise LaunchError(f"{command[0]} does not start: {error}") from error
+        self._said: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Says something. That the process has ended is not noticed here, but by `hear`."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError, ValueError):  # ended, or closed by `end` in another thread
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+
+    def hear(self, timeout: float) -> dict[str, Any] | None:
+        """The next message; None where the process has ended and has said no more.
+
+        Raises:
+            TimeoutError: there was none for so many seconds.
+        """
+        try:
+            message = self._said.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"no message for {timeout:g} s") from None
+        if message is None:
+            self._said.put(None)
+        return message
+
+    def last_words(self) -> str:
+        """How the process ended, with the end of what it wrote to standard error. To be asked once `hear` says that it has."""
+        status = self._process.wait()
+        name = f" ({signal.Signals(-status).name})" if -status in set(signal.Signals) else ""
+        self._errors.seek(0)
+        told = self._errors.read().strip()[-LAST_WORDS:]
+        return f"the process ended with status {status}{name}" + (f": {told}" if told else "")
+
+    def end(self) -> None:
+        """Ends the process, with all that it started."""
+        end_session(self._process)
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        self._reader.join(5)  # what hangs in its driver holds its end of the pipe
+        for stream in (
+            self._process.stdin,
+            self._process.stdout if not self._reader.is_alive() else None,
+            self._errors,
+        ):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with suppress(ValueError):  # a line that its end cut short
+                self._said.put(json.loads(line))
+        self._said.put(None)
+
+
+class Channel:
+    """The other end of a `Conversation`: what the process that was started says and is told.
+
+    Runtimes print what they like on standard output: messages go where it went, and it goes to standard error from now on.
+    """
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Says something."""
+        self._out.write(json.dumps(message) + "\n")
+        self._out.flush()
+
+    def hear(self) -> dict[str, Any] | None:
+        """What is said next; None where nothing ever will be, since the other process has ended."""
+        line = sys.stdin.readline()
+        return json.loads(line) if line else None

@@ -51,24 +51,28 @@ def changed(before: HostArray, after: HostArray) -> list[int]:
     return [int(x) for x in np.flatnonzero(differ)[:8]]
 
 
-def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool = False) -> Trial:
+def try_plan(
+    backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool = False, guard: int | None = None
+) -> Trial:  # fmt: skip
     """Runs a plan on operands that lie in poison, as its problem says: gaps, guards, what is not read, and D itself.
 
     Args:
         operands: as they are stored, (batch, rows, columns); all matrices alike where the batch stride is 0. One that is
             not there is poison, as are those that the problem does not read.
         in_place: D is the memory of C; the problem's layouts of both must be equal.
+        guard: elements after the last of every operand; default `GUARD`.
 
     Raises:
         As `gemmport.executor.bind`, and LaunchError.
     """
     problem = plan.problem
+    guard = GUARD if guard is None else guard
     before: dict[Operand, HostArray] = {}
     for operand in OPERANDS:
         if operand == "d":
-            before["d"] = poisoned(problem, GUARD)
+            before["d"] = poisoned(problem, guard)
             continue
-        before[operand] = poison(problem.span(operand) + GUARD, problem.element_type(operand))
+        before[operand] = poison(problem.span(operand) + guard, problem.element_type(operand))
         if operand in operands and problem.reads(operand):
             view = _view(problem, operand, before[operand])
             view[...] = operands[operand][: 1 if problem.layout(operand).batch_stride == 0 else None]
@@ -83,7 +87,8 @@ def try_plan(backend: Backend, plan: Plan, operands: Matrices, *, in_place: bool
             backend.upload(memory[operand], before[operand])
     bound = bind(plan, backend, memory)
     for scratch in plan.scratch:
-        backend.upload(bound.memory[scratch.name], np.full(scratch.nbytes, 0xFF, np.uint8))  # NaN in every type
+        # NaN in every type; not backend.fill, see oclgrind-filled-memory
+        backend.upload(bound.memory[scratch.name], np.full(scratch.nbytes, 0xFF, np.uint8))
     bound.enqueue()
     return _judged(problem, backend, memory, before, in_place=in_place)
 

@@ -18,6 +18,7 @@ from gemmport.dtypes import DTYPES, DType
 from gemmport.errors import ParameterError, UnknownNameError
 from gemmport.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
 from gemmport.problem import OPERANDS, GemmProblem, Operand, transposes
+from gemmport.quirks import reason_of_limit
 
 Parameters = Mapping[str, ParameterValue]
 
@@ -245,7 +246,8 @@ def check_limits(name: str, launch: Launch, parameters: Parameters, device: Devi
     )
     for what, wanted, most in limits:
         if wanted > most:
-            raise ParameterError(f"{name} with {told} needs {wanted:,} {what}; {device.label} allows {most:,}")
+            quirk = reason_of_limit(device, "local_memory") if "local memory" in what else ""
+            raise ParameterError(f"{name} with {told} needs {wanted:,} {what}; {device.label} allows {most:,}{quirk}")
 
 
 def parameter_defines(parameters: Parameters) -> dict[str, ParameterValue]:

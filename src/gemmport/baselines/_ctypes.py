@@ -57,7 +57,7 @@ PRECISIONS = {
     "complex128": Precision("Z", _Double2, lambda x: _Double2(x.real, x.imag)),
 }
 
-# clBLAS keeps the arguments of its kernels in variables of the process, and CLBlast 1.5.3 has a race in its cache.
+# One call at a time: clblas-threads, clblast-cache-race.
 _lock = threading.Lock()
 
 
@@ -98,7 +98,7 @@ class OpenCLLibrary(Baseline):
         if problem.dtype.kind == "complex" and "R" in problem.ops:
             return f"{self.title} does not conjugate without transposing ({problem.ops})"
         if problem.empty or problem.k == 0:
-            # CLBlast answers with an error, clBLAS with a loop that does not end.
+            # CLBlast answers with an error, clBLAS with a loop that does not end (clblas-no-terms).
             return f"{self.title} computes no product without elements or without terms: {problem}"
         for operand in OPERANDS:
             if (span := problem.span(operand)) >= 2**31:

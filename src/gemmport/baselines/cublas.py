@@ -79,7 +79,8 @@ class CuBLAS(Baseline):
         if problem.dtype.name == "int8" and any(
             size % 4 for o in _INPUTS for size in (*problem.stored_shape(o), problem.alignment(o))
         ):
-            return "cuBLAS takes int8 matrices only where their rows, columns and alignment are multiples of 4"
+            rule = "takes int8 matrices only where their rows, columns and alignment are multiples of 4"
+            return f"cuBLAS {rule} (quirk cublas-int8-multiples)"
         return None
 
     def bind(

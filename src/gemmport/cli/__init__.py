@@ -20,6 +20,7 @@ from gemmport.cli.fuzz import fuzz
 from gemmport.cli.inspect import inspect_command
 from gemmport.cli.kernels import kernels
 from gemmport.cli.ladder import ladder
+from gemmport.cli.matrix import matrix
 from gemmport.cli.profile import profile
 from gemmport.cli.run import run
 from gemmport.errors import (
@@ -53,7 +54,7 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-for command in (run, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz):
+for command in (run, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix):
     cli.add_command(command)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gemmport import backends
 from gemmport.device import DeviceInfo
+from gemmport.quirks import quirks_of
 from gemmport.selection import backend_status
 
 
@@ -35,6 +36,8 @@ def devices(form: str) -> None:
             console.print(f"  {device.selector}  {device.name}", style="green")
             for line in _describe(device):
                 console.print(f"       {line}")
+            for known in quirks_of(device):
+                console.print(f"       {known.mark} ({known.effect}): {known.symptom}", style="dim")
         for note in (status.error, *status.notes):
             if note:
                 console.print(f"  –    {note}", style="yellow")

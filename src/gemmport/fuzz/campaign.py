@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import queue
 import shlex
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gemmport.device import DeviceInfo
 from gemmport.errors import LaunchError
 from gemmport.fuzz.worker import Job
+from gemmport.processes import Conversation
 
 TIME_LIMIT = 300.0
 """Seconds after which a problem hangs. Products take milliseconds, and the slowest compilers a minute on a busy machine."""
@@ -31,9 +26,6 @@ MOST_FAULTS = 20
 
 _START_LIMIT = 300.0
 """Seconds in which a worker must have begun its first problem."""
-
-_TOLD_OF_A_CRASH = 2000
-"""Characters of standard error that are kept."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +148,9 @@ def _run_worker(
 ) -> int:
     """Judges problems in one process until it ends; the index to go on with, which is that of the end once the time is up."""
     before, following = report.programs, job.first
-    with (
-        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
-        _process(job, errors, cache) as (process, messages),
-    ):
+    environment = {**os.environ, "GEMMPORT_CACHE_DIR": cache}
+    with Conversation([sys.executable, "-m", "gemmport.fuzz.worker"], environment) as worker:
+        worker.tell(asdict(job))
         current: int | None = None
 
         def fault(kind: str, index: int, reason: str) -> None:
@@ -172,17 +163,16 @@ def _run_worker(
             if left <= 0:  # what is not done by then is not counted
                 return job.end
             try:
-                line = messages.get(timeout=min(limit, left))
-            except queue.Empty:
+                message = worker.hear(min(limit, left))
+            except TimeoutError:
                 if left <= limit:
                     continue
                 if current is None:
                     raise LaunchError(f"the worker did not start within {_START_LIMIT:g} s") from None
                 fault("hang", current, f"no result after {options.time_limit:g} s")
                 return current + 1
-            if line is None:
+            if message is None:
                 break
-            message = json.loads(line)
             if "start" in message:
                 current = message["start"]
                 continue
@@ -199,42 +189,9 @@ def _run_worker(
             progress(report)
             if len(report.faults) >= MOST_FAULTS:
                 return following
-        status = process.wait()
-        errors.seek(0)
-        told = errors.read().strip()[-_TOLD_OF_A_CRASH:]
         if current is not None:
-            fault("crash", current, f"the process ended with status {status}: {told}")
+            fault("crash", current, worker.last_words())
             return current + 1
         if following < job.end:
-            raise LaunchError(f"the worker ended with status {status}: {told}")
+            raise LaunchError(f"the worker had more to do, and {worker.last_words()}")
     return following
-
-
-@contextmanager
-def _process(
-    job: Job, errors: IO[str], cache: str
-) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str | None]]]:
-    """A worker, and the lines it writes; None after the last. It is ended with the block."""
-    environment = {**os.environ, "GEMMPORT_CACHE_DIR": str(Path(cache))}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gemmport.fuzz.worker", json.dumps(asdict(job))],
-        stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True, encoding="utf-8", env=environment,
-    )  # fmt: skip
-    messages: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-
-    def read() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            messages.put(line)
-        messages.put(None)
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        yield process, messages
-    finally:
-        process.kill()
-        process.wait()
-        reader.join()
-        if process.stdout is not None:
-            process.stdout.close()

@@ -1,23 +1,21 @@
-"""The process in which problems are judged: whatever a runtime does to it, the campaign goes on. One JSON object per line comes
-out: {"start": index} before a problem, {"done": index, …} after it.
+"""The process in which problems are judged: whatever a runtime does to it, the campaign goes on. It is told a `Job`, and
+tells {"start": index} before a problem and {"done": index, …} after it.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import logging
-import os
-import sys
 import traceback
 from dataclasses import asdict, dataclass
-from typing import Any, TextIO
+from typing import Any
 
 from gemmport.backends.base import Backend
 from gemmport.errors import GemmportError, LaunchError
 from gemmport.fuzz.case import Case
 from gemmport.fuzz.draw import draw
 from gemmport.fuzz.specialization import all_kernels
+from gemmport.processes import Channel
 from gemmport.selection import get_backend
 
 
@@ -43,13 +41,13 @@ class Job:
         return draw(self.seed, index, self.kernels or all_kernels())
 
 
-def work(job: Job, out: TextIO) -> None:
+def work(job: Job, channel: Channel) -> None:
     """Judges the problems one after another and tells what came of each."""
     backend = get_backend(job.backend, job.device)
     for index in range(job.first, job.end):
-        _tell(out, {"start": index})
+        channel.tell({"start": index})
         result = examined(index, job, backend)
-        _tell(out, {"done": index, "programs": backend.program_counts.compiled, **result})
+        channel.tell({"done": index, "programs": backend.program_counts.compiled, **result})
 
 
 def examined(index: int, job: Job, backend: Backend) -> dict[str, Any]:
@@ -80,22 +78,17 @@ def _too_many_registers(case: Case, error: GemmportError) -> bool:
     )
 
 
-def _tell(out: TextIO, message: dict[str, Any]) -> None:
-    out.write(json.dumps(message) + "\n")
-    out.flush()
-
-
 def main() -> None:
-    """Runs the job that is given as the argument, a JSON object."""
+    """Runs the job that it is told."""
     logging.basicConfig(level=logging.ERROR)
-    # Runtimes print what they like on standard output: the messages go where it went, and it goes to standard error.
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    data = json.loads(sys.argv[1])
+    channel = Channel()
+    data = channel.hear()
+    if data is None:
+        return
     job = Job(**{**data, "kernels": tuple(data["kernels"]), "imports": tuple(data["imports"])})
     for module in job.imports:
         importlib.import_module(module)
-    work(job, out)
+    work(job, channel)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ __kernel void arguments(__global acc_t *out, int i, long l, float f, acc_t d)
 }
 
 // Work that takes as long as `steps` says, and that no compiler can shorten. Written out, because Mesa's llvmpipe leaves a
-// kernel's loops after 65,535 rounds in all.
+// kernel's loops after 65,535 rounds in all (rusticl-loop-rounds).
 #define FOUR(x) x x x x
 #define SIXTEEN(x) FOUR(FOUR(x))
 
