@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -89,7 +90,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled source on a device: the runtime's module or program, and its binary."""
+    """A compiled source on a device.
+
+    Attributes:
+        native: the runtime's module or program.
+        binary: what `Backend.load` makes it of again; empty where the runtime itself keeps what it compiled.
+    """
 
     native: Any
     binary: bytes
@@ -111,8 +117,14 @@ class Call:
     native: Any
     groups: tuple[int, int, int]
     work_group: tuple[int, int, int]
-    arguments: Sequence[Any] = ()
+    arguments: list[Any] = field(default_factory=list)
     dynamic_local_bytes: int = 0
+
+    @cached_property
+    def extent(self) -> tuple[int, int, int]:
+        """Work-items along each dimension of the grid."""
+        (gx, gy, gz), (wx, wy, wz) = self.groups, self.work_group
+        return gx * wx, gy * wy, gz * wz
 
 
 @dataclass(frozen=True)
@@ -195,7 +207,12 @@ class Discovery:
 
 @dataclass
 class ProgramCounts:
-    """How programs came to be, since the backend was opened."""
+    """How programs came to be, since the backend was opened.
+
+    Attributes:
+        compiled: by the runtime, which may have a cache of its own.
+        from_disk: from gemmport's cache. from_memory: as they were made before.
+    """
 
     compiled: int = 0
     from_disk: int = 0
@@ -293,6 +310,14 @@ class Backend(ABC):
         """The memory of the runtime's own buffer or pointer."""
 
     @abstractmethod
+    def _borrow(self, data: HostArray) -> Memory | None:
+        """`borrow`, of an array whose elements lie one after another; None where the device has a memory of its own."""
+
+    @abstractmethod
+    def give_back(self, memory: Memory, *, queue: Any = None) -> None:
+        """Waits until a borrowed memory holds for the host what was enqueued for it, on the queue that it was used on."""
+
+    @abstractmethod
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
         """`upload` on a queue that waits already for what it must."""
 
@@ -339,8 +364,8 @@ class Backend(ABC):
         """Name and version of the compiler: part of the key of a cached program."""
 
     @abstractmethod
-    def compile(self, source: str) -> bytes:
-        """The binary of a source for this device.
+    def compile(self, source: str) -> Program:
+        """The program of a source, compiled for this device now.
 
         Raises:
             CompileError: with the compiler's log.
@@ -372,6 +397,10 @@ class Backend(ABC):
         Raises:
             LaunchError: no such function, or it cannot run with so many work-items.
         """
+
+    @abstractmethod
+    def set_memory(self, call: Call, number: int, memory: Memory) -> None:
+        """Puts other memory in the place of an argument that is memory, for the launches that follow."""
 
     @abstractmethod
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
@@ -512,6 +541,29 @@ class Backend(ABC):
         with self.ordered(queue, reads=[memory]):
             self._download(memory, out, offset, queue)
 
+    def borrow(self, data: HostArray) -> Memory | None:
+        """The memory that a host array lies in, from its first element on, used in place instead of a copy.
+
+        From the first work on it until `give_back` nobody else may write to it, nor read what that work writes.
+
+        Returns:
+            None where a copy is needed: the device has a memory of its own, or the array has no elements, or is not aligned to
+            their size, or does not begin at its first one.
+
+        Raises:
+            DeviceMemoryError: it is larger than one allocation may be.
+        """
+        self.check_open()
+        plain = _plain(data)
+        if plain is None:
+            return None
+        if plain.nbytes > self.device.max_allocation:
+            raise self._too_large(plain.nbytes)
+        memory = self._borrow(plain)
+        if memory is not None:
+            memory.keeper = data
+        return memory
+
     def copy(self, source: Memory, target: Memory, nbytes: int, *, queue: Any = None) -> None:
         """Copies the first bytes of one memory of this device to another."""
         with self.ordered(queue, reads=[source], writes=[target]):
@@ -534,10 +586,12 @@ class Backend(ABC):
         if nbytes < 0:
             raise ShapeError(f"{nbytes} bytes cannot be allocated: a size is never negative")
         if nbytes > self.device.max_allocation:
-            raise DeviceMemoryError(
-                f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {self.device.max_allocation:,}"
-            )
+            raise self._too_large(nbytes)
         return self._own(self._allocate(max(nbytes, 1)))
+
+    def _too_large(self, nbytes: int) -> DeviceMemoryError:
+        most = self.device.max_allocation
+        return DeviceMemoryError(f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {most:,}")
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
         """An uninitialized C-contiguous array on the device.
@@ -667,9 +721,10 @@ class Backend(ABC):
             if program is not None:
                 counts.from_disk += 1
             else:
-                program = self._compile_and_load(source)
+                program = self._compiled(source)
                 counts.compiled += 1
-                cache.store_program(key, program.binary)
+                if program.binary:
+                    cache.store_program(key, program.binary)
             self._programs.known[key] = program
             return program
 
@@ -683,9 +738,9 @@ class Backend(ABC):
             log.warning("%s refuses a cached program, compiling again: %s", self.device.label, error)
             return None
 
-    def _compile_and_load(self, source: str) -> Program:
+    def _compiled(self, source: str) -> Program:
         try:
-            return self.load(self.compile(source), source)
+            return self.compile(source)
         except CompileError as error:
             excerpt = numbered_excerpt(source, error.log)
             raise CompileError(
@@ -715,6 +770,24 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.device.label}>"
+
+
+def _plain(data: HostArray) -> HostArray | None:
+    """The elements of an array, and what lies between them, as one contiguous array over the same memory; None where that is
+    not possible.
+    """
+    kind, size = data.dtype, data.itemsize
+    if not data.size or not data.flags.aligned or not kind.isnative:
+        return None
+    # NumPy aligns a complex number to its parts, kernels to its size.
+    if kind.alignment < size and data.__array_interface__["data"][0] % size:
+        return None
+    if not data.flags.forc:
+        if any(step < 0 or step % size for step in data.strides):
+            return None
+        reach = sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True)) // size + 1
+        data = np.lib.stride_tricks.as_strided(data, (reach,), (size,))
+    return data
 
 
 def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -170,6 +170,12 @@ class CUDA(Backend):
                 "primary context (with PyCUDA: import pycuda.autoprimaryctx instead of pycuda.autoinit)"
             )
 
+    def _borrow(self, data: HostArray) -> Memory | None:
+        return None  # what page-locked memory would allow, a copy does faster
+
+    def give_back(self, memory: Memory, *, queue: Any = None) -> None:
+        raise ArrayError(f"{self.device.label}: no memory of the host's is ever borrowed")
+
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
         with self._on(queue) as stream:
             cu.memcpy_htod_async(memory.handle + offset, data, stream)
@@ -211,8 +217,8 @@ class CUDA(Backend):
     def compiler(self) -> str:
         return _nvrtc.compiler()
 
-    def compile(self, source: str) -> bytes:
-        return _nvrtc.compile_cuda(source, self.device.architecture)
+    def compile(self, source: str) -> Program:
+        return self.load(_nvrtc.compile_cuda(source, self.device.architecture), source)
 
     def load(self, binary: bytes, source: str) -> Program:
         try:
@@ -247,6 +253,9 @@ class CUDA(Backend):
             raise LaunchError(f"{function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
         return Call(program, function, kernel, groups, work_group, native, dynamic_local_bytes)
+
+    def set_memory(self, call: Call, number: int, memory: Memory) -> None:
+        call.arguments[number] = memory.handle
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         self.wait(wait_for, queue=queue)

@@ -15,10 +15,11 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, cast
 
 import numpy as np
@@ -97,7 +98,7 @@ class OpenCL(Backend):
         super().__init__(device, context)
         platform, number = device.index
         self._quirks = {known.id for known in quirks_of(device)}
-        with _errors(device):
+        with _Errors(device):
             if context is not None:
                 self._device = next(d for d in context.devices if _described(d) == device)
             else:
@@ -112,6 +113,11 @@ class OpenCL(Backend):
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
             self._pool_lock = threading.RLock()
+            # A CPU's runtime reads and writes the host's memory where it lies; some take its addresses as they are.
+            self._shares_memory = device.type == "cpu" and bool(self._device.host_unified_memory)
+            self._takes_addresses = bool(
+                _optional(self._device, "svm_capabilities") & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
+            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # "expect non-deferred semantics": see _free below
                 self._pool = cl.tools.MemoryPool(cl.tools.DeferredAllocator(self.context))
@@ -185,6 +191,31 @@ class OpenCL(Backend):
             raise ArrayError(f"this buffer is in another context; make it in that of {self!r} (its .context)")
         return Memory(buffer, buffer.int_ptr, buffer.size, keeper=keeper)
 
+    def _borrow(self, data: HostArray) -> Memory | None:
+        if not self._shares_memory:
+            return None
+        read_only = not data.flags.writeable
+        with self.current():
+            native: Any
+            if self._takes_addresses and not read_only:  # PyOpenCL asks for memory that may be written
+                native = cl.SVM(data)
+                handle = native.svm_ptr
+            else:
+                use = cl.mem_flags.READ_ONLY if read_only else cl.mem_flags.READ_WRITE
+                native = cl.Buffer(self.context, use | cl.mem_flags.USE_HOST_PTR, hostbuf=data)
+                handle = native.int_ptr
+        return Memory(native, handle, data.nbytes, alignment=data.itemsize, read_only=read_only)
+
+    def give_back(self, memory: Memory, *, queue: Any = None) -> None:
+        with self.current():
+            queue = queue or self._queue
+            if isinstance(memory.native, cl.SVM):
+                queue.finish()
+                return
+            size, byte = (memory.nbytes,), np.dtype(np.uint8)
+            mapped, _ = cl.enqueue_map_buffer(queue, memory.native, cl.map_flags.READ, 0, size, byte)
+            cast("cl.MemoryMap", mapped.base).release(queue)
+
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
         with self.current():
             cl.enqueue_copy(queue or self._queue, memory.native, data, dst_offset=offset, is_blocking=True)
@@ -213,6 +244,8 @@ class OpenCL(Backend):
     def address(self, memory: Memory) -> tuple[int, int]:
         with self.current():
             buffer = memory.native
+            if isinstance(buffer, cl.SVM):
+                return memory.handle, 0
             whole = buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
             if whole is None:
                 return int(buffer.int_ptr), 0
@@ -233,20 +266,21 @@ class OpenCL(Backend):
     def compiler(self) -> str:
         return f"{self.device.platform_name} {self.device.driver}"
 
-    def compile(self, source: str) -> bytes:
-        return self._build(cl.Program(self.context, source), source).binary
+    def compile(self, source: str) -> Program:
+        program = self._built(cl.Program(self.context, source), source, *self.options())
+        return Program(program, b"" if self._keeps_programs() else _binary(program), source)
 
     def load(self, binary: bytes, source: str) -> Program:
         try:
             program = cl.Program(self.context, [self._device], [binary])
         except cl.Error as error:
             raise CompileError("the OpenCL runtime refuses the program", log=str(error), source=source) from error
-        return self._build(program, source)
+        return Program(self._built(program, source, *self.options()), binary, source)
 
-    def _build(self, program: cl.Program, source: str) -> Program:
-        self._built(program, source, *self.options())
-        (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
-        return Program(program, bytes(binary), source)
+    def _keeps_programs(self) -> bool:
+        # PoCL has a cache of its own unless it is told not to. Asked for a program's binary, it compiles every kernel once
+        # more, for groups of any size: up to a second, for what no launch uses.
+        return self.device.platform == "pocl" and os.environ.get("POCL_KERNEL_CACHE") != "0"
 
     def _built(self, program: cl.Program, source: str, *options: str) -> Any:
         try:
@@ -270,12 +304,14 @@ class OpenCL(Backend):
         dynamic_local_bytes: int = 0,
     ) -> Call:
         native = [a.native if isinstance(a, Memory) else a for a in arguments]
-        if dynamic_local_bytes:
-            native.append(cl.LocalMemory(dynamic_local_bytes))
+        native += [cl.LocalMemory(dynamic_local_bytes)] if dynamic_local_bytes else []
         try:
             # A kernel object keeps its arguments and is not thread-safe: each call gets its own.
             kernel = cl.Kernel(program.native, function)
-            kernel.set_args(*native)
+            for number, value in enumerate(
+                native
+            ):  # set_args would write, compile and cache a function of Python for it
+                kernel.set_arg(number, value)
             most = self._most_work_items(kernel)
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
@@ -290,13 +326,15 @@ class OpenCL(Backend):
         misleading = "rusticl-group-limit" in self._quirks and most == multiple
         return self.device.max_work_group if misleading else most
 
+    def set_memory(self, call: Call, number: int, memory: Memory) -> None:
+        call.native.set_arg(number, memory.native)
+
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
-        extent = tuple(g * w for g, w in zip(call.groups, call.work_group, strict=True))
+        before = [event.native for event in wait_for if event.native is not None] if wait_for else None
         with self.current():
             cl.enqueue_nd_range_kernel(
-                queue or self._queue, call.native, extent, call.work_group,
-                wait_for=[event.native for event in wait_for if event.native is not None] or None,
-            )  # fmt: skip
+                queue or self._queue, call.native, call.extent, call.work_group, wait_for=before or None
+            )
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info
@@ -334,9 +372,9 @@ class OpenCL(Backend):
         self.launch(call)
         self.synchronize()
         source = call.program.source
-        binary = self._build(cl.Program(self.context, source), source).binary
+        binary = _binary(self._built(cl.Program(self.context, source), source, *self.options()))
         folder = "-".join(map(str, call.work_group))
-        extent = max(g * w for g, w in zip(call.groups, call.work_group, strict=True))
+        extent = max(call.extent)
         objects = dict(_pocl_objects(binary, call.function, folder))
         small = extent < _POCL_SMALL_GRID
         wanted = next((name for name in objects if name.endswith("-smallgrid") == small), None)
@@ -388,11 +426,9 @@ class OpenCL(Backend):
         with self.current():
             self._queue.finish()
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
+    def current(self) -> AbstractContextManager[None]:
         self.check_open()
-        with _errors(self.device):
-            yield
+        return _Errors(self.device)
 
     @property
     def queue(self) -> cl.CommandQueue:
@@ -423,17 +459,31 @@ def _free(lock: threading.RLock, block: Any) -> None:
         block.release()
 
 
-@contextmanager
-def _errors(device: DeviceInfo) -> Iterator[None]:
-    """Turns the runtime's errors into ours."""
-    try:
-        yield
-    except (cl.MemoryError, MemoryError) as error:
-        raise DeviceMemoryError(
-            f"{device.label} is out of memory ({device.memory:,} bytes in all): use smaller or fewer arrays; {error}"
-        ) from error
-    except cl.Error as error:
-        raise LaunchError(f"{device.label}: {error}") from error
+class _Errors:
+    """Turns the runtime's errors into ours. No generator: it stands around every launch."""
+
+    def __init__(self, device: DeviceInfo) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        device = self.device
+        if isinstance(error, cl.MemoryError | MemoryError):
+            raise DeviceMemoryError(
+                f"{device.label} is out of memory ({device.memory:,} bytes in all): use smaller or fewer arrays; {error}"
+            ) from error
+        if isinstance(error, cl.Error):
+            raise LaunchError(f"{device.label}: {error}") from error
+
+
+def _binary(program: cl.Program) -> bytes:
+    """The binary of a program that was built for one device."""
+    (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
+    return bytes(binary)
 
 
 def _pocl_objects(binary: bytes, function: str, work_group: str) -> Iterator[tuple[str, bytes]]:

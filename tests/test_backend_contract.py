@@ -42,8 +42,9 @@ def probe(backend: gp.Backend) -> Program:
 
 @pytest.fixture
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of this test's own."""
+    """An empty cache of this test's own, also for a runtime that has one itself."""
     monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("POCL_KERNEL_CACHE", "0")
     return tmp_path
 
 
@@ -208,6 +209,16 @@ class TestPrograms:
         with reopened(fresh_backend) as later:
             assert works(later, later.program(source))
             assert counts(later) == (0, 1, 0)
+
+    def test_that_the_runtime_keeps_itself_are_not_stored_again(
+        self, fresh_backend: gp.Backend, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("POCL_KERNEL_CACHE")
+        program = fresh_backend.program(source_of_probe(fresh_backend, next(_salt)))
+        assert works(fresh_backend, program)
+        kept = fresh_backend.device.platform == "pocl"
+        assert (program.binary == b"") == kept
+        assert len(entries(cache_folder)) == (0 if kept else 1)
 
     def test_of_two_sources_are_two(self, fresh_backend: gp.Backend, cache_folder: Path) -> None:
         one, two = (fresh_backend.program(source_of_probe(fresh_backend, next(_salt))) for _ in range(2))

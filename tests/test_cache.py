@@ -20,8 +20,10 @@ from gemmport.cache import (
     check_writable,
     clear_cache,
     load_program,
+    load_text,
     program_key,
     store_program,
+    store_text,
 )
 
 KEY = program_key("source", "device")
@@ -121,6 +123,26 @@ def test_a_damaged_entry_is_replaced_by_the_next_store(entry: Path) -> None:
     entry.write_bytes(b"damaged")
     store_program(KEY, PAYLOAD)
     assert load_program(KEY) == PAYLOAD
+
+
+# Texts
+
+
+def test_a_text_comes_back_under_its_key_alone(caplog: pytest.LogCaptureFixture) -> None:
+    other = program_key("another")
+    assert load_text("notes", KEY) is None
+    store_text("notes", KEY, "größer")
+    assert (load_text("notes", KEY), load_text("notes", other), load_text("others", KEY)) == ("größer", None, None)
+    store_text("notes", other, "")
+    assert (load_text("notes", KEY), load_text("notes", other)) == (None, "")
+    assert not caplog.messages  # to be replaced is no damage
+
+
+def test_texts_are_no_programs() -> None:
+    store_text("notes", KEY, "text")
+    assert cache_use() == CacheUse(0, 0)
+    assert clear_cache() == (CacheUse(0, 0), 0)
+    assert load_text("notes", KEY) == "text"
 
 
 # Keys

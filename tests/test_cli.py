@@ -292,6 +292,21 @@ def test_all_backends_run_side_by_side_and_an_unusable_one_is_named(gemmport_com
     assert {result["backend"] for result in document["results"]} == set(backends.names()) - {"cuda"}
 
 
+def test_which_runtime_was_taken_is_told_where_none_is_named(gemmport_command, monkeypatch, best_backend):
+    monkeypatch.delenv("GEMMPORT_DEVICE", raising=False)
+    slower = replace(best_backend.device, index=(9, 9), type="cpu", platform="oclgrind", platform_version="1")
+    both = selection.BackendStatus("opencl", (slower, best_backend.device))
+    monkeypatch.setattr(
+        selection, "backend_status", lambda name: both if name == "opencl" else selection.BackendStatus(name)
+    )
+    monkeypatch.setattr(sys.modules["gemmport.cli.devices"], "backend_status", selection.backend_status)
+    told = f"{best_backend.device.label} is taken before {slower.label}"
+    assert told in gemmport_command(*small("--backend", "opencl"))[1]
+    assert told not in gemmport_command(*small("--backend", "opencl", "--device", best_backend.device.selector))[1]
+    listed = [line for line in gemmport_command("devices")[1].splitlines() if "taken where none is named" in line]
+    assert [line.split()[0] for line in listed] == [best_backend.device.selector]
+
+
 def test_an_ambiguous_device_exits_with_2_and_lists_the_candidates(gemmport_command, monkeypatch, best_backend):
     two = selection.BackendStatus("opencl", (best_backend.device, best_backend.device))
     monkeypatch.setattr(selection, "backend_status", lambda name: two)

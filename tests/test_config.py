@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmport import backends, config, configs, kernels, sources
-from gemmport.config import Configuration, LoadedEntry, load_configuration, load_file
+from gemmport import backends, config, configfile, configs, kernels, sources
+from gemmport.config import Configuration, load_configuration, load_file
+from gemmport.entry import Entry, LoadedEntry, Match, Provenance
 from gemmport.errors import ConfigError
 from gemmport.problem import GemmProblem
 from made_up_devices import DEVICES
@@ -37,7 +39,7 @@ def write(path: Path, *entries: Any) -> Path:
 
 
 def parse(text: str) -> list[LoadedEntry]:
-    return list(config._parse(text, "mine.yaml", "call"))
+    return list(configfile.parse(text, "mine.yaml", "call"))
 
 
 def configuration(*entries: Any) -> Configuration:
@@ -385,6 +387,73 @@ SHIPPED = [loaded for loaded in load_configuration().entries if loaded.source ==
 def test_every_shipped_file_is_loaded() -> None:
     folder = Path(configs.__path__[0])
     assert {loaded.file for loaded in SHIPPED} == {f"configs/{path.name}" for path in folder.glob("*.yaml")}
+
+
+@pytest.fixture
+def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A process that has not read what is shipped, and the file in which a machine keeps what was read."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    config._shipped.cache_clear()
+    yield tmp_path / "configs"
+    config._shipped.cache_clear()
+
+
+def test_every_shipped_file_obeys_the_rules() -> None:
+    """They are read without being checked."""
+    folder = Path(configs.__path__[0])
+    checked = [
+        loaded
+        for path in sorted(folder.glob("*.yaml"))
+        for loaded in configfile.parse(path.read_text("utf-8"), f"configs/{path.name}", "shipped")
+    ]
+    assert checked == SHIPPED
+
+
+def test_what_is_shipped_is_kept_as_it_was_read(unread: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(config._shipped()) == SHIPPED
+    config._shipped.cache_clear()
+    monkeypatch.setattr(config, "_unchecked", None)  # not read again
+    assert list(config._shipped()) == SHIPPED
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-3], lambda data: b"", lambda data: data.replace(b"naive", b"evian")]
+)
+def test_what_was_kept_and_damaged_is_read_again(unread: Path, damage: Callable[[bytes], bytes]) -> None:
+    config._shipped()
+    whole = unread.read_bytes()
+    unread.write_bytes(damage(whole))
+    config._shipped.cache_clear()
+    assert list(config._shipped()) == SHIPPED
+    assert unread.read_bytes() == whole
+
+
+def test_another_text_is_read_anew_without_a_word(
+    unread: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config._shipped()
+    config._shipped.cache_clear()
+    monkeypatch.setattr(config, "_FORM", "another")
+    before = unread.read_bytes()
+    assert list(config._shipped()) == SHIPPED
+    assert unread.read_bytes() != before
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["schema: 1\n\tentries", yaml.safe_dump({"schema": 1, "description": "x"}),
+     yaml.safe_dump(document(entry() | {"match": {"devise": "x"}})), yaml.safe_dump(document(entry() | {"match": 5})),
+     yaml.safe_dump(document({"name": "x"}))],
+)  # fmt: skip
+def test_a_shipped_file_that_cannot_be_read_is_told_as_any_other(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^configs/mine\.yaml: "):
+        config._unchecked("configs/mine.yaml", text)
+
+
+def test_rules_are_stated_for_every_key() -> None:
+    for rules, data in ((configfile._Match, Match), (configfile._Provenance, Provenance), (configfile._Entry, Entry)):
+        assert list(rules.model_fields) == [field.name for field in fields(data)]
 
 
 @pytest.mark.parametrize("loaded", SHIPPED, ids=lambda loaded: loaded.origin)

@@ -1047,7 +1047,10 @@ def _in_a_process(device: dict[str, Any], number: int, folder: str) -> list[bool
     return _products(gp.DeviceInfo.from_dict(device), number, rounds=2)
 
 
-def test_processes_that_share_an_empty_cache_compute_right(best_backend: gp.Backend, tmp_path: Path) -> None:
+def test_processes_that_share_an_empty_cache_compute_right(
+    best_backend: gp.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POCL_KERNEL_CACHE", "0")  # which would be used instead of ours
     device = best_backend.device.to_dict()
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         given = [(device, number, str(tmp_path)) for number in range(4)]

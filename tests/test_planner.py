@@ -15,9 +15,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gemmport import kernels
-from gemmport.config import Configuration, LoadedEntry, load_configuration, load_file
+from gemmport.config import Configuration, load_configuration, load_file
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES
+from gemmport.entry import LoadedEntry
 from gemmport.errors import DtypeError, ParameterError, UnknownNameError, UnsupportedError
 from gemmport.kernels.register_tiled import RegisterTiled
 from gemmport.plan import Plan

@@ -97,7 +97,7 @@ def test_an_ambiguous_description_lists_the_candidates_with_their_selectors() ->
     with pytest.raises(AmbiguousDeviceError) as caught:
         select_device("pocl", "opencl")
     assert str(caught.value) == (
-        f"device 'pocl' is ambiguous; it may be 2:0 = {OLD_POCL.label}; 3:0 = {NEW_POCL.label}"
+        f"device 'pocl' is ambiguous; it may be 3:0 = {NEW_POCL.label}; 2:0 = {OLD_POCL.label}"
     )
 
 
@@ -129,6 +129,32 @@ def test_without_a_description_the_best_device_is_meant(reached: dict[str, Backe
     assert select_device() == H100_CL
     reached["opencl"] = BackendStatus("opencl", (OLD_POCL, XEON))
     assert select_device() == XEON
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ({"platform_version": "3.1"}, {"platform_version": "3.0-rc2"}),
+        ({"platform_version": "10.0"}, {"platform_version": "9.9"}),
+        ({"platform_version": "6.0.1"}, {"platform_version": "6.0"}),
+        ({"platform_version": "3.0", "vector_width": 4}, {"platform_version": "1.8", "vector_width": 16}),
+        ({"platform_version": "1.8"}, {"platform_version": ""}),
+        ({"platform": "intel", "platform_version": "2023.1"}, {"platform_version": "6.0"}),
+        ({"platform": "pocl", "platform_version": "1.8"}, {"platform": "rusticl", "platform_version": "25.1"}),
+        ({"platform": "rusticl"}, {"platform": "oclgrind"}),
+    ],
+)
+def test_of_runtimes_for_one_cpu_the_fastest_is_taken_and_told(
+    reached: dict[str, BackendStatus], caplog: pytest.LogCaptureFixture, better: dict[str, str], worse: dict[str, str]
+) -> None:
+    first, second = replace(OLD_POCL, **better), replace(OLD_POCL, index=(3, 0), **worse)  # type: ignore[arg-type]
+    reached["cuda"] = BackendStatus("cuda", error="no driver")
+    for order in ((first, second), (second, first)):
+        reached["opencl"] = BackendStatus("opencl", order)
+        caplog.clear()
+        with caplog.at_level("INFO", "gemmport"):
+            assert select_device() == first
+        assert caplog.messages == [f"{first.label} is taken before {second.selector} = {second.label}"]
 
 
 def test_a_platform_without_a_name_is_ranked_too(reached: dict[str, BackendStatus]) -> None:

@@ -6,8 +6,6 @@
 Importing this package imports neither PyCUDA nor PyOpenCL; the first product does, and only the one it needs.
 """
 
-from importlib.metadata import version as _version
-
 from gemmport.api import gemm, plan, run
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -34,11 +32,18 @@ from gemmport.plan import Plan
 from gemmport.problem import GemmProblem, Layout
 from gemmport.selection import devices, get_backend
 
-__version__ = _version("gemmport")
-
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "DeviceArray",
     "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "GemmProblem", "GemmportError", "LaunchError",
     "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "devices", "gemm",
     "get_backend", "matmul", "plan", "register", "run",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  # read from a file at the first use
+
+        globals()[name] = found = version("gemmport")
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmport import kernels
+from gemmport import kernels, repeated
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend, Event, Memory
 from gemmport.config import Configuration, load_configuration
@@ -22,11 +22,11 @@ from gemmport.device import DeviceInfo
 from gemmport.dtypes import as_dtype
 from gemmport.errors import ArrayError, ConfigError, DtypeError, ParameterError, ShapeError
 from gemmport.exchange import Library, adopted, home_of, library_of
-from gemmport.executor import bind
+from gemmport.executor import BoundPlan, bind
 from gemmport.layout import element_strides, matrices, overlaps_itself, readable_in_place, writable_in_place
 from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
-from gemmport.problem import GemmProblem, Layout, Op, Operand, as_number, as_op, transposed, transposes
+from gemmport.problem import GemmProblem, Layout, Op, Operand, Scalar, as_number, as_op, transposed, transposes
 from gemmport.selection import get_backend
 from gemmport.variant import KernelVariant, Parameters
 
@@ -153,15 +153,15 @@ def gemm(
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         CompileError, LaunchError, DeviceMemoryError: the device refused.
     """
+    wanted = None
+    if c is None and queue is None and wait_for == () and params is None and config is None:
+        choices = (alpha, beta, type(trans_a), trans_a, type(trans_b), trans_b, dtype, accumulator)
+        wanted = repeated.key(a, b, out, *choices, backend, device, kernel)
+        if (again := repeated.product(wanted, a, b, out)) is not None:
+            return again
     op_a, op_b = as_op(trans_a), as_op(trans_b)
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
-    for name, x in (("a", a), ("b", b)):
-        if x is None:
-            raise ArrayError(f"{name} is None: it must be an array")
-    if beta != 0 and c is None:
-        raise ArrayError(f"beta = {beta} needs c, the matrix it scales")
-    if out is not None and isinstance(out, list | tuple):
-        raise ArrayError("out is a list: it must be an array, in which the result is written")
+    _check_present(a, b, c, out, beta)
     given = {name: _Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
     if on_device and (backend is not None or device is not None):
@@ -187,7 +187,7 @@ def gemm(
     product = _Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
     choice = _Choice(kernel, params, config, accumulator)
     if not on_device:
-        return _on_host(_gemm_on(place, product, None, choice).get(), given, out)
+        return _on_host(_host_product(place, product, given, choice, wanted), given, out)
     made = None
     if out is not None:
         result = place.of(given["out"])
@@ -207,6 +207,17 @@ def gemm(
         first.library.written(made, target, where)
         return made
     return first.library.result(d) if first is not None and first.library is not None else d
+
+
+def _check_present(a: Any, b: Any, c: Any, out: Any, beta: Scalar) -> None:
+    """Raises ArrayError where an operand is missing, or `out` is no array."""
+    for name, x in (("a", a), ("b", b)):
+        if x is None:
+            raise ArrayError(f"{name} is None: it must be an array")
+    if beta != 0 and c is None:
+        raise ArrayError(f"beta = {beta} needs c, the matrix it scales")
+    if out is not None and isinstance(out, list | tuple):
+        raise ArrayError("out is a list: it must be an array, in which the result is written")
 
 
 def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
@@ -410,11 +421,19 @@ def _queue_of(on_device: Sequence[_Given]) -> Any:
 
 @dataclass
 class _Placement:
-    """Where and on which queue a product is computed, and what was borrowed from other libraries for it."""
+    """Where and on which queue a product is computed, and what was borrowed for it: arrays of other libraries on the device,
+    and arrays in the host's memory, used in place.
+
+    Attributes:
+        bound, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
+    """
 
     backend: Backend
     queue: Any = None
     borrowed: list[DeviceArray] = field(default_factory=list)
+    in_place: list[DeviceArray] = field(default_factory=list)
+    bound: BoundPlan | None = None
+    turned: bool = False
 
     def borrow(self, on_device: Iterable[_Given]) -> None:
         """Takes arguments on a device as arrays of ours; one object is one array, wherever it is passed.
@@ -432,6 +451,20 @@ class _Placement:
                     known[id(value)] = adopted(library, value, self.backend)
                     self.borrowed.append(known[id(value)])
                 given.arrays.append(known[id(value)])
+
+    def borrow_host(self, host: HostArray) -> DeviceArray | None:
+        """A host array as one of the device, in place; None where it must be copied."""
+        strides = element_strides(host)
+        memory = self.backend.borrow(host) if strides else None
+        if strides is None or memory is None:
+            return None
+        self.in_place.append(DeviceArray(self.backend, memory, host.shape, host.dtype, strides, 0))
+        return self.in_place[-1]
+
+    def uses(self, *arrays: HostArray) -> bool:
+        """Whether all of these are used in place."""
+        lent = {id(array.memory.keeper) for array in self.in_place}
+        return all(id(array) in lent for array in arrays)
 
     def of(self, given: _Given) -> DeviceArray | HostArray:
         """An argument as one array: ours on the device, which for a list is a copy, or the host's."""
@@ -465,6 +498,53 @@ class _Choice:
     params: Parameters | None
     config: Config
     accumulator: npt.DTypeLike | None
+
+
+def _host_product(
+    place: _Placement, product: _Product, given: Mapping[str, _Given], choice: _Choice, wanted: Hashable
+) -> HostArray:
+    """The product of host arrays, for which the host has waited: in `out`, where that is written in place, else in a new array.
+
+    Args:
+        wanted: the key under which it is kept to be repeated, if it can be; None for none.
+    """
+    out, c = cast("HostArray | None", given["out"].arrays[0] if "out" in given else None), product.c
+    # As an update in place: each element of C is read by who writes it.
+    update = isinstance(c, np.ndarray) and out is not None and _is_same_host(c, out)
+    others = [x for x in (product.a, product.b, None if update else c) if isinstance(x, np.ndarray)]
+    result = out if out is not None and _takes(out, product.types.output, others) else None
+    if result is None:
+        result, update = np.empty(product.shape, product.types.output), False
+    lent = place.borrow_host(result)
+    if lent is None:
+        return _gemm_on(place, product, None, choice).get()
+    if update:
+        product = replace(product, c=lent)
+    try:
+        _gemm_on(place, product, lent, choice)
+    finally:
+        place.backend.give_back(lent.memory, queue=place.queue)
+    operands = (given["a"].value, given["b"].value)
+    if wanted is not None and place.bound is not None and place.uses(*operands) and (out is None or out is result):
+        repeated.keep(wanted, place.bound, turned=place.turned, result=result)
+    return result
+
+
+def _takes(out: HostArray, output: np.dtype[Any], others: Sequence[HostArray]) -> bool:
+    """Whether a result is written to a host array as it lies: the operands must keep their values until they are read."""
+    strides = element_strides(out)
+    return (
+        out.dtype == output
+        and strides is not None
+        and writable_in_place(out.shape, strides) is not None
+        and not any(np.may_share_memory(out, x) for x in others)
+    )
+
+
+def _is_same_host(x: HostArray, y: HostArray) -> bool:
+    """Whether two host arrays are one, whatever objects stand for it."""
+    starts = (x.__array_interface__["data"][0], y.__array_interface__["data"][0])
+    return starts[0] == starts[1] and (x.dtype, x.shape, x.strides) == (y.dtype, y.shape, y.strides)
 
 
 def _gemm_on(place: _Placement, product: _Product, out: Any, choice: _Choice) -> DeviceArray:
@@ -505,7 +585,8 @@ def _gemm_on(place: _Placement, product: _Product, out: Any, choice: _Choice) ->
     )  # fmt: skip
     made = plan(problem, backend.device, kernel=choice.kernel, params=choice.params, config=choice.config)
     memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
-    bind(made, backend, memory).enqueue(queue=queue)
+    place.bound, place.turned = bind(made, backend, memory), turned
+    place.bound.enqueue(queue=queue)
     if written is not d:
         copy_strided(written, d, queue=queue)
     return d
@@ -521,6 +602,8 @@ def _readable(place: _Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any
     host = x.astype(dtype, copy=False)
     strides = element_strides(host)
     found = readable_in_place(host.shape, strides) if strides else None
+    if found is not None and (lent := place.borrow_host(host)) is not None:
+        return lent
     if (
         found is not None and found[1]
     ):  # stored transposed (column-major): sent as it lies, and not rearranged on the host
@@ -611,7 +694,8 @@ class _StandIn:
 def _on_host(result: HostArray, given: Mapping[str, _Given], out: Any) -> Any:
     """A result for arrays in the host's memory, as `out` or as an array of the library of A."""
     if out is not None:
-        _into(given["out"].arrays[0], result)
+        if result is not given["out"].arrays[0]:
+            _into(given["out"].arrays[0], result)
         return out
     library = next((x.library for x in given.values() if x.library is not None), None)
     return result if library is None else library.from_host(result)

@@ -53,7 +53,30 @@ def program_key(*parts: str) -> str:
 
 def load_program(key: str) -> bytes | None:
     """The program stored under a key; None where there is none, or it is damaged."""
-    path = _path(key)
+    return _load(_path(key), key)
+
+
+def store_program(key: str, payload: bytes) -> None:
+    """Stores a program under its key. A folder that cannot be written to is logged, once, and no error."""
+    _store(_path(key), key, payload)
+
+
+def load_text(name: str, key: str) -> str | None:
+    """The text stored under a name, if it was made of what the key stands for; None where there is none, or it is damaged.
+
+    There is one text of a name: the next one that is stored takes its place.
+    """
+    payload = _load(cache_folder() / name, key, replaced=True)
+    return None if payload is None else payload.decode()
+
+
+def store_text(name: str, key: str, text: str) -> None:
+    """Stores a text under a name; what cannot be written is no error, as with programs."""
+    _store(cache_folder() / name, key, text.encode())
+
+
+def _load(path: Path, key: str, *, replaced: bool = False) -> bytes | None:
+    """The payload of a file; None where it is absent or damaged, or `replaced` may be: where it has another key."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -62,6 +85,8 @@ def load_program(key: str) -> bytes | None:
         _warn_once("cannot read the program cache %s: %s", path, error)
         return None
     head = _MAGIC + key.encode()
+    if replaced and data.startswith(_MAGIC) and not data.startswith(head):
+        return None
     payload = data[len(head) + 32 :]
     # A runtime may crash on what it does not know (rusticl-unknown-binary).
     if data.startswith(head) and hashlib.sha256(payload).digest() == data[len(head) : len(head) + 32]:
@@ -70,9 +95,7 @@ def load_program(key: str) -> bytes | None:
     return None
 
 
-def store_program(key: str, payload: bytes) -> None:
-    """Stores a program under its key. A folder that cannot be written to is logged, once, and no error."""
-    path = _path(key)
+def _store(path: Path, key: str, payload: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 DeviceType = Literal["gpu", "cpu", "accelerator"]
 
 
@@ -90,6 +87,10 @@ class DeviceInfo:
         """Whether the runtime's version is in a range (PEP 440: ">=3.1,<4"; empty for all); false where it cannot be read."""
         if not wanted:
             return True
+        # Imported where it is asked for: that is rare, and every process would wait for it.
+        from packaging.specifiers import SpecifierSet  # noqa: PLC0415
+        from packaging.version import InvalidVersion, Version  # noqa: PLC0415
+
         try:
             return SpecifierSet(wanted).contains(Version(self.platform_version), prereleases=True)
         except InvalidVersion:

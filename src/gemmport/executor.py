@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,30 @@ class BoundPlan:
         with self.backend.ordered(queue, reads=inputs, writes=others):
             for number, call in enumerate(self.calls):
                 self.backend.launch(call, queue=queue, wait_for=wait_for if number == 0 else ())
+
+    @cached_property
+    def _places(self) -> list[tuple[Call, int, Operand]]:
+        """Where operands are arguments: the call, the number of the argument, the operand."""
+        return [
+            (call, number, operand)
+            for launch, call in zip(self.plan.launches, self.calls, strict=True)
+            for number, argument in enumerate(launch.arguments)
+            for operand in OPERANDS
+            if argument == Buffer(operand)
+        ]
+
+    def let_go(self) -> None:
+        """Forgets the operands, which may then be freed; `relaunch` brings others."""
+        self.memory = {scratch.name: self.memory[scratch.name] for scratch in self.plan.scratch}
+
+    def relaunch(self, operands: Mapping[Operand, Memory]) -> None:
+        """Enqueues every launch in order on the backend's own queue, with other operands that lie as the first did: of the same
+        layout, alignment and size, in memory that no other queue uses. The caller keeps them until the work is done.
+        """
+        for call, number, operand in self._places:
+            self.backend.set_memory(call, number, operands[operand])
+        for call in self.calls:
+            self.backend.launch(call)
 
 
 def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> BoundPlan:

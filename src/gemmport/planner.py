@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gemmport import kernels
-from gemmport.config import Configuration, LoadedEntry
+from gemmport.config import Configuration
 from gemmport.device import DeviceInfo
+from gemmport.entry import LoadedEntry
 from gemmport.errors import DtypeError, ParameterError, UnsupportedError
 from gemmport.plan import Choice, ParameterValue, Plan
 from gemmport.problem import GemmProblem

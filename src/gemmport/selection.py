@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -20,9 +22,12 @@ from gemmport.errors import (
     UnknownNameError,
 )
 
+log = logging.getLogger(__name__)
+
 AUTO = "auto"
 
-# CPU runtimes from fast to slow, as benchmarks/results/ shows; simulators come last.
+# CPU runtimes from fast to slow, as benchmarks/results/ shows, on AMD's CPUs too; simulators come last. Of one runtime the
+# newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is twice as fast as 3.0 (LLVM 14).
 _CPU_RUNTIMES = ("intel", "pocl", "rusticl", "clover", "oclgrind")
 
 
@@ -71,7 +76,8 @@ def select_device(description: str | None = None, backend: str | None = None) ->
 
     Either part is an index, or words that all occur in the name (or alias, or version) in either case: "nvidia", "pocl 3.1",
     "0:1", "nvidia:h200". Without a colon, words that no platform has are looked for in the devices' names. Without a
-    description, the best device: a GPU before a CPU, then by estimated peak.
+    description, the best device: a GPU before a CPU, then by estimated peak; of several runtimes for one CPU the fastest, which
+    the log says.
 
     Args:
         description: default GEMMPORT_DEVICE. backend: default GEMMPORT_BACKEND, or every backend that is usable.
@@ -89,6 +95,8 @@ def select_device(description: str | None = None, backend: str | None = None) ->
     if not candidates:
         raise (BackendUnavailableError if backend == AUTO else DeviceNotFoundError)(_nothing_found(backend))
     if not description:
+        if candidates[1:]:
+            log.info("%s is taken before %s", candidates[0].label, _listed(candidates[1:]))
         return candidates[0]
     found = match_devices(description, candidates)
     if backend == AUTO and found:  # the same chip under two backends is no ambiguity
@@ -122,11 +130,19 @@ def _device_answers(device: DeviceInfo, text: str) -> bool:
     return all(word in device.name.lower() for word in text.lower().split())
 
 
-def _rank(device: DeviceInfo) -> tuple[int, int, float, int]:
+def _rank(device: DeviceInfo) -> tuple[int, int, tuple[int, ...], float, int]:
     kind = ("gpu", "accelerator", "cpu").index(device.type)
-    runtime = _CPU_RUNTIMES.index(device.platform) if kind == 2 and device.platform in _CPU_RUNTIMES else 0
+    of_cpu = kind == 2 and device.platform in _CPU_RUNTIMES
+    runtime = _CPU_RUNTIMES.index(device.platform) if of_cpu else 0
+    age = _age(device.platform_version) if of_cpu else ()
     own = 0 if device.platform_name.lower().split()[-1:] == [device.backend] else 1  # CUDA before NVIDIA's OpenCL
-    return kind, runtime, -(device.peak_gflops("float32") or 0.0), own
+    return kind, runtime, age, -(device.peak_gflops("float32") or 0.0), own
+
+
+def _age(version: str) -> tuple[int, ...]:
+    """Sorts newer versions before older ones; a release candidate counts as its release."""
+    found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", version)
+    return tuple(-int(number or 0) for number in found.groups()) if found else (1,)
 
 
 def _listed(found: Sequence[DeviceInfo]) -> str:

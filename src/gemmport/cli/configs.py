@@ -8,8 +8,9 @@ import click
 from rich.console import Console
 
 from gemmport.cli import options
-from gemmport.config import Configuration, LoadedEntry, load_configuration, load_file
+from gemmport.config import Configuration, load_configuration, load_file
 from gemmport.device import DeviceInfo
+from gemmport.entry import LoadedEntry
 from gemmport.errors import ParameterError, UnsupportedError
 from gemmport.planner import make_plan
 from gemmport.problem import GemmProblem
@@ -52,7 +53,7 @@ def configs(
 
 
 def _conditions(loaded: LoadedEntry) -> str:
-    stated = loaded.entry.match.model_dump(exclude_defaults=True)
+    stated = loaded.entry.match.stated
     told = (f"{key} {value if isinstance(value, str) else ' or '.join(value)}" for key, value in stated.items())
     return ", ".join(told) or "everything"
 

@@ -11,6 +11,7 @@ from gemmport import backends
 from gemmport.device import DeviceInfo
 from gemmport.quirks import quirks_of
 from gemmport.selection import backend_status
+from gemmport.selection import devices as known_devices
 
 
 @click.command()
@@ -29,15 +30,17 @@ def devices(form: str) -> None:
         }
         click.echo(json.dumps(document, indent=2))
         return
+    known = known_devices()
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for status in statuses:
         console.print(status.name, style="bold")
         for device in status.devices:
-            console.print(f"  {device.selector}  {device.name}", style="green")
+            first = "  (taken where none is named)" if known[1:] and device == known[0] else ""
+            console.print(f"  {device.selector}  {device.name}{first}", style="green")
             for line in _describe(device):
                 console.print(f"       {line}")
-            for known in quirks_of(device):
-                console.print(f"       {known.mark} ({known.effect}): {known.symptom}", style="dim")
+            for quirk in quirks_of(device):
+                console.print(f"       {quirk.mark} ({quirk.effect}): {quirk.symptom}", style="dim")
         for note in (status.error, *status.notes):
             if note:
                 console.print(f"  –    {note}", style="yellow")

@@ -188,7 +188,8 @@ def _climb(
     meter = ProgramMeter(devices)
     with progress_on_terminal() as tell:
         found = work(devices, tell)
-    report.tell(found, Conditions(devices, unavailable, meter.counts()))
+    taken = options.told_choice(backend, device, devices)
+    report.tell(found, Conditions(devices, unavailable, meter.counts(), taken))
     return exit_status(step.result for climb in found for step in climb.steps)
 
 

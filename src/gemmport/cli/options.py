@@ -19,6 +19,7 @@ from gemmport.errors import BackendUnavailableError, DeviceNotFoundError, Unknow
 from gemmport.plan import ParameterValue
 from gemmport.planner import AUTO
 from gemmport.problem import GemmProblem
+from gemmport.selection import devices as known_devices
 from gemmport.selection import parse_backends, select_device
 
 DEFAULT_SIZE = 1024
@@ -189,6 +190,16 @@ def chosen_devices(backend: str | None, description: str | None) -> tuple[list[D
     if not devices:
         raise BackendUnavailableError("no backend is usable here: " + "; ".join(unavailable.values()))
     return devices, unavailable
+
+
+def told_choice(backend: str | None, description: str | None, chosen: Sequence[DeviceInfo]) -> str:
+    """Which device was taken where the user named none and there are several; empty else."""
+    backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
+    if description or os.environ.get("GEMMPORT_DEVICE") or backend == "all":
+        return ""
+    others = [device.label for device in known_devices(backend)]
+    others.remove(chosen[0].label)
+    return f"{chosen[0].label} is taken before {', '.join(others)}; --device takes another" if others else ""
 
 
 def check_writable(option: str, path: Path) -> None:

@@ -58,11 +58,13 @@ class Conditions:
     Attributes:
         unavailable: with --backend all, why a backend is not among them.
         programs: that were compiled for them, or came from a cache.
+        taken: which device was taken before which others, where the user named none.
     """
 
     devices: Sequence[DeviceInfo]
     unavailable: Mapping[str, str]
     programs: Mapping[DeviceInfo, ProgramCounts]
+    taken: str = ""
 
     def environment(self) -> dict[str, Any]:
         """Versions and hardware of the host and of every device."""
@@ -78,7 +80,8 @@ class Conditions:
             f"programs on {device.label}: {counts.compiled} compiled, {counts.from_disk} from the cache on disk"
             for device, counts in self.programs.items()
         ]
-        return [*(f"backend {name}: {reason}" for name, reason in self.unavailable.items()), *programs]
+        missing = [f"backend {name}: {reason}" for name, reason in self.unavailable.items()]
+        return [*filter(None, [self.taken]), *missing, *programs]
 
 
 def to_json(content: dict[str, Any], conditions: Conditions) -> str:

@@ -96,7 +96,7 @@ def run(
     meter = ProgramMeter(devices)
     with progress_on_terminal() as tell:
         results = list(run_benchmark(problems, devices, chosen, progress=tell))
-    conditions = Conditions(devices, unavailable, meter.counts())
+    conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
     if form == "csv":
         text = to_csv([result.to_dict() for result in results])
     elif form == "json":

@@ -13,7 +13,7 @@ import click
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gemmport.config import UniqueKeys
+from gemmport.configfile import UniqueKeys
 from gemmport.errors import ConfigError, GemmportError
 from gemmport.problem import GemmProblem
 
