@@ -52,6 +52,7 @@ from gemmport.errors import (
     DeviceNotFoundError,
     LaunchError,
 )
+from gemmport.processor import data_caches
 from gemmport.quirks import quirks_of, within_limits
 
 log = logging.getLogger(__name__)
@@ -597,6 +598,7 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         registers=_optional(device, "registers_per_block_nv"),
         computes=frozenset(computes),
         vector_width=device.native_vector_width_float if kind == "cpu" else 1,
+        caches=data_caches() if kind == "cpu" else (),
         extensions=extensions,
     )
     return within_limits(told)

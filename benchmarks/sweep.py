@@ -84,6 +84,11 @@ _GRIDS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "prefetch": (*_CPU_TILES, "TSK = 8", "WIDTH = 4; 8", "STAGES = 1; 2", "REG_PREFETCH = 0"),
         "padded": (*_CPU_TILES, "TSK = 8; 16"),
+        "packed": (
+            "MR, NR, VECTOR, MC = 14, 2, 64, 224; 12, 2, 64, 192; 8, 3, 64, 256; 6, 4, 64, 192; 6, 2, 32, 192; 4, 3, 32, 256",
+            "NC = 192; 384",
+            "KC = 256; 1024; 4096",
+        ),
         "direct": (
             "THREADSX, THREADSY = 1, 1; 2, 2; 4, 4; 16, 1",
             "RX, RY = 8, 8; 16, 4; 16, 8",

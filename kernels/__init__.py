@@ -10,6 +10,8 @@ from gemmport.kernels import (
     direct,
     fill_random,
     naive,
+    pack,
+    packed,
     padded,
     prefetch,
     reduce,
@@ -40,7 +42,10 @@ _LADDER = (
     direct,
 )
 
-_FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in _LADDER}
+# Beside the ladder: the kernels that win, each on its kind of device.
+_BEYOND = (packed,)
+
+_FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (*_LADDER, *_BEYOND)}
 
 _PASSES: tuple[Pass, ...] = (
     copy_strided.PASS,
@@ -48,6 +53,7 @@ _PASSES: tuple[Pass, ...] = (
     fill_random.PASS,
     transpose.PASS,
     reduce.PASS,
+    pack.PASS,
 )
 
 _LADDERS: dict[str, tuple[Rung, ...]] = {
@@ -57,8 +63,14 @@ _LADDERS: dict[str, tuple[Rung, ...]] = {
 
 
 def variants() -> tuple[KernelVariant, ...]:
-    """All variants, in the order of the ladder; registered ones last."""
+    """All variants, in the order of the ladder, then those beyond it; registered ones last."""
     return tuple(_FAMILY.values())
+
+
+def ladder() -> tuple[KernelVariant, ...]:
+    """The steps of the ladder, and the variants that were registered after them, without those that stand beside it."""
+    beyond = {module.VARIANT.name for module in _BEYOND}
+    return tuple(variant for variant in variants() if variant.name not in beyond)
 
 
 def passes() -> tuple[Pass, ...]:

@@ -62,6 +62,6 @@ DEVICES: dict[str, DeviceInfo] = {
         "opencl", "cpu-znver4-AMD EPYC 9654", "pocl", index=(2, 0), platform_name="Portable Computing Language",
         platform_version="6.0", vendor="amd", architecture="znver4", type="cpu", compute_units=16, clock_mhz=3700,
         max_work_group=4096, max_work_item_sizes=(4096, 4096, 4096), local_memory=524288,
-        local_memory_is_dedicated=False, vector_width=16,
+        local_memory_is_dedicated=False, vector_width=16, caches=(2**15, 2**20, 2**22),
     ),
 }  # fmt: skip

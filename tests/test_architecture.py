@@ -23,7 +23,7 @@ PLACES = {
 
 # From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
 ROOMS = [
-    {"errors", "device", "cache", "configs"},
+    {"errors", "device", "cache", "configs", "processor"},
     {"processes"},
     {"dtypes", "occupancy"},
     {"quirks"},
@@ -272,7 +272,7 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
         if any(choice <= told for choice in choices):
             macros.update(*choices)
         else:
-            device, other = DEVICES["Apple"], {**values, parameter.name: int(parameter.default) // 2}
+            device, other = DEVICES["CPU under PoCL"], {**values, parameter.name: int(parameter.default) // 2}
             assert variant.steps(problem, device, other) != variant.steps(problem, device, values), parameter.name
     (path,) = sources(folder, variant.name)
     assert macros <= words(path.read_text(encoding="utf-8"))

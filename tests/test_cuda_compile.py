@@ -38,6 +38,13 @@ H200 = gp.DeviceInfo(
     max_work_group=1024, max_work_item_sizes=(1024, 1024, 64), local_memory=49152, sub_group=32,
 )  # fmt: skip
 
+
+def device_for(kernel: str, architecture: str = "sm_90") -> gp.DeviceInfo:
+    """One that plans the kernel: the H200, or a CPU where it is for these alone."""
+    device = replace(H200, architecture=architecture)
+    return replace(device, type="cpu", vector_width=16) if kernel == "packed" else device
+
+
 SHIPPED = [variant.name for variant in kernels.variants()]
 ADDED = [variant.name for variant in EXTENSIONS]
 
@@ -54,7 +61,7 @@ def sources(
 ) -> list[str]:
     """The specialized sources of all launches of a kernel."""
     problem = gp.GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=2.0, beta=0.5)
-    plan = make_plan(problem, replace(H200, architecture=architecture), config.load_configuration(), kernel=kernel)
+    plan = make_plan(problem, device_for(kernel, architecture), config.load_configuration(), kernel=kernel)
     return [assemble(launch.kernel, "cuda") for launch in plan.launches]
 
 
@@ -187,15 +194,17 @@ def test_register_tiled_compiles_in_every_arrangement(arrange: str) -> None:
         ("prefetch", {"WIDTH": 1, "PAD": 1}),
         ("direct", {"RX": 8, "RY": 8, "RK": 8, "WIDTH": 8}),
         ("direct", {"RX": 3, "RY": 5, "RK": 1, "WIDTH": 1}),
+        ("packed", {"MR": 4, "NR": 2, "VECTOR": 64, "MC": 224}),
+        ("packed", {"MR": 2, "NR": 1, "VECTOR": 16, "MC": 224}),
     ],
-    ids=["prefetch-8", "prefetch-1", "direct-8", "direct-1"],
+    ids=["prefetch-8", "prefetch-1", "direct-8", "direct-1", "packed-64", "packed-16"],
 )
 def test_runs_of_every_type_compile(kernel: str, params: dict[str, int], dtype: str) -> None:
     problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype, trans_b="C")
-    (launch,) = gp.plan(
-        problem, H200, kernel=kernel, params={**kernels.variant(kernel).complete({}), **params}
-    ).launches
-    assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
+    for launch in gp.plan(
+        problem, device_for(kernel), kernel=kernel, params={**kernels.variant(kernel).complete({}), **params}
+    ).launches:
+        assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
 
 
 def ptx(kernel: str, params: dict[str, int], gap: int = 0) -> str:

@@ -48,13 +48,14 @@ BASE: dict[str, Parameters] = {
         "PAD": 2,
     },
     "direct": {"THREADSX": 4, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 2, "WIDTH": 2},
+    "packed": {"MR": 4, "NR": 1, "VECTOR": 16, "MC": 8, "NC": 16, "KC": 8},
     "register_tiled_vectorized": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "WIDTH": 2, "PAD": 2},
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
 WIDE = tuple(variant.name for variant in kernels.variants() if "WIDTH" in {own.name for own in variant.parameters})
 """Kernels that move WIDTH elements at once where rows are aligned, and are specialized by it."""
 
-PADS_K = ("padded",)
+PADS_K = ("padded", "packed")
 """Kernels that pad their operands, so that the product meets no edge along k."""
 
 SCALARS = tuple(itertools.product((0.0, 1.0, -1.0, 2.0), (0.0, 1.0, -1.0, 0.5)))
@@ -163,6 +164,13 @@ def test_runs_are_moved_whole_where_and_only_where_all_of_an_operand_are_aligned
         defines = dict(gp.plan(problem, backend.device, kernel=kernel, params=params).launches[-1].kernel.defines)
         assert {x: defines[f"ALIGNED_{x}"] for x in "ABD"} == {x: int(x != unaligned) for x in "ABD"}, str(problem)
         check(backend, problem, kernel, params)
+
+
+@pytest.mark.parametrize("ops", OPS)
+def test_long_panels_are_packed_in_pieces(backend: gp.Backend, dtype: str, ops: str) -> None:
+    params: Parameters = {"MR": 6, "NR": 2, "VECTOR": 32, "MC": 12, "NC": 32, "KC": 4096}
+    for k in (512, 777):
+        check(backend, problem_of(Sizes(35, 67, k), ops, dtype, batch=2, beta=0.5), "packed", params)
 
 
 def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: str) -> None:
@@ -323,6 +331,20 @@ STRUCTURES += [
     )
 ]
 STRUCTURES += [
+    ("packed", dict(zip(("MR", "NR", "VECTOR", "MC", "NC", "KC"), values, strict=True)))
+    for values in (
+        # Every number of lines and of vectors.
+        (2, 1, 16, 2, 16, 1),
+        (6, 2, 16, 12, 32, 7),
+        (8, 3, 32, 8, 48, 16),
+        (10, 4, 32, 20, 64, 5),
+        (12, 2, 64, 24, 32, 64),
+        (14, 2, 64, 28, 64, 40),
+        # A macro-tile that is no multiple of two micro-tiles.
+        (6, 1, 32, 18, 48, 4096),
+    )
+]
+STRUCTURES += [
     ("wpt", dict(zip(("TS", "WPT", "PAD"), values, strict=True)))
     for values in ((5, 5, 0), (6, 3, 1), (8, 1, 0), (9, 3, 2), (16, 4, 1), (32, 8, 1))
 ]
@@ -376,7 +398,11 @@ def check_structure(backend: gp.Backend, kernel: str, params: Parameters) -> Non
             check(backend, problem, kernel, params)
 
 
-MAY_BE_UNSUPPORTED = ("shuffle",)
+MAY_BE_UNSUPPORTED = {
+    "shuffle": "exchange registers: the runtime does not announce cl_intel",
+    "packed": "one work-item computes a whole macro-tile, which is for CPUs",
+}
+"""Kernels that a device may lack something for, and how that is told."""
 
 
 def test_kernels_are_left_out_only_where_the_device_lacks_what_they_need(backend: gp.Backend) -> None:
@@ -386,9 +412,10 @@ def test_kernels_are_left_out_only_where_the_device_lacks_what_they_need(backend
         kernel: kernels.variant(kernel).unsupported(gp.GemmProblem.create(1, 1, 1), device) for kernel in VARIANTS
     }
     left_out = {kernel for kernel, reason in reasons.items() if reason}
-    assert left_out <= set() if device.platform in ("nvidia", "intel") else set(MAY_BE_UNSUPPORTED)
+    assert ("packed" in left_out) == (device.type != "cpu")
+    assert left_out - {"packed"} <= (set() if device.platform in ("nvidia", "intel") else {"shuffle"})
     for kernel in left_out:
-        with pytest.raises(gp.UnsupportedError, match="exchange registers: the runtime does not announce cl_intel"):
+        with pytest.raises(gp.UnsupportedError, match=MAY_BE_UNSUPPORTED[kernel]):
             gp.plan(gp.GemmProblem.create(17, 31, 13), device, kernel=kernel)
 
 

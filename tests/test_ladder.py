@@ -116,8 +116,8 @@ def climb(backend, **options):
 
 def test_the_ladder_of_products_is_the_family_in_its_order(backend):
     found = climb(backend, kernels=("naive",))
-    assert [step.result.name for step in found.steps] == [variant.name for variant in kernels.variants()]
-    assert [step.adds for step in found.steps] == [variant.summary for variant in kernels.variants()]
+    assert [step.result.name for step in found.steps] == [variant.name for variant in kernels.ladder()]
+    assert [step.adds for step in found.steps] == [variant.summary for variant in kernels.ladder()]
     ran = [step for step in found.steps if step.result.status != "unsupported"]
     assert all(step.result.verified for step in ran)
     medians = [step.result.timing.median for step in ran]
@@ -129,7 +129,7 @@ def test_a_kernel_that_the_device_cannot_run_is_a_step_with_the_reason(best_back
     steps = {step.result.name: step for step in climb(best_backend).steps}
     assert (steps["tiled"].result.status, steps["tiled"].gain) == ("unsupported", None)
     assert "it has no tiles" in steps["tiled"].result.reason
-    order = [variant.name for variant in kernels.variants()]
+    order = [variant.name for variant in kernels.ladder()]
     naive, after = steps["naive"].result.timing.median, steps[order[order.index("tiled") + 1]]
     assert after.gain == pytest.approx(naive / after.result.timing.median)
 
@@ -404,7 +404,7 @@ SMALL = {
     "transpose": ("transpose", "--rows", 40, "--columns", 30, "--repeat", 2, "--baseline", "none"),
     "reduce": ("reduce", "--size", 1000, "--repeat", 2, "--baseline", "none"),
 }
-STEPS = {"gemm": [variant.name for variant in kernels.variants()], "transpose": ["copy", "turn"],
+STEPS = {"gemm": [variant.name for variant in kernels.ladder()], "transpose": ["copy", "turn"],
          "reduce": ["plain", "impossible", "second"]}  # fmt: skip
 each_ladder = pytest.mark.parametrize("name", SMALL)
 

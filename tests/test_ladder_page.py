@@ -31,14 +31,14 @@ def squeezed(text: str) -> str:
 
 
 def test_every_step_has_its_section_in_order() -> None:
-    names = [variant.name for variant in kernels.variants()]
+    names = [variant.name for variant in kernels.ladder()]
     assert [title for title in sections() if title in names] == names
     for title, ladder in PASSES.items():
         for rung in kernels.ladders()[ladder]:
             assert f"| `{rung.name}` |" in sections()[title]
 
 
-@pytest.mark.parametrize("title", [*(variant.name for variant in kernels.variants()), *PASSES])
+@pytest.mark.parametrize("title", [*(variant.name for variant in kernels.ladder()), *PASSES])
 def test_a_section_shows_a_drawing_and_the_source_as_it_is(title: str) -> None:
     text = sections()[title]
     source = squeezed((ROOT / "kernels" / "opencl" / f"{PASSES.get(title, title)}.cl").read_text(encoding="utf-8"))

@@ -19,8 +19,8 @@ from gemmport.benchmark import Options, run_benchmark
 from gemmport.config import load_configuration
 from gemmport.planner import make_plan
 from gemmport.sources import assemble
-from mutations import BFLOAT16_LOAD, EQUIVALENT, KERNELS, MUTATIONS, TF32_LOAD, Edit, Mutation, planted
-from test_cuda_compile import H200, is_cubin
+from mutations import BFLOAT16_LOAD, EQUIVALENT, KERNELS, MUTATIONS, OF_PACK, TF32_LOAD, Edit, Mutation, planted
+from test_cuda_compile import H200, device_for, is_cubin
 from test_dtypes import problems
 from test_kernels import SPAN, VARIANTS, check_many_groups, check_spans, check_structure, parameters
 
@@ -108,6 +108,21 @@ def test_a_broken_kernel_is_noticed(backend: gp.Backend, kernel: str, mutation: 
 
 
 @best_of_each_backend
+@pytest.mark.parametrize("mutation", OF_PACK, ids=lambda mutation: mutation.name.replace(" ", "-"))
+def test_a_broken_pack_is_noticed(backend: gp.Backend, mutation: Mutation) -> None:
+    if backend.device.type != "cpu":
+        pytest.skip("its panels are for CPUs")
+
+    def products() -> None:
+        for ops in test_kernels.OPS:
+            test_kernels.test_long_panels_are_packed_in_pieces(backend, "float32", ops)
+
+    products()
+    with planted(mutation, "pack"), pytest.raises(AssertionError, match=r"wrong|elements"):
+        products()
+
+
+@best_of_each_backend
 @cases(EQUIVALENT)
 def test_what_changes_no_result_passes(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
     assert mutation.why
@@ -152,7 +167,7 @@ def test_faults_are_planted_in_both_languages(kernel: str, mutation: Mutation) -
         trans_a=mutation.ops[0],
         trans_b=mutation.ops[1],
     )
-    plan = make_plan(problem, H200, load_configuration(), kernel=kernel, params=parameters(kernel))
+    plan = make_plan(problem, device_for(kernel), load_configuration(), kernel=kernel, params=parameters(kernel))
     source = plan.launches[-1].kernel  # the product: passes come before it
     shipped = {language: assemble(source, language) for language in ("opencl", "cuda")}
     with planted(mutation, kernel):
@@ -161,6 +176,17 @@ def test_faults_are_planted_in_both_languages(kernel: str, mutation: Mutation) -
     # The text that is broken is that of the first kernel; one that moves runs has more of it.
     same = mutation.prelude and kernel != mutation.kernels[0] and "WIDTH" not in dict(source.defines)
     if _nvrtc.nvrtc() is not None and not same:
+        assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))
+
+
+@pytest.mark.parametrize("mutation", OF_PACK, ids=lambda mutation: mutation.name.replace(" ", "-"))
+def test_faults_of_pack_are_planted_in_both_languages(mutation: Mutation) -> None:
+    plan = make_plan(gp.GemmProblem.create(9, 9, 9), device_for("packed"), load_configuration(), kernel="packed")
+    source = plan.launches[0].kernel
+    with planted(mutation, "pack"):
+        broken = {language: assemble(source, language) for language in ("opencl", "cuda")}
+    assert all(broken[language] != assemble(source, language) for language in broken)
+    if _nvrtc.nvrtc() is not None:
         assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))
 
 

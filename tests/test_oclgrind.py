@@ -48,6 +48,8 @@ UNEVEN_RUNS: dict[str, int | str] = {
 }  # fmt: skip
 """24 runs of A and 40 of B, brought by 15 work-items: neither comes out even."""
 
+PACKED: dict[str, int | str] = {"MR": 6, "NR": 1, "VECTOR": 16, "MC": 6, "NC": 16, "KC": 8}
+
 CASES = [
     ("naive", {"TS": 4}),
     ("tiled", {"TS": 4, "PAD": 0}),
@@ -66,6 +68,8 @@ CASES = [
     ("prefetch", {**TWO_STAGES, "WIDTH": 4, "PAD": 0}),
     ("direct", {"THREADSX": 3, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 4, "WIDTH": 2}),
     ("direct", {"THREADSX": 2, "THREADSY": 3, "RX": 3, "RY": 1, "RK": 2, "WIDTH": 1}),
+    ("packed", PACKED),
+    ("packed", {"MR": 2, "NR": 2, "VECTOR": 32, "MC": 8, "NC": 32, "KC": 4096}),
     ("wpt", {"TS": 4, "WPT": 2, "PAD": 0}),
     ("wpt", {"TS": 9, "WPT": 3, "PAD": 1}),
     ("vectorized", {"TS": 4, "WIDTH": 1}),
@@ -115,6 +119,7 @@ PARAMETERS: dict[str, dict[str, int | str]] = {
     "padded": {"TSM": 8, "TSN": 8, "TSK": 4, "WPTM": 2, "WPTN": 4, "PADDINGX": 8, "PADDINGY": 4},
     "shuffle": BY_LOCAL_MEMORY,
     "prefetch": TWO_STAGES,
+    "packed": PACKED,
     "wpt": {"TS": 4, "WPT": 2, "PAD": 0},
     "vectorized": {"TS": 8, "WIDTH": 4},
     "register_tiled_vectorized": UNEVEN_RUNS,
@@ -141,6 +146,7 @@ COMPLAINTS = {
     "moves runs of A that are not aligned": "not aligned",
     "moves runs of D that are not aligned": "not aligned",
     "writes far away": "invalid write",
+    "packs lines beyond the last": "invalid read",
     "adds up parts before they are there": "race",
     "adds up sums before they are complete": "race",
     "does not wait for other lanes": "race",

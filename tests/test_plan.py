@@ -19,6 +19,9 @@ from made_up_devices import DEVICES
 
 DEVICE = DEVICES["AMD gfx90a"]
 
+ABLE = {"shuffle": "NVIDIA sm_90 under CUDA", "packed": "CPU under PoCL"}
+"""Of kernels that not every device can run, one that can."""
+
 PROBLEMS = {
     "plain": GemmProblem.create(100, 90, 80),
     "batch": GemmProblem.create(7, 6, 5, batch=3, dtype="float64", trans_a="T", trans_b="C", alpha=0.1, beta=-2.5),
@@ -28,8 +31,8 @@ PROBLEMS = {
 
 
 def plan(problem: GemmProblem, kernel: str = "auto", device: DeviceInfo = DEVICE, **options: object) -> Plan:
-    if kernel == "shuffle":
-        device = DEVICES["NVIDIA sm_90 under CUDA"]  # of those here, one that can
+    if kernel in ABLE:
+        device = DEVICES[ABLE[kernel]]
     return make_plan(problem, device, load_configuration(), kernel=kernel, **options)
 
 

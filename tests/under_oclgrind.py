@@ -23,6 +23,7 @@ from extensions import EXTENSIONS
 from gemmport import copying, device_check, kernels, sub_groups, trial, verification
 from gemmport.copying import dense_copy
 from gemmport.dtypes import FLOAT32
+from gemmport.kernels.packed import Packed
 from gemmport.kernels.shuffle import Shuffle
 from gemmport.kernels.times_vector import Sums
 from gemmport.layout import matrices
@@ -90,7 +91,15 @@ def transpose(backend: gp.Backend, ops: str) -> None:
             assert np.array_equal(got, wanted)
 
 
+def pack(backend: gp.Backend, ops: str) -> None:
+    """Panels, by way of a product: no extent is a multiple of theirs, and one operand is the same for all of the batch."""
+    panels: dict[str, int | str] = {"MR": 6, "NR": 1, "VECTOR": 16, "MC": 6, "NC": 16, "KC": 8}
+    for dtype in ("float32", "complex64", "float16"):
+        check(backend, problem_of(Sizes(17, 15, 13), ops, dtype, batch=2, share_a=True), "packed", panels)
+
+
 PASSES = {
+    "pack": pack,
     "copy_strided": copy_strided,
     "times_vector": times_vector,
     "fill_random": fill_random,
@@ -110,9 +119,12 @@ LONE_LANES = {
 
 
 @contextmanager
-def without_sub_groups() -> Iterator[None]:
-    """Lets `shuffle` be planned, of which the form with USE_SHUFFLE = 0 needs no sub-groups; of any other, sums are wrong."""
+def every_kernel() -> Iterator[None]:
+    """Lets `shuffle` be planned, of which the form with USE_SHUFFLE = 0 needs no sub-groups; of any other, sums are wrong. And
+    `packed`, though the simulator says that it is a GPU.
+    """
     with (
+        mock.patch.object(Packed, "unsupported", return_value=None),
         mock.patch.object(Shuffle, "unsupported", return_value=None),
         mock.patch.object(sub_groups, "shuffle_defines", return_value=LONE_LANES),
     ):
@@ -123,7 +135,7 @@ def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
     trial.GUARD = 0  # the simulator itself sees what is beyond an operand's end
     for variant in EXTENSIONS:
         gp.register(variant)
-    with planted(fault, kernel) if fault else nullcontext(), without_sub_groups():
+    with planted(fault, kernel) if fault else nullcontext(), every_kernel():
         simulate(kernel, params, ops)
 
 

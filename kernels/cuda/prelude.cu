@@ -350,6 +350,64 @@ __device__ inline wide_t wide_conjugated(wide_t x)
 #define OF_B(run) run
 #endif
 
+// A run all of which is inside, wherever it lies in memory. `store_run`, likewise.
+__device__ inline wide_t load_run_anywhere(const in_t *p)
+{
+    wide_t x;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = load(p + w);
+    return x;
+}
+__device__ inline void store_run_anywhere(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    store_run(d, c, sum, alpha, beta, present);
+}
+
+// Exchanges the rows and columns of WIDTH runs.
+__device__ inline void turn(wide_t *x)
+{
+    #pragma unroll
+    for (int r = 0; r < WIDTH; ++r)
+        #pragma unroll
+        for (int c = 0; c < r; ++c) {
+            const acc_t below = ELEMENT(x[r], c);
+            ELEMENT(x[r], c) = ELEMENT(x[c], r);
+            ELEMENT(x[c], r) = below;
+        }
+}
+
+// Products of numbers, of which a complex element is two: one of A's numbers with all numbers of a run of B is added up by itself,
+// and what came of the real and of the imaginary part of A is joined in the end: (x + yi)(u + vi) = xu - yv + (xv + yu)i.
+#define ACC_ONE to<acc_t>::from(1u)
+#if defined(COMPLEX_ARITHMETIC)
+#define NUMBERS 2 // of an element
+typedef decltype(acc_t().x) number_t;
+__device__ inline wide_t add_products(number_t a, wide_t b, wide_t sum)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w) {
+        ELEMENT(sum, w).x += a * ELEMENT(b, w).x;
+        ELEMENT(sum, w).y += a * ELEMENT(b, w).y;
+    }
+    return sum;
+}
+__device__ inline wide_t joined(wide_t of_real, wide_t of_imaginary)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w) {
+        ELEMENT(of_real, w).x -= ELEMENT(of_imaginary, w).y;
+        ELEMENT(of_real, w).y += ELEMENT(of_imaginary, w).x;
+    }
+    return of_real;
+}
+#else
+#define NUMBERS 1
+typedef acc_t number_t;
+__device__ inline wide_t add_products(number_t a, wide_t b, wide_t sum) { return wide_mul_add(a, b, sum); }
+__device__ inline wide_t joined(wide_t sum, wide_t itself) { return sum; }
+#endif
+
 // The run of op(A) that begins at [i, p], and of op(B) at [p, j], along memory: as it is stored, and as sums; and how many of so
 // many elements are inside.
 #if defined(EDGES) && !EDGES

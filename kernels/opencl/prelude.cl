@@ -350,6 +350,96 @@ inline wide_t wide_conjugated(wide_t x)
 #define OF_B(run) run
 #endif
 
+// A run all of which is inside, wherever it lies in memory: CPUs move vectors so. `store_run`, likewise.
+#if SUM_LANES == 1
+#define LOAD_ANYWHERE(p) (*(p))
+#define STORE_ANYWHERE(x, p) (*(p) = (x))
+#else
+#define LOAD_ANYWHERE(p) PASTE(vload, SUM_LANES)(0, p)
+#define STORE_ANYWHERE(x, p) PASTE(vstore, SUM_LANES)(x, 0, p)
+#endif
+inline wide_t load_run_anywhere(__global const in_t *p)
+{
+#if LOADS_SUMS
+    return LOAD_ANYWHERE(p);
+#else
+    wide_t x;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = load(p + w);
+    return x;
+#endif
+}
+inline void store_run_anywhere(
+    __global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+#if STORES_SUMS
+    if (WIDTH <= present) {
+        wide_t value = alpha * sum;
+        if (!is_zero(beta))
+            value += beta * LOAD_ANYWHERE(c);
+        STORE_ANYWHERE(value, d);
+    } else
+#endif
+        store_run(d, c, sum, alpha, beta, present);
+}
+
+// Exchanges the rows and columns of WIDTH runs. Of vectors that come as they are stored, each step shuffles a half with the
+// other, as one shuffles cards: after log₂(WIDTH) steps they are turned.
+inline void turn(wide_t *x)
+{
+#if LOADS_SUMS && SUM_LANES > 1
+    #pragma unroll
+    for (int step = 1; step < WIDTH; step *= 2) {
+        wide_t shuffled[WIDTH];
+        #pragma unroll
+        for (int w = 0; w < WIDTH / 2; ++w) {
+            shuffled[2 * w].even = x[w].lo;
+            shuffled[2 * w].odd = x[w + WIDTH / 2].lo;
+            shuffled[2 * w + 1].even = x[w].hi;
+            shuffled[2 * w + 1].odd = x[w + WIDTH / 2].hi;
+        }
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            x[w] = shuffled[w];
+    }
+#else
+    #pragma unroll
+    for (int r = 0; r < WIDTH; ++r)
+        #pragma unroll
+        for (int c = 0; c < r; ++c) {
+            const acc_t below = ELEMENT(x[r], c);
+            ELEMENT(x[r], c) = ELEMENT(x[c], r);
+            ELEMENT(x[c], r) = below;
+        }
+#endif
+}
+
+// Products of numbers, of which a complex element is two: one of A's numbers with all numbers of a run of B is added up by itself,
+// and what came of the real and of the imaginary part of A is joined in the end: (x + yi)(u + vi) = xu - yv + (xv + yu)i.
+#if defined(COMPLEX_ARITHMETIC)
+#define NUMBERS 2 // of an element
+#define ACC_ONE ((acc_t)(1, 0))
+typedef PASTE(PART_, ACC) number_t;
+inline wide_t add_products(number_t a, wide_t b, wide_t sum)
+{
+    sum += a * b;
+    return sum;
+}
+inline wide_t joined(wide_t of_real, wide_t of_imaginary)
+{
+    of_real.even -= of_imaginary.odd;
+    of_real.odd += of_imaginary.even;
+    return of_real;
+}
+#else
+#define NUMBERS 1
+#define ACC_ONE ((acc_t)1)
+typedef acc_t number_t;
+inline wide_t add_products(number_t a, wide_t b, wide_t sum) { return wide_mul_add(a, b, sum); }
+inline wide_t joined(wide_t sum, wide_t itself) { return sum; }
+#endif
+
 // The run of op(A) that begins at [i, p], and of op(B) at [p, j], along memory: as it is stored, and as sums; and how many of so
 // many elements are inside.
 #if defined(EDGES) && !EDGES

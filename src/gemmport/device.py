@@ -32,6 +32,8 @@ class DeviceInfo:
         computes: floating-point types it computes in; complex numbers need that of their parts. Integers are computed, and
             every type is loaded and stored, on every device.
         vector_width: float32 lanes of its native vectors; 1 on scalar (SIMT) devices.
+        caches: bytes of the caches of a CPU's core, or its part of those that it shares, from the nearest on; empty where they
+            are not known.
         extensions: names of OpenCL extensions, or of the backend's own features.
     """
 
@@ -60,6 +62,7 @@ class DeviceInfo:
     max_terms: int = 0
     computes: frozenset[str] = frozenset({"float32", "float64"})
     vector_width: int = 1
+    caches: tuple[int, ...] = ()
     extensions: frozenset[str] = frozenset()
 
     @property
@@ -120,7 +123,7 @@ class DeviceInfo:
     def from_dict(cls, data: dict[str, Any]) -> DeviceInfo:
         """The device that `to_dict` described."""
         sets = {k: frozenset(data[k]) for k in ("computes", "extensions")}
-        pairs = {k: tuple(data[k]) for k in ("index", "max_work_item_sizes")}
+        pairs = {k: tuple(data[k]) for k in ("index", "max_work_item_sizes", "caches")}
         return cls(**{**data, **sets, **pairs})
 
 

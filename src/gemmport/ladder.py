@@ -50,7 +50,7 @@ def climb_gemm(
     *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Climb]:
-    """All kernels of the family on a problem, in their order, beside the baselines.
+    """All steps of the ladder on a problem, in their order, beside the baselines.
 
     Args:
         options: whose `kernels` are not read.
@@ -58,7 +58,7 @@ def climb_gemm(
     Raises:
         GemmportError: as `run_benchmark`.
     """
-    ideas = {variant.name: variant.summary for variant in kernels.variants()}
+    ideas = {variant.name: variant.summary for variant in kernels.ladder()}
     chosen = replace(options, kernels=tuple(ideas))
     return climbs(run_benchmark([problem], devices, chosen, progress=progress), ideas)
 

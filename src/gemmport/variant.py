@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, DType
+from gemmport.dtypes import DTYPES, FLOAT32, FLOAT64, DType
 from gemmport.errors import ParameterError, UnknownNameError
 from gemmport.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
 from gemmport.problem import OPERANDS, GemmProblem, Operand, transposes
@@ -282,7 +282,8 @@ def type_defines(dtype: DType, accumulator: DType, output: DType) -> dict[str, P
 
 def run_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
     """Macros by which the preludes move and compute `width` elements at once (their runs): the bytes of a run, the lanes of as
-    many sums, and per operand whether all of its runs that begin at a multiple of `width` are aligned to their size.
+    many sums, per operand whether all of its runs that begin at a multiple of `width` are aligned to their size, and whether
+    what is loaded, and what is stored, lies in memory as sums of that type do, so that vectors may hold it.
     """
 
     def aligned(*operands: Operand) -> int:
@@ -292,6 +293,8 @@ def run_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
         "IN_RUN_BYTES": width * problem.dtype.itemsize,
         "OUT_RUN_BYTES": width * problem.output.itemsize,
         "SUM_LANES": width * (2 if problem.accumulator.kind == "complex" else 1),
+        "LOADS_SUMS": int(problem.dtype == problem.accumulator and problem.dtype in (FLOAT32, FLOAT64)),
+        "STORES_SUMS": int(problem.output == problem.accumulator and problem.output in (FLOAT32, FLOAT64)),
         "ALIGNED_A": aligned("a"),
         "ALIGNED_B": aligned("b"),
         "ALIGNED_D": aligned("c", "d"),

@@ -1,0 +1,66 @@
+// packed: the loops of BLIS on a CPU. A thread computes a macro-tile of MC × NC, micro-tile by micro-tile: the sums of one stay
+// in registers while a panel of ROWS rows of A and one of COLUMNS columns of B go by. `pack` has laid the panels out in the order
+// in which they are read, with zeros beyond the edges: only what is written back looks at them. They hold numbers, MR = NUMBERS ·
+// ROWS lines of them: a complex element is two.
+#define COLUMNS (NR * WIDTH)
+#define LINES_A ((ROWS + WIDTH - 1) / WIDTH * WIDTH) // a panel of A is stored in whole runs
+
+// The sums are variables of their own, sum_0_0 and so on: compilers keep these in registers, but not always arrays. So
+// loops over them are macros, which write F(r, v) out for each of the NR vectors of a line, and for each of the MR lines.
+#define VECTORS_1(F, r) F(r, 0)
+#define VECTORS_2(F, r) VECTORS_1(F, r) F(r, 1)
+#define VECTORS_3(F, r) VECTORS_2(F, r) F(r, 2)
+#define VECTORS_4(F, r) VECTORS_3(F, r) F(r, 3)
+#define EACH_VECTOR(F, r) PASTE(VECTORS_, NR)(F, r)
+#define LINES_2(F) EACH_VECTOR(F, 0) EACH_VECTOR(F, 1)
+#define LINES_4(F) LINES_2(F) EACH_VECTOR(F, 2) EACH_VECTOR(F, 3)
+#define LINES_6(F) LINES_4(F) EACH_VECTOR(F, 4) EACH_VECTOR(F, 5)
+#define LINES_8(F) LINES_6(F) EACH_VECTOR(F, 6) EACH_VECTOR(F, 7)
+#define LINES_10(F) LINES_8(F) EACH_VECTOR(F, 8) EACH_VECTOR(F, 9)
+#define LINES_12(F) LINES_10(F) EACH_VECTOR(F, 10) EACH_VECTOR(F, 11)
+#define LINES_14(F) LINES_12(F) EACH_VECTOR(F, 12) EACH_VECTOR(F, 13)
+#define EACH_SUM(F) PASTE(LINES_, MR)(F)
+
+#define CLEAR(r, v) wide_t sum_##r##_##v = WIDE_ZERO;
+#define LOAD(r, v) const wide_t b_##v = b[v];
+#define ADD(r, v) sum_##r##_##v = add_products(a[r], b_##v, sum_##r##_##v);
+#define KEEP(r, v) sums[r][v] = sum_##r##_##v;
+
+extern "C" __global__ __launch_bounds__(1)
+void packed(GEMM_ARGUMENTS)
+{
+    const tile_t tile = this_tile(MC, NC, m, n);
+    C += offset_c + tile.batch * stride_c;
+    D += offset_d + tile.batch * stride_d;
+    // Panels of A are ld_a apart, and those of B ld_b.
+    const acc_t *panels_a = (const acc_t *)A + tile.batch * stride_a;
+    const acc_t *panels_b = (const acc_t *)B + tile.batch * stride_b;
+
+    // KC terms at a time, so that what is read of a panel of B stays in a cache while the panels of A go by.
+    int start = 0;
+    do {
+        const int terms = min(k - start, KC);
+        for (int j = tile.column; j < min(tile.column + NC, n); j += COLUMNS)
+            for (int i = tile.row; i < min(tile.row + MC, m); i += ROWS) {
+                const number_t *a = (const number_t *)(panels_a + i / ROWS * ld_a + (index_t)start * LINES_A);
+                const wide_t *b = (const wide_t *)(panels_b + j / COLUMNS * ld_b + (index_t)start * COLUMNS);
+                EACH_SUM(CLEAR)
+                for (int p = 0; p < terms; ++p, a += NUMBERS * LINES_A, b += NR) {
+                    EACH_VECTOR(LOAD, 0)
+                    EACH_SUM(ADD)
+                }
+                wide_t sums[MR][NR];
+                EACH_SUM(KEEP)
+
+                // The first terms meet beta and C, all others what was written before them.
+                for (int r = 0; r < ROWS && INSIDE(i + r < m); ++r)
+                    for (int v = 0; v < NR; ++v) {
+                        const wide_t sum = joined(sums[NUMBERS * r][v], sums[NUMBERS * r + NUMBERS - 1][v]);
+                        const int row = i + r, column = j + v * WIDTH;
+                        out_t *d = D + row * ld_d + column;
+                        const out_t *c = start ? d : C + row * ld_c + column;
+                        store_run_anywhere(d, c, sum, alpha, start ? ACC_ONE : beta, PRESENT(row < m, n - column));
+                    }
+            }
+    } while ((start += KC) < k);
+}

@@ -1,0 +1,92 @@
+"""`pack`: operands of a product laid out in panels, term by term, as the micro-kernel of `packed` reads them."""
+
+from __future__ import annotations
+
+from gemmport.plan import Argument, Buffer, Integer, Launch, Scratch
+from gemmport.problem import GemmProblem, Layout, Operand
+from gemmport.variant import (
+    Constraint,
+    Parameter,
+    Parameters,
+    Pass,
+    Steps,
+    ceil_div,
+    parameter_defines,
+    problem_defines,
+    run_defines,
+)
+
+PANELS: dict[Operand, str] = {"a": "a_panels", "b": "b_panels"}
+"""Names of the scratch memory that holds the panels of an operand."""
+
+
+class Pack(Pass):
+    """A group of one work-item writes DEPTH terms of a panel: ROWS rows of op(A), or COLUMNS columns of op(B).
+
+    Panels hold elements of the type of the sums, whatever the operands' type, op and strides are, and zeros beyond the edges.
+    """
+
+    name = "pack"
+    summary = "A and B in panels, term by term, as sums"
+    parameters = (
+        Parameter("ROWS", 4, "rows of A in a panel"),
+        Parameter("COLUMNS", 8, "columns of B in a panel"),
+        Parameter("WIDTH", 4, "elements moved at once", choices=(1, 2, 4, 8, 16)),
+        Parameter("DEPTH", 256, "terms that a group writes", maximum=65536),
+    )
+    constraints = (
+        Constraint("COLUMNS % WIDTH = 0, whole runs of columns", lambda COLUMNS, WIDTH: COLUMNS % WIDTH == 0),
+        Constraint("DEPTH % WIDTH = 0, whole runs of terms", lambda DEPTH, WIDTH: DEPTH % WIDTH == 0),
+    )
+
+    def steps(self, problem: GemmProblem, parameters: Parameters) -> Steps:
+        """The launch that packs op(A) and op(B) of a problem with terms, and the scratch memory that it fills.
+
+        A matrix that the batch shares is packed once.
+        """
+        values = self.complete(parameters)
+        pieces = ceil_div(problem.k, int(values["DEPTH"]))
+        arguments: list[Argument] = []
+        groups: dict[Operand, int] = {}
+        scratch = []
+        for operand, name in PANELS.items():
+            stored, panels = problem.layout(operand), layout(problem, operand, values)
+            arguments += [Buffer(operand), Integer(stored.offset), Integer(stored.ld), Integer(stored.batch_stride)]
+            count = _count(problem, operand, values) * (problem.batch if panels.batch_stride else 1)
+            groups[operand] = count * pieces
+            scratch.append(Scratch(name, count * panels.ld * problem.accumulator.itemsize))
+        launch = Launch(
+            self.source(
+                {**parameter_defines(values), **problem_defines(problem), **run_defines(problem, int(values["WIDTH"]))}
+            ),
+            groups=(sum(groups.values()), 1, 1),
+            work_group=(1, 1, 1),
+            arguments=(
+                *arguments,
+                *(Buffer(name) for name in PANELS.values()),
+                *(Integer(size, bits=32) for size in (problem.m, problem.n, problem.k, groups["a"])),
+            ),
+        )
+        return Steps([launch], scratch)
+
+
+def layout(problem: GemmProblem, operand: Operand, parameters: Parameters) -> Layout:
+    """Where the panels of an operand lie, in elements: `ld` from one to the next, `batch_stride` from matrix to matrix (0: the
+    batch shares one).
+    """
+    width, lines = int(parameters["WIDTH"]), _lines(operand, parameters)
+    ld = problem.k * ceil_div(lines, width) * width  # whole runs
+    shared = problem.layout(operand).batch_stride == 0
+    return Layout(ld, 0 if shared else ld * _count(problem, operand, parameters))
+
+
+def _lines(operand: Operand, parameters: Parameters) -> int:
+    return int(parameters["ROWS" if operand == "a" else "COLUMNS"])
+
+
+def _count(problem: GemmProblem, operand: Operand, parameters: Parameters) -> int:
+    """Panels of one matrix."""
+    return ceil_div(problem.m if operand == "a" else problem.n, _lines(operand, parameters))
+
+
+PASS = Pack()

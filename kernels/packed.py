@@ -1,0 +1,146 @@
+"""`packed`: for CPUs. Operands in panels, and a micro-kernel of vectors in registers, as in BLIS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmport.device import DeviceInfo
+from gemmport.kernels import pack
+from gemmport.plan import ParameterValue
+from gemmport.problem import MAX_EXTENT, GemmProblem
+from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div, run_defines
+
+MOST_LANES = 16
+"""Numbers in the longest vector of OpenCL C."""
+
+TILES_PER_UNIT = 64
+"""Macro-tiles that every core shall have at least: so many that it matters little if it is late with one of them, although PoCL
+hands many groups at once to the first core that asks."""
+
+_USUAL_CACHES = (2**15, 2**18, 2**20)
+"""Bytes of a core's share of each level where the operating system does not tell: small ones, for tiles that are too small cost
+less than tiles that do not fit."""
+
+
+class Packed(KernelVariant):
+    """A group of one work-item computes MC × NC of D, stepping along k by KC, in micro-tiles of MR lines of NR vectors.
+
+    A line is a row of numbers, of which a complex element has two: a micro-tile has half as many rows of those. A first pass
+    lays A and B out in panels (`pack`), which takes in ops, strides, types and edges. Sums of more than KC terms are kept in D
+    meanwhile; where its type is narrower than that of the sums, all terms are summed at once.
+
+    The extents are the most that tiles have: `fitted` makes micro-tiles as small as the registers are, and macro-tiles so small
+    that caches hold their panels and that there are enough of them for all cores.
+    """
+
+    name = "packed"
+    summary = "for CPUs: packed panels, and a micro-kernel of vectors in registers"
+    parameters = (
+        Parameter("MR", 14, "lines of a micro-tile, at most", choices=(2, 4, 6, 8, 10, 12, 14)),
+        Parameter("NR", 2, "vectors of a line", choices=(1, 2, 3, 4)),
+        Parameter("VECTOR", 64, "bytes of a vector, at most", choices=(16, 32, 64)),
+        Parameter("MC", 224, "rows of a macro-tile, at most", maximum=8192),
+        Parameter("NC", 256, "columns of a macro-tile, at most", maximum=8192),
+        Parameter("KC", 4096, "terms of the sum per step, at most", maximum=65536),
+    )
+    constraints = (
+        Constraint("MC % MR = 0, whole micro-tiles of rows", lambda MC, MR: MC % MR == 0),
+        Constraint(
+            "NC % (16 · NR) = 0, whole micro-tiles of columns of any type", lambda NC, NR: NC % (MOST_LANES * NR) == 0
+        ),
+    )
+
+    def tile(self, parameters: Parameters) -> Tile:
+        return Tile(int(parameters["MC"]), int(parameters["NC"]), int(parameters["KC"]))
+
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        return 1, 1, 1
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        lines, vectors, vector = (int(parameters[name]) for name in ("MR", "NR", "VECTOR"))
+        return (lines * vectors + vectors + 1) * vector // 4
+
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if device.type != "cpu":
+            return "one work-item computes a whole macro-tile, which is for CPUs"
+        return super().unsupported(problem, device)
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        """Those of the product, which reads panels alone: of whatever type and op they were made, there is one program."""
+        own = {name: value for name, value in parameters.items() if name != "VECTOR"}
+        panels = panels_of(parameters, problem)
+        read = replace(problem, dtype=problem.accumulator, trans_a="N", trans_b="N")
+        tile = self.tile(parameters)
+        return {
+            **super().defines(own, read),
+            **run_defines(read, panels["WIDTH"]),
+            "EDGES": int(problem.m % tile.rows != 0 or problem.n % tile.columns != 0),
+            "ROWS": panels["ROWS"],
+            "WIDTH": panels["WIDTH"],
+        }
+
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+        fitted = self.fitted(parameters, problem, device)
+        if problem.effective_k == 0:  # A and B are not read
+            return Steps([self.product(problem, fitted)])
+        packing = panels_of(fitted, problem)
+        packed = pack.PASS.steps(problem, packing)
+        laid_out = replace(problem, a=pack.layout(problem, "a", packing), b=pack.layout(problem, "b", packing))
+        return Steps([*packed.launches, self.product(laid_out, fitted, pack.PANELS)], packed.scratch)
+
+    def fitted(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> dict[str, ParameterValue]:
+        """The parameters with the tiles of this problem on this device.
+
+        Macro-tiles are modelled as by T. M. Low et al., "Analytical Modeling Is Enough for High-Performance BLIS" (ACM TOMS 43,
+        2016), one cache further out: half of the second level holds KC terms of a panel of A and of one of B, half of the third
+        the panels of the whole tile. Prefetching brings panels to the first level in time, and the more terms there are, the
+        less often sums are stored and loaded again: with KC of the first level (160 in float32) a product of 2048 on Zen 4 was
+        6 % slower.
+        """
+        values = {name: value if isinstance(value, str) else int(value) for name, value in parameters.items()}
+        mr, nr, mc, nc, kc = (int(values[name]) for name in ("MR", "NR", "MC", "NC", "KC"))
+        vector = min(int(values["VECTOR"]), max(4 * device.vector_width, 16))
+        lines = max((x for x in range(2, mr + 1, 2) if (x + 1) * nr + 1 <= _registers(vector)), default=2)
+        mc = mc // mr * lines
+        values.update(MR=lines, VECTOR=vector)
+
+        panels, itemsize = panels_of(values, problem), problem.accumulator.itemsize
+        _, second, third = (*device.caches, *_USUAL_CACHES[len(device.caches) :])[:3]
+        kc = min(kc, second // 2 // ((panels["ROWS"] + panels["COLUMNS"]) * itemsize))
+        depth = min(kc, max(problem.k, 1))
+        wanted = TILES_PER_UNIT * device.compute_units
+        while (mc + nc) * depth * itemsize > third // 2 or _tiles(problem, mc, nc) < wanted:
+            rows_halve, columns_halve = mc % (2 * lines) == 0, nc % (2 * MOST_LANES * nr) == 0
+            if rows_halve and (min(mc, problem.m) > min(nc, problem.n) or not columns_halve):
+                mc //= 2
+            elif columns_halve:
+                nc //= 2
+            else:
+                break
+        values.update(MC=mc, NC=nc, KC=kc if _holds_sums(problem) else MAX_EXTENT)
+        return values
+
+
+def _tiles(problem: GemmProblem, rows: int, columns: int) -> int:
+    return ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch
+
+
+def _registers(vector: int) -> int:
+    """Vector registers of a core whose vectors have so many bytes: AVX-512 has 32, what came before it 16."""
+    return 32 if vector == 64 else 16
+
+
+def panels_of(parameters: Parameters, problem: GemmProblem) -> dict[str, int]:
+    """Rows of A and columns of B in the panels of a micro-tile, by the names of the parameters of `pack`."""
+    numbers = 2 if problem.accumulator.kind == "complex" else 1
+    width = max(1, min(int(parameters["VECTOR"]) // problem.accumulator.itemsize, MOST_LANES // numbers))
+    return {"ROWS": int(parameters["MR"]) // numbers, "COLUMNS": int(parameters["NR"]) * width, "WIDTH": width}
+
+
+def _holds_sums(problem: GemmProblem) -> bool:
+    """Whether D can keep sums that are not complete without losing anything; integers lose what they would lose in the end."""
+    sums, output = problem.accumulator, problem.output
+    return sums.kind == output.kind and sums.precision <= output.precision
+
+
+VARIANT = Packed()
