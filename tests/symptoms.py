@@ -239,6 +239,20 @@ def queue_context(backend: gp.Backend) -> bool:
         return True
 
 
+@symptom("pocl-required-sub-groups")
+def required_sub_groups(backend: gp.Backend) -> bool:
+    if "cl_intel_required_subgroup_size" not in backend.device.extensions:
+        raise CannotShow("the runtime does not announce cl_intel_required_subgroup_size")
+    source = (
+        "__kernel __attribute__((intel_reqd_sub_group_size(16))) void f(__global int *a) { a[get_global_id(0)] = 1; }"
+    )
+    try:
+        computed(backend, source, np.zeros(16, np.int32), (16,))
+    except cl.Error:
+        return True
+    return False
+
+
 @symptom("nvidia-byte-fills")
 def byte_fills(backend: gp.Backend) -> bool:
     size = 5 * 2**29
@@ -269,7 +283,7 @@ def groups_of_256(backend: gp.Backend) -> bool:
                     return True
             except gp.ParameterError:
                 continue  # more local memory than there is
-    return False
+    raise CannotShow("the compiler takes fewer registers for these kernels than for those on which it was seen")
 
 
 @symptom("nvidia-immediate-allocator")

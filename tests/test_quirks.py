@@ -206,7 +206,9 @@ def what_came_of(symptom: Quirk, device: DeviceInfo, folder: Path) -> str:
     own_folder = Path(__file__).parent
     words = [*under, sys.executable, str(own_folder / "symptoms.py"), symptom.id, device.selector, str(log)]
     environment = {
-        **os.environ,
+        **{
+            name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"
+        },  # it imports what is beside it
         "GEMMPORT_CACHE_DIR": str(folder),
         "PYOPENCL_NO_CACHE": "1",
         "POCL_CACHE_DIR": str(folder),

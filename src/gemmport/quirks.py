@@ -105,6 +105,16 @@ QUIRKS: tuple[Quirk, ...] = (
         limits={"local_memory": 2**18},
     ),
     Quirk(
+        id="pocl-required-sub-groups",
+        backend="opencl",
+        platform="pocl",
+        versions=">=5,<6",
+        symptom="it announces cl_intel_required_subgroup_size, but a kernel that requires a width is not in its program",
+        effect="refusal",
+        where=("src/gemmport/sub_groups.py: pocl-required-sub-groups",),
+        evidence="PoCL 5.0 (Ubuntu 24.04) on Intel Xeon: clCreateKernel answers INVALID_KERNEL_NAME for `shuffle`",
+    ),
+    Quirk(
         id="rusticl-loop-rounds",
         backend="opencl",
         platform="rusticl",
