@@ -42,7 +42,7 @@ from gemmport.backends.base import (
     Program,
     Resources,
 )
-from gemmport.cache import cache_folder
+from gemmport.cache import OWN_ICD, cache_folder
 from gemmport.device import DeviceInfo, DeviceType
 from gemmport.errors import (
     ArrayError,
@@ -520,7 +520,7 @@ def _register_runtimes_of_this_environment() -> None:
     texts = {file.name: file.read_text(errors="replace") for file in system}
     if any("libintelocl.so" in text for text in texts.values()):
         return
-    texts["gemmport-intel.icd"] = f"{library}\n"
+    texts[OWN_ICD] = f"{library}\n"
     name = re.sub(r"\W+", "-", sys.prefix).strip("-")
     folder = cache_folder() / "icd" / name
     try:

@@ -8,6 +8,7 @@ from gemmport.device import DeviceInfo
 from gemmport.kernels import pack
 from gemmport.plan import ParameterValue
 from gemmport.problem import MAX_EXTENT, GemmProblem
+from gemmport.quirks import reason_of_limit
 from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div, run_defines
 
 MOST_LANES = 16
@@ -63,6 +64,9 @@ class Packed(KernelVariant):
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if device.type != "cpu":
             return "one work-item computes a whole macro-tile, which is for CPUs"
+        if device.max_terms:
+            known = reason_of_limit(device, "max_terms")
+            return f"its loops are left after too many rounds, and a work-item runs one for each term of each micro-tile{known}"
         return super().unsupported(problem, device)
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:

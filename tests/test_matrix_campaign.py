@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import gemmport as gp
+from gemmport.cache import OWN_ICD
 from gemmport.matrix import campaign, simulator
 from gemmport.matrix.campaign import Lane, Options, command_for, identities, lanes, run
 from gemmport.matrix.cells import Cell
@@ -329,6 +330,15 @@ class TestDevices:
         monkeypatch.setenv("RUSTICL_ENABLE", "llvmpipe")
         assert command_for(old, [old], ("mine",), "a/b").startswith("RUSTICL_ENABLE=llvmpipe gemmport matrix")
         assert command_for(old, [old], ("mine",), "a/b").endswith("--import mine --cell a/b")
+
+    def test_are_not_said_to_need_what_gemmport_sets_itself(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        device = DEVICES["CPU under PoCL"]
+        monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+        assert f"OCL_ICD_VENDORS={tmp_path}" in command_for(device, [device])
+        (tmp_path / OWN_ICD).touch()
+        assert "OCL_ICD_VENDORS" not in command_for(device, [device])
 
     @pytest.mark.skipif(not simulator.installed(), reason="Oclgrind is not installed")
     def test_that_are_simulated_tell_what_no_result_shows(

@@ -401,3 +401,10 @@ def test_a_launch_of_any_shape_respects_every_limit(
         make_plan(problem("odd"), device, NOTHING, kernel="other")
     if "local" in told:
         make_plan(problem("odd"), replace(device, dynamic_local_memory=40_000), NOTHING, kernel="other")
+
+
+def test_packed_is_refused_where_loops_are_left_early() -> None:
+    device = replace(DEVICES["CPU under PoCL"], platform="rusticl", name="llvmpipe", max_terms=2**15)
+    with pytest.raises(UnsupportedError, match=r"one for each term of each micro-tile \(quirk rusticl-loop-rounds\)"):
+        make_plan(GemmProblem.create(5, 5, 5), device, load_configuration(), kernel="packed")
+    assert make_plan(GemmProblem.create(5, 5, 5), device, load_configuration()).variant != "packed"

@@ -28,6 +28,9 @@ _MAGIC = b"gemmport program 1\n"
 _ABANDONED_SECONDS = 3600.0
 """A temporary file of this age has no writer any more: it was killed."""
 
+OWN_ICD = "gemmport-intel.icd"
+"""The file that names Intel's runtime from PyPI to the OpenCL loader, in a folder that gemmport sets OCL_ICD_VENDORS to."""
+
 
 @dataclass(frozen=True)
 class CacheUse:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gemmport.cache import OWN_ICD
 from gemmport.device import DeviceInfo
 
 
@@ -29,6 +30,12 @@ def host_environment() -> dict[str, str]:
         "cpu": _cpu(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
     }
+
+
+def was_given(name: str) -> bool:
+    """Whether an environment variable is set, and not by gemmport itself."""
+    value = os.environ.get(name, "")
+    return bool(value) and not (name == "OCL_ICD_VENDORS" and Path(value, OWN_ICD).exists())
 
 
 def gpu_state(device: DeviceInfo) -> dict[str, str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmport.device import DeviceInfo
-from gemmport.environment import host_environment
+from gemmport.environment import host_environment, was_given
 from gemmport.errors import LaunchError
 from gemmport.matrix import simulator
 from gemmport.matrix.cells import SIMULATED, Cell, rounds
@@ -155,7 +155,7 @@ def command_for(device: DeviceInfo, others: Sequence[DeviceInfo], imports: Seque
         words += ["--import", module]
     if cell:
         words += ["--cell", cell]
-    settings = [f"{name}={shlex.quote(os.environ[name])}" for name in DECISIVE if os.environ.get(name)]
+    settings = [f"{name}={shlex.quote(os.environ[name])}" for name in DECISIVE if was_given(name)]
     return " ".join([*settings, shlex.join(words)])
 
 
