@@ -44,7 +44,7 @@ class Direct(KernelVariant):
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         rows, columns, terms = (int(parameters[name]) for name in ("RY", "RX", "RK"))
-        return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.itemsize, 4)
+        return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.sum_bytes, 4)
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         return {**super().defines(parameters, problem), **run_defines(problem, int(parameters["WIDTH"]))}

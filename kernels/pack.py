@@ -54,7 +54,7 @@ class Pack(Pass):
             arguments += [Buffer(operand), Integer(stored.offset), Integer(stored.ld), Integer(stored.batch_stride)]
             count = _count(problem, operand, values) * (problem.batch if panels.batch_stride else 1)
             groups[operand] = count * pieces
-            scratch.append(Scratch(name, count * panels.ld * problem.accumulator.itemsize))
+            scratch.append(Scratch(name, count * panels.ld * problem.accumulator.sum_bytes))
         launch = Launch(
             self.source(
                 {**parameter_defines(values), **problem_defines(problem), **run_defines(problem, int(values["WIDTH"]))}

@@ -108,7 +108,7 @@ class Packed(KernelVariant):
         mc = mc // mr * lines
         values.update(MR=lines, VECTOR=vector)
 
-        panels, itemsize = panels_of(values, problem), problem.accumulator.itemsize
+        panels, itemsize = panels_of(values, problem), problem.accumulator.sum_bytes
         _, second, third = (*device.caches, *_USUAL_CACHES[len(device.caches) :])[:3]
         kc = min(kc, second // 2 // ((panels["ROWS"] + panels["COLUMNS"]) * itemsize))
         depth = min(kc, max(problem.k, 1))
@@ -137,7 +137,7 @@ def _registers(vector: int) -> int:
 def panels_of(parameters: Parameters, problem: GemmProblem) -> dict[str, int]:
     """Rows of A and columns of B in the panels of a micro-tile, by the names of the parameters of `pack`."""
     numbers = 2 if problem.accumulator.kind == "complex" else 1
-    width = max(1, min(int(parameters["VECTOR"]) // problem.accumulator.itemsize, MOST_LANES // numbers))
+    width = max(1, min(int(parameters["VECTOR"]) // problem.accumulator.sum_bytes, MOST_LANES // numbers))
     return {"ROWS": int(parameters["MR"]) // numbers, "COLUMNS": int(parameters["NR"]) * width, "WIDTH": width}
 
 

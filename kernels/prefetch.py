@@ -61,7 +61,7 @@ class Prefetch(RegisterTilesOfRuns):
         next_runs = sum(ceil_div(p[lines] * p["TSK"] // p["WIDTH"], x * y) for lines in ("TSM", "TSN"))
         fragments = (1 + p["REG_PREFETCH"]) * (p["WPTM"] + p["WPTN"])
         elements = p["WPTM"] * p["WPTN"] + fragments + next_runs * p["WIDTH"]
-        return ceil_div(elements * problem.accumulator.itemsize, 4)
+        return ceil_div(elements * problem.accumulator.sum_bytes, 4)
 
 
 VARIANT = Prefetch()

@@ -63,12 +63,12 @@ class Shuffle(RegisterTiles):
         elements = p["TSK"] * (p["TSN"] + p["PAD"])
         if not p["USE_SHUFFLE"]:
             elements += p["TSM"] // p["WPTM"] * (p["WPTM"] * p["TSK"] + p["PAD"])
-        return elements * problem.accumulator.itemsize
+        return elements * problem.accumulator.sum_bytes
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         p = {name: int(parameters[name]) for name in ("TSN", "TSK", "WPTM", "WPTN")}
         numbers = p["WPTM"] * p["WPTN"] + p["WPTM"] + p["WPTN"] + _held(**p)
-        return ceil_div(numbers * problem.accumulator.itemsize, 4)
+        return ceil_div(numbers * problem.accumulator.sum_bytes, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device) or sub_groups.unsupported(device):

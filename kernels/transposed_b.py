@@ -35,10 +35,10 @@ class TransposedB(KernelVariant):
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
         p = {name: int(parameters[name]) for name in ("TS", "TSDK", "PAD")}
-        return 2 * p["TS"] * (p["TSDK"] + p["PAD"]) * problem.accumulator.itemsize
+        return 2 * p["TS"] * (p["TSDK"] + p["PAD"]) * problem.accumulator.sum_bytes
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        return ceil_div((int(parameters["WPT"]) + 2) * problem.accumulator.itemsize, 4)
+        return ceil_div((int(parameters["WPT"]) + 2) * problem.accumulator.sum_bytes, 4)
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         if transposes(problem.trans_b) or problem.effective_k == 0:  # it runs along k already, or is not read

@@ -27,10 +27,10 @@ class Vectorized(KernelVariant):
         return int(parameters["TS"]) // int(parameters["WIDTH"]), int(parameters["TS"]), 1
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
-        return 2 * int(parameters["TS"]) ** 2 * problem.accumulator.itemsize
+        return 2 * int(parameters["TS"]) ** 2 * problem.accumulator.sum_bytes
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        return ceil_div((2 * int(parameters["WIDTH"]) + 1) * problem.accumulator.itemsize, 4)
+        return ceil_div((2 * int(parameters["WIDTH"]) + 1) * problem.accumulator.sum_bytes, 4)
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         return {**super().defines(parameters, problem), **run_defines(problem, int(parameters["WIDTH"]))}

@@ -31,10 +31,10 @@ class WorkPerThread(KernelVariant):
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
         tile, pad = int(parameters["TS"]), int(parameters["PAD"])
-        return 2 * tile * (tile + pad) * problem.accumulator.itemsize
+        return 2 * tile * (tile + pad) * problem.accumulator.sum_bytes
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        return ceil_div((int(parameters["WPT"]) + 2) * problem.accumulator.itemsize, 4)
+        return ceil_div((int(parameters["WPT"]) + 2) * problem.accumulator.sum_bytes, 4)
 
 
 VARIANT = WorkPerThread()

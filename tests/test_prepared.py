@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import gemmport as gp
-from exact import Sizes, check_plan, problem_of
+from exact import Sizes, check_plan, problem_of, run_plan
 from gemmport import kernels
 from gemmport.plan import Plan
 from test_kernels import BASE
@@ -142,3 +142,13 @@ def test_a_plan_with_preparations_can_be_saved_and_run(backend: gp.Backend, kern
     again = Plan.from_json(made.to_json())
     assert again == made
     check_plan(backend, again)
+
+
+@pytest.mark.parametrize("kernel", ["padded", "packed"])
+def test_what_is_written_beyond_scratch_memory_is_told(backend: gp.Backend, kernel: str) -> None:
+    made = gp.plan(problem_of(Sizes(17, 31, 13), "NN", "float32"), backend.device, kernel=kernel)
+    run_plan(backend, made, {})
+    first, *others = made.scratch
+    less = replace(made, scratch=(replace(first, nbytes=first.nbytes - 64), *others))
+    with pytest.raises(AssertionError, match=f"written beyond the .* bytes of {first.name}"):
+        run_plan(backend, less, {})

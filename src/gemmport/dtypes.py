@@ -46,6 +46,11 @@ class DType:
         return math.ldexp(1.0, 3 - (1 << (exponent_bits - 1)) - self.precision)
 
     @property
+    def sum_bytes(self) -> int:
+        """Bytes in which kernels keep a sum of this type: truth values are summed as 32-bit numbers."""
+        return 4 if self.kind == "bool" else self.itemsize
+
+    @property
     def part_bits(self) -> int:
         """Bits of a number, or of one part of a complex number."""
         return self.itemsize * 8 // (2 if self.kind == "complex" else 1)

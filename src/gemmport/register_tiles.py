@@ -55,11 +55,11 @@ class RegisterTiles(KernelVariant):
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
         tile, pad = self.tile(parameters), int(parameters.get("PAD", 0))
-        return tile.depth * (tile.rows + tile.columns + 2 * pad) * problem.accumulator.itemsize
+        return tile.depth * (tile.rows + tile.columns + 2 * pad) * problem.accumulator.sum_bytes
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
-        return ceil_div((rows * columns + rows + columns) * problem.accumulator.itemsize, 4)
+        return ceil_div((rows * columns + rows + columns) * problem.accumulator.sum_bytes, 4)
 
 
 class RegisterTilesOfRuns(RegisterTiles):

@@ -5,7 +5,7 @@ Everything that is not to be read is poison, and everything that is not to be wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,10 @@ HostArray = npt.NDArray[Any]
 GUARD = 1031
 """Elements after the last of every operand: so many that, in small products, a tile's rows beyond an edge lie there and not in
 someone else's memory. Those before the first are its layout's offset."""
+
+
+SCRATCH_GUARD_BYTES = 4
+"""Bytes after scratch memory for each element of the guard."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,24 @@ def try_plan(
         else:
             memory[operand] = backend.allocate(before[operand].nbytes)
             backend.upload(memory[operand], before[operand])
-    bound = bind(plan, backend, memory)
+    beyond = guard * SCRATCH_GUARD_BYTES
+    bound = bind(
+        replace(plan, scratch=tuple(replace(x, nbytes=x.nbytes + beyond) for x in plan.scratch)), backend, memory
+    )
     for scratch in plan.scratch:
         # NaN in every type; not backend.fill, see oclgrind-filled-memory
-        backend.upload(bound.memory[scratch.name], np.full(scratch.nbytes, 0xFF, np.uint8))
+        backend.upload(bound.memory[scratch.name], np.full(scratch.nbytes + beyond, 0xFF, np.uint8))
     bound.enqueue()
-    return _judged(problem, backend, memory, before, in_place=in_place)
+    trial = _judged(problem, backend, memory, before, in_place=in_place)
+    for scratch in plan.scratch:
+        tail = np.zeros(beyond, np.uint8)
+        backend.download(bound.memory[scratch.name], tail, offset=scratch.nbytes)
+        if (tail != 0xFF).any():
+            at = int(np.flatnonzero(tail != 0xFF)[0])
+            trial = replace(
+                trial, stray=f"written beyond the {scratch.nbytes:,} bytes of {scratch.name}, at byte {at} behind them"
+            )
+    return trial
 
 
 def _judged(

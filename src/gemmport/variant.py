@@ -177,7 +177,7 @@ class KernelVariant(Contract):
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         """32-bit registers of one work-item for sums and fragments; what the compiler adds for addresses is not counted."""
-        return ceil_div(problem.accumulator.itemsize, 4)
+        return ceil_div(problem.accumulator.sum_bytes, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why this variant cannot compute the problem on the device; None where it can."""
