@@ -581,7 +581,7 @@ _OF_DIRECT = (
 )
 
 _OF_PACKED = (
-    of_kernel("drops the last term of a step", r"p < terms;", "p < terms - 1;", PACKED),
+    of_kernel("drops the last of KC terms", r"p < terms;", "p < terms - 1;", PACKED),
     of_kernel("skips the first step", r"int start = 0", "int start = KC", PACKED),
     of_kernel("leaves out a term between steps", r"start \+= KC", "start += KC + 1", PACKED),
     of_kernel("adds C in every step", r"start \? ACC_ONE : beta", "beta", PACKED),
@@ -692,8 +692,8 @@ _OF_PRELUDE = (
         "#define INSIDE(condition) 1",
         kernels=WITHOUT_RUNS,
     ),
-    of_prelude("reads C though beta is 0", r"if \(!is_zero\(beta\)\)\n", "\n"),
-    of_prelude("never reads C", r"if \(!is_zero\(beta\)\)\n", "if (0)\n"),
+    of_prelude("reads C though beta is 0", r"if \(!is_zero\(beta\)\)\n( +value = plus)", r"\n\1"),
+    of_prelude("never reads C", r"if \(!is_zero\(beta\)\)\n( +value = plus)", r"if (0)\n\1"),
     of_prelude("ignores alpha", r"scaled\(alpha, sum\)", "sum"),
     of_prelude("ignores beta", r"scaled\(beta, (.*)\)\);\n", r"\1);\n"),
     of_prelude("scales C by alpha", r"plus_scaled\(value, beta", "plus_scaled(value, alpha"),
@@ -1006,8 +1006,8 @@ EQUIVALENT = (
     ),
     of_prelude(
         "reads C of integers though beta is 0",
-        r"if \(!is_zero\(beta\)\)\n",
-        "\n",
+        r"if \(!is_zero\(beta\)\)\n( +value = plus)",
+        r"\n\1",
         ("int32", "int32", None),
         noticed_by="",
         why="0 times any integer adds nothing: reading C only takes time (and memory that must be there, as it is)",

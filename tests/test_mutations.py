@@ -115,7 +115,7 @@ def test_a_broken_pack_is_noticed(backend: gp.Backend, mutation: Mutation) -> No
 
     def products() -> None:
         for ops in test_kernels.OPS:
-            test_kernels.test_long_panels_are_packed_in_pieces(backend, "float32", ops)
+            test_kernels.test_long_panels_are_packed_in_pieces(backend, "packed", "float32", ops)
 
     products()
     with planted(mutation, "pack"), pytest.raises(AssertionError, match=r"wrong|elements"):
