@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 AUTO = "auto"
 
 # CPU runtimes from fast to slow, as benchmarks/results/ shows, on AMD's CPUs too; simulators come last. Of one runtime the
-# newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is twice as fast as 3.0 (LLVM 14).
+# newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is faster than 3.0 (LLVM 14).
 _CPU_RUNTIMES = ("intel", "pocl", "rusticl", "clover", "oclgrind")
 
 
