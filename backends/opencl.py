@@ -309,9 +309,8 @@ class OpenCL(Backend):
         try:
             # A kernel object keeps its arguments and is not thread-safe: each call gets its own.
             kernel = cl.Kernel(program.native, function)
-            for number, value in enumerate(
-                native
-            ):  # set_args would write, compile and cache a function of Python for it
+            # One by one: set_args would write, compile and cache a function of Python for it.
+            for number, value in enumerate(native):
                 kernel.set_arg(number, value)
             most = self._most_work_items(kernel)
         except (cl.Error, TypeError) as error:

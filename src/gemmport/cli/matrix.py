@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,11 @@ def matrix(
         check_writable("--output", output)
     found = _devices(backend or os.environ.get("GEMMPORT_BACKEND"), descriptions)
     journal = Journal(header, output)
+
+    def due(device: DeviceInfo) -> Sequence[Cell]:
+        return only or cells(device, scope, choice, shard)
+
     try:
-        due: Callable[[DeviceInfo], Sequence[Cell]] = lambda device: only or cells(device, scope, choice, shard)  # noqa: E731
         work = lanes(found, due, journal, imports)
         options = Options(min(jobs or int(environment["cores"]), len(work)), cell_limit, time_limit, imports)
         with _terminable(), _watched(work) as told:
