@@ -18,6 +18,7 @@ from gemmport.kernels import (
     register_tiled,
     register_tiled_vectorized,
     shuffle,
+    simt,
     tiled,
     times_vector,
     transpose,
@@ -43,7 +44,7 @@ _LADDER = (
 )
 
 # Beside the ladder: the kernels that win, each on its kind of device.
-_BEYOND = (packed,)
+_BEYOND = (simt, packed)
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (*_LADDER, *_BEYOND)}
 

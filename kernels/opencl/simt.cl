@@ -1,0 +1,304 @@
+// simt: what a GPU's multiply-add units ask for. Tiles of A and B are copied to local memory while nobody waits for them,
+// STAGES - 1 ahead of that which is multiplied; a warp computes a tile of its own, and a work-item has the numbers of the next term
+// in registers while it multiplies those of this one; one barrier parts two tiles. A tile along k that is not whole comes first,
+// so that the loop has nothing to check. Where tiles do not fill the compute units evenly, the last of them are cut along k.
+
+#define WARP 32
+#define WARPS_N (TSN / WN)
+#define THREADS (TSM / WM * WARPS_N * WARP)
+#define LANES_N (WN / WPTN) // work-items of a warp along its columns
+#define LANES_M (WM / WPTM) // and along its rows
+#define ROW_RUNS (WPTM / WIDTH)
+#define COLUMN_RUNS (WPTN / WIDTH)
+#define PITCH_A (TSM + PAD) // numbers from one term of a tile to the next
+#define PITCH_B (TSN + PAD)
+
+// Copies a run, or one element, to local memory: those of it that are present, and zeros for the rest.
+#if ASYNC_COPIES
+inline uint local_address(__local const acc_t *to) { return (uint)(size_t)to; }
+inline void copy_whole_run(__local acc_t *to, __global const in_t *from)
+{
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(local_address(to)), "l"(from));
+}
+inline void copy_part_of_run(__local acc_t *to, __global const in_t *from, int present)
+{
+    const int bytes = max(min(present, WIDTH), 0) * (int)sizeof(in_t);
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(local_address(to)), "l"(from), "r"(bytes));
+}
+inline void copy_whole_element(__local acc_t *to, __global const in_t *from)
+{
+    __asm__ volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(local_address(to)), "l"(from), "n"(sizeof(in_t)));
+}
+inline void copy_part_of_element(__local acc_t *to, __global const in_t *from, int present)
+{
+    const int bytes = present ? (int)sizeof(in_t) : 0;
+    __asm__ volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(local_address(to)), "l"(from), "n"(sizeof(in_t)), "r"(bytes));
+}
+#define END_OF_COPIES() __asm__ volatile("cp.async.commit_group;")
+// Waits for all copies of this item but those of the last `tiles` tiles.
+#define AWAIT_COPIES(tiles) __asm__ volatile("cp.async.wait_group %0;" ::"n"(tiles) : "memory")
+#else
+inline void copy_whole_run(__local acc_t *to, __global const in_t *from)
+{
+    *(__local wide_t *)to = to_sums(*(__global const in_run_t *)from);
+}
+inline void copy_part_of_run(__local acc_t *to, __global const in_t *from, int present)
+{
+    *(__local wide_t *)to = to_sums(fetch_run(from, present, true));
+}
+inline void copy_whole_element(__local acc_t *to, __global const in_t *from) { *to = load(from); }
+inline void copy_part_of_element(__local acc_t *to, __global const in_t *from, int present) { *to = present ? load(from) : ACC_ZERO; }
+#define END_OF_COPIES()
+#define AWAIT_COPIES(tiles)
+#endif
+inline void copy_element(__local acc_t *to, __global const in_t *from, int whole, int present)
+{
+    if (whole)
+        copy_whole_element(to, from);
+    else
+        copy_part_of_element(to, from, present);
+}
+
+// Brings TSK terms of so many lines of an operand, rows of A or columns of B, to a tile that holds them by term. Where nothing
+// is known to be whole, lines and terms that are not left are zero.
+inline __attribute__((always_inline)) void bring(
+    __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int along_k, int aligned, int whole, int lines_left,
+    int terms_left, int item)
+{
+    if (along_k) { // a warp brings 4 lines × 8 terms: whole sectors of memory, and a bank each
+        const int line = item / WARP * 4 + item % 4;
+        const int term = item % WARP / 4;
+        #pragma unroll
+        for (int l = 0; l < lines; l += THREADS / 8)
+            #pragma unroll
+            for (int p = 0; p < TSK; p += 8)
+                if (lines % (THREADS / 8) == 0 || l + line < lines)
+                    copy_element(
+                        tile + (p + term) * pitch + l + line, from + (l + line) * ld + p + term, whole,
+                        l + line < lines_left && p + term < terms_left);
+    } else { // neighbours bring neighbouring runs
+        const int line = item % (lines / WIDTH) * WIDTH;
+        const int term = item / (lines / WIDTH);
+        const int step = THREADS / (lines / WIDTH);
+        #pragma unroll
+        for (int p = 0; p < TSK; p += step)
+            if ((TSK % step == 0 || p + term < TSK) && (THREADS % (lines / WIDTH) == 0 || term < step)) {
+                __local acc_t *to = tile + (p + term) * pitch + line;
+                __global const in_t *run = from + (p + term) * ld + line;
+                const int present = p + term < terms_left ? lines_left - line : 0;
+                if (aligned && whole)
+                    copy_whole_run(to, run);
+                else if (aligned)
+                    copy_part_of_run(to, run, present);
+                else
+                    #pragma unroll
+                    for (int w = 0; w < WIDTH; ++w)
+                        copy_element(to + w, run + w, whole, w < present);
+            }
+    }
+}
+
+// The tile of D that is the number-th: matrix by matrix, in bands of RASTER rows of tiles, column by column of a band, so that
+// what is computed at one time reads few rows of A and columns of B.
+inline tile_t tile_of(int number, int m, int n)
+{
+    const int across = (n + TSN - 1) / TSN;
+    const int down = (m + TSM - 1) / TSM;
+    const int of_matrix = number % (across * down);
+    const int band = of_matrix / (RASTER * across);
+    const int rows = min(down - band * RASTER, RASTER);
+    const int of_band = of_matrix - band * RASTER * across;
+    tile_t tile;
+    tile.row = (band * RASTER + of_band % rows) * TSM;
+    tile.column = of_band / rows * TSN;
+    tile.batch = number / (across * down);
+    return tile;
+}
+
+// Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles stand in one row, which the last groups, the
+// sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`, in one of
+// two places: that of a tile whose first step it has, and that of one whose first step it has not.
+inline int first_step(int sharer, int sharers, int steps) { return (int)((index_t)sharer * steps / sharers); }
+inline int sharer_of(int step, int sharers, int steps) { return (int)(((index_t)(step + 1) * sharers - 1) / steps); }
+#define PART(sharer, has_first, r, c) \
+    (((((index_t)(sharer) * 2 + (has_first)) * WPTM + (r)) * COLUMN_RUNS + (c)) * THREADS + (int)get_local_id(0))
+
+// Where a work-item's sums lie in a tile: in runs, those of neighbours side by side.
+inline int row_of(int item, int r)
+{
+    return item / WARP / WARPS_N * WM + (r / WIDTH * LANES_M + item % WARP / LANES_N) * WIDTH + r % WIDTH;
+}
+inline int column_of(int item, int c)
+{
+    return item / WARP % WARPS_N * WN + (c * LANES_N + item % LANES_N) * WIDTH;
+}
+
+// A work-item's numbers of one term of a tile; and what they add to its sums.
+inline void read_rows(wide_t *a, __local const acc_t *place)
+{
+    #pragma unroll
+    for (int r = 0; r < ROW_RUNS; ++r)
+        a[r] = OF_A(*(__local const wide_t *)(place + r * LANES_M * WIDTH));
+}
+inline void read_columns(wide_t *b, __local const acc_t *place)
+{
+    #pragma unroll
+    for (int c = 0; c < COLUMN_RUNS; ++c)
+        b[c] = OF_B(*(__local const wide_t *)(place + c * LANES_N * WIDTH));
+}
+inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
+{
+    #pragma unroll
+    for (int r = 0; r < WPTM; ++r)
+        #pragma unroll
+        for (int c = 0; c < COLUMN_RUNS; ++c)
+            sum[r][c] = wide_mul_add(ELEMENT(a[r / WIDTH], r % WIDTH), b[c], sum[r][c]);
+}
+
+__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sharers)
+{
+    __local acc_t a_tile[STAGES][TSK * PITCH_A] __attribute__((aligned(16)));
+    __local acc_t b_tile[STAGES][TSK * PITCH_B] __attribute__((aligned(16)));
+    const int item = (int)get_local_id(0);
+    const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+
+    // The tile, its first step here, and the steps that this group has to do.
+    int number = (int)get_group_id(0), first = 0, left = steps;
+#if SHARES
+    const int sharer = number - whole;
+    if (sharer >= 0) {
+        const int begin = first_step(sharer, sharers, shared * steps);
+        left = first_step(sharer + 1, sharers, shared * steps) - begin;
+        number = whole + begin / steps;
+        first = begin % steps;
+    }
+    do {
+        barrier(CLK_LOCAL_MEM_FENCE); // the tiles of the part before this one have been read
+#endif
+        const int last = min(first + left, steps);
+        const tile_t tile = tile_of(number, m, n);
+        const int rows_left = m - tile.row;
+        const int columns_left = n - tile.column;
+        // Step s begins with term s · TSK - missing: what is missing to whole tiles along k is missing in step 0.
+        const int missing = steps * TSK - k;
+        const int start = max(first * TSK - missing, 0);
+        __global const in_t *a_from = A + offset_a + tile.batch * stride_a + INDEX_A(tile.row, start);
+        __global const in_t *b_from = B + offset_b + tile.batch * stride_b + INDEX_B(start, tile.column);
+#define BRING(stage, is_whole, terms)                                                                                        \
+    do {                                                                                                                     \
+        bring(a_tile[stage], PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, is_whole, rows_left, terms, item);     \
+        bring(b_tile[stage], PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, is_whole, columns_left, terms, item);  \
+        a_from += (A_RUNS_ALONG_K ? 1 : ld_a) * (terms);                                                                     \
+        b_from += (B_RUNS_ALONG_K ? 1 : ld_b) * (terms);                                                                     \
+    } while (0)
+
+        // The first tiles set out.
+        BRING(0, 0, first == 0 ? TSK - missing : TSK);
+        END_OF_COPIES();
+        #pragma unroll
+        for (int s = 1; s < STAGES - 1; ++s) {
+            if (first + s < last)
+                BRING(s, !EDGES, TSK);
+            END_OF_COPIES();
+        }
+
+        wide_t sum[WPTM][COLUMN_RUNS];
+        #pragma unroll
+        for (int r = 0; r < WPTM; ++r)
+            #pragma unroll
+            for (int c = 0; c < COLUMN_RUNS; ++c)
+                sum[r][c] = WIDE_ZERO;
+
+        // A term comes into one half of these registers, while the products of what is in the other are added up.
+        wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS];
+        const int a_place = row_of(item, 0);
+        const int b_place = column_of(item, 0);
+#define READ(half, stage, p)                                          \
+    do {                                                              \
+        read_rows(a[half], a_tile[stage] + (p) * PITCH_A + a_place);  \
+        read_columns(b[half], b_tile[stage] + (p) * PITCH_B + b_place); \
+    } while (0)
+
+        AWAIT_COPIES(STAGES - 2);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        int stage = 0;
+        int step = first;
+        READ(0, 0, 0);
+        do {
+            #pragma unroll
+            for (int p = 0; p < TSK - 1; ++p) {
+                READ((p + 1) % 2, stage, p + 1);
+                if (p == 0) { // one more tile sets out, for the stage that was read before this one
+                    const int next = stage == 0 ? STAGES - 1 : stage - 1;
+                    if (step + STAGES - 1 < last)
+                        BRING(next, !EDGES, TSK);
+                    END_OF_COPIES();
+                }
+                multiply(a[p % 2], b[p % 2], sum);
+            }
+            AWAIT_COPIES(STAGES - 2);
+            barrier(CLK_LOCAL_MEM_FENCE); // the next tile is there, and this one has been read
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
+            READ(0, stage, 0);
+            multiply(a[(TSK - 1) % 2], b[(TSK - 1) % 2], sum);
+        } while (++step < last);
+
+#if SHARES
+        if (last - first < steps) {
+            #pragma unroll
+            for (int r = 0; r < WPTM; ++r)
+                #pragma unroll
+                for (int c = 0; c < COLUMN_RUNS; ++c)
+                    parts[PART(sharer, first == 0, r, c)] = sum[r][c];
+        } else
+#endif
+            #pragma unroll
+            for (int r = 0; r < WPTM; ++r) {
+                const int i = tile.row + row_of(item, r);
+                #pragma unroll
+                for (int c = 0; c < COLUMN_RUNS; ++c) {
+                    const int j = tile.column + column_of(item, c);
+                    store_run(
+                        D + offset_d + tile.batch * stride_d + i * ld_d + j, C + offset_c + tile.batch * stride_c + i * ld_c + j,
+                        sum[r][c], alpha, beta, PRESENT(i < m, n - j));
+                }
+            }
+#if SHARES
+        left -= last - first;
+        first = 0;
+        ++number;
+    } while (left > 0);
+#endif
+}
+
+#if SHARES
+// The parts of a shared tile, added up in their order: a group for each run of its work-items. Tiles that a sharer had whole are done.
+__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared, int sharers)
+{
+    const int c = (int)get_group_id(0) % COLUMN_RUNS;
+    const int r = (int)get_group_id(0) / COLUMN_RUNS % WPTM;
+    const int number = (int)get_group_id(0) / COLUMN_RUNS / WPTM;
+    const int steps = max((k + TSK - 1) / TSK, 1);
+    const int begin = sharer_of(number * steps, sharers, shared * steps);
+    const int end = sharer_of(number * steps + steps - 1, sharers, shared * steps);
+    if (begin == end)
+        return;
+
+    wide_t sum = parts[PART(begin, 1, r, c)];
+    #pragma unroll 4
+    for (int sharer = begin + 1; sharer <= end; ++sharer) {
+        const wide_t part = parts[PART(sharer, 0, r, c)];
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            ELEMENT(sum, w) = sum_of(ELEMENT(sum, w), ELEMENT(part, w));
+    }
+    const tile_t tile = tile_of(whole + number, m, n);
+    const int i = tile.row + row_of((int)get_local_id(0), r);
+    const int j = tile.column + column_of((int)get_local_id(0), c);
+    store_run(
+        D + offset_d + tile.batch * stride_d + i * ld_d + j, C + offset_c + tile.batch * stride_c + i * ld_c + j, sum, alpha, beta,
+        PRESENT(i < m, n - j));
+}
+#endif

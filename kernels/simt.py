@@ -1,0 +1,134 @@
+"""`simt`: what a GPU's multiply-add units ask for: asynchronous copies, warp tiles, registers read ahead, shared last tiles."""
+
+from __future__ import annotations
+
+import re
+
+from gemmport.device import DeviceInfo
+from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.problem import GemmProblem
+from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
+from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div, gemm_arguments, run_defines
+
+RUN_BYTES = 16
+"""What a work-item reads and copies at once: the most that one instruction moves."""
+
+WARP = 32
+
+MIN_STEPS = 4
+"""Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
+
+
+class Simt(KernelVariant):
+    """A group computes TSM × TSN of D, a warp WM × WN of them, a work-item WPTM × WPTN, stepping along k by TSK.
+
+    STAGES tiles of A and B are in local memory: one is multiplied, the others are on their way. On NVIDIA's GPUs from Ampere on
+    they are copied asynchronously (cp.async), in CUDA and OpenCL alike; elsewhere work-items copy them.
+
+    With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups (stream-K: M. Osama
+    et al., PPoPP 2023): the steps of these tiles in one row are cut into parts of one length, and a second launch adds up what
+    belongs to one tile, in its order, so that the bits are the same in every run.
+    """
+
+    name = "simt"
+    summary = "asynchronous copies, warp tiles, registers read ahead, last tiles shared along k"
+    dtypes = frozenset({"float32", "float64", "complex64", "complex128"})
+    parameters = (
+        Parameter("TSM", 64, "rows of the tile", maximum=512),
+        Parameter("TSN", 64, "columns of the tile", maximum=512),
+        Parameter("TSK", 8, "depth of the tile: terms of the sum per step", choices=(8, 16, 32)),
+        Parameter("WM", 32, "rows of a warp's tile", maximum=256),
+        Parameter("WN", 32, "columns of a warp's tile", maximum=256),
+        Parameter("WPTM", 8, "rows per work-item", maximum=32),
+        Parameter("WPTN", 4, "columns per work-item", maximum=32),
+        Parameter("STAGES", 3, "tiles of A and of B in local memory at once", minimum=2, maximum=8),
+        Parameter("RASTER", 8, "rows of tiles that are computed side by side", maximum=64),
+        Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", maximum=8),
+        Parameter("SHARE", 0, "groups per compute unit that share the last tiles; 0: each tile is one group's", minimum=0, maximum=8),
+        padding(4),
+    )
+    constraints = (
+        *WHOLE_BLOCKS,
+        FEW_SUMS,
+        Constraint("TSM % WM = 0, whole warp tiles of rows", lambda TSM, WM: TSM % WM == 0),
+        Constraint("TSN % WN = 0, whole warp tiles of columns", lambda TSN, WN: TSN % WN == 0),
+        Constraint(
+            "WM % WPTM = 0, WN % WPTN = 0 and WM / WPTM · WN / WPTN = 32, the work-items of a warp",
+            lambda WM, WN, WPTM, WPTN: WM % WPTM == 0 and WN % WPTN == 0 and WM // WPTM * (WN // WPTN) == WARP,
+        ),
+        Constraint("WPTM % 4 = 0 and WPTN % 4 = 0, whole runs of every type", lambda WPTM, WPTN: WPTM % 4 == 0 and WPTN % 4 == 0),
+        Constraint("PAD % 4 = 0, so that rows stay aligned", lambda PAD: PAD % 4 == 0),
+        Constraint("TSK · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to", lambda TSK, WPTM, WPTN: TSK * WPTM * WPTN <= 2048),
+    )
+
+    def tile(self, parameters: Parameters) -> Tile:
+        return Tile(int(parameters["TSM"]), int(parameters["TSN"]), int(parameters["TSK"]))
+
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WPTM", "WPTN")}
+        return p["TSM"] // p["WPTM"] * (p["TSN"] // p["WPTN"]), 1, 1
+
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
+        tile, stages, pad = self.tile(parameters), int(parameters["STAGES"]), int(parameters["PAD"])
+        return stages * tile.depth * (tile.rows + tile.columns + 2 * pad) * problem.accumulator.sum_bytes
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """Of sums, and of two terms of rows and columns."""
+        rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
+        return ceil_div((rows * columns + 2 * (rows + columns)) * problem.accumulator.sum_bytes, 4)
+
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if problem.dtype != problem.accumulator:
+            return f"tiles are copied as they are: {problem.dtype} is not what is summed, {problem.accumulator}"
+        return super().unsupported(problem, device)
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        own = {name: value for name, value in parameters.items() if name != "SHARE"}
+        tile = self.tile(parameters)
+        return {
+            **super().defines(own, problem),
+            **run_defines(problem, RUN_BYTES // problem.dtype.itemsize),
+            "WIDTH": RUN_BYTES // problem.dtype.itemsize,
+            "EDGES": int(problem.m % tile.rows != 0 or problem.n % tile.columns != 0),
+        }
+
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+        tile, group = self.tile(parameters), self.work_group(parameters)
+        tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+        depth = max(ceil_div(problem.effective_k, tile.depth), 1)
+        round_of_all = int(parameters["SHARE"]) * device.compute_units
+        shared = tiles % round_of_all if round_of_all else 0
+        sharers = min(round_of_all, shared * depth // MIN_STEPS)
+        if sharers <= shared:  # nobody would have less to do than a tile
+            shared = sharers = 0
+        defines = {
+            **self.defines(parameters, problem),
+            "ASYNC_COPIES": int(copies_asynchronously(device)),
+            "SHARES": int(shared > 0),
+        }
+        whole = tiles - shared
+        arguments = (*gemm_arguments(problem), Buffer("parts" if shared else "d"), *(Integer(x, bits=32) for x in (whole, shared, sharers)))
+        product = Launch(
+            self.source(defines),
+            groups=(whole + sharers, 1, 1),
+            work_group=group,
+            arguments=arguments,
+            local_bytes=self.local_bytes(parameters, problem),
+        )
+        if not shared:
+            return Steps([product])
+        runs = int(parameters["WPTM"]) * int(parameters["WPTN"]) * problem.dtype.itemsize // RUN_BYTES
+        combine = Launch(self.source(defines, function="combine"), (shared * runs, 1, 1), group, arguments)
+        parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.dtype.itemsize)
+        return Steps([product, combine], [parts])
+
+
+def copies_asynchronously(device: DeviceInfo) -> bool:
+    """Whether the device copies from global to local memory by itself: NVIDIA's GPUs from compute capability 8.0 on (PTX ISA,
+    `cp.async`), whose OpenCL takes the instruction too.
+    """
+    found = re.match(r"sm_(\d+)", device.architecture)
+    return device.platform == "nvidia" and found is not None and int(found.group(1)) >= 80
+
+
+VARIANT = Simt()
