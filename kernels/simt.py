@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gemmport.device import DeviceInfo
+from gemmport.estimate import Tiling, clocks
 from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.problem import GemmProblem
 from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
@@ -15,8 +16,27 @@ RUN_BYTES = 16
 
 WARP = 32
 
+MOST_REGISTERS = 224
+"""Of a work-item, for sums and what is read ahead: what is left of 255 goes to addresses."""
+
 MIN_STEPS = 4
 """Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
+
+
+TILINGS = (
+    # TSM, TSN, TSK, WM, WN, WPTM, WPTN, STAGES, GROUPS
+    (128, 256, 8, 32, 128, 8, 16, 3, 1),
+    (128, 128, 8, 32, 64, 8, 8, 4, 2),
+    (64, 128, 8, 32, 64, 8, 8, 4, 3),
+    (64, 64, 16, 32, 32, 8, 4, 4, 4),
+    (32, 64, 16, 32, 32, 8, 4, 4, 6),
+    (32, 32, 16, 32, 32, 8, 4, 4, 8),
+    (16, 128, 16, 16, 64, 4, 8, 3, 4),
+    (128, 16, 16, 64, 16, 8, 4, 3, 4),
+)
+"""Among these the model chooses: large tiles need few loads, small ones fill a chip with small products."""
+
+_NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "STAGES", "GROUPS")
 
 
 class Simt(KernelVariant):
@@ -82,6 +102,17 @@ class Simt(KernelVariant):
             return f"tiles are copied as they are: {problem.dtype} is not what is summed, {problem.accumulator}"
         return super().unsupported(problem, device)
 
+    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
+        """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest."""
+        found: list[tuple[float, Parameters]] = []
+        for tiling in TILINGS:
+            for share in (0, tiling[-1]):
+                values = {**dict(zip(_NAMES, tiling, strict=True)), "SHARE": share}
+                full = self.complete(values)
+                if self.local_bytes(full, problem) <= device.local_memory and self.registers(full, problem) <= MOST_REGISTERS:
+                    found.append((clocks(problem, device, _tiling(full)), values))
+        return min(found, key=lambda x: x[0])[1] if found else {}
+
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}
         tile = self.tile(parameters)
@@ -101,26 +132,34 @@ class Simt(KernelVariant):
         sharers = min(round_of_all, shared * depth // MIN_STEPS)
         if sharers <= shared:  # nobody would have less to do than a tile
             shared = sharers = 0
-        defines = {
-            **self.defines(parameters, problem),
-            "ASYNC_COPIES": int(copies_asynchronously(device)),
-            "SHARES": int(shared > 0),
-        }
         whole = tiles - shared
-        arguments = (*gemm_arguments(problem), Buffer("parts" if shared else "d"), *(Integer(x, bits=32) for x in (whole, shared, sharers)))
-        product = Launch(
-            self.source(defines),
-            groups=(whole + sharers, 1, 1),
-            work_group=group,
-            arguments=arguments,
-            local_bytes=self.local_bytes(parameters, problem),
-        )
+        defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
+        sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
+
+        def launch(groups: int, *, shares: int, function: str = "", local_bytes: int = 0) -> Launch:
+            parts = Buffer("parts" if shares else "d")  # an argument must name some memory
+            return Launch(
+                self.source({**defines, "SHARES": shares}, function=function),
+                groups=(groups, 1, 1),
+                work_group=group,
+                arguments=(*gemm_arguments(problem), parts, *sharing),
+                local_bytes=local_bytes,
+            )
+
+        local_bytes = self.local_bytes(parameters, problem)
+        launches = [launch(whole, shares=0, local_bytes=local_bytes)] if whole else []
         if not shared:
-            return Steps([product])
+            return Steps(launches)
         runs = int(parameters["WPTM"]) * int(parameters["WPTN"]) * problem.dtype.itemsize // RUN_BYTES
-        combine = Launch(self.source(defines, function="combine"), (shared * runs, 1, 1), group, arguments)
+        launches.append(launch(sharers, shares=1, local_bytes=local_bytes))
+        launches.append(launch(shared * runs, shares=1, function="combine"))
         parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.dtype.itemsize)
-        return Steps([product, combine], [parts])
+        return Steps(launches, [parts])
+
+
+def _tiling(parameters: Parameters) -> Tiling:
+    p = {name: int(value) for name, value in parameters.items()}
+    return Tiling(p["TSM"], p["TSN"], p["TSK"], p["WPTM"], p["WPTN"], p["GROUPS"], p["SHARE"])
 
 
 def copies_asynchronously(device: DeviceInfo) -> bool:

@@ -31,7 +31,7 @@ ROOMS = [
     {"problem"},
     {"plan", "layout", "dlpack"},
     {"variant", "sources"},
-    {"register_tiles"},
+    {"register_tiles", "estimate"},
     {"backends.array"},
     {"backends.base"},
     {"backends"},

@@ -12,55 +12,57 @@
 #define COLUMN_RUNS (WPTN / WIDTH)
 #define PITCH_A (TSM + PAD) // numbers from one term of a tile to the next
 #define PITCH_B (TSN + PAD)
+#define STAGE (TSK * (PITCH_A + PITCH_B)) // numbers of one tile of A, and one of B behind it
 
-// Copies a run, or one element, to shared memory: those of it that are present, and zeros for the rest.
+// Copies a run, or one element, to shared memory where `wanted`: those of it that are present, and zeros for the rest. A copy
+// that is not wanted is predicated off, not branched around: the loop remains one straight line.
 #if ASYNC_COPIES
-__device__ inline unsigned shared_address(const acc_t *to) { return (unsigned)__cvta_generic_to_shared(to); }
-__device__ inline void copy_whole_run(acc_t *to, const in_t *from)
+__device__ inline void copy_whole(acc_t *to, const in_t *from, bool wanted)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from));
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }"
+                 ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted));
 }
-__device__ inline void copy_part_of_run(acc_t *to, const in_t *from, int present)
+__device__ inline void copy_part(acc_t *to, const in_t *from, bool wanted, int present)
 {
     const int bytes = max(min(present, WIDTH), 0) * (int)sizeof(in_t);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes));
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %3; }"
+                 ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "r"(bytes));
 }
-__device__ inline void copy_whole_element(acc_t *to, const in_t *from)
+__device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bool whole, bool present)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(sizeof(in_t)));
-}
-__device__ inline void copy_part_of_element(acc_t *to, const in_t *from, bool present)
-{
-    const int bytes = present ? (int)sizeof(in_t) : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(sizeof(in_t)), "r"(bytes));
+    if (whole)
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3; }"
+                     ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)));
+    else {
+        const int bytes = present ? (int)sizeof(in_t) : 0;
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3, %4; }"
+                     ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)), "r"(bytes));
+    }
 }
 #define END_OF_COPIES() asm volatile("cp.async.commit_group;")
 // Waits for all copies of this thread but those of the last `tiles` tiles.
 #define AWAIT_COPIES(tiles) asm volatile("cp.async.wait_group %0;" ::"n"(tiles) : "memory")
 #else
-__device__ inline void copy_whole_run(acc_t *to, const in_t *from) { *(wide_t *)to = to_sums(*(const in_run_t *)from); }
-__device__ inline void copy_part_of_run(acc_t *to, const in_t *from, int present)
+__device__ inline void copy_part(acc_t *to, const in_t *from, bool wanted, int present)
 {
-    *(wide_t *)to = to_sums(fetch_run(from, present, true));
+    if (wanted)
+        *(wide_t *)to = to_sums(fetch_run(from, present, true));
 }
-__device__ inline void copy_whole_element(acc_t *to, const in_t *from) { *to = load(from); }
-__device__ inline void copy_part_of_element(acc_t *to, const in_t *from, bool present) { *to = present ? load(from) : ACC_ZERO; }
+__device__ inline void copy_whole(acc_t *to, const in_t *from, bool wanted) { copy_part(to, from, wanted, WIDTH); }
+__device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bool whole, bool present)
+{
+    if (wanted)
+        *to = whole || present ? load(from) : ACC_ZERO;
+}
 #define END_OF_COPIES()
 #define AWAIT_COPIES(tiles)
 #endif
-__device__ inline void copy_element(acc_t *to, const in_t *from, bool whole, bool present)
-{
-    if (whole)
-        copy_whole_element(to, from);
-    else
-        copy_part_of_element(to, from, present);
-}
 
 // Brings TSK terms of so many lines of an operand, rows of A or columns of B, to a tile that holds them by term. Where nothing
 // is known to be whole, lines and terms that are not left are zero.
 __device__ __forceinline__ void bring(
-    acc_t *tile, int pitch, const in_t *from, index_t ld, int lines, bool along_k, bool aligned, bool whole, int lines_left,
-    int terms_left, int thread)
+    acc_t *tile, int pitch, const in_t *from, index_t ld, int lines, bool along_k, bool aligned, bool wanted, bool whole,
+    int lines_left, int terms_left, int thread)
 {
     if (along_k) { // a warp brings 4 lines × 8 terms: whole sectors of memory, and a bank each
         const int line = thread / WARP * 4 + thread % 4;
@@ -71,7 +73,7 @@ __device__ __forceinline__ void bring(
             for (int p = 0; p < TSK; p += 8)
                 if (lines % (THREADS / 8) == 0 || l + line < lines)
                     copy_element(
-                        tile + (p + term) * pitch + l + line, from + (l + line) * ld + p + term, whole,
+                        tile + (p + term) * pitch + l + line, from + (l + line) * ld + p + term, wanted, whole,
                         l + line < lines_left && p + term < terms_left);
     } else { // neighbours bring neighbouring runs
         const int line = thread % (lines / WIDTH) * WIDTH;
@@ -84,13 +86,13 @@ __device__ __forceinline__ void bring(
                 const in_t *run = from + (p + term) * ld + line;
                 const int present = p + term < terms_left ? lines_left - line : 0;
                 if (aligned && whole)
-                    copy_whole_run(to, run);
+                    copy_whole(to, run, wanted);
                 else if (aligned)
-                    copy_part_of_run(to, run, present);
+                    copy_part(to, run, wanted, present);
                 else
                     #pragma unroll
                     for (int w = 0; w < WIDTH; ++w)
-                        copy_element(to + w, run + w, whole, w < present);
+                        copy_element(to + w, run + w, wanted, whole, w < present);
             }
     }
 }
@@ -112,9 +114,9 @@ __device__ inline tile_t tile_of(int number, int m, int n)
     return tile;
 }
 
-// Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles stand in one row, which the last blocks, the
-// sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`, in one of
-// two places: that of a tile whose first step it has, and that of one whose first step it has not.
+// Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles are shared: their steps stand in one row, which
+// blocks, the sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`,
+// in one of two places: that of a tile whose first step it has, and that of one whose first step it has not.
 __device__ inline int first_step(int sharer, int sharers, int steps) { return (int)((index_t)sharer * steps / sharers); }
 __device__ inline int sharer_of(int step, int sharers, int steps) { return (int)(((index_t)(step + 1) * sharers - 1) / steps); }
 #define PART(sharer, has_first, r, c) \
@@ -155,21 +157,18 @@ __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[
 extern "C" __global__ __launch_bounds__(THREADS, GROUPS)
 void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
 {
-    __shared__ __align__(16) acc_t a_tile[STAGES][TSK * PITCH_A];
-    __shared__ __align__(16) acc_t b_tile[STAGES][TSK * PITCH_B];
+    __shared__ __align__(16) acc_t tiles[STAGES * STAGE];
     const int thread = (int)threadIdx.x;
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
 
     // The tile, its first step here, and the steps that this block has to do.
     int number = (int)blockIdx.x, first = 0, left = steps;
 #if SHARES
-    const int sharer = number - whole;
-    if (sharer >= 0) {
-        const int begin = first_step(sharer, sharers, shared * steps);
-        left = first_step(sharer + 1, sharers, shared * steps) - begin;
-        number = whole + begin / steps;
-        first = begin % steps;
-    }
+    const int sharer = number;
+    const int begin = first_step(sharer, sharers, shared * steps);
+    left = first_step(sharer + 1, sharers, shared * steps) - begin;
+    number = whole + begin / steps;
+    first = begin % steps;
     do {
         __syncthreads(); // the tiles of the part before this one have been read
 #endif
@@ -182,21 +181,21 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
         const int start = max(first * TSK - missing, 0);
         const in_t *a_from = A + offset_a + tile.batch * stride_a + INDEX_A(tile.row, start);
         const in_t *b_from = B + offset_b + tile.batch * stride_b + INDEX_B(start, tile.column);
-#define BRING(stage, is_whole, terms)                                                                                        \
+#define BRING(stage, wanted, is_whole, terms)                                                                                \
     do {                                                                                                                     \
-        bring(a_tile[stage], PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, is_whole, rows_left, terms, thread);     \
-        bring(b_tile[stage], PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, is_whole, columns_left, terms, thread);  \
+        acc_t *a_tile = tiles + (stage), *b_tile = a_tile + TSK * PITCH_A;                                                   \
+        bring(a_tile, PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, wanted, is_whole, rows_left, terms, thread);    \
+        bring(b_tile, PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, wanted, is_whole, columns_left, terms, thread); \
         a_from += (A_RUNS_ALONG_K ? 1 : ld_a) * (terms);                                                                     \
         b_from += (B_RUNS_ALONG_K ? 1 : ld_b) * (terms);                                                                     \
     } while (0)
 
         // The first tiles set out.
-        BRING(0, 0, first == 0 ? TSK - missing : TSK);
+        BRING(0, true, false, first == 0 ? TSK - missing : TSK);
         END_OF_COPIES();
         #pragma unroll
         for (int s = 1; s < STAGES - 1; ++s) {
-            if (first + s < last)
-                BRING(s, !EDGES, TSK);
+            BRING(s * STAGE, first + s < last, !EDGES, TSK);
             END_OF_COPIES();
         }
 
@@ -209,17 +208,17 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
 
         // A term comes into one half of these registers, while the products of what is in the other are added up.
         wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS];
-        const int a_place = row_of(thread, 0);
-        const int b_place = column_of(thread, 0);
-#define READ(half, stage, p)                                          \
-    do {                                                              \
-        read_rows(a[half], a_tile[stage] + (p) * PITCH_A + a_place);  \
-        read_columns(b[half], b_tile[stage] + (p) * PITCH_B + b_place); \
+        const acc_t *const a_place = tiles + row_of(thread, 0);
+        const acc_t *const b_place = tiles + TSK * PITCH_A + column_of(thread, 0);
+#define READ(half, stage, p)                                    \
+    do {                                                        \
+        read_rows(a[half], a_place + (stage) + (p) * PITCH_A);    \
+        read_columns(b[half], b_place + (stage) + (p) * PITCH_B); \
     } while (0)
 
         AWAIT_COPIES(STAGES - 2);
         __syncthreads();
-        int stage = 0;
+        int stage = 0; // where it begins in the tiles
         int step = first;
         READ(0, 0, 0);
         do {
@@ -227,16 +226,15 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
             for (int p = 0; p < TSK - 1; ++p) {
                 READ((p + 1) % 2, stage, p + 1);
                 if (p == 0) { // one more tile sets out, for the stage that was read before this one
-                    const int next = stage == 0 ? STAGES - 1 : stage - 1;
-                    if (step + STAGES - 1 < last)
-                        BRING(next, !EDGES, TSK);
+                    const int next = stage == 0 ? (STAGES - 1) * STAGE : stage - STAGE;
+                    BRING(next, step + STAGES - 1 < last, !EDGES, TSK);
                     END_OF_COPIES();
                 }
                 multiply(a[p % 2], b[p % 2], sum);
             }
             AWAIT_COPIES(STAGES - 2);
             __syncthreads(); // the next tile is there, and this one has been read
-            stage = stage + 1 == STAGES ? 0 : stage + 1;
+            stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
             READ(0, stage, 0);
             multiply(a[(TSK - 1) % 2], b[(TSK - 1) % 2], sum);
         } while (++step < last);

@@ -12,58 +12,57 @@
 #define COLUMN_RUNS (WPTN / WIDTH)
 #define PITCH_A (TSM + PAD) // numbers from one term of a tile to the next
 #define PITCH_B (TSN + PAD)
+#define STAGE (TSK * (PITCH_A + PITCH_B)) // numbers of one tile of A, and one of B behind it
 
-// Copies a run, or one element, to local memory: those of it that are present, and zeros for the rest.
+// Copies a run, or one element, to local memory where `wanted`: those of it that are present, and zeros for the rest. A copy
+// that is not wanted is predicated off, not branched around: the loop remains one straight line.
 #if ASYNC_COPIES
-inline uint local_address(__local const acc_t *to) { return (uint)(size_t)to; }
-inline void copy_whole_run(__local acc_t *to, __global const in_t *from)
+inline void copy_whole(__local acc_t *to, __global const in_t *from, int wanted)
 {
-    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(local_address(to)), "l"(from));
+    __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }"
+                 ::"r"((uint)(size_t)to), "l"(from), "r"((int)wanted));
 }
-inline void copy_part_of_run(__local acc_t *to, __global const in_t *from, int present)
+inline void copy_part(__local acc_t *to, __global const in_t *from, int wanted, int present)
 {
     const int bytes = max(min(present, WIDTH), 0) * (int)sizeof(in_t);
-    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(local_address(to)), "l"(from), "r"(bytes));
+    __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %3; }"
+                 ::"r"((uint)(size_t)to), "l"(from), "r"((int)wanted), "r"(bytes));
 }
-inline void copy_whole_element(__local acc_t *to, __global const in_t *from)
+inline void copy_element(__local acc_t *to, __global const in_t *from, int wanted, int whole, int present)
 {
-    __asm__ volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(local_address(to)), "l"(from), "n"(sizeof(in_t)));
-}
-inline void copy_part_of_element(__local acc_t *to, __global const in_t *from, int present)
-{
-    const int bytes = present ? (int)sizeof(in_t) : 0;
-    __asm__ volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(local_address(to)), "l"(from), "n"(sizeof(in_t)), "r"(bytes));
+    if (whole)
+        __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3; }"
+                     ::"r"((uint)(size_t)to), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)));
+    else {
+        const int bytes = present ? (int)sizeof(in_t) : 0;
+        __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3, %4; }"
+                     ::"r"((uint)(size_t)to), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)), "r"(bytes));
+    }
 }
 #define END_OF_COPIES() __asm__ volatile("cp.async.commit_group;")
 // Waits for all copies of this item but those of the last `tiles` tiles.
 #define AWAIT_COPIES(tiles) __asm__ volatile("cp.async.wait_group %0;" ::"n"(tiles) : "memory")
 #else
-inline void copy_whole_run(__local acc_t *to, __global const in_t *from)
+inline void copy_part(__local acc_t *to, __global const in_t *from, int wanted, int present)
 {
-    *(__local wide_t *)to = to_sums(*(__global const in_run_t *)from);
+    if (wanted)
+        *(__local wide_t *)to = to_sums(fetch_run(from, present, 1));
 }
-inline void copy_part_of_run(__local acc_t *to, __global const in_t *from, int present)
+inline void copy_whole(__local acc_t *to, __global const in_t *from, int wanted) { copy_part(to, from, wanted, WIDTH); }
+inline void copy_element(__local acc_t *to, __global const in_t *from, int wanted, int whole, int present)
 {
-    *(__local wide_t *)to = to_sums(fetch_run(from, present, true));
+    if (wanted)
+        *to = whole || present ? load(from) : ACC_ZERO;
 }
-inline void copy_whole_element(__local acc_t *to, __global const in_t *from) { *to = load(from); }
-inline void copy_part_of_element(__local acc_t *to, __global const in_t *from, int present) { *to = present ? load(from) : ACC_ZERO; }
 #define END_OF_COPIES()
 #define AWAIT_COPIES(tiles)
 #endif
-inline void copy_element(__local acc_t *to, __global const in_t *from, int whole, int present)
-{
-    if (whole)
-        copy_whole_element(to, from);
-    else
-        copy_part_of_element(to, from, present);
-}
 
 // Brings TSK terms of so many lines of an operand, rows of A or columns of B, to a tile that holds them by term. Where nothing
 // is known to be whole, lines and terms that are not left are zero.
 inline __attribute__((always_inline)) void bring(
-    __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int along_k, int aligned, int whole, int lines_left,
-    int terms_left, int item)
+    __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int along_k, int aligned, int wanted, int whole,
+    int lines_left, int terms_left, int item)
 {
     if (along_k) { // a warp brings 4 lines × 8 terms: whole sectors of memory, and a bank each
         const int line = item / WARP * 4 + item % 4;
@@ -74,7 +73,7 @@ inline __attribute__((always_inline)) void bring(
             for (int p = 0; p < TSK; p += 8)
                 if (lines % (THREADS / 8) == 0 || l + line < lines)
                     copy_element(
-                        tile + (p + term) * pitch + l + line, from + (l + line) * ld + p + term, whole,
+                        tile + (p + term) * pitch + l + line, from + (l + line) * ld + p + term, wanted, whole,
                         l + line < lines_left && p + term < terms_left);
     } else { // neighbours bring neighbouring runs
         const int line = item % (lines / WIDTH) * WIDTH;
@@ -87,13 +86,13 @@ inline __attribute__((always_inline)) void bring(
                 __global const in_t *run = from + (p + term) * ld + line;
                 const int present = p + term < terms_left ? lines_left - line : 0;
                 if (aligned && whole)
-                    copy_whole_run(to, run);
+                    copy_whole(to, run, wanted);
                 else if (aligned)
-                    copy_part_of_run(to, run, present);
+                    copy_part(to, run, wanted, present);
                 else
                     #pragma unroll
                     for (int w = 0; w < WIDTH; ++w)
-                        copy_element(to + w, run + w, whole, w < present);
+                        copy_element(to + w, run + w, wanted, whole, w < present);
             }
     }
 }
@@ -115,9 +114,9 @@ inline tile_t tile_of(int number, int m, int n)
     return tile;
 }
 
-// Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles stand in one row, which the last groups, the
-// sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`, in one of
-// two places: that of a tile whose first step it has, and that of one whose first step it has not.
+// Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles are shared: their steps stand in one row, which
+// groups, the sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`,
+// in one of two places: that of a tile whose first step it has, and that of one whose first step it has not.
 inline int first_step(int sharer, int sharers, int steps) { return (int)((index_t)sharer * steps / sharers); }
 inline int sharer_of(int step, int sharers, int steps) { return (int)(((index_t)(step + 1) * sharers - 1) / steps); }
 #define PART(sharer, has_first, r, c) \
@@ -158,21 +157,18 @@ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS
 __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sharers)
 {
-    __local acc_t a_tile[STAGES][TSK * PITCH_A] __attribute__((aligned(16)));
-    __local acc_t b_tile[STAGES][TSK * PITCH_B] __attribute__((aligned(16)));
+    __local acc_t tiles[STAGES * STAGE] __attribute__((aligned(16)));
     const int item = (int)get_local_id(0);
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
 
     // The tile, its first step here, and the steps that this group has to do.
     int number = (int)get_group_id(0), first = 0, left = steps;
 #if SHARES
-    const int sharer = number - whole;
-    if (sharer >= 0) {
-        const int begin = first_step(sharer, sharers, shared * steps);
-        left = first_step(sharer + 1, sharers, shared * steps) - begin;
-        number = whole + begin / steps;
-        first = begin % steps;
-    }
+    const int sharer = number;
+    const int begin = first_step(sharer, sharers, shared * steps);
+    left = first_step(sharer + 1, sharers, shared * steps) - begin;
+    number = whole + begin / steps;
+    first = begin % steps;
     do {
         barrier(CLK_LOCAL_MEM_FENCE); // the tiles of the part before this one have been read
 #endif
@@ -185,21 +181,21 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         const int start = max(first * TSK - missing, 0);
         __global const in_t *a_from = A + offset_a + tile.batch * stride_a + INDEX_A(tile.row, start);
         __global const in_t *b_from = B + offset_b + tile.batch * stride_b + INDEX_B(start, tile.column);
-#define BRING(stage, is_whole, terms)                                                                                        \
+#define BRING(stage, wanted, is_whole, terms)                                                                                \
     do {                                                                                                                     \
-        bring(a_tile[stage], PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, is_whole, rows_left, terms, item);     \
-        bring(b_tile[stage], PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, is_whole, columns_left, terms, item);  \
+        __local acc_t *a_tile = tiles + (stage), *b_tile = a_tile + TSK * PITCH_A;                                                   \
+        bring(a_tile, PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, wanted, is_whole, rows_left, terms, item);    \
+        bring(b_tile, PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, wanted, is_whole, columns_left, terms, item); \
         a_from += (A_RUNS_ALONG_K ? 1 : ld_a) * (terms);                                                                     \
         b_from += (B_RUNS_ALONG_K ? 1 : ld_b) * (terms);                                                                     \
     } while (0)
 
         // The first tiles set out.
-        BRING(0, 0, first == 0 ? TSK - missing : TSK);
+        BRING(0, 1, 0, first == 0 ? TSK - missing : TSK);
         END_OF_COPIES();
         #pragma unroll
         for (int s = 1; s < STAGES - 1; ++s) {
-            if (first + s < last)
-                BRING(s, !EDGES, TSK);
+            BRING(s * STAGE, first + s < last, !EDGES, TSK);
             END_OF_COPIES();
         }
 
@@ -212,17 +208,17 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
 
         // A term comes into one half of these registers, while the products of what is in the other are added up.
         wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS];
-        const int a_place = row_of(item, 0);
-        const int b_place = column_of(item, 0);
-#define READ(half, stage, p)                                          \
-    do {                                                              \
-        read_rows(a[half], a_tile[stage] + (p) * PITCH_A + a_place);  \
-        read_columns(b[half], b_tile[stage] + (p) * PITCH_B + b_place); \
+        __local const acc_t *const a_place = tiles + row_of(item, 0);
+        __local const acc_t *const b_place = tiles + TSK * PITCH_A + column_of(item, 0);
+#define READ(half, stage, p)                                    \
+    do {                                                        \
+        read_rows(a[half], a_place + (stage) + (p) * PITCH_A);    \
+        read_columns(b[half], b_place + (stage) + (p) * PITCH_B); \
     } while (0)
 
         AWAIT_COPIES(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);
-        int stage = 0;
+        int stage = 0; // where it begins in the tiles
         int step = first;
         READ(0, 0, 0);
         do {
@@ -230,16 +226,15 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
             for (int p = 0; p < TSK - 1; ++p) {
                 READ((p + 1) % 2, stage, p + 1);
                 if (p == 0) { // one more tile sets out, for the stage that was read before this one
-                    const int next = stage == 0 ? STAGES - 1 : stage - 1;
-                    if (step + STAGES - 1 < last)
-                        BRING(next, !EDGES, TSK);
+                    const int next = stage == 0 ? (STAGES - 1) * STAGE : stage - STAGE;
+                    BRING(next, step + STAGES - 1 < last, !EDGES, TSK);
                     END_OF_COPIES();
                 }
                 multiply(a[p % 2], b[p % 2], sum);
             }
             AWAIT_COPIES(STAGES - 2);
             barrier(CLK_LOCAL_MEM_FENCE); // the next tile is there, and this one has been read
-            stage = stage + 1 == STAGES ? 0 : stage + 1;
+            stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
             READ(0, stage, 0);
             multiply(a[(TSK - 1) % 2], b[(TSK - 1) % 2], sum);
         } while (++step < last);

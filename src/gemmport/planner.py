@@ -122,7 +122,8 @@ def _plan_with(
     if reason := variant.unsupported(problem, device):
         raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
     stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
-    values = variant.complete({**stated, **params})
+    suggested = {} if stated or params else variant.suggested(problem, device)
+    values = variant.complete({**suggested, **stated, **params})
     if reason := variant.unfit(values, device):
         raise ParameterError(f"{variant.name} on {device.label}: {reason}")
     steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
@@ -144,6 +145,8 @@ def _plan_with(
     def origin(name: str) -> str:
         if name in params:
             return params_origin
+        if name in suggested:
+            return f"the model of {variant.name}"
         return candidate.origin if name in stated else f"the defaults of {variant.name}"
 
     return Plan(

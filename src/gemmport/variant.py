@@ -191,6 +191,10 @@ class KernelVariant(Contract):
         """
         return None
 
+    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
+        """The parameters to take where neither the user nor a configuration states any; what is missing has its default."""
+        return {}
+
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         """The specialization: parameters, types and ops, and whether any tile crosses an edge."""
         tile = self.tile(parameters)

@@ -1,0 +1,101 @@
+"""How long a GPU takes for a product in tiles: an analytical model of waves, issue slots and bytes, for choosing without a search.
+
+A unit issues one instruction of each of its schedulers per clock, multiply-adds and everything else alike; groups come in waves,
+the last of which may leave units idle; and what tiles read comes through the second-level cache. The constants are those of an
+H200; choices between tilings depend on them little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmport.device import DeviceInfo
+from gemmport.problem import GemmProblem
+from gemmport.variant import ceil_div
+
+LANES = 128
+"""Multiply-adds of float32 per unit and clock, where the device does not tell."""
+
+BYTES_PER_CLOCK = 20.0
+"""Of a unit, from the second-level cache and from memory: 5.2 TB/s over 132 units at 1.98 GHz, which an H200's memory (4.8 TB/s)
+nearly reaches too."""
+
+TERM_CLOCKS = 40.0
+"""A term takes so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
+
+STEP_CLOCKS = 60.0
+"""Of a step: its barrier and the wait for copies, where no other group fills the time."""
+
+TILE_CLOCKS = 3000.0
+"""Of a tile: the first copies from memory, and storing the result."""
+
+LAUNCH_CLOCKS = 5000.0
+"""Of each launch after another: about 2.5 µs."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What the model reads of a kernel's parameters.
+
+    Attributes:
+        rows, columns, depth: of a group's tile, and the terms of a step.
+        item_rows, item_columns: of a work-item.
+        resident: groups that one unit holds at a time.
+        share: groups per unit that share the tiles behind the last whole wave; 0 where nobody does.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    item_rows: int
+    item_columns: int
+    resident: int
+    share: int = 0
+
+
+def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
+    """Clocks that a product takes from its first group to its last."""
+    units = max(device.compute_units, 1)
+    tiles = ceil_div(problem.m, tiling.rows) * ceil_div(problem.n, tiling.columns) * problem.batch
+    steps = max(ceil_div(problem.effective_k, tiling.depth), 1)
+    shared = tiles % (tiling.share * units) if tiling.share else 0
+    whole = tiles - shared
+
+    # All units hold as many groups as they can, but in the last wave, which is as long as that of the fullest unit.
+    waves, rest = divmod(whole, tiling.resident * units)
+    total = LAUNCH_CLOCKS + waves * _wave(problem, device, tiling, tiling.resident, steps)
+    if rest:
+        total += _wave(problem, device, tiling, ceil_div(rest, units), steps)
+    if shared:
+        sharers = min(tiling.share * units, max(shared * steps // 4, 1))
+        part = ceil_div(shared * steps, sharers)
+        total += _wave(problem, device, tiling, ceil_div(sharers, units), part)
+        moved = 2 * (sharers + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
+        total += (2 if whole else 1) * LAUNCH_CLOCKS + moved / (BYTES_PER_CLOCK * units)
+    return total
+
+
+def _wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int) -> float:
+    """Clocks of one unit for so many groups at once, of so many steps each."""
+    complex_parts = 4 if problem.dtype.kind == "complex" else 1
+    items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)
+    lanes = _lanes(problem, device)
+    size = problem.dtype.itemsize
+
+    products = tiling.item_rows * tiling.item_columns * complex_parts  # of a work-item, per term
+    reads = (tiling.item_rows + tiling.item_columns) * size / 16
+    copies = (tiling.rows * size / 4 / complex_parts + tiling.columns * size / 16) / items
+    others = reads + copies + 12 / tiling.depth
+    term = items * (products / lanes + others / LANES)  # clocks of a unit, where nothing waits
+    alone = max(term, TERM_CLOCKS + others)
+    step = max(groups * term * tiling.depth, alone * tiling.depth + STEP_CLOCKS)
+    moved = groups * (tiling.rows + tiling.columns) * tiling.depth * size / BYTES_PER_CLOCK
+    return steps * max(step, moved) + TILE_CLOCKS
+
+
+def _lanes(problem: GemmProblem, device: DeviceInfo) -> float:
+    parts = "float64" if problem.accumulator.name in ("float64", "complex128") else "float32"
+    peak = device.peak_gflops(parts)
+    if peak is None or not device.clock_mhz:
+        return LANES / (2 if parts == "float64" else 1)
+    return peak / (device.compute_units * device.clock_mhz * 2e-3)
