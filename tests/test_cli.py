@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import gemmport
@@ -24,9 +25,9 @@ from gemmport.quirks import quirk
 from mutations import NAIVE, planted
 
 DOCUMENTED_KEYS = {
-    "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "m", "n", "k", "batch", "dtype", "output",
-    "accumulator", "trans_a", "trans_b", "alpha", "beta", "status", "reason", "verified", "checks", "seconds", "gflops",
-    "peak_percent", "baselines", "clocks",
+    "label", "source", "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "m", "n", "k", "batch",
+    "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta", "status", "reason", "verified", "checks",
+    "seconds", "gflops", "peak_percent", "baselines", "clocks",
 }  # fmt: skip
 
 
@@ -245,6 +246,7 @@ def test_a_bad_file_of_shapes_exits_with_2(gemmport_command, tmp_path, text):
         ("b.csv", "m,n,k\n1,2,3\n1,2,3,4\n", ["b.csv: cannot be read: line 3: 4 cells, but the header has 3"]),
         ("b.csv", "m,n,k,dtype\n1,2,3,float8\n", ["b.csv, line 2: dtype float8 is not supported"]),
         ("b.csv", "m,n,k,trans_a\n1,2,3,Z\n", ["b.csv, line 2: transposition 'Z' is not known"]),
+        ("b.csv", "m,n,k,label\n1,2,3,x\n1,2,4,y\n1,2,5,x\n", ["b.csv, line 4: label 'x' stands in line 2 already"]),
         ("b.csv", "m,n,k\n", ["a file of shapes is a list"]),
         ("b.csv", "", ["a file of shapes is a list"]),
     ],
@@ -263,6 +265,46 @@ def test_a_spreadsheets_marks_and_blanks_do_not_matter(gemmport_command, tmp_pat
     status, results = results_of(gemmport_command(*arguments))
     assert status == 0
     assert [(r["m"], r["n"], r["k"], r["trans_a"]) for r in results] == [(3, 4, 5, "T"), (6, 7, 8, "N")]
+
+
+def test_labels_and_sources_of_shapes_stay_with_their_results(gemmport_command, tmp_path):
+    (tmp_path / "s.csv").write_text("source,label,m,n,k\nBook,first of two,3,4,5\n,,6,7,8\n")
+    arguments = ("run", "--shapes", tmp_path / "s.csv", "--repeat", 1, "--baseline", "none")
+    status, results = results_of(gemmport_command(*arguments, "--format", "json"))
+    assert status == 0
+    assert [(r["m"], r["label"], r["source"]) for r in results] == [(3, "first of two", "Book"), (6, "", "")]
+    assert "first of two" in gemmport_command(*arguments)[1]
+
+
+def test_several_problems_are_summed_up_beside_each_baseline(gemmport_command, best_backend):
+    arguments = small("--sizes", "16:48:16", "--baseline", "numpy", "--kernel", "naive,tiled", "--threshold", 1e9)
+    document = json.loads(gemmport_command(*arguments, "--format", "json")[1])
+    results = document["results"]
+    for standing, kernel in zip(document["standings"], ("naive", "tiled"), strict=True):
+        ratios = [r["baselines"]["numpy"]["ratio"] for r in results if r["kernel"] == kernel]
+        assert (standing["kernel"], standing["baseline"]) == (kernel, "numpy")
+        assert standing["timed_on"] == standing["device"] == best_backend.device.label
+        assert list(standing["ratios"].values()) == sorted(ratios)
+        assert standing["geometric_mean"] == pytest.approx(np.prod(ratios) ** (1 / 3))
+        assert standing["worst"]["ratio"] == min(ratios)
+        assert (standing["threshold"], standing["below"], standing["missing"]) == (1e9, 3, {})
+    out = gemmport_command(*arguments)[1]
+    assert re.search(r"× numpy, naive on .*: geometric mean [0-9.]+ over 3 problems, worst .*, 3 below 1e\+09", out)
+
+
+def test_a_bad_file_of_a_sweep_exits_with_2(gemmport_command, tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"schema": 1}\n{}\n')
+    for file, message in (("bad.jsonl", "line 1: this is no line of a sweep"), ("none.jsonl", "cannot be read")):
+        status, out, err = gemmport_command("regret", tmp_path / file)
+        assert (status, out) == (2, "")
+        assert file in err
+        assert message in err
+
+
+def test_one_problem_is_not_summed_up(gemmport_command):
+    arguments = small("--baseline", "numpy")
+    assert json.loads(gemmport_command(*arguments, "--format", "json")[1])["standings"] == []
+    assert "geometric mean" not in gemmport_command(*arguments)[1]
 
 
 def test_a_device_that_does_not_exist_exits_with_3(gemmport_command):

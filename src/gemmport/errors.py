@@ -85,4 +85,4 @@ class ProfileError(GemmportError, RuntimeError):
 
 
 class RecordError(GemmportError, ValueError):
-    """A result file of the test matrix that cannot be read, gone on with, or merged."""
+    """A file of results, of the test matrix or of a sweep, that cannot be read, gone on with, or merged."""

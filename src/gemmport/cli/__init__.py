@@ -22,6 +22,7 @@ from gemmport.cli.kernels import kernels
 from gemmport.cli.ladder import ladder
 from gemmport.cli.matrix import matrix
 from gemmport.cli.profile import profile
+from gemmport.cli.regret import regret
 from gemmport.cli.run import run
 from gemmport.errors import (
     BackendUnavailableError,
@@ -54,7 +55,7 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-for command in (run, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix):
+for command in (run, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix, regret):
     cli.add_command(command)
 
 

@@ -170,8 +170,13 @@ def duration(timing: Timing | None) -> str:
     """The median and its spread in a cell of a table."""
     if timing is None:
         return ""
-    scale, unit = next((s, u) for s, u in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")) if timing.median * s >= 1 or u == "µs")
-    return f"{timing.median * scale:.3g} {unit} ±{100 * timing.spread:.1f}%"
+    return f"{span(timing.median)} ±{100 * timing.spread:.1f}%"
+
+
+def span(seconds: float) -> str:
+    """Seconds, milliseconds or microseconds in a cell of a table."""
+    scale, unit = next((s, u) for s, u in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")) if seconds * s >= 1 or u == "µs")
+    return f"{seconds * scale:.3g} {unit}"
 
 
 def number(value: float | None, digits: int) -> str:

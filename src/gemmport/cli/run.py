@@ -32,6 +32,7 @@ from gemmport.config import load_configuration
 from gemmport.device import DeviceInfo
 from gemmport.planner import AUTO
 from gemmport.problem import MAX_EXTENT, GemmProblem
+from gemmport.suite import Measured, Standing, Workload, standings
 
 MOST_SIZES = 10_000
 
@@ -48,7 +49,7 @@ MOST_SIZES = 10_000
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, output_dtype, accumulator, trans_a, trans_b, "
-    "alpha, beta.",
+    "alpha, beta, and label and source for people.",
 )
 @options.dtype
 @click.option("--output-dtype", help="Of C and D. Default: that of A and B; integers wrap.")
@@ -63,14 +64,24 @@ MOST_SIZES = 10_000
 @options.settings
 @options.baseline
 @options.measurement
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Over several problems: count those whose ratio to a baseline is less.",
+)
 @options.report("table", "json", "csv")
 def run(
     backend: str | None, device: str | None, kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
     sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
     trans_b: str, alpha: complex, beta: complex, batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...],
-    baseline: str, verify: bool, repeat: int, seed: int, form: str, output: Path | None,
+    baseline: str, verify: bool, repeat: int, seed: int, threshold: float, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Compute products, verify them, and time them beside the baselines.
+
+    Over several problems, the ratios to each baseline are summed up: geometric mean, worst, and how many are below
+    --threshold.
 
     Exit status: 0 all verified; 1 a result failed verification; 2 bad usage or configuration; 3 the backend or device
     is not usable here.
@@ -79,7 +90,7 @@ def run(
         "batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator,
         "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
     }  # fmt: skip
-    problems = _problems(defaults, m, n, k, size, sizes, shapes)
+    workloads = _workloads(defaults, m, n, k, size, sizes, shapes)
     chosen = Options(
         configuration=load_configuration(config_files),
         kernels=options.chosen_kernels(kernel),
@@ -95,24 +106,34 @@ def run(
         options.check_writable("--output", output)
     meter = ProgramMeter(devices)
     with progress_on_terminal() as tell:
-        results = list(run_benchmark(problems, devices, chosen, progress=tell))
+        measured = [
+            Measured(workload, result)
+            for workload in workloads
+            for result in run_benchmark([workload.problem], devices, chosen, progress=tell)
+        ]
+    results = [one.result for one in measured]
+    stand = standings(measured, chosen.kernels)
     conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
     if form == "csv":
-        text = to_csv([result.to_dict() for result in results])
+        text = to_csv([one.to_dict() for one in measured])
     elif form == "json":
-        text = to_json({"results": [result.to_dict() for result in results]}, conditions)
+        content = {
+            "results": [one.to_dict() for one in measured],
+            "standings": [one.to_dict(threshold) for one in stand],
+        }
+        text = to_json(content, conditions)
     else:
-        text = drawn(_sheet(results, conditions), to_terminal=output is None)
+        text = drawn(_sheet(measured, stand, threshold, conditions), to_terminal=output is None)
     write(text, output)
     for line in slower_than_numpy(results):
         click.echo(f"warning: {line}", err=True)
     return exit_status(results)
 
 
-def _problems(
+def _workloads(
     defaults: dict[str, Any], m: int | None, n: int | None, k: int | None, size: int | None, sizes: str | None,
     shapes: Path | None,
-) -> list[GemmProblem]:  # fmt: skip
+) -> list[Workload]:  # fmt: skip
     if shapes is not None:
         if any(option is not None for option in (m, n, k, size, sizes)):
             raise click.UsageError("--shapes gives all sizes: leave out -m, -n, -k, --size and --sizes")
@@ -121,7 +142,9 @@ def _problems(
         raise click.UsageError("--size and --sizes exclude each other")
     each = _parse_sizes(sizes) if sizes is not None else [options.DEFAULT_SIZE if size is None else size]
     return [
-        options.make_problem(m=s if m is None else m, n=s if n is None else n, k=s if k is None else k, **defaults)
+        Workload(
+            options.make_problem(m=s if m is None else m, n=s if n is None else n, k=s if k is None else k, **defaults)
+        )
         for s in each
     ]
 
@@ -138,8 +161,11 @@ def _parse_sizes(text: str) -> list[int]:
     return list(range(start, stop + 1, step))
 
 
-def _sheet(results: Sequence[Result], conditions: Conditions) -> Sheet:
-    """A row for each result, and under them what is missing and what went wrong, each once."""
+def _sheet(
+    measured: Sequence[Measured], stand: Sequence[Standing], threshold: float, conditions: Conditions
+) -> Sheet:  # fmt: skip
+    """A row for each result, and under them how they stand beside the baselines, what is missing and what went wrong."""
+    results = [one.result for one in measured]
     names = list(dict.fromkeys(baseline.name for result in results for baseline in result.baselines if baseline.timing))
     columns = (
         Column("device"), Column("problem"), Column("kernel"), Column("parameters"), Column("time", numbers=True),
@@ -147,10 +173,12 @@ def _sheet(results: Sequence[Result], conditions: Conditions) -> Sheet:
         *(Column(f"× {name}", numbers=True) for name in names),
         Column("error/bound", numbers=True), Column("result"),
     )  # fmt: skip
-    return Sheet(columns, [_cells(result, names) for result in results], [*conditions.notes(), *troubles(results)])
+    rows = [_cells(one, names) for one in measured]
+    return Sheet(columns, rows, [*(one.told(threshold) for one in stand), *conditions.notes(), *troubles(results)])
 
 
-def _cells(result: Result, baselines: Sequence[str]) -> list[str]:
+def _cells(measured: Measured, baselines: Sequence[str]) -> list[str]:
+    workload, result = measured.workload, measured.result
     plan, timing = result.plan, result.timing
     ratios = {baseline.name: result.ratio(baseline) for baseline in result.baselines}
     parameters = " ".join(f"{name}={choice.value}" for name, choice in plan.parameters) if plan else ""
@@ -159,7 +187,7 @@ def _cells(result: Result, baselines: Sequence[str]) -> list[str]:
     worst = max((check.error_over_bound for check in result.checks), default=None)
     return [
         f"{result.device.name}\n{result.device.backend} {result.device.platform} {result.device.platform_version}",
-        str(result.problem),
+        f"{workload.label}\n{result.problem}".strip(),
         result.kernel,
         f"{parameters}\n{origin}" if plan else "",
         duration(timing),

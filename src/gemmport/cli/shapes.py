@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gemmport.configfile import UniqueKeys
 from gemmport.errors import ConfigError, GemmportError
 from gemmport.problem import GemmProblem
+from gemmport.suite import Workload
 
 
 def _no_bool(value: object) -> object:
@@ -32,6 +33,8 @@ class _Shape(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    label: str = Field("", exclude=True)
+    source: str = Field("", exclude=True)
     m: _Size
     n: _Size
     k: _Size
@@ -53,15 +56,16 @@ class _Row:
     content: Any
 
 
-def read_shapes(path: Path, problem: Callable[..., GemmProblem]) -> list[GemmProblem]:
-    """The problems of a file: a YAML list of mappings, or CSV with a header, where blanks around cells do not matter.
+def read_shapes(path: Path, problem: Callable[..., GemmProblem]) -> list[Workload]:
+    """The workloads of a file: a YAML list of mappings, or CSV with a header, where blanks around cells do not matter.
 
     Args:
         problem: makes one of a row's m, n, k, batch, dtype, output, accumulator, trans_a, trans_b, alpha and beta; those
-            that the row leaves out are not passed.
+            that the row leaves out are not passed. Its label and source stay with the workload.
 
     Raises:
-        ConfigError: the file cannot be read, or a row breaks a rule; the message names file, line, key, value and rule.
+        ConfigError: the file cannot be read, a row breaks a rule, or a label stands twice; the message names file, line, key,
+            value and rule.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
@@ -72,18 +76,23 @@ def read_shapes(path: Path, problem: Callable[..., GemmProblem]) -> list[GemmPro
         raise ConfigError(
             f"{path}: a file of shapes is a list of mappings with m, n and k (or a CSV file with a header)"
         )
-    problems, faults = [], []
+    workloads: list[Workload] = []
+    faults: list[str] = []
+    labelled: dict[str, int] = {}
     for row in rows:
         try:
             shape = _Shape.model_validate(row.content)
-            problems.append(problem(**shape.model_dump(exclude_none=True, by_alias=True)))
+            made = problem(**shape.model_dump(exclude_none=True, by_alias=True))
+            workloads.append(Workload(made, shape.label, shape.source))
+            if shape.label and (first := labelled.setdefault(shape.label, row.line)) != row.line:
+                faults.append(f"{path}, line {row.line}: label {shape.label!r} stands in line {first} already")
         except ValidationError as error:
             faults += [f"{path}, line {row.line}: {fault}" for fault in _explain(error)]
         except (GemmportError, click.UsageError) as error:
             faults.append(f"{path}, line {row.line}: {error}")
     if faults:
         raise ConfigError("\n".join(faults))
-    return problems
+    return workloads
 
 
 def _csv_rows(text: str) -> list[_Row]:
