@@ -61,6 +61,7 @@ class Simt(KernelVariant):
         Parameter("WN", 32, "columns of a warp's tile", maximum=256),
         Parameter("WPTM", 8, "rows per work-item", maximum=32),
         Parameter("WPTN", 4, "columns per work-item", maximum=32),
+        Parameter("SLICES", 1, "sets of warps that share the terms of a step", choices=(1, 2, 4)),
         Parameter("STAGES", 3, "tiles of A and of B in local memory at once", minimum=2, maximum=8),
         Parameter("RASTER", 8, "rows of tiles that are computed side by side", maximum=64),
         Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", maximum=8),
@@ -77,16 +78,20 @@ class Simt(KernelVariant):
             lambda WM, WN, WPTM, WPTN: WM % WPTM == 0 and WN % WPTN == 0 and WM // WPTM * (WN // WPTN) == WARP,
         ),
         Constraint("WPTM % 4 = 0 and WPTN % 4 = 0, whole runs of every type", lambda WPTM, WPTN: WPTM % 4 == 0 and WPTN % 4 == 0),
+        Constraint("TSK / SLICES ≥ 4, terms of a step for each slice", lambda TSK, SLICES: TSK // SLICES >= 4),
+        Constraint(
+            "SLICES = 1 or TSM · TSN ≤ STAGES · TSK · (TSM + TSN), so that a slice's sums fit where the tiles were",
+            lambda TSM, TSN, TSK, STAGES, SLICES: SLICES == 1 or TSM * TSN <= STAGES * TSK * (TSM + TSN),
+        ),
         Constraint("PAD % 4 = 0, so that rows stay aligned", lambda PAD: PAD % 4 == 0),
-        Constraint("TSK · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to", lambda TSK, WPTM, WPTN: TSK * WPTM * WPTN <= 2048),
+        Constraint("TSK / SLICES · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to", lambda TSK, SLICES, WPTM, WPTN: TSK // SLICES * WPTM * WPTN <= 2048),
     )
 
     def tile(self, parameters: Parameters) -> Tile:
         return Tile(int(parameters["TSM"]), int(parameters["TSN"]), int(parameters["TSK"]))
 
     def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
-        p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WPTM", "WPTN")}
-        return p["TSM"] // p["WPTM"] * (p["TSN"] // p["WPTN"]), 1, 1
+        return _slice(parameters) * int(parameters["SLICES"]), 1, 1
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
         tile, stages, pad = self.tile(parameters), int(parameters["STAGES"]), int(parameters["PAD"])
@@ -124,7 +129,7 @@ class Simt(KernelVariant):
         }
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
-        tile, group = self.tile(parameters), self.work_group(parameters)
+        tile, items = self.tile(parameters), self.work_group(parameters)[0]
         tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
         depth = max(ceil_div(problem.effective_k, tile.depth), 1)
         round_of_all = int(parameters["SHARE"]) * device.compute_units
@@ -136,30 +141,36 @@ class Simt(KernelVariant):
         defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
 
-        def launch(groups: int, *, shares: int, function: str = "", local_bytes: int = 0) -> Launch:
+        def launch(groups: int, items: int, *, shares: int, function: str = "", local_bytes: int = 0) -> Launch:
             parts = Buffer("parts" if shares else "d")  # an argument must name some memory
             return Launch(
                 self.source({**defines, "SHARES": shares}, function=function),
                 groups=(groups, 1, 1),
-                work_group=group,
+                work_group=(items, 1, 1),
                 arguments=(*gemm_arguments(problem), parts, *sharing),
                 local_bytes=local_bytes,
             )
 
         local_bytes = self.local_bytes(parameters, problem)
-        launches = [launch(whole, shares=0, local_bytes=local_bytes)] if whole else []
+        launches = [launch(whole, items, shares=0, local_bytes=local_bytes)] if whole else []
         if not shared:
             return Steps(launches)
         runs = int(parameters["WPTM"]) * int(parameters["WPTN"]) * problem.dtype.itemsize // RUN_BYTES
-        launches.append(launch(sharers, shares=1, local_bytes=local_bytes))
-        launches.append(launch(shared * runs, shares=1, function="combine"))
+        launches.append(launch(sharers, items, shares=1, local_bytes=local_bytes))
+        launches.append(launch(shared * runs, _slice(parameters), shares=1, function="combine"))
         parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.dtype.itemsize)
         return Steps(launches, [parts])
 
 
+def _slice(parameters: Parameters) -> int:
+    """Work-items of a slice."""
+    p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WPTM", "WPTN")}
+    return p["TSM"] // p["WPTM"] * (p["TSN"] // p["WPTN"])
+
+
 def _tiling(parameters: Parameters) -> Tiling:
     p = {name: int(value) for name, value in parameters.items()}
-    return Tiling(p["TSM"], p["TSN"], p["TSK"], p["WPTM"], p["WPTN"], p["GROUPS"], p["SHARE"])
+    return Tiling(p["TSM"], p["TSN"], p["TSK"], p["WPTM"], p["WPTN"], p["GROUPS"], p["SLICES"], p["SHARE"])
 
 
 def copies_asynchronously(device: DeviceInfo) -> bool:

@@ -1,11 +1,13 @@
 // simt: what a GPU's multiply-add units ask for. Tiles of A and B are copied to local memory while nobody waits for them,
 // STAGES - 1 ahead of that which is multiplied; a warp computes a tile of its own, and a work-item has the numbers of the next term
 // in registers while it multiplies those of this one; one barrier parts two tiles. A tile along k that is not whole comes first,
-// so that the loop has nothing to check. Where tiles do not fill the compute units evenly, the last of them are cut along k.
+// so that the loop has nothing to check. With several SLICES, as many sets of warps share the terms of a step. Where tiles do not fill the compute units evenly, the last of them are cut along k.
 
 #define WARP 32
 #define WARPS_N (TSN / WN)
-#define THREADS (TSM / WM * WARPS_N * WARP)
+#define SLICE_THREADS (TSM / WM * WARPS_N * WARP)
+#define THREADS (SLICE_THREADS * SLICES)
+#define TERMS (TSK / SLICES) // of a step, for each slice
 #define LANES_N (WN / WPTN) // work-items of a warp along its columns
 #define LANES_M (WM / WPTM) // and along its rows
 #define ROW_RUNS (WPTM / WIDTH)
@@ -119,10 +121,10 @@ inline tile_t tile_of(int number, int m, int n)
 // in one of two places: that of a tile whose first step it has, and that of one whose first step it has not.
 inline int first_step(int sharer, int sharers, int steps) { return (int)((index_t)sharer * steps / sharers); }
 inline int sharer_of(int step, int sharers, int steps) { return (int)(((index_t)(step + 1) * sharers - 1) / steps); }
-#define PART(sharer, has_first, r, c) \
-    (((((index_t)(sharer) * 2 + (has_first)) * WPTM + (r)) * COLUMN_RUNS + (c)) * THREADS + (int)get_local_id(0))
+#define PART(sharer, has_first, r, c, item) \
+    (((((index_t)(sharer) * 2 + (has_first)) * WPTM + (r)) * COLUMN_RUNS + (c)) * SLICE_THREADS + (item))
 
-// Where a work-item's sums lie in a tile: in runs, those of neighbours side by side.
+// Where a work-item's sums lie in a tile, if it is that one of its slice: in runs, those of neighbours side by side.
 inline int row_of(int item, int r)
 {
     return item / WARP / WARPS_N * WM + (r / WIDTH * LANES_M + item % WARP / LANES_N) * WIDTH + r % WIDTH;
@@ -130,6 +132,14 @@ inline int row_of(int item, int r)
 inline int column_of(int item, int c)
 {
     return item / WARP % WARPS_N * WN + (c * LANES_N + item % LANES_N) * WIDTH;
+}
+
+inline wide_t wide_sum(wide_t x, wide_t y)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = sum_of(ELEMENT(x, w), ELEMENT(y, w));
+    return x;
 }
 
 // A work-item's numbers of one term of a tile; and what they add to its sums.
@@ -159,14 +169,15 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
 {
     __local acc_t tiles[STAGES * STAGE] __attribute__((aligned(16)));
     const int item = (int)get_local_id(0);
+    const int slice = SLICES > 1 ? item / SLICE_THREADS : 0;
+    const int place = item - slice * SLICE_THREADS; // in its slice
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
 
     // The tile, its first step here, and the steps that this group has to do.
     int number = (int)get_group_id(0), first = 0, left = steps;
 #if SHARES
-    const int sharer = number;
-    const int begin = first_step(sharer, sharers, shared * steps);
-    left = first_step(sharer + 1, sharers, shared * steps) - begin;
+    const int begin = first_step(number, sharers, shared * steps);
+    left = first_step(number + 1, sharers, shared * steps) - begin;
     number = whole + begin / steps;
     first = begin % steps;
     do {
@@ -208,8 +219,8 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
 
         // A term comes into one half of these registers, while the products of what is in the other are added up.
         wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS];
-        __local const acc_t *const a_place = tiles + row_of(item, 0);
-        __local const acc_t *const b_place = tiles + TSK * PITCH_A + column_of(item, 0);
+        __local const acc_t *const a_place = tiles + slice * TERMS * PITCH_A + row_of(place, 0);
+        __local const acc_t *const b_place = tiles + TSK * PITCH_A + slice * TERMS * PITCH_B + column_of(place, 0);
 #define READ(half, stage, p)                                    \
     do {                                                        \
         read_rows(a[half], a_place + (stage) + (p) * PITCH_A);    \
@@ -223,7 +234,7 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         READ(0, 0, 0);
         do {
             #pragma unroll
-            for (int p = 0; p < TSK - 1; ++p) {
+            for (int p = 0; p < TERMS - 1; ++p) {
                 READ((p + 1) % 2, stage, p + 1);
                 if (p == 0) { // one more tile sets out, for the stage that was read before this one
                     const int next = stage == 0 ? (STAGES - 1) * STAGE : stage - STAGE;
@@ -236,27 +247,43 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
             barrier(CLK_LOCAL_MEM_FENCE); // the next tile is there, and this one has been read
             stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
             READ(0, stage, 0);
-            multiply(a[(TSK - 1) % 2], b[(TSK - 1) % 2], sum);
+            multiply(a[(TERMS - 1) % 2], b[(TERMS - 1) % 2], sum);
         } while (++step < last);
 
-#if SHARES
-        if (last - first < steps) {
-            #pragma unroll
-            for (int r = 0; r < WPTM; ++r)
+#if SLICES > 1 // what the others have is added to what the first slice has, one after the other
+        for (int s = 1; s < SLICES; ++s) {
+            __local wide_t *const sums = (__local wide_t *)tiles + place;
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (slice == s)
                 #pragma unroll
-                for (int c = 0; c < COLUMN_RUNS; ++c)
-                    parts[PART(sharer, first == 0, r, c)] = sum[r][c];
-        } else
+                for (int r = 0; r < WPTM; ++r)
+                    #pragma unroll
+                    for (int c = 0; c < COLUMN_RUNS; ++c)
+                        sums[(r * COLUMN_RUNS + c) * SLICE_THREADS] = sum[r][c];
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (slice == 0)
+                #pragma unroll
+                for (int r = 0; r < WPTM; ++r)
+                    #pragma unroll
+                    for (int c = 0; c < COLUMN_RUNS; ++c)
+                        sum[r][c] = wide_sum(sum[r][c], sums[(r * COLUMN_RUNS + c) * SLICE_THREADS]);
+        }
 #endif
+        const int is_part = SHARES && last - first < steps;
+        if (slice == 0)
             #pragma unroll
             for (int r = 0; r < WPTM; ++r) {
-                const int i = tile.row + row_of(item, r);
+                const int i = tile.row + row_of(place, r);
                 #pragma unroll
                 for (int c = 0; c < COLUMN_RUNS; ++c) {
-                    const int j = tile.column + column_of(item, c);
-                    store_run(
-                        D + offset_d + tile.batch * stride_d + i * ld_d + j, C + offset_c + tile.batch * stride_c + i * ld_c + j,
-                        sum[r][c], alpha, beta, PRESENT(i < m, n - j));
+                    const int j = tile.column + column_of(place, c);
+                    if (is_part)
+                        parts[PART(get_group_id(0), first == 0, r, c, place)] = sum[r][c];
+                    else
+                        store_run(
+                            D + offset_d + tile.batch * stride_d + i * ld_d + j,
+                            C + offset_c + tile.batch * stride_c + i * ld_c + j, sum[r][c], alpha, beta,
+                            PRESENT(i < m, n - j));
                 }
             }
 #if SHARES
@@ -269,9 +296,10 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
 
 #if SHARES
 // The parts of a shared tile, added up in their order: a group for each run of its work-items. Tiles that a sharer had whole are done.
-__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(SLICE_THREADS, 1, 1)))
 void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared, int sharers)
 {
+    const int item = (int)get_local_id(0);
     const int c = (int)get_group_id(0) % COLUMN_RUNS;
     const int r = (int)get_group_id(0) / COLUMN_RUNS % WPTM;
     const int number = (int)get_group_id(0) / COLUMN_RUNS / WPTM;
@@ -281,17 +309,13 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
     if (begin == end)
         return;
 
-    wide_t sum = parts[PART(begin, 1, r, c)];
+    wide_t sum = parts[PART(begin, 1, r, c, item)];
     #pragma unroll 4
-    for (int sharer = begin + 1; sharer <= end; ++sharer) {
-        const wide_t part = parts[PART(sharer, 0, r, c)];
-        #pragma unroll
-        for (int w = 0; w < WIDTH; ++w)
-            ELEMENT(sum, w) = sum_of(ELEMENT(sum, w), ELEMENT(part, w));
-    }
+    for (int sharer = begin + 1; sharer <= end; ++sharer)
+        sum = wide_sum(sum, parts[PART(sharer, 0, r, c, item)]);
     const tile_t tile = tile_of(whole + number, m, n);
-    const int i = tile.row + row_of((int)get_local_id(0), r);
-    const int j = tile.column + column_of((int)get_local_id(0), c);
+    const int i = tile.row + row_of(item, r);
+    const int j = tile.column + column_of(item, c);
     store_run(
         D + offset_d + tile.batch * stride_d + i * ld_d + j, C + offset_c + tile.batch * stride_c + i * ld_c + j, sum, alpha, beta,
         PRESENT(i < m, n - j));

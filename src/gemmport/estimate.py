@@ -14,14 +14,17 @@ from gemmport.problem import GemmProblem
 from gemmport.variant import ceil_div
 
 LANES = 128
-"""Multiply-adds of float32 per unit and clock, where the device does not tell."""
+"""Instructions of work-items that a unit issues per clock; and its multiply-adds of float32, where the device does not tell."""
+
+ISSUE = 1.15
+"""Clocks for what would take one, if all issue slots were used."""
 
 BYTES_PER_CLOCK = 20.0
 """Of a unit, from the second-level cache and from memory: 5.2 TB/s over 132 units at 1.98 GHz, which an H200's memory (4.8 TB/s)
 nearly reaches too."""
 
 TERM_CLOCKS = 40.0
-"""A term takes so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
+"""A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
 
 STEP_CLOCKS = 60.0
 """Of a step: its barrier and the wait for copies, where no other group fills the time."""
@@ -30,7 +33,7 @@ TILE_CLOCKS = 3000.0
 """Of a tile: the first copies from memory, and storing the result."""
 
 LAUNCH_CLOCKS = 5000.0
-"""Of each launch after another: about 2.5 µs."""
+"""Of each launch after another."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Tiling:
         rows, columns, depth: of a group's tile, and the terms of a step.
         item_rows, item_columns: of a work-item.
         resident: groups that one unit holds at a time.
+        slices: sets of work-items that share the terms of a step.
         share: groups per unit that share the tiles behind the last whole wave; 0 where nobody does.
     """
 
@@ -50,6 +54,7 @@ class Tiling:
     item_rows: int
     item_columns: int
     resident: int
+    slices: int = 1
     share: int = 0
 
 
@@ -78,7 +83,7 @@ def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
 def _wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int) -> float:
     """Clocks of one unit for so many groups at once, of so many steps each."""
     complex_parts = 4 if problem.dtype.kind == "complex" else 1
-    items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)
+    items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
     lanes = _lanes(problem, device)
     size = problem.dtype.itemsize
 
@@ -86,9 +91,9 @@ def _wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int,
     reads = (tiling.item_rows + tiling.item_columns) * size / 16
     copies = (tiling.rows * size / 4 / complex_parts + tiling.columns * size / 16) / items
     others = reads + copies + 12 / tiling.depth
-    term = items * (products / lanes + others / LANES)  # clocks of a unit, where nothing waits
-    alone = max(term, TERM_CLOCKS + others)
-    step = max(groups * term * tiling.depth, alone * tiling.depth + STEP_CLOCKS)
+    term = ISSUE * items * (products / lanes + others / LANES)  # of the unit
+    own = max(ISSUE * (products * LANES / lanes + others), TERM_CLOCKS)  # of a work-item
+    step = max(groups * term * tiling.depth, own * tiling.depth / tiling.slices + STEP_CLOCKS)
     moved = groups * (tiling.rows + tiling.columns) * tiling.depth * size / BYTES_PER_CLOCK
     return steps * max(step, moved) + TILE_CLOCKS
 
