@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gemmport.device import DeviceInfo
+from gemmport.errors import ParameterError
 from gemmport.estimate import Tiling, clocks
 from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.problem import GemmProblem
@@ -16,27 +17,38 @@ RUN_BYTES = 16
 
 WARP = 32
 
-MOST_REGISTERS = 224
-"""Of a work-item, for sums and what is read ahead: what is left of 255 goes to addresses."""
+MOST_REGISTERS = 255
+"""Of a work-item, on NVIDIA's GPUs."""
+
+ADDRESSES = 31
+"""Registers of a work-item beside sums and what is read ahead."""
 
 MIN_STEPS = 4
 """Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
 
 
-TILINGS = (
-    # TSM, TSN, TSK, WM, WN, WPTM, WPTN, STAGES, GROUPS
-    (128, 256, 8, 32, 128, 8, 16, 3, 1),
-    (128, 128, 8, 32, 64, 8, 8, 4, 2),
-    (64, 128, 8, 32, 64, 8, 8, 4, 3),
-    (64, 64, 16, 32, 32, 8, 4, 4, 4),
-    (32, 64, 16, 32, 32, 8, 4, 4, 6),
-    (32, 32, 16, 32, 32, 8, 4, 4, 8),
-    (16, 128, 16, 16, 64, 4, 8, 3, 4),
-    (128, 16, 16, 64, 16, 8, 4, 3, 4),
-)
-"""Among these the model chooses: large tiles need few loads, small ones fill a chip with small products."""
+_NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS")
 
-_NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "STAGES", "GROUPS")
+TILINGS = (
+    (128, 256, 8, 32, 128, 8, 16, 1, 3, 1),
+    (128, 128, 8, 32, 64, 8, 8, 1, 4, 2),
+    (64, 128, 8, 32, 64, 8, 8, 1, 4, 3),
+    (64, 128, 16, 32, 64, 8, 8, 2, 3, 1),
+    (64, 64, 16, 32, 32, 8, 4, 1, 4, 4),
+    (64, 64, 16, 32, 32, 8, 4, 2, 4, 2),
+    (64, 64, 16, 32, 32, 8, 4, 4, 4, 1),
+    (32, 64, 16, 32, 32, 8, 4, 1, 4, 6),
+    (32, 64, 16, 32, 32, 8, 4, 2, 4, 3),
+    (32, 64, 16, 32, 32, 8, 4, 4, 4, 2),
+    (32, 32, 16, 32, 32, 8, 4, 1, 4, 8),
+    (32, 32, 16, 32, 32, 8, 4, 2, 4, 4),
+    (32, 32, 32, 32, 32, 8, 4, 4, 4, 4),
+    (16, 32, 32, 16, 32, 4, 4, 4, 4, 4),
+    (16, 128, 16, 16, 64, 4, 8, 1, 3, 4),
+    (128, 16, 16, 64, 16, 8, 4, 1, 3, 4),
+)
+"""By _NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small products.
+STAGES and GROUPS are the most that are taken: larger types have fewer."""
 
 
 class Simt(KernelVariant):
@@ -111,12 +123,31 @@ class Simt(KernelVariant):
         """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest."""
         found: list[tuple[float, Parameters]] = []
         for tiling in TILINGS:
-            for share in (0, tiling[-1]):
-                values = {**dict(zip(_NAMES, tiling, strict=True)), "SHARE": share}
-                full = self.complete(values)
-                if self.local_bytes(full, problem) <= device.local_memory and self.registers(full, problem) <= MOST_REGISTERS:
-                    found.append((clocks(problem, device, _tiling(full)), values))
+            values = self._fitted(dict(zip(_NAMES, tiling, strict=True)), problem, device)
+            for share in (0, values["GROUPS"]) if values else ():
+                choice = {**values, "SHARE": share}
+                found.append((clocks(problem, device, _tiling(choice)), choice))
         return min(found, key=lambda x: x[0])[1] if found else {}
+
+    def _fitted(self, values: dict[str, int], problem: GemmProblem, device: DeviceInfo) -> dict[str, int]:
+        """A tiling with as many stages and groups as the device has room for; empty where it has none for it."""
+        while values["STAGES"] > 2 and self.local_bytes({"PAD": 4, **values}, problem) > device.local_memory:
+            values["STAGES"] -= 1
+        try:
+            full = self.complete(values)
+        except ParameterError:  # the sums of slices no longer fit
+            return {}
+        items = self.work_group(full)[0]
+        registers = self.registers(full, problem) + ADDRESSES
+        if (
+            self.local_bytes(full, problem) > device.local_memory
+            or registers > MOST_REGISTERS
+            or items > min(device.max_work_group, device.max_work_item_sizes[0])
+        ):
+            return {}
+        if device.registers:
+            values["GROUPS"] = max(min(values["GROUPS"], device.registers // (items * registers)), 1)
+        return values
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}

@@ -268,14 +268,15 @@ def words(text: str) -> set[str]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: kernels.KernelVariant) -> None:
     """But those of passes alone, which change what is done before."""
-    problem, values = GemmProblem.create(9, 9, 9), variant.complete({})
+    problem, values = GemmProblem.create(9, 9, 999), variant.complete({})
     told, macros = variant.defines(values, problem).keys(), set()
     for parameter in variant.parameters:
         choices = [parameter_defines({parameter.name: x}).keys() for x in parameter.choices or (parameter.default,)]
         if any(choice <= told for choice in choices):
             macros.update(*choices)
         else:
-            device, other = DEVICES["CPU under PoCL"], {**values, parameter.name: int(parameter.default) // 2}
+            device, default = DEVICES["CPU under PoCL"], int(parameter.default)
+            other = {**values, parameter.name: default // 2 or default + 1}
             assert variant.steps(problem, device, other) != variant.steps(problem, device, values), parameter.name
     (path,) = sources(folder, variant.name)
     assert macros <= words(path.read_text(encoding="utf-8"))

@@ -16,23 +16,23 @@ from gemmport.variant import ceil_div
 LANES = 128
 """Instructions of work-items that a unit issues per clock; and its multiply-adds of float32, where the device does not tell."""
 
-ISSUE = 1.15
+ISSUE = 1.4
 """Clocks for what would take one, if all issue slots were used."""
 
-BYTES_PER_CLOCK = 20.0
+BYTES_PER_CLOCK = 13.0
 """Of a unit, from the second-level cache and from memory: 5.2 TB/s over 132 units at 1.98 GHz, which an H200's memory (4.8 TB/s)
 nearly reaches too."""
 
-TERM_CLOCKS = 40.0
+TERM_CLOCKS = 30.0
 """A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
 
-STEP_CLOCKS = 60.0
+STEP_CLOCKS = 70.0
 """Of a step: its barrier and the wait for copies, where no other group fills the time."""
 
-TILE_CLOCKS = 3000.0
+TILE_CLOCKS = 1800.0
 """Of a tile: the first copies from memory, and storing the result."""
 
-LAUNCH_CLOCKS = 5000.0
+LAUNCH_CLOCKS = 3400.0
 """Of each launch after another."""
 
 
