@@ -11,8 +11,8 @@ import operator
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
@@ -63,6 +63,7 @@ class Memory:
         access: which queues use it.
         keeper: what else must live as long as it is used.
         read_only: whether its owner forbids writing.
+        located: what `Backend.address` found.
     """
 
     native: Any
@@ -73,11 +74,12 @@ class Memory:
     access: Access = field(default_factory=Access)
     keeper: object = None
     read_only: bool = False
+    located: tuple[int, int] | None = None
 
     def release(self) -> None:
         """Gives the memory back to the pool. It must not be used again; work already enqueued is not disturbed."""
         self.free()
-        self.native, self.handle, self.nbytes = None, 0, 0
+        self.native, self.handle, self.nbytes, self.located = None, 0, 0, None
 
     def __enter__(self) -> Memory:
         return self
@@ -109,7 +111,8 @@ class Call:
     Attributes:
         function: the kernel's name in the program.
         native: the runtime's kernel.
-        arguments, dynamic_local_bytes: where the runtime is given them anew at each launch.
+        arguments, offsets, dynamic_local_bytes: where the runtime is given them anew at each launch: all arguments as the
+            kernel takes them, where each begins, and the size of what is declared without one.
     """
 
     program: Program
@@ -117,7 +120,8 @@ class Call:
     native: Any
     groups: tuple[int, int, int]
     work_group: tuple[int, int, int]
-    arguments: list[Any] = field(default_factory=list)
+    arguments: bytearray = field(default_factory=bytearray)
+    offsets: Sequence[int] = ()
     dynamic_local_bytes: int = 0
 
     @cached_property
@@ -256,6 +260,9 @@ class Backend(ABC):
     context: Any
     """The runtime's context that the device was opened in."""
 
+    kept: dict[Hashable, Any]
+    """What others keep of the device as long as it is open."""
+
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         """Opens a device.
 
@@ -264,6 +271,7 @@ class Backend(ABC):
         """
         self.device = device
         self.closed = False
+        self.kept: dict[Hashable, Any] = {}
         self._programs = _Programs()
         self._access_lock = threading.RLock()
 
@@ -334,8 +342,8 @@ class Backend(ABC):
         """`fill`, likewise."""
 
     @abstractmethod
-    def address(self, memory: Memory) -> tuple[int, int]:
-        """Where a memory starts: the number of a block, and bytes into it. Memories overlap only within a block."""
+    def _address(self, memory: Memory) -> tuple[int, int]:
+        """`address`, asked of the runtime."""
 
     @property
     @abstractmethod
@@ -469,27 +477,12 @@ class Backend(ABC):
 
     # Queues
 
-    @contextmanager
     def ordered(
-        self, queue: Any = None, *, reads: Iterable[Memory] = (), writes: Iterable[Memory] = ()
-    ) -> Iterator[None]:
+        self, queue: Any = None, *, reads: Collection[Memory] = (), writes: Collection[Memory] = ()
+    ) -> AbstractContextManager[None]:
         """What is enqueued on the queue inside comes after what other queues did to this memory, and before what they will."""
         self.check_open()
-        key = self.as_queue(queue)
-        reading, writing = [memory.access for memory in reads], [memory.access for memory in writes]
-        with self._access_lock:
-            before = [access.writer for access in reading]
-            before += [other for access in writing for other in (access.writer, *access.readers)]
-        self._follow(key, before)
-        try:
-            yield
-        finally:
-            with self._access_lock:
-                for access in reading:
-                    if key not in access.readers:
-                        access.readers.append(key)
-                for access in writing:
-                    access.writer, access.readers = key, []
+        return _Ordered(self, self.as_queue(queue), reads, writes)
 
     def settle(self, memory: Memory) -> None:
         """Makes the queue on which the memory's owner works wait for everything enqueued here on the memory."""
@@ -563,6 +556,12 @@ class Backend(ABC):
         if memory is not None:
             memory.keeper = data
         return memory
+
+    def address(self, memory: Memory) -> tuple[int, int]:
+        """Where a memory starts: the number of a block, and bytes into it. Memories overlap only within a block."""
+        if memory.located is None:
+            memory.located = self._address(memory)
+        return memory.located
 
     def copy(self, source: Memory, target: Memory, nbytes: int, *, queue: Any = None) -> None:
         """Copies the first bytes of one memory of this device to another."""
@@ -752,6 +751,7 @@ class Backend(ABC):
     def close(self) -> None:
         """Frees everything on the device. The backend and its arrays must not be used again; `get_backend` opens a new one."""
         if not self.closed:
+            self.kept.clear()
             self._close()
             self.closed = True
 
@@ -770,6 +770,40 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.device.label}>"
+
+
+class _Ordered:
+    """`Backend.ordered`, on a queue of `as_queue`. No generator: it stands around every product."""
+
+    def __init__(self, backend: Backend, queue: Any, reads: Collection[Memory], writes: Collection[Memory]) -> None:
+        self.backend, self.queue, self.reads, self.writes = backend, queue, reads, writes
+
+    def __enter__(self) -> None:
+        queue, others = self.queue, []
+        with self.backend._access_lock:
+            for memory in self.reads:
+                if (writer := memory.access.writer) is not queue:
+                    others.append(writer)
+            for memory in self.writes:
+                access = memory.access
+                if access.writer is not queue:
+                    others.append(access.writer)
+                if access.readers:
+                    others += access.readers
+        if others:
+            self.backend._follow(queue, others)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        queue = self.queue
+        with self.backend._access_lock:
+            for memory in self.reads:
+                if queue not in (readers := memory.access.readers):
+                    readers.append(queue)
+            for memory in self.writes:
+                access = memory.access
+                access.writer, access.readers = queue, []
 
 
 def _plain(data: HostArray) -> HostArray | None:

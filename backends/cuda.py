@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -72,13 +74,15 @@ class CUDA(Backend):
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
         number = device.index[1]
-        with _errors(device):
+        with _Errors(device):
             _initialize()
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
             self.context = context or cu.Device(number).retain_primary_context()
+            self._current = _Current(device, self.context)
             with self.current():
                 self._queue = cu.Stream()
+                self._on_own = _On(device, self.context, self._queue)
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
                 self._beside: OrderedDict[int, Any] = OrderedDict()
@@ -194,7 +198,7 @@ class CUDA(Backend):
         with self._on(queue) as stream:
             cu.memset_d8_async(memory.handle, byte, memory.nbytes, stream)
 
-    def address(self, memory: Memory) -> tuple[int, int]:
+    def _address(self, memory: Memory) -> tuple[int, int]:
         return 0, memory.handle  # all devices and the host share one space of addresses
 
     @property
@@ -239,30 +243,27 @@ class CUDA(Backend):
         *,
         dynamic_local_bytes: int = 0,
     ) -> Call:
-        native = [a.handle if isinstance(a, Memory) else _packable(a) for a in arguments]
-        types = ["P" if isinstance(a, Memory) else _packable(a).dtype.char for a in arguments]
+        packed, offsets = _packed(arguments)
         try:
             with self.current():
-                # A function object keeps its argument types: each call gets its own.
                 kernel = program.native.get_function(function)
-                kernel.prepare(types)
                 if dynamic_local_bytes > self.device.local_memory:
                     kernel.set_attribute(cu.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_local_bytes)
                 most = kernel.max_threads_per_block
         except LaunchError as error:
             raise LaunchError(f"{function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        return Call(program, function, kernel, groups, work_group, native, dynamic_local_bytes)
+        return Call(program, function, kernel, groups, work_group, packed, offsets, dynamic_local_bytes)
 
     def set_memory(self, call: Call, number: int, memory: Memory) -> None:
-        call.arguments[number] = memory.handle
+        _POINTER.pack_into(call.arguments, call.offsets[number], memory.handle)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
-        self.wait(wait_for, queue=queue)
+        if wait_for:
+            self.wait(wait_for, queue=queue)
         with self._on(queue) as stream:
-            call.native.prepared_async_call(
-                call.groups, call.work_group, stream, *call.arguments, shared_size=call.dynamic_local_bytes
-            )
+            # What PyCUDA's prepared calls end in, without packing all arguments anew.
+            call.native._launch_kernel(call.groups, call.work_group, call.arguments, call.dynamic_local_bytes, stream)
 
     def disassemble(self, call: Call) -> Disassembly:
         told = _nvrtc.disassemble(call.program.source, self.device.architecture, call.function)
@@ -330,20 +331,11 @@ class CUDA(Backend):
         """A queue of `as_queue` as a C library takes it."""
         return int((self._queue if queue is None else queue).handle)
 
-    @contextmanager
-    def _on(self, queue: Any) -> Iterator[Any]:
+    def _on(self, queue: Any) -> AbstractContextManager[Any]:
         """PyCUDA's stream to enqueue on, so that it happens on the queue. PyCUDA's name for the legacy stream is None."""
-        known = self.as_queue(queue)
-        with self.current():
-            if not isinstance(known, Stream):
-                yield known or self._queue
-            elif known.beside is None:
-                yield None
-            else:
-                beside = int(known.beside.handle)
-                _cudadriver.join(beside, known.handle)
-                yield known.beside
-                _cudadriver.join(known.handle, beside)
+        self.check_open()
+        known = None if queue is None else self.as_queue(queue)
+        return self._on_own if known is None else _On(self.device, self.context, known)
 
     def elapsed(self, start: Event, end: Event) -> float:
         with self.current():
@@ -354,15 +346,9 @@ class CUDA(Backend):
         with self.current():
             self._queue.synchronize()
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
+    def current(self) -> AbstractContextManager[Any]:
         self.check_open()
-        with _errors(self.device):
-            self.context.push()
-            try:
-                yield
-            finally:
-                cu.Context.pop()
+        return self._current
 
     @property
     def queue(self) -> Any:
@@ -383,7 +369,7 @@ class CUDA(Backend):
             self._beside.clear()
             with self._pool_lock:
                 self._pool.stop_holding()
-        del self._queue, self.context  # which is released with the last memory in it
+        del self._queue, self._on_own, self._current, self.context  # which is released with the last memory in it
 
 
 # PyCUDA's pool can be freed into, and emptied, only while its context is current; finalizers see to that wherever the last
@@ -403,22 +389,95 @@ def _drain(context: Any, pool: Any) -> None:
     cu.Context.pop()
 
 
-def _packable(value: np.generic) -> np.generic:
-    """A scalar as PyCUDA packs it: it knows no halves, so those go as their bits."""
-    return value.view(np.uint16) if value.dtype == np.float16 else value
+_POINTER = struct.Struct("P")
 
 
-@contextmanager
-def _errors(device: DeviceInfo) -> Iterator[None]:
-    """Turns the runtime's errors into ours."""
-    try:
-        yield
-    except (cu.MemoryError, MemoryError) as error:
+def _packed(arguments: Sequence[Memory | np.generic]) -> tuple[bytearray, list[int]]:
+    """A kernel's arguments in memory as in a C structure, and where each begins."""
+    packed, offsets = bytearray(), []
+    for argument in arguments:
+        data = _POINTER.pack(argument.handle) if isinstance(argument, Memory) else argument.tobytes()
+        alignment = _POINTER.size if isinstance(argument, Memory) else argument.dtype.alignment
+        packed += bytes(-len(packed) % alignment)
+        offsets.append(len(packed))
+        packed += data
+    return packed, offsets
+
+
+def _raise_ours(device: DeviceInfo, error: BaseException | None) -> None:
+    """Raises an error of the runtime as ours; others are left as they are."""
+    if isinstance(error, cu.MemoryError | MemoryError):
         raise DeviceMemoryError(
             f"{device.label} is out of memory ({device.memory:,} bytes in all): use smaller or fewer arrays; {error}"
         ) from error
-    except cu.Error as error:
+    if isinstance(error, cu.Error):
         raise LaunchError(f"{device.label}: {error}") from error
+
+
+class _Errors:
+    """Turns the runtime's errors into ours. No generator: it stands around every launch."""
+
+    def __init__(self, device: DeviceInfo) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _raise_ours(self.device, error)
+
+
+class _Current:
+    """A context as this thread's current one, and the runtime's errors as ours."""
+
+    def __init__(self, device: DeviceInfo, context: Any) -> None:
+        self.device, self.context = device, context
+
+    def __enter__(self) -> Any:
+        try:
+            self.context.push()
+        except cu.Error as error:
+            _raise_ours(self.device, error)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            cu.Context.pop()
+        except cu.Error as failed:
+            error = error or failed
+        if error is not None:
+            _raise_ours(self.device, error)
+
+
+class _On(_Current):
+    """A stream to enqueue on: PyCUDA's, or that beside another library's `Stream`, which it joins at both ends."""
+
+    def __init__(self, device: DeviceInfo, context: Any, stream: Any) -> None:
+        super().__init__(device, context)
+        self.foreign = stream if isinstance(stream, Stream) else None
+        self.stream = stream if self.foreign is None else self.foreign.beside
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        if self.foreign is not None and self.stream is not None:
+            try:
+                _cudadriver.join(int(self.stream.handle), self.foreign.handle)
+            except BaseException as error:
+                super().__exit__(type(error), error, None)
+                raise
+        return self.stream
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None and self.foreign is not None and self.stream is not None:
+                _cudadriver.join(self.foreign.handle, int(self.stream.handle))
+        finally:
+            super().__exit__(kind, error, trace)
 
 
 def _synchronize(stream: Any) -> None:

@@ -97,9 +97,10 @@ class OpenCL(Backend):
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
+        self._errors = _Errors(device)
         platform, number = device.index
         self._quirks = {known.id for known in quirks_of(device)}
-        with _Errors(device):
+        with self._errors:
             if context is not None:
                 self._device = next(d for d in context.devices if _described(d) == device)
             else:
@@ -242,9 +243,11 @@ class OpenCL(Backend):
             elif rest:
                 cl.enqueue_fill_buffer(queue, native, pattern[:1], 0, rest)
 
-    def address(self, memory: Memory) -> tuple[int, int]:
+    def _address(self, memory: Memory) -> tuple[int, int]:
         with self.current():
             buffer = memory.native
+            if buffer is None:  # released
+                return 0, 0
             if isinstance(buffer, cl.SVM):
                 return memory.handle, 0
             whole = buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
@@ -428,7 +431,7 @@ class OpenCL(Backend):
 
     def current(self) -> AbstractContextManager[None]:
         self.check_open()
-        return _Errors(self.device)
+        return self._errors
 
     @property
     def queue(self) -> cl.CommandQueue:

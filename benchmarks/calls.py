@@ -1,10 +1,15 @@
-"""What a product of NumPy arrays takes, the call included, beside NumPy's own.
+"""What a call costs: of NumPy arrays the whole of it, beside NumPy's own; of device arrays the host's part.
 
 python benchmarks/calls.py --device intel --device "pocl 3.1" --sizes 64,128,256,512,1024 --output benchmarks/results/calls.json
+python benchmarks/calls.py --arrays device --device nvidia --sizes 64,512
 
-`gemmport.matmul(a, b, out=c)` and `numpy.matmul(a, b, out=c)` take turns on the same arrays; a ratio is the quotient of the
-two medians. A turn lasts TURN seconds, of which the first tenth is not counted: the threads of whoever had the turn before
-spin for a while, and take the cores.
+NumPy arrays: `gemmport.matmul(a, b, out=c)` and `numpy.matmul(a, b, out=c)` take turns on the same arrays; a ratio is the
+quotient of the two medians. A turn lasts TURN seconds, of which the first tenth is not counted: the threads of whoever had the
+turn before spin for a while, and take the cores. `floor` is what the runtime itself takes to launch a kernel of one work-item
+that does nothing, and to wait for it.
+
+Device arrays: the time until `gemmport.gemm(a, b, out=c)`, and `gemmport.gemm(a, b)`, which allocates its result, return. ROUND
+calls are enqueued and timed one by one, then the device is waited for, so that its queue is never full.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,57 +29,118 @@ import gemmport as gp
 from gemmport.environment import host_environment
 from gemmport.selection import select_device
 
-SCHEMA = 1
+SCHEMA = 2
+
+RNG = np.random.default_rng(0)
 
 TURN = 0.2
 """Seconds."""
 
+ROUND, ROUNDS, WARM_UP = 32, 60, 5
+"""Calls that are enqueued before the device is waited for, how often, and how often before that."""
+
 
 @click.command()
+@click.option("--arrays", type=click.Choice(["numpy", "device"]), default="numpy", show_default=True)
+@click.option("--backend", help="cuda or opencl. Default: whichever reaches the device.")
 @click.option("--device", "devices", multiple=True, help="PLATFORM[:DEVICE]; repeatable. Default: the best.")
 @click.option("--sizes", default="64,128,256,512,1024,2048", show_default=True, help="m = n = k, with commas.")
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
-@click.option("--turns", default=7, show_default=True, help="Turns of each.")
+@click.option("--turns", default=7, show_default=True, help="Turns of each, with NumPy arrays.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write JSON there, too.")
-def main(devices: tuple[str, ...], sizes: str, dtype: str, turns: int, output: Path | None) -> None:
+def main(
+    arrays: str, backend: str | None, devices: tuple[str, ...], sizes: str, dtype: str, turns: int, output: Path | None
+) -> None:
     """Measures calls and prints a line for each device and size."""
-    rng = np.random.default_rng(0)
     results: list[dict[str, Any]] = []
+    environment = host_environment()
     for description in devices or (None,):
-        device = select_device(description)
+        opened = gp.get_backend(device=select_device(description, backend))
+        environment |= {f"{opened.device.label}: {name}": version for name, version in opened.environment().items()}
         for size in map(int, sizes.split(",")):
-            a, b = (rng.standard_normal((size, size)).astype(dtype) for _ in range(2))
-            c = np.empty_like(a)
-            own, other = timed(
-                lambda a=a, b=b, c=c, device=device: gp.matmul(a, b, out=c, device=device),
-                lambda a=a, b=b, c=c: np.matmul(a, b, out=c),
-                turns,
-            )
-            check(gp.matmul(a, b, device=device), a, b)
-            result = {
-                "device": device.label, "m": size, "n": size, "k": size, "dtype": dtype,
-                "seconds": own, "numpy_seconds": other, "ratio": other["median"] / own["median"],
-            }  # fmt: skip
-            results.append(result)
-            click.echo(
-                f"{device.label}  {dtype} {size}³: {own['median'] * 1e6:,.1f} µs ({2 * size**3 / own['median'] * 1e-9:,.0f} "
-                f"GFLOPS), NumPy {other['median'] * 1e6:,.1f} µs: {result['ratio']:.2f}"
-            )
+            measured = of_numpy(opened, size, dtype, turns) if arrays == "numpy" else of_device(opened, size, dtype)
+            about = {"device": opened.device.label, "arrays": arrays, "m": size, "n": size, "k": size, "dtype": dtype}
+            results.append(about | measured)
     if output is not None:
-        document = {"schema": SCHEMA, "environment": host_environment(), "results": results}
+        document = {"schema": SCHEMA, "environment": environment, "results": results}
         output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def timed(first: Callable[[], object], second: Callable[[], object], turns: int) -> list[dict[str, float]]:
-    """Seconds per call of each: quartiles over its turns of the median call."""
-    medians: list[list[float]] = [[], []]
-    for _ in range(turns + 1):
-        for number, call in enumerate((first, second)):
-            medians[number].append(statistics.median(turn_of(call)))
-    return [
-        dict(zip(("first_quartile", "median", "third_quartile"), statistics.quantiles(own[1:], n=4), strict=True))
-        for own in medians  # the first turn warms up
+def of_numpy(backend: gp.Backend, size: int, dtype: str, turns: int) -> dict[str, Any]:
+    """Calls of NumPy arrays beside NumPy's."""
+    device = backend.device
+    a, b = (RNG.standard_normal((size, size)).astype(dtype) for _ in range(2))
+    c = np.empty_like(a)
+    nothing = empty_launch(backend)
+    own, other, floor = timed(
+        [lambda: gp.matmul(a, b, out=c, device=device), lambda: np.matmul(a, b, out=c), nothing], turns
+    )
+    check(gp.matmul(a, b, device=device), a, b)
+    ratio = other["median"] / own["median"]
+    click.echo(
+        f"{device.label}  {dtype} {size}³: {own['median'] * 1e6:,.1f} µs ({2 * size**3 / own['median'] * 1e-9:,.0f} GFLOPS), "
+        f"NumPy {other['median'] * 1e6:,.1f} µs: {ratio:.2f}; floor {floor['median'] * 1e6:,.1f} µs"
+    )
+    return {"seconds": own, "numpy_seconds": other, "floor_seconds": floor, "ratio": ratio}
+
+
+def of_device(backend: gp.Backend, size: int, dtype: str) -> dict[str, Any]:
+    """The host's part of calls of device arrays."""
+    host = [RNG.standard_normal((size, size)).astype(dtype) for _ in range(2)]
+    a, b = (backend.asarray(x) for x in host)
+    c = backend.empty((size, size), dtype)
+    given = quartiles(enqueued(backend, lambda: gp.gemm(a, b, out=c)))
+    new = quartiles(enqueued(backend, lambda: gp.gemm(a, b)))
+    check(c.get(), *host)
+    told = [
+        f"{x['median'] * 1e6:.1f} µs ({x['first_quartile'] * 1e6:.1f} to {x['third_quartile'] * 1e6:.1f})"
+        for x in (given, new)
     ]
+    click.echo(f"{backend.device.label}  {dtype} {size}³: out given {told[0]}, new result {told[1]}")
+    return {"host_seconds": {"out": given, "new": new}}
+
+
+def enqueued(backend: gp.Backend, call: Callable[[], object]) -> list[float]:
+    """Seconds until each call returned."""
+    seconds: list[float] = []
+    for number in range(WARM_UP + ROUNDS):
+        start = time.perf_counter()
+        for _ in range(ROUND):
+            call()
+            now = time.perf_counter()
+            if number >= WARM_UP:
+                seconds.append(now - start)
+            start = now
+        backend.synchronize()
+    return seconds
+
+
+def empty_launch(backend: gp.Backend) -> Callable[[], object]:
+    """Launches one work-item that does nothing, and waits for it: through the backend, which adds 1 to 2 µs of Python."""
+    qualifier = "__kernel" if backend.name == "opencl" else 'extern "C" __global__'
+    program = backend.program(f"{qualifier} void nothing(const int unused) {{}}\n")
+    call = backend.prepare(program, "nothing", (1, 1, 1), (1, 1, 1), [np.int32(0)])
+
+    def launch() -> None:
+        backend.launch(call)
+        backend.synchronize()
+
+    return launch
+
+
+def timed(calls: Sequence[Callable[[], object]], turns: int) -> list[dict[str, float]]:
+    """Seconds per call of each: quartiles over its turns of the median call."""
+    medians: list[list[float]] = [[] for _ in calls]
+    for _ in range(turns + 1):
+        for own, call in zip(medians, calls, strict=True):
+            own.append(statistics.median(turn_of(call)))
+    return [quartiles(own[1:]) for own in medians]  # the first turn warms up
+
+
+def quartiles(seconds: Sequence[float]) -> dict[str, float]:
+    """The median and the quartiles about it."""
+    found = statistics.quantiles(seconds, n=4)
+    return dict(zip(("first_quartile", "median", "third_quartile"), found, strict=True))
 
 
 def turn_of(call: Callable[[], object]) -> list[float]:

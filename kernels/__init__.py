@@ -63,6 +63,11 @@ _LADDERS: dict[str, tuple[Rung, ...]] = {
 }
 
 
+def family() -> Mapping[str, KernelVariant]:
+    """All variants by name; another object from `register` on, and not changed itself."""
+    return _FAMILY
+
+
 def variants() -> tuple[KernelVariant, ...]:
     """All variants, in the order of the ladder, then those beyond it; registered ones last."""
     return tuple(_FAMILY.values())
@@ -98,4 +103,5 @@ def variant(name: str) -> KernelVariant:
 
 def register(new: KernelVariant) -> None:
     """Adds a variant of your own, whose `folder` holds its sources, or replaces the one of the same name."""
-    _FAMILY[new.name] = new
+    global _FAMILY  # noqa: PLW0603 - replaced as a whole: what was decided among others is known by that
+    _FAMILY = {**_FAMILY, new.name: new}

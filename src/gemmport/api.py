@@ -154,10 +154,10 @@ def gemm(
         CompileError, LaunchError, DeviceMemoryError: the device refused.
     """
     wanted = None
-    if c is None and queue is None and wait_for == () and params is None and config is None:
-        choices = (alpha, beta, type(trans_a), trans_a, type(trans_b), trans_b, dtype, accumulator)
-        wanted = repeated.key(a, b, out, *choices, backend, device, kernel)
-        if (again := repeated.product(wanted, a, b, out)) is not None:
+    if wait_for == () and params is None and config is None and (queue is None or type(a) is DeviceArray):
+        choices = (alpha, beta, type(trans_a), trans_a, type(trans_b), trans_b, dtype, accumulator, kernel)
+        wanted = repeated.key(a, b, c, out, choices, backend, device)
+        if (again := repeated.product(wanted, a, b, c, out, queue)) is not None:
             return again
     op_a, op_b = as_op(trans_a), as_op(trans_b)
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
@@ -197,6 +197,7 @@ def gemm(
     else:
         result = target.empty(shape, types.output)
     d = _gemm_on(place, product, result, choice)
+    place.keep(wanted, placed.values(), d)
     for array in (*place.borrowed, *([d] if made is not None else [])):
         target.settle(array.memory)
     if out is not None:
@@ -426,6 +427,7 @@ class _Placement:
 
     Attributes:
         bound, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
+        as_given: whether it read the operands, and wrote the result, where they lie.
     """
 
     backend: Backend
@@ -434,6 +436,7 @@ class _Placement:
     in_place: list[DeviceArray] = field(default_factory=list)
     bound: BoundPlan | None = None
     turned: bool = False
+    as_given: bool = False
 
     def borrow(self, on_device: Iterable[_Given]) -> None:
         """Takes arguments on a device as arrays of ours; one object is one array, wherever it is passed.
@@ -465,6 +468,12 @@ class _Placement:
         """Whether all of these are used in place."""
         lent = {id(array.memory.keeper) for array in self.in_place}
         return all(id(array) in lent for array in arrays)
+
+    def keep(self, wanted: Hashable, operands: Iterable[Any], result: DeviceArray) -> None:
+        """Keeps a product of device arrays that was computed as given, for others of its key."""
+        if wanted is not None and self.bound is not None and self.as_given:
+            given = list(operands)
+            repeated.keep_of_device_arrays(wanted, self.bound, turned=self.turned, operands=given, result=result)
 
     def of(self, given: _Given) -> DeviceArray | HostArray:
         """An argument as one array: ours on the device, which for a list is a copy, or the host's."""
@@ -526,7 +535,7 @@ def _host_product(
         place.backend.give_back(lent.memory, queue=place.queue)
     operands = (given["a"].value, given["b"].value)
     if wanted is not None and place.bound is not None and place.uses(*operands) and (out is None or out is result):
-        repeated.keep(wanted, place.bound, turned=place.turned, result=result)
+        repeated.keep_of_host_arrays(wanted, place.bound, turned=place.turned, result=result)
     return result
 
 
@@ -566,6 +575,7 @@ def _gemm_on(place: _Placement, product: _Product, out: Any, choice: _Choice) ->
     d_layout, turned = found
     a, b = (_readable(place, x, types.inputs) for x in (product.a, product.b))
     op_a, op_b, c = product.op_a, product.op_b, product.c
+    place.as_given = a is product.a and b is product.b and written is d
     if turned:  # D is stored transposed: Dᵀ = op(B)ᵀ · op(A)ᵀ
         a, b, op_a, op_b = b, a, transposed(op_b), transposed(op_a)
         c = None if c is None else _swapped(c)
@@ -577,6 +587,7 @@ def _gemm_on(place: _Placement, product: _Product, out: Any, choice: _Choice) ->
         if _lies(c_array)[1]:  # no op is applied to C
             c_array = dense_copy(c_array, types.output, queue=queue)
         c_layout = _lies(c_array)[0]
+        place.as_given = place.as_given and c_array is c
     m, n = (shape[-1], shape[-2]) if turned else (shape[-2], shape[-1])
     problem = GemmProblem.create(
         m, n, product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,

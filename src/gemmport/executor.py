@@ -52,14 +52,17 @@ class BoundPlan:
         """Forgets the operands, which may then be freed; `relaunch` brings others."""
         self.memory = {scratch.name: self.memory[scratch.name] for scratch in self.plan.scratch}
 
-    def relaunch(self, operands: Mapping[Operand, Memory]) -> None:
-        """Enqueues every launch in order on the backend's own queue, with other operands that lie as the first did: of the same
-        layout, alignment and size, in memory that no other queue uses. The caller keeps them until the work is done.
+    def relaunch(self, operands: Mapping[Operand, Memory], *, queue: Any = None) -> None:
+        """Enqueues every launch in order, with other operands that lie as the first did: of one layout, alignment and size.
+
+        The caller keeps them until the work is done, and sees to it that the queue waits for what others do to them, and to the
+        scratch memory.
         """
+        backend = self.backend
         for call, number, operand in self._places:
-            self.backend.set_memory(call, number, operands[operand])
+            backend.set_memory(call, number, operands[operand])
         for call in self.calls:
-            self.backend.launch(call)
+            backend.launch(call, queue=queue)
 
 
 def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> BoundPlan:

@@ -84,12 +84,13 @@ def matmul(
         Others as `gemm`.
     """
     if (
-        repeated.are_plain(a, b, out) and a.ndim == b.ndim == 2 and a.dtype == b.dtype and params is None and config is None
+        (repeated.are_plain(a, b, out) or repeated.are_on_one_device(a, b, None, out)) and a.ndim == b.ndim == 2
+        and a.dtype == b.dtype and params is None and config is None
         and axes is None and dtype is None and order == "K" and casting == "same_kind"
     ):  # fmt: skip
-        as_gemm = (1.0, 0.0, str, "N", str, "N", a.dtype, None)  # its choices, so that one product has one key
-        wanted = repeated.key(a, b, out, *as_gemm, backend, device, kernel)
-        if (again := repeated.product(wanted, a, b, out)) is not None:
+        as_gemm = (1.0, 0.0, str, "N", str, "N", a.dtype, None, kernel)  # its choices, so that one product has one key
+        wanted = repeated.key(a, b, None, out, as_gemm, backend, device)
+        if (again := repeated.product(wanted, a, b, None, out, None)) is not None:
             return again
     how: dict[str, Any] = {"backend": backend, "device": device, "kernel": kernel, "params": params, "config": config}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something

@@ -1,0 +1,280 @@
+"""Products of device arrays that were computed before are neither planned nor bound again, and nothing else is different."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from gemmport import api, kernels, repeated
+from gemmport.errors import ArrayError, LaunchError
+from gemmport.variant import KernelVariant
+
+RNG = np.random.default_rng(11)
+
+
+@pytest.fixture
+def bound(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Plans that are bound in a test, which begins with products that were never computed."""
+    made: list[Any] = []
+    bind = api.bind
+
+    def counted(plan: Any, *given: Any) -> Any:
+        made.append(plan)
+        return bind(plan, *given)
+
+    monkeypatch.setattr(api, "bind", counted)
+    monkeypatch.setattr(repeated, "bind", counted)
+    monkeypatch.setattr(backend, "kept", {})
+    return made
+
+
+def numbers(*shape: int) -> np.ndarray:
+    """Small whole numbers, whose products are exact."""
+    return RNG.integers(-4, 5, shape).astype(np.float32)
+
+
+def gemm(*operands: Any, **options: Any) -> Any:
+    """`gp.gemm` by the kernel that compiles fastest."""
+    return gp.gemm(*operands, **{"kernel": "naive", **options})
+
+
+def test_products_are_bound_once(backend: gp.Backend, bound: list[Any]) -> None:
+    for _ in range(4):
+        a, b = numbers(16, 24), numbers(24, 8)
+        x, y, out = backend.asarray(a), backend.asarray(b), backend.empty((16, 8), np.float32)
+        np.testing.assert_array_equal(gemm(x, y).get(), a @ b)
+        assert gemm(x, y, out=out) is out
+        np.testing.assert_array_equal(out.get(), a @ b)
+    assert len(bound) == 2  # a new result is no operand of the key, one that is given is
+
+
+def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = numbers(16, 24), numbers(24, 8)
+    x, y, out = backend.asarray(a), backend.asarray(b), backend.empty((16, 8), np.float32)
+    gemm(x, y, dtype=np.dtype(np.float32))
+    gemm(x, y, dtype=np.dtype(np.float32), out=out)
+    monkeypatch.delattr(sys.modules["gemmport.matmul"], "gemm")  # and so it does before it asks NumPy for the rules
+    np.testing.assert_array_equal(gp.matmul(x, y, kernel="naive").get(), a @ b)
+    assert gp.matmul(x, y, out=out, kernel="naive") is out
+    np.testing.assert_array_equal(out.get(), a @ b)
+    assert len(bound) == 2
+
+
+def test_what_differs_is_bound_anew(backend: gp.Backend, bound: list[Any]) -> None:
+    a, b, c = numbers(16, 16), numbers(16, 16), numbers(16, 16)
+    x, y, z = (backend.asarray(host) for host in (a, b, c))
+    wide_host = numbers(20, 24)
+    wide = backend.asarray(wide_host)
+    out = backend.empty((16, 16), np.float32)
+    different: list[tuple[Any, Any, dict[str, Any], np.ndarray]] = [
+        (x, y, {}, a @ b),
+        (x[:8], y, {}, a[:8] @ b),
+        (x.T, y, {}, a.T @ b),
+        (wide[:16, :16], y, {}, wide_host[:16, :16] @ b),
+        (wide[3:19, 4:20], y, {}, wide_host[3:19, 4:20] @ b),
+        (x, y, {"alpha": 2.0}, 2 * (a @ b)),
+        (x, y, {"alpha": 2.0, "beta": 3.0, "c": z}, 2 * (a @ b) + 3 * c),
+        (x, y, {"beta": 1.0, "c": z.T}, a @ b + c.T),
+        (x, y, {"trans_b": "T"}, a @ b.T),
+        (x, y, {"out": out}, a @ b),
+        (x, y, {"out": out.T}, a @ b),
+        (x, y, {"kernel": "tiled"}, a @ b),
+    ]
+    for _ in range(2):
+        for left, right, choices, expected in different:
+            np.testing.assert_array_equal(gemm(left, right, **choices).get(), expected)
+    # A column-major C is copied for this kernel's row-major result: such a product is not kept.
+    copied = sum("c" in choices and choices["c"] is not z for _, _, choices, _ in different)
+    assert len(bound) == len(different) + copied
+
+
+def test_a_choice_that_is_no_key_is_taken_all_the_same(backend: gp.Backend, bound: list[Any]) -> None:
+    a, b = numbers(8, 8), numbers(8, 8)
+    x, y = backend.asarray(a), backend.asarray(b)
+    for _ in range(2):
+        np.testing.assert_array_equal(gemm(x, y, alpha=np.array(2.0)).get(), 2 * (a @ b))
+    assert len(bound) == 2
+
+
+class TestOut:
+    def test_over_an_operand_is_refused_also_the_second_time(self, backend: gp.Backend, bound: list[Any]) -> None:
+        store = numbers(48, 16)
+        whole = backend.asarray(store)
+        first, second, third = whole[:16], whole[16:32], whole[32:]
+        gemm(first, second, out=third)
+        np.testing.assert_array_equal(whole.get()[32:], store[:16] @ store[16:32])
+        apart, overlapping = backend.empty((48, 16), np.float32), whole[24:40]
+        kept = len(backend.kept)
+        gemm(first, second, out=apart[24:40])  # of the key of the next, which is refused
+        for left, right in ((first, second), (second, first)):
+            with pytest.raises(ArrayError, match="overlaps"):
+                gemm(left, right, out=overlapping)
+        assert len(backend.kept) == kept + 1
+
+    def test_that_is_c_is_updated_whatever_object_stands_for_it(self, backend: gp.Backend, bound: list[Any]) -> None:
+        a, b, c = numbers(16, 16), numbers(16, 16), numbers(16, 16)
+        x, y, z = (backend.asarray(host) for host in (a, b, c))
+        for same in (z, z, z[:], z):
+            c = a @ b + c
+            gemm(x, y, beta=1.0, c=same, out=z)
+            np.testing.assert_array_equal(z.get(), c)
+
+    def test_over_a_part_of_c_is_refused(self, backend: gp.Backend, bound: list[Any]) -> None:
+        x, whole = backend.asarray(numbers(16, 16)), backend.asarray(numbers(48, 16))
+        gemm(x, x, beta=1.0, c=whole[:16], out=backend.empty((48, 16), np.float32)[8:24])
+        with pytest.raises(ArrayError, match="overlaps c"):
+            gemm(x, x, beta=1.0, c=whole[:16], out=whole[8:24])
+
+    def test_that_is_read_only_is_refused(self, backend: gp.Backend, bound: list[Any]) -> None:
+        x, out = backend.asarray(numbers(8, 8)), backend.empty((8, 8), np.float32)
+        gemm(x, x, out=out)
+        out.memory.read_only = True
+        with pytest.raises(ArrayError, match="read-only"):
+            gemm(x, x, out=out)
+
+
+def test_released_operands_are_refused(backend: gp.Backend, bound: list[Any]) -> None:
+    x, y = backend.asarray(numbers(8, 8)), backend.asarray(numbers(8, 8))
+    gemm(x, y)
+    y.release()
+    with pytest.raises(ArrayError, match="its memory has 0"):
+        gemm(x, y)
+
+
+def test_operands_are_let_go(backend: gp.Backend, bound: list[Any]) -> None:
+    x, y = backend.asarray(numbers(16, 16)), backend.asarray(numbers(16, 16))
+    for _ in range(2):
+        result = gemm(x, y)
+    alive = [weakref.ref(array.memory) for array in (x, y, result)]
+    del x, y, result
+    gc.collect()
+    assert [memory() for memory in alive] == [None, None, None]
+
+
+def test_what_is_kept_goes_with_the_device(fresh_backend: gp.Backend) -> None:
+    x = fresh_backend.asarray(numbers(8, 8))
+    gemm(x, x)
+    (known,) = fresh_backend.kept.values()
+    alive = weakref.ref(known)
+    del known
+    fresh_backend.close()
+    gc.collect()
+    assert alive() is None
+    with pytest.raises(LaunchError, match="was closed"):
+        gemm(x, x)
+
+
+class TestWhatThePlanDependedOn:
+    def test_kernels_that_are_registered(
+        self, backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        family: Mapping[str, KernelVariant] = kernels.family()
+        monkeypatch.setattr(kernels, "_FAMILY", family)  # and so it is again after the test
+        x = backend.asarray(numbers(8, 8))
+        gemm(x, x)
+        kernels.register(kernels.variant("naive"))
+        assert kernels.family() is not family
+        for _ in range(2):
+            gemm(x, x)
+        assert len(bound) == 2
+
+    def test_the_folder_of_configurations(
+        self, backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    ) -> None:
+        x = backend.asarray(numbers(8, 8))
+        gemm(x, x)
+        monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path))
+        for _ in range(2):
+            gemm(x, x)
+        assert len(bound) == 2
+
+    def test_the_alignment_of_memory(self, backend: gp.Backend, bound: list[Any]) -> None:
+        a = numbers(8, 8)
+        x = backend.asarray(a)
+        gemm(x, x)
+        less = replace(x, memory=replace(x.memory, alignment=4, free=lambda: None))
+        for _ in range(2):
+            np.testing.assert_array_equal(gemm(less, x).get(), a @ a)
+        assert len(bound) == 2
+
+
+def test_threads_do_not_share_what_is_bound(backend: gp.Backend, bound: list[Any]) -> None:
+    given = [(numbers(48, 40), numbers(40, 56)) for _ in range(8)]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        a, b = given[number]
+        x, y = backend.asarray(a), backend.asarray(b)
+        for _ in range(30):
+            if not np.array_equal(gemm(x, y).get(), a @ b):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(given))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_is_at_work_is_not_bound_to_others(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c = (numbers(16, 16) for _ in range(3))
+    x, y, z = (backend.asarray(host) for host in (a, b, c))
+    out = [backend.zeros((16, 16), np.float32) for _ in range(3)]
+    gemm(x, y, out=out[0])
+    launch, between = type(backend).launch, [z]
+
+    def interrupted(self: Any, call: Any, **given: Any) -> None:
+        if between:
+            other = between.pop()
+            np.testing.assert_array_equal(gemm(other, other, out=out[1]).get(), c @ c)
+        launch(self, call, **given)
+
+    monkeypatch.setattr(type(backend), "launch", interrupted)
+    np.testing.assert_array_equal(gemm(x, y, out=out[2]).get(), a @ b)
+    assert not between
+
+
+def test_scratch_memory_is_one_queues_at_a_time(backend: gp.Backend, bound: list[Any]) -> None:
+    """Scratch memory that is kept is still at work on one queue when another's product takes it."""
+    if backend.name != "opencl" or backend.device.type != "cpu":
+        pytest.skip("packed, which has scratch memory, is for CPUs, and a gate of OpenCL holds its queue back")
+    import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
+
+    a, b = numbers(40, 40), numbers(40, 40)
+    x, y, u, v = (backend.asarray(host) for host in (a, b, b, a))
+    try:
+        gemm(u, v, kernel="packed")
+    except gp.UnsupportedError as refused:
+        pytest.skip(str(refused))
+    assert bound[0].scratch
+    queue, gate = cl.CommandQueue(backend.context), cl.UserEvent(backend.context)
+    cl.enqueue_barrier(queue, wait_for=[gate])
+    first = gemm(x, y, kernel="packed", queue=queue)
+    queue.flush()
+    second = gemm(u, v, kernel="packed", queue=backend.queue)
+    waits = second.ready.native.command_execution_status != cl.command_execution_status.COMPLETE
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    assert waits
+    np.testing.assert_array_equal(first.get(), a @ b)
+    np.testing.assert_array_equal(second.get(), b @ a)
+    assert len(bound) == 1
+
+
+def test_the_oldest_are_forgotten(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "_MOST", 2)
+    for size in (4, 5, 6):
+        x = backend.asarray(numbers(size, size))
+        gemm(x, x)
+    assert [known.shape for known in backend.kept.values()] == [(5, 5), (6, 6)]
