@@ -1,4 +1,5 @@
-"""The few calls of CUDA's driver that PyCUDA does not make: on streams that are another library's, known by a number alone.
+"""The few calls of CUDA's driver that PyCUDA does not make: on streams that are another library's, known by a number alone; and
+that which compiles what OpenCL's driver has made.
 
 PyCUDA 2026.1 has no object for such a stream (its `Stream` always creates one, and takes no handle), and does not tell an
 `Event`'s handle. These calls are made straight into the driver, which PyCUDA has loaded by then.
@@ -18,6 +19,8 @@ another."""
 
 _DISABLE_TIMING = 2
 _ATTRIBUTE_CONTEXT, _ATTRIBUTE_ORDINAL = 1, 9
+_ATTRIBUTES_CAPABILITY = 75, 76
+_INPUT_PTX = 1
 
 
 class StreamEvent:
@@ -83,6 +86,55 @@ def pointer_context(pointer: int) -> int:
     handle = ctypes.c_void_p()
     _check("cuPointerGetAttribute", ctypes.byref(handle), ctypes.c_int(_ATTRIBUTE_CONTEXT), ctypes.c_uint64(pointer))
     return handle.value or 0
+
+
+def linked(ptx: bytes, compute_capability: int) -> bytes:
+    """PTX compiled by the driver to a cubin, as it would be when it is loaded. It takes a device's primary context for a while.
+
+    Args:
+        ptx: the text.
+        compute_capability: of the devices for which it shall be, times ten. One must be there.
+
+    Raises:
+        LaunchError: the driver refuses, or knows no such device.
+    """
+    _check("cuInit", ctypes.c_uint(0))
+    device, context, state = _device_of(compute_capability), ctypes.c_void_p(), ctypes.c_void_p()
+    _check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    try:
+        _check("cuCtxPushCurrent_v2", context)
+        try:
+            _check("cuLinkCreate_v2", ctypes.c_uint(0), None, None, ctypes.byref(state))
+            try:
+                text, cubin, size = ptx.rstrip(b"\0") + b"\0", ctypes.c_void_p(), ctypes.c_size_t()
+                _check(
+                    "cuLinkAddData_v2", state, ctypes.c_int(_INPUT_PTX), text, ctypes.c_size_t(len(text)), b"program",
+                    ctypes.c_uint(0), None, None,
+                )  # fmt: skip
+                _check("cuLinkComplete", state, ctypes.byref(cubin), ctypes.byref(size))
+                return ctypes.string_at(cubin.value or 0, size.value)
+            finally:
+                _driver().cuLinkDestroy(state)
+        finally:
+            _driver().cuCtxPopCurrent_v2(ctypes.byref(context))
+    finally:
+        _driver().cuDevicePrimaryCtxRelease_v2(device)
+
+
+def _device_of(compute_capability: int) -> ctypes.c_int:
+    """A device of a compute capability."""
+    number, device = ctypes.c_int(), ctypes.c_int()
+    _check("cuDeviceGetCount", ctypes.byref(number))
+    for ordinal in range(number.value):
+        _check("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
+        digits = []
+        for attribute in _ATTRIBUTES_CAPABILITY:
+            value = ctypes.c_int()
+            _check("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), device)
+            digits.append(value.value)
+        if digits[0] * 10 + digits[1] == compute_capability:
+            return device
+    raise LaunchError(f"CUDA's driver has no device of compute capability {compute_capability / 10}")
 
 
 def _check(name: str, *arguments: object) -> None:

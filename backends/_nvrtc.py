@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gemmport.backends import _machinecode
+from gemmport.backends import _machinecode, _sass
 from gemmport.backends.base import Disassembly, Listing
 from gemmport.errors import CompileError
 
@@ -121,9 +121,9 @@ def _compile(source: str, architecture: str, options: Sequence[str]) -> Compiled
             f"{compiler()} does not compile for {architecture}, only for {', '.join(f'sm_{n}' for n in known)}: "
             "for an older GPU install an older one, e.g. pip install nvidia-cuda-nvrtc-cu12"
         )
-    if (bindings := nvrtc()) is not None:
-        return _with_nvrtc(bindings, source, target, options)
-    return _with_nvcc(source, target, options)
+    bindings = nvrtc()
+    compiled = _with_nvcc(source, target, options) if bindings is None else _with_nvrtc(bindings, source, target, options)
+    return replace(compiled, binary=_sass.rescheduled(compiled.binary)) if _sass.asked_for(source) else compiled
 
 
 def _parse(architecture: str) -> tuple[int, str]:

@@ -27,7 +27,7 @@ import pyopencl as cl
 import pyopencl.array
 import pyopencl.tools
 
-from gemmport.backends import _machinecode
+from gemmport.backends import _cudadriver, _machinecode, _sass
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import (
     Backend,
@@ -272,7 +272,18 @@ class OpenCL(Backend):
 
     def compile(self, source: str) -> Program:
         program = self._built(cl.Program(self.context, source), source, *self.options())
-        return Program(program, b"" if self._keeps_programs() else _binary(program), source)
+        made = Program(program, b"" if self._keeps_programs() else _binary(program), source)
+        return self._rescheduled(made) if self.device.platform == "nvidia" and _sass.asked_for(source) else made
+
+    def _rescheduled(self, program: Program) -> Program:
+        """A program of NVIDIA's runtime, whose binary is PTX, from a cubin that was rescheduled; itself where that fails."""
+        try:
+            cubin = _cudadriver.linked(program.binary, _sass.COMPUTE_CAPABILITY)
+            rescheduled = _sass.rescheduled(cubin)
+            return program if rescheduled == cubin else self.load(rescheduled, program.source)
+        except (OSError, LaunchError, CompileError) as error:
+            log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)
+            return program
 
     def load(self, binary: bytes, source: str) -> Program:
         try:
@@ -351,7 +362,11 @@ class OpenCL(Backend):
         if self.device.platform == "nvidia":
             told = asdict(self._ptxas_resources(call))
             resources = replace(resources, **{name: value for name, value in told.items() if value is not None})
-            listing = Listing("PTX", binary.decode(errors="replace").rstrip("\0"), "the driver does not tell its SASS")
+            listing = (
+                _machinecode.sass(binary, call.function)
+                if _sass.is_cubin(binary)
+                else Listing("PTX", binary.decode(errors="replace").rstrip("\0"), "the driver does not tell its SASS")
+            )
         elif self.device.platform == "pocl":
             listing = self._pocl_code(call)
         elif code := _machinecode.section(binary, ".ocl.obj"):  # Intel's runtime for CPUs

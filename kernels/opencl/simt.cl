@@ -60,42 +60,59 @@ inline void copy_element(__local acc_t *to, __global const in_t *from, int wante
 #define AWAIT_COPIES(tiles)
 #endif
 
-// Brings TSK terms of so many lines of an operand, rows of A or columns of B, to a tile that holds them by term. Where nothing
-// is known to be whole, lines and terms that are not left are zero.
+// Where a work-item begins in a tile of an operand, rows of A or columns of B: its first line and its first term. Along k it brings
+// RUN terms of a line, one by one; else runs of lines, with as many work-items beside it as leave each its term, or fill a sector.
+// So a work-item's copies lie at fixed distances from the first, and take few instructions.
+#define RUN 4
+#define BESIDE(lines) min((lines) / WIDTH, max(THREADS / TSK, 8))
+inline int line_of(int item, int lines, int along_k)
+{
+    return along_k ? item / (TSK / RUN) : item % BESIDE(lines) * WIDTH;
+}
+inline int term_of(int item, int lines, int along_k)
+{
+    return along_k ? item % (TSK / RUN) * RUN : item / BESIDE(lines);
+}
+
+// Brings TSK terms of so many lines of an operand to a tile that holds them by term; `from` is where the work-item begins. Where
+// nothing is known to be whole, lines and terms that are not left are zero.
 inline __attribute__((always_inline)) void bring(
     __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int along_k, int aligned, int wanted, int whole,
     int lines_left, int terms_left, int item)
 {
-    if (along_k) { // a warp brings 4 lines × 8 terms: whole sectors of memory, and a bank each
-        const int line = item / WARP * 4 + item % 4;
-        const int term = item % WARP / 4;
+    const int first_line = line_of(item, lines, along_k);
+    const int first_term = term_of(item, lines, along_k);
+    if (along_k) {
+        const int step = THREADS / (TSK / RUN);
         #pragma unroll
-        for (int l = 0; l < lines; l += THREADS / 8)
+        for (int l = 0; l < lines; l += step)
             #pragma unroll
-            for (int p = 0; p < TSK; p += 8)
-                if (lines % (THREADS / 8) == 0 || l + line < lines)
+            for (int p = 0; p < RUN; ++p)
+                if (lines % step == 0 || l + first_line < lines)
                     copy_element(
-                        tile + (p + term) * pitch + l + line, from + (l + line) * ld + p + term, wanted, whole,
-                        l + line < lines_left && p + term < terms_left);
-    } else { // neighbours bring neighbouring runs
-        const int line = item % (lines / WIDTH) * WIDTH;
-        const int term = item / (lines / WIDTH);
-        const int step = THREADS / (lines / WIDTH);
+                        tile + (first_term + p) * pitch + first_line + l, from + l * ld + p, wanted, whole,
+                        l + first_line < lines_left && p + first_term < terms_left);
+    } else {
+        const int step = THREADS / BESIDE(lines);
+        const int line_step = BESIDE(lines) * WIDTH;
         #pragma unroll
         for (int p = 0; p < TSK; p += step)
-            if ((TSK % step == 0 || p + term < TSK) && (THREADS % (lines / WIDTH) == 0 || term < step)) {
-                __local acc_t *to = tile + (p + term) * pitch + line;
-                __global const in_t *run = from + (p + term) * ld + line;
-                const int present = p + term < terms_left ? lines_left - line : 0;
-                if (aligned && whole)
-                    copy_whole(to, run, wanted);
-                else if (aligned)
-                    copy_part(to, run, wanted, present);
-                else
-                    #pragma unroll
-                    for (int w = 0; w < WIDTH; ++w)
-                        copy_element(to + w, run + w, wanted, whole, w < present);
-            }
+            #pragma unroll
+            for (int l = 0; l < lines; l += line_step)
+                if ((TSK % step == 0 || p + first_term < TSK) && (THREADS % BESIDE(lines) == 0 || first_term < step)
+                    && (lines % line_step == 0 || l + first_line < lines)) {
+                    __local acc_t *to = tile + (first_term + p) * pitch + first_line + l;
+                    __global const in_t *run = from + p * ld + l;
+                    const int present = p + first_term < terms_left ? lines_left - l - first_line : 0;
+                    if (aligned && whole)
+                        copy_whole(to, run, wanted);
+                    else if (aligned)
+                        copy_part(to, run, wanted, present);
+                    else
+                        #pragma unroll
+                        for (int w = 0; w < WIDTH; ++w)
+                            copy_element(to + w, run + w, wanted, whole, w < present);
+                }
     }
 }
 
@@ -190,8 +207,10 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         // Step s begins with term s · TSK - missing: what is missing to whole tiles along k is missing in step 0.
         const int missing = steps * TSK - k;
         const int start = max(first * TSK - missing, 0);
-        __global const in_t *a_from = A + offset_a + tile.batch * stride_a + INDEX_A(tile.row, start);
-        __global const in_t *b_from = B + offset_b + tile.batch * stride_b + INDEX_B(start, tile.column);
+        __global const in_t *a_from = A + offset_a + tile.batch * stride_a
+            + INDEX_A(tile.row + line_of(item, TSM, A_RUNS_ALONG_K), start + term_of(item, TSM, A_RUNS_ALONG_K));
+        __global const in_t *b_from = B + offset_b + tile.batch * stride_b
+            + INDEX_B(start + term_of(item, TSN, B_RUNS_ALONG_K), tile.column + line_of(item, TSN, B_RUNS_ALONG_K));
 #define BRING(stage, wanted, is_whole, terms)                                                                                \
     do {                                                                                                                     \
         __local acc_t *a_tile = tiles + (stage), *b_tile = a_tile + TSK * PITCH_A;                                                   \
@@ -221,32 +240,35 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS];
         __local const acc_t *const a_place = tiles + slice * TERMS * PITCH_A + row_of(place, 0);
         __local const acc_t *const b_place = tiles + TSK * PITCH_A + slice * TERMS * PITCH_B + column_of(place, 0);
-#define READ(half, stage, p)                                    \
-    do {                                                        \
-        read_rows(a[half], a_place + (stage) + (p) * PITCH_A);    \
-        read_columns(b[half], b_place + (stage) + (p) * PITCH_B); \
+#define READ(half, p)                              \
+    do {                                            \
+        read_rows(a[half], a_read + (p) * PITCH_A);    \
+        read_columns(b[half], b_read + (p) * PITCH_B); \
     } while (0)
 
         AWAIT_COPIES(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);
-        int stage = 0; // where it begins in the tiles
+        __local const acc_t *a_read = a_place, *b_read = b_place;
+        int stage = 0, free = (STAGES - 1) * STAGE; // where that begins in the tiles which is read, and that which is not
         int step = first;
-        READ(0, 0, 0);
+        READ(0, 0);
         do {
             #pragma unroll
             for (int p = 0; p < TERMS - 1; ++p) {
-                READ((p + 1) % 2, stage, p + 1);
-                if (p == 0) { // one more tile sets out, for the stage that was read before this one
-                    const int next = stage == 0 ? (STAGES - 1) * STAGE : stage - STAGE;
-                    BRING(next, step + STAGES - 1 < last, !EDGES, TSK);
+                READ((p + 1) % 2, p + 1);
+                if (p == 0) { // one more tile sets out
+                    BRING(free, step + STAGES - 1 < last, !EDGES, TSK);
                     END_OF_COPIES();
                 }
                 multiply(a[p % 2], b[p % 2], sum);
             }
             AWAIT_COPIES(STAGES - 2);
             barrier(CLK_LOCAL_MEM_FENCE); // the next tile is there, and this one has been read
+            free = stage;
             stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
-            READ(0, stage, 0);
+            a_read = a_place + stage;
+            b_read = b_place + stage;
+            READ(0, 0);
             multiply(a[(TERMS - 1) % 2], b[(TERMS - 1) % 2], sum);
         } while (++step < last);
 

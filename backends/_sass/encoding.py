@@ -1,0 +1,228 @@
+"""The machine code of compute capability 9.0: fields of its 128-bit instructions and the registers they read and write.
+
+NVIDIA publishes the names of the instructions (CUDA Binary Utilities), not their encoding: this one was read off nvdisasm's listings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+BYTES = 16  # of an instruction
+
+ZERO = 255  # RZ, which reads as zero and keeps nothing
+ALWAYS = 7  # PT, the predicate that is true
+
+NEVER = 15  # its negation
+
+NO_BARRIER = 7
+
+
+@dataclass(frozen=True)
+class Field:
+    """Some bits of an instruction, counted from its lowest."""
+
+    at: int
+    bits: int
+
+    def get(self, word: int) -> int:
+        """The field of an instruction."""
+        return word >> self.at & (1 << self.bits) - 1
+
+    def put(self, word: int, value: int) -> int:
+        """The instruction with another value there."""
+        return word & ~((1 << self.bits) - 1 << self.at) | value << self.at
+
+
+OPCODE = Field(0, 12)
+BASE = Field(0, 9)  # the opcode without the form of its operands
+FORM = Field(9, 3)
+GUARD = Field(12, 4)  # the predicate under which the instruction runs; bit 3 negates it
+D, A, B, C = Field(16, 8), Field(24, 8), Field(32, 8), Field(64, 8)  # registers
+SIZE = Field(73, 3)  # of a memory operand
+FIRST_PREDICATE, SECOND_PREDICATE = Field(81, 3), Field(84, 3)  # that an instruction writes
+TARGET = Field(34, 48), Field(16, 8)  # of a branch, high and low: in steps of 4 bytes from the instruction behind it
+MEETING_POINT = Field(32, 32)  # of BSSY: in bytes from there
+
+STALL = Field(105, 4)  # cycles until the warp's next instruction
+WRITE_BARRIER = Field(110, 3)  # set until the result is there
+READ_BARRIER = Field(113, 3)  # set until the operands were read
+WAIT = Field(116, 6)  # one bit for each barrier that must be clear
+REUSE = Field(122, 4)  # bit 0, 1, 2: keep operand A, B, C for the next instruction
+REUSE_A, REUSE_B = 1, 2
+CONTROL = Field(105, 21)  # all of these, and the hint whether to yield to another warp
+
+# Opcodes without their forms.
+FFMA, IMAD, IMAD_WIDE, IMAD_HI, IADD3, LEA, LOP3, SHF, PRMT, HFMA2 = (
+    0x023, 0x024, 0x025, 0x027, 0x010, 0x011, 0x012, 0x019, 0x016, 0x035,
+)  # fmt: skip
+MOV, SEL, ISETP, VIADD, VIMNMX, VIADDMNMX, FMUL, FADD, FSETP, FSEL, FMNMX, IABS, P2R, R2P, PLOP3 = (
+    0x002, 0x007, 0x00C, 0x036, 0x048, 0x046, 0x020, 0x021, 0x00B, 0x008, 0x009, 0x013, 0x003, 0x004, 0x01C,
+)  # fmt: skip
+CS2R, S2R, S2UR, R2UR, MUFU, I2F, F2I, I2F_64, F2I_64, POPC, FLO, SHFL = (
+    0x005, 0x119, 0x1C3, 0x0CA, 0x108, 0x106, 0x105, 0x112, 0x111, 0x109, 0x100, 0x189,
+)  # fmt: skip
+LDC, LDS, LDG, LDGSTS, STS, STG, LDGDEPBAR, DEPBAR, BAR, MEMBAR = (
+    0x182, 0x184, 0x181, 0x1AE, 0x188, 0x186, 0x1AF, 0x11A, 0x11D, 0x192,
+)  # fmt: skip
+BRA, CALL, RET, EXIT, BSSY, BSYNC, WARPSYNC, NOP = 0x147, 0x144, 0x150, 0x14D, 0x145, 0x141, 0x148, 0x118
+UNIFORM = {0x082, 0x086, 0x087, 0x08C, 0x090, 0x091, 0x092, 0x099, 0x09C, 0x0A4, 0x0A5, 0x0B9, 0x0BD}  # on uniform registers alone
+
+BRANCHES = {BRA, BSSY, CALL}
+MEMORY = {LDC, LDS, LDGSTS}  # of a loop: done at an unknown time, which a barrier tells
+SYNCHRONIZATION = {LDGDEPBAR, DEPBAR, BAR}
+ARITHMETIC = {FFMA, IMAD, IMAD_WIDE, IADD3, LEA, LOP3, SHF, MOV, SEL, ISETP, VIADD}  # of a loop: done in a known time
+
+_OF_MEMORY = -1  # as many registers as the instruction's size says
+
+# What instructions read, and in how many registers they write. IADD3 and ISETP write up to two predicates.
+_OPERANDS: dict[int, tuple[dict[str, int], int]] = {
+    **dict.fromkeys((FFMA, IMAD, IADD3, LEA, LOP3, SHF, PRMT, HFMA2, VIADDMNMX), ({"A": 1, "B": 1, "C": 1}, 1)),
+    **dict.fromkeys((SEL, VIADD, VIMNMX, FMUL, FADD, FSEL, FMNMX), ({"A": 1, "B": 1}, 1)),
+    **dict.fromkeys((ISETP, FSETP), ({"A": 1, "B": 1}, 0)),
+    **dict.fromkeys((MOV, IABS, MUFU), ({"B": 1}, 1)),
+    **dict.fromkeys((I2F, F2I, I2F_64, F2I_64), ({"B": 2}, 1)),
+    **dict.fromkeys((LDC, LDS), ({"A": 1}, _OF_MEMORY)),
+    S2R: ({}, 1),
+    CS2R: ({}, 2),
+    **dict.fromkeys((*SYNCHRONIZATION, *UNIFORM, BRA, CALL, EXIT, BSSY, BSYNC, NOP, S2UR, MEMBAR), ({}, 0)),
+    IMAD_WIDE: ({"A": 1, "B": 1, "C": 2}, 2),
+    IMAD_HI: ({"A": 1, "B": 1, "C": 2}, 1),
+    LDGSTS: ({"D": 1, "A": 2}, 0),
+    LDG: ({"A": 2}, _OF_MEMORY),
+    STG: ({"A": 2, "B": _OF_MEMORY}, 0),
+    STS: ({"A": 1, "B": _OF_MEMORY}, 0),
+    RET: ({"A": 2}, 0),
+    R2UR: ({"A": 1}, 0),
+    P2R: ({"A": 1}, 1),
+}
+_PREDICATE_WRITERS = {ISETP, FSETP, IADD3, LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI}
+_PREDICATE_READERS = {ISETP, FSETP, IADD3, LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI, SEL, FSEL, VIMNMX, BRA}
+
+# Of these no more is known than that an operand is no wider than what is taken here.
+_NARROW = {R2P, PLOP3, POPC, FLO, SHFL, WARPSYNC}
+
+_WIDEST = 4  # registers of one operand
+
+_WIDTHS = {4: 1, 5: 2, 6: 4}  # SIZE: registers; smaller ones take a register too
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Registers that an instruction reads or writes: where the first is named, its number, and how many there are."""
+
+    field: Field
+    register: int
+    width: int
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.register, self.register + self.width))
+
+
+def base(word: int) -> int:
+    """The opcode of an instruction, whatever the form of its operands."""
+    return BASE.get(word)
+
+
+def understood(word: int) -> bool:
+    """Whether `reads` and `writes` know the instruction."""
+    return base(word) in _OPERANDS
+
+
+def ordinary(word: int) -> bool:
+    """Whether `may_read` knows enough of the instruction."""
+    return understood(word) or base(word) in _NARROW
+
+
+def _width(word: int, width: int) -> int:
+    return _WIDTHS.get(SIZE.get(word), 1) if width == _OF_MEMORY else width
+
+
+def reads(word: int) -> list[Operand]:
+    """The operands that an understood instruction reads."""
+    b, c = _b_and_c(FORM.get(word)) if base(word) & 0x100 == 0 else (B, C)
+    places = {"A": A, "B": b, "C": c, "D": D}
+    return [
+        Operand(place, place.get(word), _width(word, width))
+        for name, width in _OPERANDS[base(word)][0].items()
+        if (place := places[name]) is not None and place.get(word) != ZERO
+    ]
+
+
+def writes(word: int) -> Operand | None:
+    """What an understood instruction writes."""
+    width = _width(word, _OPERANDS[base(word)][1])
+    return Operand(D, D.get(word), width) if width and D.get(word) != ZERO else None
+
+
+def _b_and_c(form: int) -> tuple[Field | None, Field | None]:
+    """Where the registers B and C are named: in five forms one of the two is a constant or a uniform register."""
+    if form == 1:
+        return B, C
+    return (None, C) if form in (4, 5, 6) else (C, None)
+
+
+def may_read(word: int) -> set[int]:
+    """Every register that an instruction, understood or not, can read: at least those."""
+    if understood(word):
+        return {register for operand in reads(word) for register in operand}
+    return {f.get(word) + i for f in (D, A, B, C) for i in range(_WIDEST)}
+
+
+def surely_writes(word: int) -> set[int]:
+    """Registers whose old values end with an instruction: at most those."""
+    operand = writes(word) if understood(word) and GUARD.get(word) == ALWAYS else None
+    made = list(operand or ())
+    return set(made[:1] if base(word) == CS2R else made)  # there is a narrow one of this
+
+
+def may_write(word: int) -> set[int]:
+    """Every register that an instruction, understood or not, can write: at least those."""
+    if understood(word):
+        return set(writes(word) or ())
+    return {D.get(word) + i for i in range(_WIDEST)}
+
+
+def is_plain_ffma(word: int) -> bool:
+    """Whether an instruction is d = a · b + c of four registers, under no predicate, with no negation or rounding of its own."""
+    bare = word
+    for f in (D, A, B, C, CONTROL):
+        if f is not CONTROL and f.get(word) == ZERO:
+            return False
+        bare = f.put(bare, 0)
+    return bare == FORM.put(GUARD.put(FFMA, ALWAYS), 1)
+
+
+def waits_for(barriers: Iterable[int]) -> int:
+    """The field WAIT for some barriers."""
+    return sum(1 << barrier for barrier in barriers)
+
+
+def sets(word: int) -> set[int]:
+    """The barriers that an instruction sets."""
+    return {f.get(word) for f in (WRITE_BARRIER, READ_BARRIER)} - {NO_BARRIER}
+
+
+def writes_predicates(word: int) -> set[int]:
+    """The predicates that an understood instruction writes."""
+    if base(word) not in _PREDICATE_WRITERS:
+        return set()
+    fields = (FIRST_PREDICATE, SECOND_PREDICATE) if base(word) in (ISETP, FSETP, IADD3) else (FIRST_PREDICATE,)
+    return {f.get(word) for f in fields} - {ALWAYS}
+
+
+def may_read_predicates(word: int) -> bool:
+    """Whether an understood instruction can read one."""
+    return GUARD.get(word) & 7 != ALWAYS or base(word) in _PREDICATE_READERS
+
+
+def target(word: int, index: int) -> int:
+    """The index of the instruction to which the branch at an index goes."""
+    if base(word) == BSSY:
+        distance, bits = MEETING_POINT.get(word), MEETING_POINT.bits
+    else:
+        high, low = TARGET
+        distance, bits = (high.get(word) << low.bits | low.get(word)) * 4, high.bits + low.bits + 2
+    if distance >> bits - 1:
+        distance -= 1 << bits
+    return index + 1 + distance // BYTES

@@ -1,0 +1,198 @@
+"""Proof that a loop in another order, with other registers, does what it did.
+
+Both bodies are run on symbols: what is in a register is named by how it came about. They do the same where their instructions other than
+FFMAs are the same, in the same order, on the same values, and where each register that is needed afterwards ends with the same value.
+Beside this no instruction of the new one may come too early: not before the results that it reads are there, nor before what it
+overwrites has been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmport.backends._sass import encoding as sass
+from gemmport.backends._sass.loop import BARRIER_LATENCY, BARRIERS, ENTRY_STALL, SETTLED, Guards, Loop, NotUnderstoodError, depends_beside_registers
+
+_FFMA_LATENCY = 6  # cycles that the result of an FFMA takes at most: NVIDIA's compilers leave four or five
+
+Symbol = int
+
+
+class _Symbols:
+    """Numbers for terms, equal for equal terms only."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], Symbol] = {}
+
+    def of(self, *term: object) -> Symbol:
+        """The number of a term, whose operands are numbers."""
+        return self._numbers.setdefault(term, len(self._numbers))
+
+
+def check(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
+    """Whether a function does what it did, given the loop of `before` that alone may differ.
+
+    Raises:
+        NotUnderstoodError: that is not proven.
+    """
+    if len(before) != len(after):
+        raise NotUnderstoodError("the function's size has changed")
+    inside = range(loop.first, loop.last + 1)
+    for i, words in enumerate(zip(before, after, strict=True)):
+        if i not in inside and len({sass.CONTROL.put(word, 0) for word in words}) > 1:
+            raise NotUnderstoodError(f"instruction {i}, outside of the loop, has changed")
+    symbols = _Symbols()
+    (actions, value), (new_actions, new_value) = (_Pass(code[loop.first : loop.last + 1], symbols).outcome for code in (before, after))
+    if actions != new_actions:
+        raise NotUnderstoodError("the loop's instructions other than FFMAs, or their operands, are not what they were")
+    for register in loop.live_out:
+        if value(register) != new_value(register):
+            raise NotUnderstoodError(f"R{register} ends with another value")
+    _check_barriers(after, loop)
+    _check_distances(before, after, loop)
+
+
+class _Pass:
+    """A pass of a loop's body, run on symbols.
+
+    Attributes:
+        outcome: the symbols of its instructions other than FFMAs, and the function that tells what is in a register at the end.
+    """
+
+    def __init__(self, body: Sequence[int], symbols: _Symbols) -> None:
+        self._symbols = symbols
+        self._values: dict[int, Symbol] = {}
+        actions: list[Symbol] = []
+        partial: dict[int, tuple[tuple[int, int], Symbol]] = {}  # what is in a register where a guard held
+        guards = Guards()
+        for word in body:
+            guard = guards.of(word)
+            operands = [
+                partial[r][1] if r in partial and partial[r][0] == guard else self.value(r) for o in sass.reads(word) for r in o
+            ]
+            target = sass.writes(word)
+            bare = sass.CONTROL.put(word, 0)
+            for operand in (*sass.reads(word), *([target] if target else [])):
+                bare = operand.field.put(bare, 0)
+            if sass.is_plain_ffma(word):
+                a, b, c = operands
+                results = [symbols.of("sum", min(a, b), max(a, b), c)]
+            else:
+                actions.append(symbols.of("action", len(actions), bare, *operands))
+                results = [symbols.of("result", i, actions[-1]) for i in range(target.width if target else 0)]
+            guards.passed(word)
+            for register, result in zip(target or (), results, strict=True):
+                partial.pop(register, None)
+                if guard[0] != sass.ALWAYS:
+                    partial[register] = guard, result
+                    result = symbols.of("either", *guard, result, self.value(register))  # noqa: PLW2901
+                self._values[register] = result
+        self.outcome = actions, self.value
+
+    def value(self, register: int) -> Symbol:
+        """What is in a register."""
+        return self._values.get(register, self._symbols.of("entry", register))
+
+
+def _check_barriers(after: Sequence[int], loop: Loop) -> None:
+    """Whether no instruction uses a register before those that load it, or are still to read it, are done.
+
+    Each pass, and the code behind the loop, begins with the loop's barriers clear, so that one pass is all to look at.
+    """
+    for at in (loop.first, loop.last + 1):
+        if any(not sass.WAIT.get(after[at]) >> barrier & 1 for barrier in loop.barriers):
+            raise NotUnderstoodError(f"instruction {at} does not wait for all barriers of the loop")
+    copies = {*range(BARRIERS)} - {*loop.barriers}
+    pending: list[tuple[int, set[int], set[int]]] = []  # barrier, registers read, registers written
+    time = 0
+    set_at: dict[int, int] = {}
+    for word in (*after[loop.first : loop.last + 1], after[loop.first]):
+        code, wait = sass.base(word), sass.WAIT.get(word)
+        if any(wait >> barrier & 1 and time - then < BARRIER_LATENCY for barrier, then in set_at.items()):
+            raise NotUnderstoodError("an instruction of the loop waits for a barrier before it is set")
+        set_at.update(dict.fromkeys(sass.sets(word), time))
+        time += max(1, sass.STALL.get(word))
+        needed, made = {r for o in sass.reads(word) for r in o}, set(sass.writes(word) or ())
+        pending = [entry for entry in pending if not wait >> entry[0] & 1]
+        if any(written & (needed | made) or read & made for _, read, written in pending):
+            raise NotUnderstoodError("an instruction of the loop does not wait for one before it")
+        if code == sass.BAR and any(written for _, _, written in pending):
+            raise NotUnderstoodError("a block's threads meet before what they may overwrite then has been read")
+        if sass.base(word) == sass.FFMA and sass.REUSE.get(word) and made & needed != {sass.C.get(word)}:
+            raise NotUnderstoodError("an FFMA of the loop marks what it overwrites for reuse")
+        if any(wait >> barrier & 1 for barrier in copies):
+            raise NotUnderstoodError("an instruction of the loop waits for asynchronous copies by their barrier")
+        if code == sass.LDGDEPBAR:
+            continue
+        barriers = sass.sets(word)
+        if code in sass.MEMORY and (made or code == sass.LDGSTS):
+            barrier = sass.READ_BARRIER.get(word) if code == sass.LDGSTS else sass.WRITE_BARRIER.get(word)
+            if barrier == sass.NO_BARRIER:
+                raise NotUnderstoodError("an instruction of unknown duration has no barrier")
+            pending.append((barrier, needed, made))
+        elif barriers:
+            raise NotUnderstoodError("an instruction of known duration has a barrier")
+        if barriers & copies:
+            raise NotUnderstoodError("an instruction of the loop sets the barrier of asynchronous copies")
+
+
+def _check_distances(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
+    """Whether no instruction follows sooner than it did on one on which it depends, by less than any result takes.
+
+    What is looked at is the code just before the loop, and two passes of it.
+    """
+    lead = min(loop.first, SETTLED)
+    was, now = (
+        _distances([*code[loop.first - lead : loop.last + 1], *code[loop.first : loop.last + 1]]) for code in (before, after)
+    )
+    for pair, cycles in now.others.items():
+        if cycles < min(was.others.get(pair, SETTLED), SETTLED):
+            raise NotUnderstoodError(f"an instruction of the loop comes {cycles} cycles after one on which it depends: too soon")
+    if now.after_ffma < _FFMA_LATENCY or now.before_ffma < ENTRY_STALL:
+        raise NotUnderstoodError(
+            f"results are read {now.after_ffma} cycles after FFMAs, or {now.before_ffma} by FFMAs after others: too soon"
+        )
+
+
+class _Distances:
+    """Cycles between instructions that depend on each other.
+
+    Attributes:
+        others: where neither is an FFMA: by the numbers of both among those that are none.
+        after_ffma, before_ffma: the fewest where the earlier one is, and where the later one is but not the earlier.
+    """
+
+    def __init__(self) -> None:
+        self.others: dict[tuple[int, int], int] = {}
+        self.after_ffma = self.before_ffma = SETTLED
+
+
+def _distances(code: Sequence[int]) -> _Distances:
+    """The distances in straight-line code, those through memory and barriers aside."""
+    found = _Distances()
+    maker: dict[int, tuple[int, int | None]] = {}  # of a register: when, and its number; None for an FFMA
+    recent: list[tuple[int, int, int]] = []  # when, number and word of instructions that are no FFMAs
+    time = number = 0
+    for word in code:
+        is_ffma = sass.base(word) == sass.FFMA
+        for register in sass.may_read(word) & maker.keys():
+            then, by = maker[register]
+            if by is None:
+                found.after_ffma = min(found.after_ffma, time - then)
+            elif is_ffma:
+                found.before_ffma = min(found.before_ffma, time - then)
+            else:
+                found.others[by, number] = min(found.others.get((by, number), SETTLED), time - then)
+        recent = [entry for entry in recent if time - entry[0] < SETTLED]
+        if not is_ffma:
+            for then, by, earlier in recent:
+                if depends_beside_registers(earlier, word):
+                    found.others[by, number] = time - then
+            recent.append((time, number, word))
+        for register in sass.may_write(word):
+            maker.pop(register, None)
+            if sass.base(word) not in sass.MEMORY:
+                maker[register] = time, None if is_ffma else number
+        number += not is_ffma
+        time += max(1, sass.STALL.get(word))
+    return found

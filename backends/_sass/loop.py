@@ -1,0 +1,221 @@
+"""The main loop of a kernel's machine code, and the values that flow through one pass of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from gemmport.backends._sass import encoding as sass
+
+ENTRY = -1  # the maker of the values that are there before the body; their part is the register
+
+Value = tuple[int, int]  # the instruction that makes it, and which of its registers
+
+SETTLED = 15  # cycles after which any result of known duration is there: the longest stall that can be written
+ENTRY_STALL = 11  # cycles after which FFMAs can follow on what was computed before the loop
+
+BARRIERS = 6  # of a warp
+BARRIER_LATENCY = 2  # cycles until a barrier that an instruction sets can be waited for: compilers never leave fewer
+
+_OF_A_LOOP = sass.ARITHMETIC | sass.MEMORY | sass.SYNCHRONIZATION | sass.UNIFORM | {sass.BRA}
+
+
+class NotUnderstoodError(Exception):
+    """Why a kernel's machine code is left as it is."""
+
+
+class Guards:
+    """Predicates under which instructions run, told apart by when they were written."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, int] = defaultdict(int)
+
+    def of(self, word: int) -> tuple[int, int]:
+        """The guard of the next instruction."""
+        guard = sass.GUARD.get(word)
+        return guard, self._versions[guard & sass.ALWAYS]
+
+    def passed(self, word: int) -> None:
+        """That instruction has been passed, with the predicates that it writes."""
+        for predicate in sass.writes_predicates(word):
+            self._versions[predicate] += 1
+
+
+class Body:
+    """One pass of the loop: straight-line code that ends with the branch back.
+
+    Attributes:
+        words: its instructions.
+        sources: for each instruction the values that it reads, by the place of the register's name and which register of the operand.
+        final: the value in each register at the end.
+        leaving: instructions with a result that is needed after the body.
+        in_place: instructions that, under a predicate, replace a value which is needed where they do not run.
+    """
+
+    def __init__(self, words: Sequence[int], live_out: set[int]) -> None:
+        """Raises NotUnderstoodError where an instruction is not known, or replaces what the body made and needs in part."""
+        self.words = list(words)
+        self.sources: list[dict[tuple[int, int], Value]] = []
+        self.final: dict[int, Value] = {r: (ENTRY, r) for r in range(sass.ZERO)}
+        guards = Guards()
+        made_under: dict[int, tuple[int, int]] = {}
+        replaced: dict[int, set[Value]] = {}
+        seen_under: dict[Value, set[tuple[int, int]]] = defaultdict(set)
+        for k, word in enumerate(self.words):
+            if sass.base(word) not in _OF_A_LOOP or (sass.base(word) == sass.BRA) != (k == len(self.words) - 1):
+                raise NotUnderstoodError(f"opcode {sass.OPCODE.get(word):#x} in the loop")
+            guard = guards.of(word)
+            self.sources.append({(o.field.at, i): self.final[r] for o in sass.reads(word) for i, r in enumerate(o)})
+            for value in self.sources[k].values():
+                seen_under[value].add(guard)
+            guards.passed(word)
+            if target := sass.writes(word):
+                made_under[k], replaced[k] = guard, {self.final[r] for r in target}
+                self.final.update({r: (k, i) for i, r in enumerate(target)})
+        self.leaving = {self.final[r][0] for r in live_out} - {ENTRY}
+        self.in_place: set[int] = set()
+        for k, guard in made_under.items():
+            elsewhere = any(seen_under[k, i] - {guard} for i in range(len(replaced[k])))
+            if guard[0] != sass.ALWAYS and (elsewhere or k in self.leaving):
+                if any(maker != ENTRY for maker, _ in replaced[k]):
+                    raise NotUnderstoodError(f"instruction {k} of the loop replaces a part of what the loop made")
+                self.in_place.add(k)
+
+    @cached_property
+    def times(self) -> list[int]:
+        """The cycle in which each instruction is issued at the earliest."""
+        times = [0]
+        for word in self.words[:-1]:
+            times.append(times[-1] + max(1, sass.STALL.get(word)))
+        return times
+
+    @cached_property
+    def distances(self) -> list[list[tuple[int, int]]]:
+        """For each instruction, those on which it depends, FFMAs aside, and the cycles that must lie between.
+
+        These are as many as the compiler left, which knows how long each instruction takes; but no more than `SETTLED`.
+        """
+        found: list[list[tuple[int, int]]] = []
+        others: list[int] = []
+        for k, word in enumerate(self.words):
+            needs = []
+            if sass.base(word) != sass.FFMA:
+                makers = {maker for maker, _ in self.sources[k].values()}
+                needs = [
+                    (i, min(self.times[k] - self.times[i], SETTLED))
+                    for i in others
+                    if i in makers or depends_beside_registers(self.words[i], word)
+                ]
+                others.append(k)
+            found.append(needs)
+        return found
+
+    def bank(self, value: Value) -> int:
+        """A register in the bank in which a value lies, whichever register it gets: those of a load of four stay four in a row."""
+        maker, part = value
+        return part if maker == ENTRY else sass.D.get(self.words[maker]) + part
+
+    def glued(self, k: int) -> bool:
+        """Whether an instruction must follow on that before it: NVIDIA's compilers put loads that never run before a copy."""
+        return k > 0 and sass.base(self.words[k - 1]) == sass.LDS and sass.GUARD.get(self.words[k - 1]) == sass.NEVER
+
+    def least_stall(self, k: int) -> int:
+        """The stall that the compiler gave an instruction, or always gives before what may follow in another order."""
+        always = {sass.IMAD: 2, sass.IMAD_WIDE: 4, sass.BAR: 6}.get(sass.base(self.words[k]), 1)
+        return max(always, sass.STALL.get(self.words[k]))
+
+
+def depends_beside_registers(before: int, word: int) -> bool:
+    """Whether an instruction may read a predicate or a uniform register that an earlier one writes."""
+    if sass.base(before) in sass.UNIFORM:
+        return True
+    return bool(sass.writes_predicates(before)) and sass.may_read_predicates(word)
+
+
+class Loop:
+    """A loop of one basic block in a kernel.
+
+    Attributes:
+        first, last: the indices of its first instruction and of its branch back.
+        live_in, live_out: registers whose values are needed at the start of the body, and at its end.
+        body: one pass of it.
+        barriers: those at its disposal: all but that of its asynchronous copies.
+    """
+
+    def __init__(self, words: Sequence[int], first: int, last: int) -> None:
+        """Raises NotUnderstoodError as `Body`."""
+        self.first, self.last = first, last
+        live = _liveness(words)
+        self.live_in = live[first]
+        self.live_out = live[last + 1] | live[first]
+        self.body = Body(words[first : last + 1], self.live_out)
+        copies = {sass.WRITE_BARRIER.get(word) for word in self.body.words if sass.base(word) == sass.LDGDEPBAR}
+        self.barriers = sorted(set(range(BARRIERS)) - copies)
+
+
+def main_loop(words: Sequence[int]) -> Loop:
+    """The loop of one basic block with the most FFMAs.
+
+    Raises:
+        NotUnderstoodError: there is none, or the function has an instruction that is not known.
+    """
+    for index, word in enumerate(words):
+        if not sass.ordinary(word):
+            raise NotUnderstoodError(f"opcode {sass.OPCODE.get(word):#x} at instruction {index}")
+    branches = [(sass.target(word, i), i) for i, word in enumerate(words) if sass.base(word) in sass.BRANCHES]
+    loops = [
+        (first, last)
+        for first, last in branches
+        if 0 < first < last
+        and sass.base(words[last]) == sass.BRA
+        and not any(first <= at < last or (first <= to <= last and at != last) for to, at in branches)
+    ]
+    if not loops:
+        raise NotUnderstoodError("there is no loop of one block")
+    return Loop(words, *max(loops, key=lambda loop: sum(sass.base(word) == sass.FFMA for word in words[slice(*loop)])))
+
+
+def _liveness(words: Sequence[int]) -> list[set[int]]:
+    """The registers that are needed before each instruction, at least those; none behind the last."""
+    exposed = [_mask(registers) for registers in _exposed(words)]
+    kept = [~_mask(sass.surely_writes(word)) for word in words]
+    meetings = [sass.target(word, i) for i, word in enumerate(words) if sass.base(word) == sass.BSSY]
+    returns = [i + 1 for i, word in enumerate(words) if sass.base(word) == sass.CALL]
+    successors = []
+    for i, word in enumerate(words):
+        code = sass.base(word)
+        follow = [sass.target(word, i)] if code in sass.BRANCHES else meetings if code == sass.BSYNC else []
+        if code == sass.RET:
+            follow = returns
+        leaves = sass.GUARD.get(word) == sass.ALWAYS and code in (sass.BRA, sass.EXIT, sass.RET)
+        successors.append([*follow, *([] if leaves else [i + 1])])
+    live = [0] * (len(words) + 1)
+    before: list[int] = []
+    while before != live:
+        before = list(live)
+        for i in reversed(range(len(words))):
+            out = 0
+            for successor in successors[i]:
+                out |= live[successor]
+            live[i] = exposed[i] | out & kept[i]
+    return [{r for r in range(sass.ZERO) if mask >> r & 1} for mask in live]
+
+
+def _exposed(words: Sequence[int]) -> Iterator[set[int]]:
+    """What each instruction may read, less what an earlier one of its block wrote under the same predicate."""
+    starts = {sass.target(word, i) for i, word in enumerate(words) if sass.base(word) in sass.BRANCHES}
+    starts |= {i + 1 for i, word in enumerate(words) if not sass.understood(word) or sass.base(word) in sass.BRANCHES}
+    written: dict[int, tuple[int, int]] = {}
+    guards = Guards()
+    for i, word in enumerate(words):
+        if i in starts:
+            written = {}
+        guard = guards.of(word)
+        yield {r for r in sass.may_read(word) if guard[0] == sass.ALWAYS or written.get(r) != guard}
+        guards.passed(word)
+        written.update(dict.fromkeys(sass.may_write(word), guard))
+
+
+def _mask(registers: set[int]) -> int:
+    return sum(1 << r for r in registers)

@@ -1,0 +1,437 @@
+"""The main loop of a matrix product in an order that the register ports like (see `ports`).
+
+Its FFMAs go term by term of the inner product, and for each along the rows of the thread's tile, back and forth, so that each has a
+factor in common with that before it. The other instructions keep their order, and come between. A sum stays in one register; what
+is loaded, and what is computed on the way, gets registers anew, and all get barriers anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+
+from gemmport.backends._sass import encoding as sass
+from gemmport.backends._sass import equivalence
+from gemmport.backends._sass.cubin import Code, functions, is_cubin
+from gemmport.backends._sass.loop import BARRIER_LATENCY, ENTRY, ENTRY_STALL, SETTLED, Body, Loop, NotUnderstoodError, Value, main_loop
+from gemmport.backends._sass.ports import Ports, cost
+
+log = logging.getLogger(__name__)
+
+COMPUTE_CAPABILITY = 90  # of which the ports were measured
+
+_APART = 2  # FFMAs between two other instructions
+_LOADS_WITHIN = 0.6  # of a step's FFMAs the loads for the next are issued, evenly: then there is time for them to come
+
+_HELD = 40  # instructions after which one of unknown duration has read its operands, most likely
+
+_STACK_POINTER = 1  # R1: left alone, though hardly a kernel has a stack
+
+_BEAM = 8  # paths through the tile that are followed at a time
+
+_FFMA_CONTROL = 1 | 1 << 4 | sass.NO_BARRIER << 5 | sass.NO_BARRIER << 8  # a stall of one cycle, no yield, no barriers
+
+
+_REQUEST = re.compile(r"^#define SCHEDULE_FOR_PORTS 1$", re.MULTILINE)
+
+
+def asked_for(source: str) -> bool:
+    """Whether a source asks that its machine code be rescheduled: by a definition."""
+    return _REQUEST.search(source) is not None
+
+
+def rescheduled(binary: bytes) -> bytes:
+    """A cubin with the main loops of its functions in an order that takes fewer cycles.
+
+    What is no cubin, or not for compute capability 9.0, and loops that are not understood, remain what they are.
+    """
+    if not is_cubin(binary):
+        return binary
+    for function in functions(binary):
+        code = Code(binary, function)
+        try:
+            if code.compute_capability != COMPUTE_CAPABILITY:
+                raise NotUnderstoodError(f"it is for compute capability {code.compute_capability / 10}")
+            loop = main_loop(code.words)
+            words = _rewritten(code, loop)
+            equivalence.check(code.words, words, loop)
+            before, after = (cost(x[loop.first : loop.last + 1]) for x in (code.words, words))
+            if after.cycles >= before.cycles:
+                raise NotUnderstoodError(f"another order would take {after.cycles} cycles, not {before.cycles}")
+        except NotUnderstoodError as reason:
+            log.debug("%s stays as it was compiled: %s", function, reason)
+        else:
+            log.info("a pass of the main loop of %s takes %d cycles, not %d", function, after.cycles, before.cycles)
+            binary = code.replaced(words)
+    return binary
+
+
+@dataclass(frozen=True)
+class _Product:
+    """An FFMA of the loop.
+
+    Attributes:
+        index: its place in the body as compiled.
+        row, column: its factors, in the places A and B.
+        home: the register of its sum.
+    """
+
+    index: int
+    row: Value
+    column: Value
+    home: int
+
+
+def _rewritten(code: Code, loop: Loop) -> list[int]:
+    """The function with the loop in another order."""
+    steps = _steps(loop.body)
+    order = [product for step in steps for product in _path(loop.body, step)]
+    sequence = _merged(loop.body, order, len(order) // len(steps))
+    registers = _allocated(loop, sequence, order, code.most_registers)
+    words = list(code.words)
+    words[loop.first : loop.last + 1] = _synchronized(_renamed(loop.body, sequence, order, registers), loop.barriers)
+    words[loop.first - 1] = sass.STALL.put(words[loop.first - 1], max(ENTRY_STALL, sass.STALL.get(words[loop.first - 1])))
+    behind = words[loop.last + 1]
+    words[loop.last + 1] = sass.WAIT.put(behind, sass.WAIT.get(behind) | sass.waits_for(loop.barriers))
+    return words
+
+
+def _steps(body: Body) -> list[list[_Product]]:
+    """The products by the term of the inner product to which they belong: their place in the chain of additions to a sum."""
+    chain: dict[Value, tuple[int, int]] = {}  # of a sum on its way: its register and the number of terms in it
+    steps: dict[int, list[_Product]] = defaultdict(list)
+    uses = Counter(value for sources in body.sources for value in sources.values())
+    for k, word in enumerate(body.words):
+        if sass.base(word) != sass.FFMA:
+            if any(value in chain for value in body.sources[k].values()):
+                raise NotUnderstoodError(f"instruction {k} of the loop, which is no FFMA, reads a sum")
+            continue
+        if not sass.is_plain_ffma(word):
+            raise NotUnderstoodError(f"FFMA {k} of the loop has a predicate, a modifier or RZ")
+        a, b, c = (body.sources[k][f.at, 0] for f in (sass.A, sass.B, sass.C))
+        home, terms = chain.get(c, (c[1], 0))
+        if a in chain or b in chain or (c not in chain and c[0] != ENTRY) or uses[c] != 1:
+            raise NotUnderstoodError(f"FFMA {k} of the loop adds to what is no sum, or multiplies with one")
+        chain[k, 0] = home, terms + 1
+        steps[terms].append(_Product(k, a, b, home))
+    if not steps or len({len(step) for step in steps.values()}) != 1:
+        raise NotUnderstoodError("the sums of the loop get no terms, or not as many each")
+    for product in steps[0]:
+        if chain.get(body.final[product.home]) != (product.home, len(steps)):
+            raise NotUnderstoodError(f"the sum that enters the loop in R{product.home} does not leave it there")
+    return [steps[terms] for terms in sorted(steps)]
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A path through a part of the tile: its cost, then where it stands, and the path before its last product."""
+
+    cost: tuple[int, int]
+    ports: Ports
+    rows: tuple[Value, ...]
+    columns: tuple[Value, ...]
+    last: _Product
+    before: _Walk | None
+
+
+def _path(body: Body, step: Sequence[_Product]) -> list[_Product]:
+    """The products of a step in an order in which one shares a factor with the next, and the banks' reads are even."""
+    rows, columns = sorted(_sides(step), key=len)
+    tile = {(a, b): _Product(p.index, a, b, p.home) for p in step for a, b in ((p.row, p.column), (p.column, p.row)) if a in rows}
+    if len(tile) != len(rows) * len(columns):
+        raise NotUnderstoodError("the products of a step are not those of a column and a row")
+
+    def moved(walk: _Walk | None, to: _Product, *reads: int) -> _Walk:
+        ports = walk.ports.after(reads) if walk else Ports().after(reads)
+        left = tuple(c for c in (walk.columns if walk and walk.last.row == to.row else columns) if c != to.column)
+        cost = ports.cycles, (walk.cost[1] if walk else 0) + max(ports.even, ports.odd)
+        return _Walk(cost, ports, tuple(r for r in (walk.rows if walk else rows) if r != to.row), left, to, walk)
+
+    def kinds(values: Sequence[Value], row: Value | None = None) -> list[Value]:
+        """One of each kind: alike are values of one bank whose sums are in one bank."""
+        return list({(body.bank(v), tile[row, v].home & 1 if row else 0): v for v in reversed(values)}.values())
+
+    walks = [
+        moved(None, p, body.bank(row), body.bank(column), p.home)
+        for row in kinds(rows)
+        for column in kinds(columns, row)
+        for p in [tile[row, column]]
+    ]
+    for _ in range(len(tile) - 1):
+        ahead = []
+        for walk in walks:
+            at = walk.last
+            if walk.columns:
+                ahead += [moved(walk, p, body.bank(p.column), p.home) for c in kinds(walk.columns, at.row) for p in [tile[at.row, c]]]
+            else:
+                ahead += [moved(walk, p, body.bank(p.row), p.home) for r in kinds(walk.rows) for p in [tile[r, at.column]]]
+        walks = sorted(ahead, key=lambda walk: walk.cost)[:_BEAM]
+    path = []
+    walk: _Walk | None = walks[0]
+    while walk:
+        path.append(walk.last)
+        walk = walk.before
+    return path[::-1]
+
+
+def _sides(step: Sequence[_Product]) -> tuple[list[Value], list[Value]]:
+    """The factors of a step on two sides, so that a product has one of each."""
+    partners: dict[Value, set[Value]] = defaultdict(set)
+    for product in step:
+        partners[product.row].add(product.column)
+        partners[product.column].add(product.row)
+    side = {step[0].row: 0}
+    reached = [step[0].row]
+    for value in reached:
+        for other in partners[value] - side.keys():
+            side[other] = 1 - side[value]
+            reached.append(other)
+    if len(side) != len(partners) or any(side[p.row] == side[p.column] for p in step):
+        raise NotUnderstoodError("the factors of a step are not those of one column and one row")
+    return [value for value in partners if not side[value]], [value for value in partners if side[value]]
+
+
+def _merged(body: Body, order: Sequence[_Product], size: int) -> list[int]:
+    """The body's instructions in their new order, by their places in the old: products as given, the others in their order.
+
+    Args:
+        body: the loop's body.
+        order: its products.
+        size: products of a step.
+    """
+    others = [k for k in range(len(body.words) - 1) if sass.base(body.words[k]) != sass.FFMA]
+    earliest = _earliest(body, order, size, others)
+    loads = sum(sass.base(body.words[k]) == sass.LDS for k in others)
+    loads_apart = int(_LOADS_WITHIN * len(order) / loads)
+    apart = min(_APART, len(order) // len(others) - 1)
+    sequence: list[int] = []
+    issued: dict[int, int] = {}
+    time, done, last_other, last_load = 0, 0, -SETTLED, -SETTLED
+    while others or done < len(order):
+        if others:
+            k = others[0]
+            load = sass.base(body.words[k]) == sass.LDS
+            ready = max([time, *(issued[i] + cycles for i, cycles in body.distances[k])])
+            if done == len(order) or any(v[0] != ENTRY and v[0] not in issued for v in (order[done].row, order[done].column)):
+                now = True
+            elif body.glued(k):
+                now = ready == time
+            else:
+                # The product behind it reads three registers: not of one bank.
+                product = order[done]
+                banks = {register & 1 for register in (product.home, body.bank(product.row), body.bank(product.column))}
+                spaced = done - last_other > apart and (not load or done - last_load > loads_apart)
+                now = done >= earliest[k] and ready == time and spaced and len(banks) > 1
+            if now:
+                issued[k] = ready
+                sequence.append(others.pop(0))
+                time = ready + body.least_stall(k)
+                last_other = done
+                last_load = done if load else last_load
+                continue
+        sequence.append(order[done].index)
+        time += 1
+        done += 1
+    return [*sequence, len(body.words) - 1]
+
+
+def _earliest(body: Body, order: Sequence[_Product], size: int, others: Sequence[int]) -> dict[int, int]:
+    """The number of products that come before each of the other instructions at least.
+
+    Loads are not issued more than a step before that which needs their results, as their registers are needed before; those
+    for the next pass of the loop, and barriers, no later than they were.
+    """
+    steps = len(order) // size
+    step_of: dict[int, int] = dict.fromkeys(body.leaving, steps)
+    for at, product in reversed(list(enumerate(order))):
+        for maker, _ in (product.row, product.column):
+            if maker != ENTRY and sass.base(body.words[maker]) != sass.LDS:
+                raise NotUnderstoodError("a factor does not come from shared memory")
+            step_of[maker] = at // size
+    compiled = [0]
+    for word in body.words:
+        compiled.append(compiled[-1] + (sass.base(word) == sass.FFMA))
+    earliest = {}
+    limit = len(order)
+    for k in reversed(others):
+        earliest[k] = SETTLED - ENTRY_STALL
+        if sass.base(body.words[k]) == sass.LDS and k in step_of:
+            limit = min(limit, (step_of[k] - 1) * size + 1, compiled[k] if step_of[k] == steps else limit)
+            earliest[k] = max(earliest[k], limit)
+        elif sass.base(body.words[k]) in (sass.BAR, sass.DEPBAR):
+            earliest[k] = max(earliest[k], min((steps - 1) * size + 1, compiled[k]))
+    return earliest
+
+
+@dataclass(frozen=True)
+class _Lifetime:
+    """Where an instruction's results are needed: from its place in the new order to another."""
+
+    index: int
+    target: sass.Operand
+    begin: int
+    end: int
+
+    def meets(self, others: Sequence[tuple[int, int]]) -> bool:
+        """Whether it shares time with others. A result may take the register of what its instruction reads for the last time."""
+        return any(self.begin < end and begin < self.end for begin, end in others)
+
+
+def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[_Product], most: int) -> dict[Value, int]:
+    """The register of each value that the body makes.
+
+    Args:
+        loop: the loop.
+        sequence: its instructions in their new order.
+        order: its products.
+        most: registers that there are.
+    """
+    body = loop.body
+    position = {k: at for at, k in enumerate(sequence)}
+    end = len(sequence)
+    last_use: dict[Value, int] = {}
+    for k, at in position.items():
+        for value in body.sources[k].values():
+            last_use[value] = max(last_use.get(value, -1), at + _HELD * (sass.base(body.words[k]) in sass.MEMORY))
+    registers = {(p.index, 0): p.home for p in order}
+    whole = set(registers.values()) | {r for k in body.in_place for r in sass.writes(body.words[k]) or ()}
+    busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    busy[_STACK_POINTER].append((-1, end))
+    for r in loop.live_in | loop.live_out | whole:
+        if r in whole or (r in loop.live_out and body.final[r] == (ENTRY, r)):
+            busy[r].append((-1, end))
+        elif r in loop.live_in:
+            busy[r].append((-1, last_use.get((ENTRY, r), -1)))
+
+    lifetimes = {}
+    leaving = set()
+    for k, at in position.items():
+        target = sass.writes(body.words[k])
+        if target and (k, 0) not in registers:
+            leaves = any(body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target))
+            needed = max([at + SETTLED, *(last_use.get((k, i), 0) for i in range(target.width))])
+            lifetimes[k] = _Lifetime(k, target, at, end if leaves else needed)
+            leaving |= {k} if leaves else set()
+
+    free = []
+    for bundle, enters in _bundles(body, lifetimes):
+        if enters or bundle & (leaving | body.in_place):
+            for lifetime in (lifetimes[k] for k in bundle):
+                for i, r in enumerate(lifetime.target):
+                    if r not in whole and lifetime.meets(busy[r]):
+                        raise NotUnderstoodError(f"R{r} is needed for two values at a time")
+                    busy[r].append((lifetime.begin, lifetime.end))
+                    registers[lifetime.index, i] = r
+        else:
+            free.append([lifetimes[k] for k in sorted(bundle, key=position.__getitem__)])
+    for group in sorted(free, key=lambda group: (-max(x.target.width for x in group), group[0].begin)):
+        shift = _shift(group, busy, most)
+        for lifetime in group:
+            for i, r in enumerate(lifetime.target):
+                busy[r + shift].append((lifetime.begin, lifetime.end))
+                registers[lifetime.index, i] = r + shift
+    return registers
+
+
+def _shift(group: Sequence[_Lifetime], busy: dict[int, list[tuple[int, int]]], most: int) -> int:
+    """How far to move the registers of a group, as one, so that all are free."""
+    lowest = min(x.target.register for x in group)
+    top = max(x.target.register + x.target.width for x in group)
+    align = 4 if top - lowest > 2 else top - lowest
+    lowest -= lowest % align
+    for shift in range(-lowest, most - top + 1, align):
+        if not any(lifetime.meets(busy[r + shift]) for lifetime in group for r in lifetime.target):
+            return shift
+    raise NotUnderstoodError(f"no {top - lowest} registers are free for instruction {group[0].index} of the loop")
+
+
+def _bundles(body: Body, makers: dict[int, _Lifetime]) -> list[tuple[set[int], bool]]:
+    """Instructions whose results must lie beside each other, as an operand takes them together; and whether with values that enter."""
+    bundle = {k: {k} for k in makers}
+    enters = set()
+    for k, word in enumerate(body.words):
+        for operand in sass.reads(word):
+            found = {body.sources[k][operand.field.at, i][0] for i in range(operand.width)}
+            together: set[int] = set().union(*(bundle[maker] for maker in found & makers.keys()))
+            for maker in together:
+                bundle[maker] = together
+            if ENTRY in found:
+                enters |= together
+    return [(group, bool(group & enters)) for k, group in bundle.items() if k == min(group)]
+
+
+def _renamed(body: Body, sequence: Sequence[int], order: Sequence[_Product], registers: dict[Value, int]) -> list[int]:
+    """The instructions in their new order with their new registers, marks for reuse and stalls."""
+    product_at = {p.index: p for p in order}
+
+    def register(value: Value) -> int:
+        return value[1] if value[0] == ENTRY else registers[value]
+
+    words: list[int] = []
+    issued: dict[int, int] = {}
+    time = 0
+    for k in sequence:
+        word = body.words[k]
+        if product := product_at.get(k):
+            word = sass.CONTROL.put(word, _FFMA_CONTROL)
+            places = (sass.A, product.row), (sass.B, product.column), (sass.C, (k, 0))
+            if words and sass.base(words[-1]) == sass.FFMA:
+                kept = sum(
+                    flag for f, flag in ((sass.A, sass.REUSE_A), (sass.B, sass.REUSE_B))
+                    if f.get(words[-1]) == register(dict(places)[f])
+                )  # fmt: skip
+                words[-1] = sass.REUSE.put(words[-1], kept)
+        else:
+            word = sass.STALL.put(sass.REUSE.put(word, 0), body.least_stall(k))
+            places = tuple((sass.Field(at, 8), value) for (at, part), value in body.sources[k].items() if part == 0)
+        for place, value in places:
+            word = place.put(word, register(value))
+        if sass.writes(word):
+            word = sass.D.put(word, registers[k, 0])
+        ready = max([time, *(issued[i] + cycles for i, cycles in body.distances[k])])
+        if ready > time:
+            words[-1] = sass.STALL.put(words[-1], min(sass.STALL.get(words[-1]) + ready - time, SETTLED))
+        issued[k] = ready
+        time = ready + sass.STALL.get(word)
+        words.append(word)
+    return words
+
+
+def _synchronized(words: Sequence[int], barriers: Sequence[int]) -> list[int]:
+    """The instructions with barriers, and waits for them, where one takes an unknown time to write its result or read its operands."""
+    *for_results, for_operands = barriers
+    turn = cycle(for_results)
+    current = next(turn)
+    pending: list[tuple[int, set[int], set[int]]] = []  # barrier, registers read, registers written
+    synchronized = []
+    for word in words:
+        base, made = sass.base(word), set(sass.writes(word) or ())
+        needed = {r for operand in sass.reads(word) for r in operand}
+        waited = {
+            barrier
+            for barrier, read, written in pending
+            if written & (needed | made) or read & made or (base == sass.BAR and written)
+        }
+        if not synchronized:
+            waited = set(barriers)
+        pending = [entry for entry in pending if entry[0] not in waited]
+        if current in waited:
+            current = next(turn)
+        changed = sass.WAIT.put(sass.READ_BARRIER.put(word, sass.NO_BARRIER), sass.waits_for(waited))
+        if base != sass.LDGDEPBAR:
+            changed = sass.WRITE_BARRIER.put(changed, sass.NO_BARRIER)
+        if base in sass.MEMORY and made:
+            changed = sass.WRITE_BARRIER.put(changed, current)
+            pending.append((current, needed, made))
+        elif base == sass.LDGSTS:
+            changed = sass.READ_BARRIER.put(changed, for_operands)
+            pending.append((for_operands, needed, made))
+        if synchronized and waited & sass.sets(synchronized[-1]):
+            before = synchronized[-1]
+            synchronized[-1] = sass.STALL.put(before, max(sass.STALL.get(before), BARRIER_LATENCY))
+        synchronized.append(changed)
+    return synchronized
