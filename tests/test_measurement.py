@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gemmport import measurement
-from gemmport.measurement import Contestant, Timing, measure
+from gemmport.device import DeviceInfo
+from gemmport.measurement import CPU_PACE, GPU_PACE, MAX_WAIT_SECONDS, Contestant, Timing, measure
 
 
 class Clock:
-    """Stands in for a device: every piece of work takes the time it says, and a list keeps the order."""
+    """Stands in for a GPU: every piece of work takes the time it says, and a list keeps the order."""
+
+    device = DeviceInfo("opencl", "made up", "made up", type="gpu")
 
     def __init__(self):
         self.now, self.order = 0.0, []
@@ -43,13 +46,80 @@ def test_short_work_is_repeated_within_a_sample_and_long_work_is_not():
     clock = Clock()
     timings = measure(clock, [clock.work("slow", 0.5), clock.work("fast", 1e-4)], repeat=1)
     assert timings["slow"].calls_per_sample == 1
-    assert timings["fast"].calls_per_sample == round(measurement.MIN_SAMPLE_SECONDS / 1e-4)
+    assert timings["fast"].calls_per_sample == round(GPU_PACE.sample_seconds / 1e-4)
 
 
 def test_contestants_take_turns():
     clock = Clock()
     measure(clock, [clock.work("a", 1.0), clock.work("b", 1.0)], repeat=3)
     assert clock.order == ["a", "a", "b", "b", *(["a", "b"] * 3)]  # two calls each to warm up, then in turn
+
+
+class Cores(Clock):
+    """Stands in for two cores, of which a thread of `spinning` work keeps one for a while; and for the host's clock."""
+
+    device = DeviceInfo("opencl", "made up", "made up", type="cpu")
+
+    def __init__(self, spins):
+        super().__init__()
+        self.spins, self.until, self.used = spins, 0.0, 0.0
+
+    def advance(self, seconds):
+        self.used += min(seconds, max(0.0, self.until - self.now))
+        self.now += seconds
+
+    def work(self, name, seconds):
+        def enqueue():
+            self.advance(seconds if self.now >= self.until else 2 * seconds)
+            self.order.append(name)
+
+        return Contestant(name, enqueue)
+
+    def spinning(self, name, seconds):
+        def enqueue():
+            self.advance(seconds)
+            self.until = self.now + self.spins
+            self.order.append(name)
+
+        return Contestant(name, enqueue, clock="host")
+
+    sleep = advance
+
+    def perf_counter(self):
+        return self.now
+
+    def process_time(self):
+        return self.used
+
+
+def cores(monkeypatch, *, spins):
+    made_up = Cores(spins)
+    monkeypatch.setattr(measurement, "time", made_up)
+    return made_up
+
+
+def test_on_a_cpu_nobody_is_timed_while_threads_of_another_spin(monkeypatch):
+    machine = cores(monkeypatch, spins=0.5)
+    contestants = [machine.spinning("blas", 1e-3), machine.work("fast", 2e-3), machine.work("slow", 0.2)]
+    timings = measure(machine, contestants, repeat=3)
+    assert timings["blas"].samples == pytest.approx([1e-3] * 3)
+    assert timings["fast"].samples == pytest.approx([2e-3] * 3)
+    assert timings["slow"].samples == pytest.approx([0.2] * 3)
+
+
+def test_on_a_cpu_a_turn_warms_up_what_is_fast_and_lasts_longer(monkeypatch):
+    machine = cores(monkeypatch, spins=0.0)
+    timings = measure(machine, [machine.work("fast", 1e-3), machine.work("slow", 0.5)], repeat=1)
+    assert timings["fast"].calls_per_sample == round(CPU_PACE.sample_seconds / 1e-3)
+    turn = round((CPU_PACE.warm_up_seconds + CPU_PACE.sample_seconds) / 1e-3)
+    assert machine.order == ["fast", "fast", "slow", "slow", *(["fast"] * turn), "slow"]
+
+
+def test_threads_that_never_sleep_are_not_waited_for_forever(monkeypatch):
+    machine = cores(monkeypatch, spins=float("inf"))
+    timings = measure(machine, [machine.spinning("blas", 0.2)], repeat=2)
+    assert len(timings["blas"].samples) == 2
+    assert machine.now <= 4 * 0.2 + 2 * (MAX_WAIT_SECONDS + 0.1)
 
 
 def test_host_work_is_timed_by_the_host():

@@ -236,6 +236,9 @@ __device__ inline void store(out_t *d, const out_t *c, acc_t sum, acc_t alpha, a
 #define INSIDE(condition) (condition)
 #endif
 
+// A kernel of blocks of so many threads, as many of which a multiprocessor shall hold at a time: registers are shared out so.
+#define RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)
+
 // The tile of D that this block computes: grids have one dimension (CUDA limits the others to 65,535), columns of tiles
 // first, then rows, then matrices.
 struct tile_t { int row, column, batch; };

@@ -181,7 +181,7 @@ __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[
             sum[r][c] = wide_mul_add(ELEMENT(a[r / WIDTH], r % WIDTH), b[c], sum[r][c]);
 }
 
-extern "C" __global__ __launch_bounds__(THREADS, GROUPS)
+extern "C" __global__ RESIDENT(THREADS, GROUPS)
 void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
 {
     __shared__ __align__(16) acc_t tiles[STAGES * STAGE];

@@ -216,6 +216,10 @@ inline void store(__global out_t *d, __global const out_t *c, acc_t sum, acc_t a
 #define INSIDE(condition) (condition)
 #endif
 
+// A kernel of groups of so many work-items, as many of which a compute unit shall hold at a time. OpenCL has no word for that: the
+// backend says it where NVIDIA's driver makes machine code of PTX.
+#define RESIDENT(items, groups) __attribute__((reqd_work_group_size(items, 1, 1)))
+
 // The tile of D that this work-group computes: grids have one dimension, columns of tiles first, then rows, then matrices.
 typedef struct { int row, column, batch; } tile_t;
 

@@ -181,7 +181,7 @@ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS
             sum[r][c] = wide_mul_add(ELEMENT(a[r / WIDTH], r % WIDTH), b[c], sum[r][c]);
 }
 
-__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+__kernel RESIDENT(THREADS, GROUPS)
 void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sharers)
 {
     __local acc_t tiles[STAGES * STAGE] __attribute__((aligned(16)));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -10,19 +11,57 @@ from typing import Literal
 
 from gemmport.backends.base import Backend
 
-MIN_SAMPLE_SECONDS = 2e-3
-"""A sample repeats its work until it takes so long, so that neither the clock's resolution nor a queue's start counts."""
+log = logging.getLogger(__name__)
 
 MAX_CALLS_PER_SAMPLE = 1000
 
-SETTLE_SECONDS = 0.1
-"""Before each sample of something faster than this, it runs once untimed: the threads of whoever was measured before it spin
-for a while after their work, and on a CPU they take its cores."""
+SLOW_SECONDS = 0.1
+"""Work that takes so long is not warmed up before each sample: its beginning does not count."""
 
+QUIET_SHARE = 0.25
+"""Of one core: where a process uses less, its threads sleep."""
+
+QUIET_WINDOW_SECONDS = 10e-3
+"""So long a process is watched at a time."""
+
+MAX_WAIT_SECONDS = 1.0
+"""Threads that never sleep are not waited for any longer."""
 
 LOAD_SECONDS = 0.3
 """Work in the queue while a GPU's clocks and power are read: nvidia-smi takes a tenth of a second and averages power over as
 long."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a turn goes on a kind of device.
+
+    Attributes:
+        sample_seconds: a sample repeats its work until it takes so long, so that neither the clock's resolution nor a queue's
+            start counts.
+        warm_up_seconds: so long work runs untimed before a sample, once at least.
+        waits: whether a turn begins only when the process's other threads sleep.
+    """
+
+    sample_seconds: float
+    warm_up_seconds: float
+    waits: bool
+
+    def calls(self, once: float) -> tuple[int, int]:
+        """How many calls of so many seconds warm up, and how many make a sample."""
+        warm_up, sample = (
+            max(1, min(MAX_CALLS_PER_SAMPLE, round(seconds / max(once, 1e-9))))
+            for seconds in (self.warm_up_seconds, self.sample_seconds)
+        )
+        return (0 if once >= SLOW_SECONDS else warm_up), sample
+
+
+GPU_PACE = Pace(sample_seconds=2e-3, warm_up_seconds=0.0, waits=False)
+
+CPU_PACE = Pace(sample_seconds=40e-3, warm_up_seconds=100e-3, waits=True)
+"""All contestants share the cores. OpenBLAS's threads spin for 2²⁸ ticks of the processor's clock after their work: for a tenth
+of a second a kernel has one core less. PoCL's threads, when they wake, may share one core while another idles, until they have
+worked for a while."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +108,23 @@ class Timing:
 def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int) -> dict[str, Timing]:
     """Times all contestants in turn, `repeat` times over, so that what disturbs one disturbs all.
 
+    On a GPU turns are short. On a CPU each begins when the threads of the one before it sleep: see `CPU_PACE`.
+
     Args:
         repeat: samples of each; at least 1.
     """
-    calls, settle = {}, {}
-    for contestant in contestants:  # the first call warms up, the second says how many make a sample
+    pace = CPU_PACE if backend.device.type == "cpu" else GPU_PACE
+    warm_up, calls = {}, {}
+    for contestant in contestants:  # the first call compiles and loads, the second says how many make a sample
         _sample(backend, contestant, 1)
         once = _sample(backend, contestant, 1)
-        settle[contestant.name] = once < SETTLE_SECONDS
-        calls[contestant.name] = max(1, min(MAX_CALLS_PER_SAMPLE, round(MIN_SAMPLE_SECONDS / max(once, 1e-9))))
+        warm_up[contestant.name], calls[contestant.name] = pace.calls(once)
     samples: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     for _ in range(repeat):
         for contestant in contestants:
-            if settle[contestant.name]:
+            if pace.waits:
+                _wait_until_quiet()
+            for _ in range(warm_up[contestant.name]):
                 contestant.enqueue()
             samples[contestant.name].append(_sample(backend, contestant, calls[contestant.name]))
     return {name: Timing(tuple(times), calls[name]) for name, times in samples.items()}
@@ -91,6 +134,17 @@ def enqueue_load(enqueue: Callable[[], None], timing: Timing) -> None:
     """Enqueues so much of what was timed that a device is busy for LOAD_SECONDS."""
     for _ in range(min(max(1, round(LOAD_SECONDS / timing.median)), MAX_CALLS_PER_SAMPLE)):
         enqueue()
+
+
+def _wait_until_quiet() -> None:
+    """Returns when this process's other threads sleep, or after MAX_WAIT_SECONDS."""
+    end = time.perf_counter() + MAX_WAIT_SECONDS
+    while (start := time.perf_counter()) < end:
+        used = time.process_time()
+        time.sleep(QUIET_WINDOW_SECONDS)
+        if time.process_time() - used < QUIET_SHARE * (time.perf_counter() - start):
+            return
+    log.debug("threads of this process still run after %g s: they share the cores with what is timed", MAX_WAIT_SECONDS)
 
 
 def _sample(backend: Backend, contestant: Contestant, calls: int) -> float:
