@@ -278,7 +278,7 @@ class OpenCL(Backend):
     def _rescheduled(self, program: Program) -> Program:
         """A program of NVIDIA's runtime, whose binary is PTX, from a cubin that was rescheduled; itself where that fails."""
         try:
-            cubin = _cudadriver.linked(program.binary, _sass.COMPUTE_CAPABILITY)
+            cubin = _cudadriver.linked(_with_residency(program.binary, program.source), _sass.COMPUTE_CAPABILITY)
             rescheduled = _sass.rescheduled(cubin)
             return program if rescheduled == cubin else self.load(rescheduled, program.source)
         except (OSError, LaunchError, CompileError) as error:
@@ -496,6 +496,14 @@ class _Errors:
             ) from error
         if isinstance(error, cl.Error):
             raise LaunchError(f"{device.label}: {error}") from error
+
+
+def _with_residency(ptx: bytes, source: str) -> bytes:
+    """PTX that says how many groups a compute unit shall hold, if the source does: RESIDENT of the prelude, with GROUPS."""
+    found = re.search(r"^#define GROUPS (\d+)$", source, flags=re.MULTILINE)
+    if not found:
+        return ptx
+    return re.sub(rb"^(\.reqntid [^\n]*)$", rb"\1\n.minnctapersm " + found.group(1).encode(), ptx, flags=re.MULTILINE)
 
 
 def _binary(program: cl.Program) -> bytes:
