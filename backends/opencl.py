@@ -86,6 +86,10 @@ _NO_CODE = {
     "rusticl": "its program binary is SPIR-V, which Mesa compiles at each launch",
 }
 
+# float32 lanes of the instruction sets that Intel's runtime for CPUs can be held to (OpenCL Developer Guide for Intel Core and
+# Intel Xeon Processors, "Targeting a Different CPU Architecture").
+_INTEL_LANES = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
+
 _POCL_SMALL_GRID = 2**16 - 1
 """Work-items along a dimension from which on PoCL's CPU devices compute indices in 64 bits."""
 
@@ -626,7 +630,17 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         caches=data_caches() if kind == "cpu" else (),
         extensions=extensions,
     )
-    return within_limits(told)
+    return within_limits(lowered(told))
+
+
+def lowered(told: DeviceInfo) -> DeviceInfo:
+    """A device as it is where CL_CONFIG_CPU_TARGET_ARCH lowers the instruction set that Intel's runtime for CPUs compiles to:
+    that goes on telling the vectors of the processor, which are then several of the compiler's.
+    """
+    target = os.environ.get("CL_CONFIG_CPU_TARGET_ARCH", "")
+    if told.platform != "intel" or told.type != "cpu" or target not in _INTEL_LANES:
+        return told
+    return replace(told, architecture=target, vector_width=min(told.vector_width, _INTEL_LANES[target]))
 
 
 def _optional(device: cl.Device, *names: str) -> int:

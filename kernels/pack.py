@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gemmport.plan import Argument, Buffer, Integer, Launch, Scratch
 from gemmport.problem import GemmProblem, Layout, Operand
 from gemmport.variant import (
@@ -39,8 +41,8 @@ class Pack(Pass):
         Constraint("DEPTH % WIDTH = 0, whole runs of terms", lambda DEPTH, WIDTH: DEPTH % WIDTH == 0),
     )
 
-    def steps(self, problem: GemmProblem, parameters: Parameters) -> Steps:
-        """The launch that packs op(A) and op(B) of a problem with terms, and the scratch memory that it fills.
+    def steps(self, problem: GemmProblem, parameters: Parameters, operands: Collection[Operand] = ("a", "b")) -> Steps:
+        """The launch that packs op(A), op(B) or both of a problem with terms, and the scratch memory that it fills.
 
         A matrix that the batch shares is packed once.
         """
@@ -52,6 +54,9 @@ class Pack(Pass):
         for operand, name in PANELS.items():
             stored, panels = problem.layout(operand), layout(problem, operand, values)
             arguments += [Buffer(operand), Integer(stored.offset), Integer(stored.ld), Integer(stored.batch_stride)]
+            groups[operand] = 0
+            if operand not in operands:
+                continue
             count = _count(problem, operand, values) * (problem.batch if panels.batch_stride else 1)
             groups[operand] = count * pieces
             scratch.append(Scratch(name, count * panels.ld * problem.accumulator.sum_bytes))
@@ -63,7 +68,8 @@ class Pack(Pass):
             work_group=(1, 1, 1),
             arguments=(
                 *arguments,
-                *(Buffer(name) for name in PANELS.values()),
+                # What is not packed has no panels: no group writes there.
+                *(Buffer(name if operand in operands else scratch[0].name) for operand, name in PANELS.items()),
                 *(Integer(size, bits=32) for size in (problem.m, problem.n, problem.k, groups["a"])),
             ),
         )
@@ -74,19 +80,23 @@ def layout(problem: GemmProblem, operand: Operand, parameters: Parameters) -> La
     """Where the panels of an operand lie, in elements: `ld` from one to the next, `batch_stride` from matrix to matrix (0: the
     batch shares one).
     """
-    width, lines = int(parameters["WIDTH"]), _lines(operand, parameters)
-    ld = problem.k * ceil_div(lines, width) * width  # whole runs
+    lines = lines_of(parameters) if operand == "a" else int(parameters["COLUMNS"])
+    ld = problem.k * lines
     shared = problem.layout(operand).batch_stride == 0
     return Layout(ld, 0 if shared else ld * _count(problem, operand, parameters))
 
 
-def _lines(operand: Operand, parameters: Parameters) -> int:
-    return int(parameters["ROWS" if operand == "a" else "COLUMNS"])
+def lines_of(parameters: Parameters, rows: int = 0) -> int:
+    """Elements that the panels of so many rows of A, or one panel, take for each term: each is stored in whole runs."""
+    panel, width = int(parameters["ROWS"]), int(parameters["WIDTH"])
+    return ceil_div(rows or panel, panel) * ceil_div(panel, width) * width
 
 
 def _count(problem: GemmProblem, operand: Operand, parameters: Parameters) -> int:
     """Panels of one matrix."""
-    return ceil_div(problem.m if operand == "a" else problem.n, _lines(operand, parameters))
+    if operand == "a":
+        return ceil_div(problem.m, int(parameters["ROWS"]))
+    return ceil_div(problem.n, int(parameters["COLUMNS"]))
 
 
 PASS = Pack()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gemmport.device import DeviceInfo
 from gemmport.kernels import pack
 from gemmport.plan import ParameterValue
-from gemmport.problem import MAX_EXTENT, GemmProblem
+from gemmport.problem import MAX_EXTENT, GemmProblem, Operand
 from gemmport.quirks import reason_of_limit
 from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div, run_defines
 
@@ -27,8 +27,10 @@ class Packed(KernelVariant):
     """A group of one work-item computes MC × NC of D, stepping along k by KC, in micro-tiles of MR lines of NR vectors.
 
     A line is a row of numbers, of which a complex element has two: a micro-tile has half as many rows of those. A first pass
-    lays A and B out in panels (`pack`), which takes in ops, strides, types and edges. Sums of more than KC terms are kept in D
-    meanwhile; where its type is narrower than that of the sums, all terms are summed at once.
+    lays A and B out in panels (`pack`), which takes in ops, strides, types and edges. Where D is so narrow or so low that one
+    macro-tile spans it, the group lays out the long operand itself, KC terms at a time, in local memory: no other group reads
+    that part of it. Sums of more than KC terms are kept in D meanwhile; where its type is narrower than that of the sums, all
+    terms are summed at once.
 
     The extents are the most that tiles have: `fitted` makes micro-tiles as small as the registers are, and macro-tiles so small
     that caches hold their panels and that there are enough of them for all cores.
@@ -57,6 +59,14 @@ class Packed(KernelVariant):
     def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
         return 1, 1, 1
 
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
+        own = parameters.get("OWN")
+        if own is None:
+            return 0
+        tile = self.tile(parameters)
+        lines = pack.lines_of(panels_of(parameters, problem), tile.rows) if own == "a" else tile.columns
+        return lines * tile.depth * problem.accumulator.sum_bytes
+
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         lines, vectors, vector = (int(parameters[name]) for name in ("MR", "NR", "VECTOR"))
         return (lines * vectors + vectors + 1) * vector // 4
@@ -70,17 +80,22 @@ class Packed(KernelVariant):
         return super().unsupported(problem, device)
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
-        """Those of the product, which reads panels alone: of whatever type and op they were made, there is one program."""
-        own = {name: value for name, value in parameters.items() if name != "VECTOR"}
-        panels = panels_of(parameters, problem)
-        read = replace(problem, dtype=problem.accumulator, trans_a="N", trans_b="N")
-        tile = self.tile(parameters)
+        """Those of the product. Where it reads panels alone, there is one program, of whatever type and op they were made."""
+        stated = {name: value for name, value in parameters.items() if name not in ("VECTOR", "OWN")}
+        panels, own = panels_of(parameters, problem), parameters.get("OWN")
+        read = replace(
+            problem,
+            dtype=problem.dtype if own else problem.accumulator,
+            trans_a=problem.trans_a if own == "a" else "N",
+            trans_b=problem.trans_b if own == "b" else "N",
+        )
         return {
-            **super().defines(own, read),
+            **super().defines(stated, read),
             **run_defines(read, panels["WIDTH"]),
-            "EDGES": int(problem.m % tile.rows != 0 or problem.n % tile.columns != 0),
-            "ROWS": panels["ROWS"],
-            "WIDTH": panels["WIDTH"],
+            "EDGES": int(problem.m % panels["ROWS"] != 0 or problem.n % panels["COLUMNS"] != 0),
+            "OWN_A": int(own == "a"),
+            "OWN_B": int(own == "b"),
+            **panels,
         }
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
@@ -88,30 +103,47 @@ class Packed(KernelVariant):
         if problem.effective_k == 0:  # A and B are not read
             return Steps([self.product(problem, fitted)])
         packing = panels_of(fitted, problem)
-        packed = pack.PASS.steps(problem, packing)
-        laid_out = replace(problem, a=pack.layout(problem, "a", packing), b=pack.layout(problem, "b", packing))
-        return Steps([*packed.launches, self.product(laid_out, fitted, pack.PANELS)], packed.scratch)
+        prepared = {operand: name for operand, name in pack.PANELS.items() if operand != fitted.get("OWN")}
+        packed = pack.PASS.steps(problem, packing, prepared)
+        a, b = (pack.layout(problem, x, packing) if x in prepared else problem.layout(x) for x in pack.PANELS)
+        laid_out = replace(problem, a=a, b=b)
+        return Steps([*packed.launches, self.product(laid_out, fitted, prepared)], packed.scratch)
 
     def fitted(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> dict[str, ParameterValue]:
-        """The parameters with the tiles of this problem on this device.
+        """The parameters with the tiles of this problem on this device; and OWN, the operand that macro-tiles lay out
+        themselves, where there is one.
 
         Macro-tiles are modelled as by T. M. Low et al., "Analytical Modeling Is Enough for High-Performance BLIS" (ACM TOMS 43,
         2016), one cache further out: half of the second level holds KC terms of a panel of A and of one of B, half of the third
-        the panels of the whole tile. Prefetching brings panels
-        to the first level in time, and the more terms there are, the less often sums are stored and loaded again.
+        the panels of the whole tile. Prefetching brings panels to the first level in time, and the more terms there are, the
+        less often sums are stored and loaded again. What a macro-tile lays out itself is in the second level as a whole, beside
+        as many terms of the short operand.
         """
         values = {name: value if isinstance(value, str) else int(value) for name, value in parameters.items()}
         mr, nr, mc, nc, kc = (int(values[name]) for name in ("MR", "NR", "MC", "NC", "KC"))
         vector = min(int(values["VECTOR"]), max(4 * device.vector_width, 16))
-        lines = max((x for x in range(2, mr + 1, 2) if (x + 1) * nr + 1 <= _registers(vector)), default=2)
+        most = max((x for x in range(2, mr + 1, 2) if (x + 1) * nr + 1 <= _registers(vector)), default=2)
+        lines = _lines(problem.m * _numbers(problem), most)
         mc = mc // mr * lines
         values.update(MR=lines, VECTOR=vector)
 
         panels, itemsize = panels_of(values, problem), problem.accumulator.sum_bytes
         _, second, third = (*device.caches, *_USUAL_CACHES[len(device.caches) :])[:3]
+        wanted = TILES_PER_UNIT * device.compute_units
+        own = _own(problem, mc, nc)
+        if own is not None:
+            while own == "a" and mc % (2 * lines) == 0 and _tiles(problem, mc, nc) < wanted // 2:
+                mc //= 2
+            while own == "b" and nc % (2 * MOST_LANES * nr) == 0 and _tiles(problem, mc, nc) < wanted // 2:
+                nc //= 2
+            held, beside = (pack.lines_of(panels, mc), problem.n) if own == "a" else (nc, problem.m)
+            kc = min(kc, second // 2 // ((held + beside) * itemsize), device.local_memory // (held * itemsize))
+            # A power of two: products of many shapes have one program.
+            values.update(OWN=own, MC=mc, NC=nc, KC=2 ** (max(kc, 1).bit_length() - 1))
+            return values
+
         kc = min(kc, second // 2 // ((panels["ROWS"] + panels["COLUMNS"]) * itemsize))
         depth = min(kc, max(problem.k, 1))
-        wanted = TILES_PER_UNIT * device.compute_units
         while (mc + nc) * depth * itemsize > third // 2 or _tiles(problem, mc, nc) < wanted:
             rows_halve, columns_halve = mc % (2 * lines) == 0, nc % (2 * MOST_LANES * nr) == 0
             if rows_halve and (min(mc, problem.m) > min(nc, problem.n) or not columns_halve):
@@ -122,6 +154,31 @@ class Packed(KernelVariant):
                 break
         values.update(MC=mc, NC=nc, KC=kc if _holds_sums(problem) else MAX_EXTENT)
         return values
+
+
+def _lines(rows: int, most: int) -> int:
+    """Lines of the micro-tiles that cover so many rows of numbers: the most that registers hold; or fewer, where so much less
+    of the last micro-tile is empty that a twentieth of the time is saved. To begin and end takes a micro-tile half a line's
+    time.
+    """
+
+    def time(lines: int) -> float:
+        return ceil_div(rows, lines) * (lines + 0.5)
+
+    best = min(range(2, most + 1, 2), key=time)
+    return best if time(best) < 0.95 * time(most) else most
+
+
+def _own(problem: GemmProblem, rows: int, columns: int) -> Operand | None:
+    """The operand of whose elements each is read by one macro-tile of so many rows and columns alone: the longer one, where
+    both are. None where there is none, and where D cannot keep sums.
+    """
+    alone: dict[Operand, bool] = {"a": problem.n <= columns, "b": problem.m <= rows}
+    longer_first: tuple[Operand, Operand] = ("a", "b") if problem.m > problem.n else ("b", "a")
+    if problem.effective_k == 0 or not _holds_sums(problem):
+        return None
+    shared = problem.batch > 1
+    return next((x for x in longer_first if alone[x] and not (shared and problem.layout(x).batch_stride == 0)), None)
 
 
 def _tiles(problem: GemmProblem, rows: int, columns: int) -> int:
@@ -135,9 +192,14 @@ def _registers(vector: int) -> int:
 
 def panels_of(parameters: Parameters, problem: GemmProblem) -> dict[str, int]:
     """Rows of A and columns of B in the panels of a micro-tile, by the names of the parameters of `pack`."""
-    numbers = 2 if problem.accumulator.kind == "complex" else 1
+    numbers = _numbers(problem)
     width = max(1, min(int(parameters["VECTOR"]) // problem.accumulator.sum_bytes, MOST_LANES // numbers))
     return {"ROWS": int(parameters["MR"]) // numbers, "COLUMNS": int(parameters["NR"]) * width, "WIDTH": width}
+
+
+def _numbers(problem: GemmProblem) -> int:
+    """Numbers of an element."""
+    return 2 if problem.accumulator.kind == "complex" else 1
 
 
 def _holds_sums(problem: GemmProblem) -> bool:

@@ -106,6 +106,11 @@ def of_kernel(
     return Mutation(name, edits, kernels or SCALAR, ops=ops, noticed_by=noticed_by, why=why)
 
 
+def of_panels(name: str, pattern: str, replacement: str) -> Mutation:
+    """A mutation of how panels are written, which the prelude says."""
+    return Mutation(name, (Edit(pattern, replacement),), ("pack",), prelude=True)
+
+
 def of_prelude(
     name: str,
     pattern: str,
@@ -581,15 +586,15 @@ _OF_DIRECT = (
 )
 
 _OF_PACKED = (
-    of_kernel("drops the last of KC terms", r"p < terms;", "p < terms - 1;", PACKED),
+    of_kernel("drops the last of KC terms", r"\bp < end;", "p < end - 1;", PACKED),
     of_kernel("skips the first step", r"int start = 0", "int start = KC", PACKED),
     of_kernel("leaves out a term between steps", r"start \+= KC", "start += KC + 1", PACKED),
     of_kernel("adds C in every step", r"start \? ACC_ONE : beta", "beta", PACKED),
     of_kernel("forgets the steps before", r"start \? d : C", "C", PACKED),
     of_kernel("multiplies the first terms of A in every step", r"\(index_t\)start \* LINES_A", "0", PACKED),
     of_kernel("multiplies the first terms of B in every step", r"\(index_t\)start \* COLUMNS", "0", PACKED),
-    of_kernel("takes the first panel of A for all", r"i / ROWS \* ld_a", "0 * ld_a", PACKED),
-    of_kernel("takes the first panel of B for all", r"j / COLUMNS \* ld_b", "0 * ld_b", PACKED),
+    of_kernel("takes the first panel of A for all", r"\(i\) / ROWS \* ld_a", "0 * ld_a", PACKED),
+    of_kernel("takes the first panel of B for all", r"\(j\) / COLUMNS \* ld_b", "0 * ld_b", PACKED),
     of_kernel("multiplies the first line of a panel only", r"add_products\(a\[r\]", "add_products(a[0]", PACKED),
     of_kernel("multiplies the first vector of B only", r"a\[r\], b_##v", "a[r], b_0", PACKED, noticed_by="structures"),
     of_kernel(
@@ -600,7 +605,30 @@ _OF_PACKED = (
     of_kernel("leaves out the last column of D", r"n - column\)", "n - 1 - column)", PACKED),
     of_kernel("reads rows of C as those of D lie", r"C \+ row \* ld_c", "C + row * ld_d", PACKED),
     of_kernel("writes rows of D as those of C lie", r"D \+ row \* ld_d", "D + row * ld_c", PACKED),
-    of_kernel("multiplies the first A of the batch only", r"A \+ tile\.batch \* stride_a", "A", PACKED),
+    of_kernel("multiplies the first A of the batch only", r"\)A \+ tile\.batch \* stride_a", ")A", PACKED),
+    of_kernel(
+        "reads the first rows that it laid out for all",
+        r"\(\(i\) - tile\.row\) / ROWS",
+        "0",
+        PACKED,
+        noticed_by="structures",
+    ),
+    of_kernel("reads the first columns that it laid out for all", r"\(\(j\) - tile\.column\) / COLUMNS", "0", PACKED),
+    of_kernel("lays out the first A of the batch only", r"offset_a \+ tile\.batch \* stride_a", "offset_a", PACKED),
+    of_kernel("lays out the first B of the batch only", r"offset_b \+ tile\.batch \* stride_b", "offset_b", PACKED),
+    of_kernel(
+        "lays out the first terms of A in every step",
+        r"PACK_A\((.*) i, first, min\(first \+ (.*), end\)",
+        r"PACK_A(\1 i, first - start, min(first + \2, end) - start",
+        PACKED,
+    ),
+    of_kernel(
+        "lays out the first terms of B in every step",
+        r"PACK_B\((.*) j, first, min\(first \+ (.*), end\)",
+        r"PACK_B(\1 j, first - start, min(first + \2, end) - start",
+        PACKED,
+    ),
+    of_kernel("lays terms of B over each other", r"\(first - start\) \* COLUMNS", "0", PACKED),
     Mutation(
         "joins no imaginary parts",
         (Edit(r"NUMBERS \* r \+ NUMBERS - 1", "NUMBERS * r"),),
@@ -610,20 +638,19 @@ _OF_PACKED = (
 )
 
 OF_PACK = (
-    of_kernel("turns nothing", r" +turn\(x\); +\\\n", "", "pack"),
-    of_kernel(
+    of_panels("turns nothing", r" +turn\(x\); +\\\n", ""),
+    of_panels(
         "drops the last terms of A and B",
-        r"(for \(; )p < end(; \+\+p\) +\\\n +for \(int line = 0; line < \(LINES\); \+\+line)",
-        r"\1p < end - 1\2",
-        "pack",
+        r"(for \(; )p < \(end\)(; \+\+p\) +\\\n +for \(int line = 0; line < \(LINES\); \+\+line)",
+        r"\1p < (end) - 1\2",
     ),
     of_kernel("packs the first terms only", r"piece \* DEPTH", "0", "pack"),
     of_kernel("packs the first A of the batch only", r"offset_a \+ matrix \* stride_a", "offset_a", "pack"),
     of_kernel("packs the first B of the batch only", r"offset_b \+ matrix \* stride_b", "offset_b", "pack"),
-    of_kernel("packs the first panels of A twice", r"panel \* ROWS;", "panel / 2 * ROWS;", "pack"),
-    of_kernel("packs the first panels of B twice", r"panel \* COLUMNS;", "panel / 2 * COLUMNS;", "pack"),
-    of_kernel("repeats the first run of a panel", r"RUN\(first \+ line, p\)", "RUN(first, p)", "pack"),
-    of_kernel("writes terms over each other", r"\(p \+ w\) \* \(LINES\)", "p * (LINES)", "pack"),
+    of_kernel("packs the first panels of A twice", r"panel \* ROWS,", "panel / 2 * ROWS,", "pack"),
+    of_kernel("packs the first panels of B twice", r"panel \* COLUMNS,", "panel / 2 * COLUMNS,", "pack"),
+    of_panels("repeats the first run of a panel", r"RUN\(\(first\) \+ line, p\)", "RUN(first, p)"),
+    of_panels("writes terms over each other", r"\(p - \(start\) \+ w\) \* \(LINES\)", "(p - (start)) * (LINES)"),
 )
 """Of the pass before `packed`, whose products show them."""
 
@@ -1104,7 +1131,7 @@ OF_PASSES = (
     of_kernel("adds up parts before they are there", r"barrier\(CLK_LOCAL_MEM_FENCE\);", "", "times_vector"),
     of_kernel("writes sums beyond the last row", r"ADDER\(item\) == 0 && i < rows", "ADDER(item) == 0", "times_vector"),
     of_kernel("fills beyond the end", r"number >= rows \* columns", "number >= 2 * rows * columns", "fill_random"),
-    of_kernel("packs lines beyond the last", r"first \+ line < \(size\) \? ", "1 ? ", "pack"),
+    of_panels("packs lines beyond the last", r"\(first\) \+ line < \(size\) \? ", "1 ? "),
     of_kernel("copies beyond the end", r"if \(i >= total\)\n        return;", "", "copy_strided"),
     Mutation(
         "adds up sums before they are complete",

@@ -174,6 +174,21 @@ def test_long_panels_are_packed_in_pieces(backend: gp.Backend, kernel: str, dtyp
         check(backend, problem_of(Sizes(35, 67, k), ops, dtype, batch=2, beta=0.5), kernel, params)
 
 
+@pytest.mark.parametrize("ops", OPS)
+@pytest.mark.parametrize(("sizes", "own"), [(Sizes(67, 13, 77), "A"), (Sizes(11, 131, 77), "B")], ids=["A", "B"])
+@pytest.mark.parametrize("kernel", ["packed"])
+def test_long_operands_are_laid_out_by_macro_tiles(
+    backend: gp.Backend, kernel: str, sizes: Sizes, own: str, dtype: str, ops: str
+) -> None:
+    """Several panels, in several steps, some terms at a time."""
+    params: Parameters = {"MR": 6, "NR": 1, "VECTOR": 32, "MC": 18, "NC": 48, "KC": 32}
+    problem = problem_of(sizes, ops, dtype, batch=2, beta=0.5)
+    if backend.device.type == "cpu" and not backend.device.max_terms:
+        launches = gp.plan(problem, backend.device, kernel=kernel, params=params).launches
+        assert dict(launches[-1].kernel.defines)[f"OWN_{own}"] == 1
+    check(backend, problem, kernel, params)
+
+
 def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: str) -> None:
     check(backend, problem_of(Sizes(17, 31, 13), "CC", dtype), "naive", BASE["naive"])
 
@@ -341,8 +356,9 @@ STRUCTURES += [
         (10, 4, 32, 20, 64, 5),
         (12, 2, 64, 24, 32, 64),
         (14, 2, 64, 28, 64, 40),
-        # A macro-tile that is no multiple of two micro-tiles.
+        # A macro-tile that is no multiple of two micro-tiles; one that also spans D and lays out several panels of A itself.
         (6, 1, 32, 18, 48, 4096),
+        (2, 1, 16, 6, 48, 8),
     )
 ]
 STRUCTURES += [

@@ -304,14 +304,14 @@ def test_complex_operands_are_conjugated_where_their_op_says_so(op: str, transpo
 
 @each_variant
 @pytest.mark.parametrize(
-    ("factors", "edges"), [((2, 3, 4), 0), ((2.5, 3, 4), 1), ((2, 0.5, 4), 1)], ids=["whole", "rows", "columns"]
+    ("beyond", "edges"), [((0, 0, 0), 0), ((1, 0, 0), 1), ((0, -1, 0), 1)], ids=["whole", "rows", "columns"]
 )
 def test_edges_are_checked_where_a_tile_crosses_one(
-    variant: KernelVariant, factors: tuple[float, float, float], edges: int
+    variant: KernelVariant, beyond: tuple[int, int, int], edges: int
 ) -> None:
     values = variant.complete({})
     tile = variant.tile(values)
-    problem = GemmProblem.create(*(int(f * extent) for f, extent in zip(factors, tile, strict=True)))
+    problem = GemmProblem.create(*(2 * extent + more for extent, more in zip(tile, beyond, strict=True)))
     assert variant.defines(values, problem)["EDGES"] == edges
 
 
@@ -497,9 +497,11 @@ def own_source(variant: KernelVariant, folder: str) -> str:
 def test_local_bytes_are_what_the_source_declares(variant: KernelVariant, folder: str, dtype: str) -> None:
     problem = GemmProblem.create(5, 5, 5, dtype=dtype)
     source = own_source(variant, folder)
-    for values in samples(variant):
+    own = ({}, {"OWN": "a"}, {"OWN": "b"}) if variant.name == "packed" else ({},)
+    for values in ({**sample, **more} for sample in samples(variant) for more in own):
         declared = declared_local_bytes(source, FOLDERS[folder], variant.defines(values, problem))
         assert variant.local_bytes(values, problem) == declared, values
+        assert bool(declared) or "OWN" not in values
 
 
 @each_variant

@@ -2,34 +2,6 @@
 // them. They are written as sums, with zeros beyond the edges. A group writes DEPTH terms of one panel.
 #define LINES_A ((ROWS + WIDTH - 1) / WIDTH * WIDTH) // a panel of A is stored in whole runs; what is beyond its rows is not read
 
-// Writes the terms from `start` to `end` of a panel whose first line is `first`, of `size` there are. Runs along k are turned, so
-// that the lines of each term become runs. At edges, elements are moved one by one.
-#define PACK(target, LINES, size, ALONG_K, RUN, NUMBER)                                                       \
-    int p = start;                                                                                            \
-    if (first + (LINES) <= (size)) {                                                                          \
-        for (; ALONG_K && p + WIDTH <= end; p += WIDTH)                                                       \
-            for (int line = 0; line < (LINES); line += WIDTH) {                                               \
-                wide_t x[WIDTH];                                                                              \
-                _Pragma("unroll")                                                                             \
-                for (int w = 0; w < WIDTH; ++w)                                                               \
-                    x[w] = RUN(first + line + w, p);                                                          \
-                turn(x);                                                                                      \
-                _Pragma("unroll")                                                                             \
-                for (int w = 0; w < WIDTH; ++w)                                                               \
-                    *(__global wide_t *)(target + (index_t)(p + w) * (LINES) + line) = x[w];                  \
-            }                                                                                                 \
-        for (; !ALONG_K && p < end; ++p)                                                                      \
-            for (int line = 0; line < (LINES); line += WIDTH)                                                 \
-                *(__global wide_t *)(target + (index_t)p * (LINES) + line) = RUN(first + line, p);            \
-    }                                                                                                         \
-    for (; p < end; ++p)                                                                                      \
-        for (int line = 0; line < (LINES); ++line)                                                            \
-            target[(index_t)p * (LINES) + line] = first + line < (size) ? NUMBER(first + line, p) : ACC_ZERO;
-
-#define RUN_OF_A(i, p) OF_A(load_run_anywhere(A + INDEX_A(i, p)))
-#define RUN_OF_B(j, p) OF_B(load_run_anywhere(B + INDEX_B(p, j)))
-#define NUMBER_OF_B(j, p) LOAD_B(p, j)
-
 // Of the groups, the first groups_a write panels of A.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack(
@@ -51,14 +23,10 @@ void pack(
     const int start = piece * DEPTH, end = min(k, start + DEPTH), matrix = group / pieces / panels;
     const index_t place = (index_t)matrix * panels + panel; // among those of all matrices
     if (of_a) {
-        __global acc_t *target = panels_a + place * k * LINES_A;
-        const int first = panel * ROWS;
         A += offset_a + matrix * stride_a;
-        PACK(target, LINES_A, m, A_RUNS_ALONG_K, RUN_OF_A, LOAD_A)
+        PACK_A(__global, (panels_a + (place * k + start) * LINES_A), panel * ROWS, start, end);
     } else {
-        __global acc_t *target = panels_b + place * k * COLUMNS;
-        const int first = panel * COLUMNS;
         B += offset_b + matrix * stride_b;
-        PACK(target, COLUMNS, n, B_RUNS_ALONG_K, RUN_OF_B, NUMBER_OF_B)
+        PACK_B(__global, (panels_b + (place * k + start) * COLUMNS), panel * COLUMNS, start, end);
     }
 }

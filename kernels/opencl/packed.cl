@@ -2,8 +2,7 @@
 // in registers while a panel of ROWS rows of A and one of COLUMNS columns of B go by. `pack` has laid the panels out in the order
 // in which they are read, with zeros beyond the edges: only what is written back looks at them. They hold numbers, MR = NUMBERS ·
 // ROWS lines of them: a complex element is two.
-#define COLUMNS (NR * WIDTH)
-#define LINES_A ((ROWS + WIDTH - 1) / WIDTH * WIDTH) // a panel of A is stored in whole runs
+#define LINES_A ((ROWS + WIDTH - 1) / WIDTH * WIDTH) // a panel of A is stored in whole runs; what is beyond its rows is not read
 
 // The sums are variables of their own, sum_0_0 and so on: compilers keep these in registers, but not always arrays. So
 // loops over them are macros, which write F(r, v) out for each of the NR vectors of a line, and for each of the MR lines.
@@ -21,6 +20,25 @@
 #define LINES_14(F) LINES_12(F) EACH_VECTOR(F, 12) EACH_VECTOR(F, 13)
 #define EACH_SUM(F) PASTE(LINES_, MR)(F)
 
+// Where a macro-tile reaches over all of the short side of D, no other reads its lines of the long operand: it makes their panels
+// itself, in a cache, so that they do not travel through memory. Terms that are no neighbours in memory are packed a few at a time
+// in all panels.
+#define AT_ONCE(ALONG_K) (ALONG_K ? KC : 16)
+#if OWN_A
+#define SPACE_A __local
+#define PANEL_A(i) ((__local acc_t *)own + ((i) - tile.row) / ROWS * (KC * LINES_A))
+#else
+#define SPACE_A __global
+#define PANEL_A(i) (panels_a + (i) / ROWS * ld_a + (index_t)start * LINES_A)
+#endif
+#if OWN_B
+#define SPACE_B __local
+#define PANEL_B(j) ((__local acc_t *)own + ((j) - tile.column) / COLUMNS * (KC * COLUMNS))
+#else
+#define SPACE_B __global
+#define PANEL_B(j) (panels_b + (j) / COLUMNS * ld_b + (index_t)start * COLUMNS)
+#endif
+
 #define CLEAR(r, v) wide_t sum_##r##_##v = WIDE_ZERO;
 #define LOAD(r, v) const wide_t b_##v = b[v];
 #define ADD(r, v) sum_##r##_##v = add_products(a[r], b_##v, sum_##r##_##v);
@@ -32,20 +50,40 @@ void packed(GEMM_ARGUMENTS)
     const tile_t tile = this_tile(MC, NC, m, n);
     C += offset_c + tile.batch * stride_c;
     D += offset_d + tile.batch * stride_d;
-    // Panels of A are ld_a apart, and those of B ld_b.
+    // Panels that `pack` made are ld_a, or ld_b, apart.
+#if OWN_A
+    __local wide_t own[MC / ROWS * KC * LINES_A / WIDTH];
+    A += offset_a + tile.batch * stride_a;
+#else
     __global const acc_t *panels_a = (__global const acc_t *)A + tile.batch * stride_a;
+#endif
+#if OWN_B
+    __local wide_t own[NC / WIDTH * KC];
+    B += offset_b + tile.batch * stride_b;
+#else
     __global const acc_t *panels_b = (__global const acc_t *)B + tile.batch * stride_b;
+#endif
 
     // KC terms at a time, so that what is read of a panel of B stays in a cache while the panels of A go by.
     int start = 0;
     do {
-        const int terms = min(k - start, KC);
+        const int end = min(k, start + KC);
+#if OWN_A
+        for (int first = start; first < end; first += AT_ONCE(A_RUNS_ALONG_K))
+            for (int i = tile.row; i < min(tile.row + MC, m); i += ROWS)
+                PACK_A(__local, PANEL_A(i) + (first - start) * LINES_A, i, first, min(first + AT_ONCE(A_RUNS_ALONG_K), end));
+#endif
+#if OWN_B
+        for (int first = start; first < end; first += AT_ONCE(B_RUNS_ALONG_K))
+            for (int j = tile.column; j < min(tile.column + NC, n); j += COLUMNS)
+                PACK_B(__local, PANEL_B(j) + (first - start) * COLUMNS, j, first, min(first + AT_ONCE(B_RUNS_ALONG_K), end));
+#endif
         for (int j = tile.column; j < min(tile.column + NC, n); j += COLUMNS)
             for (int i = tile.row; i < min(tile.row + MC, m); i += ROWS) {
-                __global const number_t *a = (__global const number_t *)(panels_a + i / ROWS * ld_a + (index_t)start * LINES_A);
-                __global const wide_t *b = (__global const wide_t *)(panels_b + j / COLUMNS * ld_b + (index_t)start * COLUMNS);
+                SPACE_A const number_t *a = (SPACE_A const number_t *)PANEL_A(i);
+                SPACE_B const wide_t *b = (SPACE_B const wide_t *)PANEL_B(j);
                 EACH_SUM(CLEAR)
-                for (int p = 0; p < terms; ++p, a += NUMBERS * LINES_A, b += NR) {
+                for (int p = start; p < end; ++p, a += NUMBERS * LINES_A, b += NR) {
                     EACH_VECTOR(LOAD, 0)
                     EACH_SUM(ADD)
                 }

@@ -419,6 +419,41 @@ inline void turn(wide_t *x)
 #endif
 }
 
+// Panels: ROWS rows of op(A) or COLUMNS columns of op(B), their lines, as sums, term by term, with zeros beyond the edges: the order
+// in which `packed` reads them. PACK writes the terms from `start` to `end` of the panel whose first line is `first`, of `size` there
+// are. Runs along k are turned, so that the lines of each term become runs. At edges, elements are moved one by one.
+#if defined(ROWS)
+#define PACK(space, target, LINES, first, size, start, end, ALONG_K, RUN, NUMBER)                                          \
+    do {                                                                                                                   \
+        int p = start;                                                                                                     \
+        if ((first) + (LINES) <= (size)) {                                                                                 \
+            for (; ALONG_K && p + WIDTH <= (end); p += WIDTH)                                                              \
+                for (int line = 0; line < (LINES); line += WIDTH) {                                                        \
+                    wide_t x[WIDTH];                                                                                       \
+                    _Pragma("unroll")                                                                                      \
+                    for (int w = 0; w < WIDTH; ++w)                                                                        \
+                        x[w] = RUN((first) + line + w, p);                                                                 \
+                    turn(x);                                                                                               \
+                    _Pragma("unroll")                                                                                      \
+                    for (int w = 0; w < WIDTH; ++w)                                                                        \
+                        *(space wide_t *)((target) + (index_t)(p - (start) + w) * (LINES) + line) = x[w];                  \
+                }                                                                                                          \
+            for (; !ALONG_K && p < (end); ++p)                                                                             \
+                for (int line = 0; line < (LINES); line += WIDTH)                                                          \
+                    *(space wide_t *)((target) + (index_t)(p - (start)) * (LINES) + line) = RUN((first) + line, p);        \
+        }                                                                                                                  \
+        for (; p < (end); ++p)                                                                                             \
+            for (int line = 0; line < (LINES); ++line)                                                                     \
+                (target)[(index_t)(p - (start)) * (LINES) + line] =                                                        \
+                    (first) + line < (size) ? NUMBER((first) + line, p) : ACC_ZERO;                                        \
+    } while (0)
+#define RUN_OF_A(i, p) OF_A(load_run_anywhere(A + INDEX_A(i, p)))
+#define RUN_OF_B(j, p) OF_B(load_run_anywhere(B + INDEX_B(p, j)))
+#define NUMBER_OF_B(j, p) LOAD_B(p, j)
+#define PACK_A(space, target, i, start, end) PACK(space, target, LINES_A, i, m, start, end, A_RUNS_ALONG_K, RUN_OF_A, LOAD_A)
+#define PACK_B(space, target, j, start, end) PACK(space, target, COLUMNS, j, n, start, end, B_RUNS_ALONG_K, RUN_OF_B, NUMBER_OF_B)
+#endif
+
 // Products of numbers, of which a complex element is two: one of A's numbers with all numbers of a run of B is added up by itself,
 // and what came of the real and of the imaginary part of A is joined in the end: (x + yi)(u + vi) = xu - yv + (xv + yu)i.
 #if defined(COMPLEX_ARITHMETIC)
