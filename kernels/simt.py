@@ -28,25 +28,26 @@ MIN_STEPS = 4
 """Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
 
 
-_NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS")
+_NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS", "PORTS")
 
 TILINGS = (
-    (128, 256, 8, 32, 128, 8, 16, 1, 3, 1),
-    (128, 128, 8, 32, 64, 8, 8, 1, 4, 2),
-    (64, 128, 8, 32, 64, 8, 8, 1, 4, 3),
-    (64, 128, 16, 32, 64, 8, 8, 2, 3, 1),
-    (64, 64, 16, 32, 32, 8, 4, 1, 4, 4),
-    (64, 64, 16, 32, 32, 8, 4, 2, 4, 2),
-    (64, 64, 16, 32, 32, 8, 4, 4, 4, 1),
-    (32, 64, 16, 32, 32, 8, 4, 1, 4, 6),
-    (32, 64, 16, 32, 32, 8, 4, 2, 4, 3),
-    (32, 64, 16, 32, 32, 8, 4, 4, 4, 2),
-    (32, 32, 16, 32, 32, 8, 4, 1, 4, 8),
-    (32, 32, 16, 32, 32, 8, 4, 2, 4, 4),
-    (32, 32, 32, 32, 32, 8, 4, 4, 4, 4),
-    (16, 32, 32, 16, 32, 4, 4, 4, 4, 4),
-    (16, 128, 16, 16, 64, 4, 8, 1, 3, 4),
-    (128, 16, 16, 64, 16, 8, 4, 1, 3, 4),
+    (128, 256, 8, 32, 128, 8, 16, 1, 3, 1, 1),
+    (128, 128, 8, 32, 64, 8, 8, 1, 4, 2, 0),
+    (128, 128, 8, 64, 64, 16, 8, 1, 4, 1, 0),
+    (64, 128, 8, 32, 64, 8, 8, 1, 4, 3, 0),
+    (64, 128, 16, 32, 64, 8, 8, 2, 3, 1, 0),
+    (64, 64, 16, 32, 32, 8, 4, 1, 4, 4, 0),
+    (64, 64, 16, 32, 32, 8, 4, 2, 4, 2, 0),
+    (64, 64, 16, 32, 32, 8, 4, 4, 4, 1, 0),
+    (32, 64, 16, 32, 32, 8, 4, 1, 4, 6, 0),
+    (32, 64, 16, 32, 32, 8, 4, 2, 4, 3, 0),
+    (32, 64, 16, 32, 32, 8, 4, 4, 4, 2, 0),
+    (32, 32, 16, 32, 32, 8, 4, 1, 4, 8, 0),
+    (32, 32, 16, 32, 32, 8, 4, 2, 4, 4, 0),
+    (32, 32, 32, 32, 32, 8, 4, 4, 4, 4, 0),
+    (16, 32, 32, 16, 32, 4, 4, 4, 4, 4, 0),
+    (16, 128, 16, 16, 64, 4, 8, 1, 3, 4, 0),
+    (128, 16, 16, 64, 16, 8, 4, 1, 3, 4, 0),
 )
 """By _NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small products.
 STAGES and GROUPS are the most that are taken: larger types have fewer."""
@@ -79,6 +80,7 @@ class Simt(KernelVariant):
         Parameter("RASTER", 8, "rows of tiles that are computed side by side", maximum=64),
         Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", maximum=8),
         Parameter("SHARE", 0, "groups per compute unit that share the last tiles; 0: each tile is one group's", minimum=0, maximum=8),
+        Parameter("PORTS", 0, "1: machine code in the order that the register file's ports like best", choices=(0, 1)),
         padding(4),
     )
     constraints = (
@@ -151,7 +153,7 @@ class Simt(KernelVariant):
         return values
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
-        own = {name: value for name, value in parameters.items() if name != "SHARE"}
+        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "PORTS")}
         tile = self.tile(parameters)
         return {
             **super().defines(own, problem),
@@ -171,7 +173,8 @@ class Simt(KernelVariant):
             shared = sharers = 0
         whole = tiles - shared
         defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
-        defines["SCHEDULE_FOR_PORTS"] = int(has_known_ports(device) and problem.accumulator == FLOAT32)
+        if parameters["PORTS"] and has_known_ports(device) and problem.accumulator == FLOAT32:
+            defines["SCHEDULE_FOR_PORTS"] = 1
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
 
         def launch(groups: int, items: int, *, shares: int, function: str = "", local_bytes: int = 0) -> Launch:

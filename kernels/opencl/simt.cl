@@ -60,18 +60,17 @@ inline void copy_element(__local acc_t *to, __global const in_t *from, int wante
 #define AWAIT_COPIES(tiles)
 #endif
 
-// Where a work-item begins in a tile of an operand, rows of A or columns of B: its first line and its first term. Along k it brings
-// RUN terms of a line, one by one; else runs of lines, with as many work-items beside it as leave each its term, or fill a sector.
-// So a work-item's copies lie at fixed distances from the first, and take few instructions.
-#define RUN 4
+// Where a work-item begins in a tile of an operand, rows of A or columns of B: its first line and its first term. Along k neighbours
+// bring neighbouring terms, one by one; else neighbouring runs of lines, with as many work-items beside it as leave each its term, or
+// fill a sector. A work-item's copies lie at fixed distances from the first, and take few instructions.
 #define BESIDE(lines) min((lines) / WIDTH, max(THREADS / TSK, 8))
 inline int line_of(int item, int lines, int along_k)
 {
-    return along_k ? item / (TSK / RUN) : item % BESIDE(lines) * WIDTH;
+    return along_k ? item / TSK : item % BESIDE(lines) * WIDTH;
 }
 inline int term_of(int item, int lines, int along_k)
 {
-    return along_k ? item % (TSK / RUN) * RUN : item / BESIDE(lines);
+    return along_k ? item % TSK : item / BESIDE(lines);
 }
 
 // Brings TSK terms of so many lines of an operand to a tile that holds them by term; `from` is where the work-item begins. Where
@@ -83,15 +82,13 @@ inline __attribute__((always_inline)) void bring(
     const int first_line = line_of(item, lines, along_k);
     const int first_term = term_of(item, lines, along_k);
     if (along_k) {
-        const int step = THREADS / (TSK / RUN);
+        const int step = THREADS / TSK;
         #pragma unroll
         for (int l = 0; l < lines; l += step)
-            #pragma unroll
-            for (int p = 0; p < RUN; ++p)
-                if (lines % step == 0 || l + first_line < lines)
-                    copy_element(
-                        tile + (first_term + p) * pitch + first_line + l, from + l * ld + p, wanted, whole,
-                        l + first_line < lines_left && p + first_term < terms_left);
+            if (lines % step == 0 || l + first_line < lines)
+                copy_element(
+                    tile + first_term * pitch + first_line + l, from + l * ld, wanted, whole,
+                    l + first_line < lines_left && first_term < terms_left);
     } else {
         const int step = THREADS / BESIDE(lines);
         const int line_step = BESIDE(lines) * WIDTH;
