@@ -77,7 +77,7 @@ class Shuffle(RegisterTiles):
             return f"its sub-groups have {lanes} lanes: {self.name} is made for {' or '.join(map(str, LANES))}"
         return None
 
-    def unfit(self, parameters: Parameters, device: DeviceInfo) -> str | None:
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if parameters["USE_LDG"] and device.platform != "nvidia":
             return "USE_LDG = 1: only NVIDIA's GPUs have a read-only path; elsewhere, it must be 0"
         return None

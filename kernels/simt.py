@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gemmport.device import DeviceInfo
-from gemmport.dtypes import FLOAT32
+from gemmport.dtypes import FLOAT32, FLOAT64
 from gemmport.errors import ParameterError
 from gemmport.estimate import Tiling, clocks
 from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
@@ -52,12 +52,26 @@ TILINGS = (
 """By _NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small products.
 STAGES and GROUPS are the most that are taken: larger types have fewer."""
 
+MATRIX_TILINGS = (
+    (128, 128, 8, 64, 32, 8, 8, 1, 3, 1, 0),
+    (64, 128, 8, 32, 64, 4, 16, 1, 4, 2, 0),
+    (64, 64, 8, 32, 32, 4, 8, 1, 4, 3, 0),
+    (64, 64, 16, 32, 32, 4, 8, 2, 3, 2, 0),
+    (32, 64, 16, 32, 16, 4, 4, 2, 4, 2, 0),
+    (32, 64, 32, 32, 16, 4, 4, 4, 2, 1, 0),
+    (32, 32, 32, 32, 16, 4, 4, 4, 3, 2, 0),
+    (128, 16, 16, 32, 16, 4, 4, 1, 2, 3, 0),
+)
+"""Likewise of products by the matrix unit."""
+
 
 class Simt(KernelVariant):
     """A group computes TSM × TSN of D, a warp WM × WN of them, a work-item WPTM × WPTN, stepping along k by TSK.
 
     STAGES tiles of A and B are in local memory: one is multiplied, the others are on their way. On NVIDIA's GPUs from Ampere on
     they are copied asynchronously (cp.async), in CUDA and OpenCL alike; elsewhere work-items copy them.
+
+    With MMA, a warp's float64 products go through the matrix unit, 16 × 8 sums and 4 terms at a time, at twice the rate.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups (stream-K: M. Osama
     et al., PPoPP 2023): the steps of these tiles in one row are cut into parts of one length, and a second launch adds up what
@@ -81,6 +95,7 @@ class Simt(KernelVariant):
         Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", maximum=8),
         Parameter("SHARE", 0, "groups per compute unit that share the last tiles; 0: each tile is one group's", minimum=0, maximum=8),
         Parameter("PORTS", 0, "1: machine code in the order that the register file's ports like best", choices=(0, 1)),
+        Parameter("MMA", 0, "1: by the matrix unit, float64 on NVIDIA's GPUs from Hopper on", choices=(0, 1)),
         padding(4),
     )
     constraints = (
@@ -99,6 +114,15 @@ class Simt(KernelVariant):
             lambda TSM, TSN, TSK, STAGES, SLICES: SLICES == 1 or TSM * TSN <= STAGES * TSK * (TSM + TSN),
         ),
         Constraint("PAD % 4 = 0, so that rows stay aligned", lambda PAD: PAD % 4 == 0),
+        Constraint(
+            "MMA = 0, or WM = 8 · WPTM and WN = 4 · WPTN, which is how the matrix unit spreads a tile over a warp",
+            lambda MMA, WM, WN, WPTM, WPTN: not MMA or (WM == 8 * WPTM and WN == 4 * WPTN),
+        ),
+        Constraint(
+            "MMA = 0 or TSK / SLICES % 8 = 0, pairs of the matrix unit's 4 terms",
+            lambda MMA, TSK, SLICES: not MMA or TSK // SLICES % 8 == 0,
+        ),
+        Constraint("MMA = 0 or PAD = 0: lines are turned instead", lambda MMA, PAD: not MMA or PAD == 0),
         Constraint("TSK / SLICES · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to", lambda TSK, SLICES, WPTM, WPTN: TSK // SLICES * WPTM * WPTN <= 2048),
     )
 
@@ -113,9 +137,10 @@ class Simt(KernelVariant):
         return stages * tile.depth * (tile.rows + tile.columns + 2 * pad) * problem.accumulator.sum_bytes
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        """Of sums, and of two terms of rows and columns."""
+        """Of sums, and of two terms of rows and columns; the matrix unit's columns are spread over twice as many work-items."""
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
-        return ceil_div((rows * columns + 2 * (rows + columns)) * problem.accumulator.sum_bytes, 4)
+        read = rows + (columns // 2 if parameters["MMA"] else columns)
+        return ceil_div((rows * columns + 2 * read) * problem.accumulator.sum_bytes, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if problem.dtype != problem.accumulator:
@@ -125,8 +150,12 @@ class Simt(KernelVariant):
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
         """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest."""
         found: list[tuple[float, Parameters]] = []
-        for tiling in TILINGS:
-            values = self._fitted(dict(zip(_NAMES, tiling, strict=True)), problem, device)
+        tilings = [dict(zip(_NAMES, tiling, strict=True)) for tiling in TILINGS]
+        if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
+            of_matrices = [dict(zip(_NAMES, tiling, strict=True)) for tiling in MATRIX_TILINGS]
+            tilings = [{**tiling, "MMA": 1, "PAD": 0} for tiling in of_matrices] + tilings
+        for tiling in tilings:
+            values = self._fitted(tiling, problem, device)
             for share in (0, values["GROUPS"]) if values else ():
                 choice = {**values, "SHARE": share}
                 found.append((clocks(problem, device, _tiling(choice)), choice))
@@ -151,6 +180,16 @@ class Simt(KernelVariant):
         if device.registers:
             values["GROUPS"] = max(min(values["GROUPS"], device.registers // (items * registers)), 1)
         return values
+
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if not parameters["MMA"]:
+            return None
+        if problem.accumulator != FLOAT64:
+            return f"MMA = 1: the matrix unit's products are of float64, not {problem.accumulator}; MMA must be 0"
+        if not multiplies_float64_matrices(device):
+            found = device.architecture or device.name
+            return f"MMA = 1: NVIDIA's GPUs have the instruction from sm_90 on, this is {found}; MMA must be 0"
+        return None
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name not in ("SHARE", "PORTS")}
@@ -206,7 +245,7 @@ def _slice(parameters: Parameters) -> int:
 
 def _tiling(parameters: Parameters) -> Tiling:
     p = {name: int(value) for name, value in parameters.items()}
-    return Tiling(p["TSM"], p["TSN"], p["TSK"], p["WPTM"], p["WPTN"], p["GROUPS"], p["SLICES"], p["SHARE"])
+    return Tiling(p["TSM"], p["TSN"], p["TSK"], p["WPTM"], p["WPTN"], p["GROUPS"], p["SLICES"], p["SHARE"], "MMA" in p)
 
 
 def has_known_ports(device: DeviceInfo) -> bool:
@@ -220,8 +259,20 @@ def copies_asynchronously(device: DeviceInfo) -> bool:
     """Whether the device copies from global to local memory by itself: NVIDIA's GPUs from compute capability 8.0 on (PTX ISA,
     `cp.async`), whose OpenCL takes the instruction too.
     """
+    return _compute_capability(device) >= 80
+
+
+def multiplies_float64_matrices(device: DeviceInfo) -> bool:
+    """Whether the device has products of 16 × 4 and 4 × 8 float64 as one instruction: NVIDIA's GPUs from compute capability
+    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too.
+    """
+    return _compute_capability(device) >= 90
+
+
+def _compute_capability(device: DeviceInfo) -> int:
+    """Ten times that of an NVIDIA GPU; 0 for other devices."""
     found = re.match(r"sm_(\d+)", device.architecture)
-    return device.platform == "nvidia" and found is not None and int(found.group(1)) >= 80
+    return int(found.group(1)) if device.platform == "nvidia" and found else 0
 
 
 VARIANT = Simt()

@@ -16,6 +16,20 @@
 #define PITCH_B (TSN + PAD)
 #define STAGE (TSK * (PITCH_A + PITCH_B)) // numbers of one tile of A, and one of B behind it
 
+// Where a tile, which holds its lines, rows of A or columns of B, by term, has a number; `more` is known to the compiler. With MMA, the
+// matrix unit adds up AT_ONCE terms at once, and the lanes of a warp read different ones: the lines of each are turned by as many
+// banks as keep these reads apart, which takes no memory.
+#if MMA
+#define AT_ONCE 4
+#define JOINED WIDTH // neighbouring runs of columns of a thread
+#define TURNED(line, term) ((line) ^ (term) % AT_ONCE * 4)
+#define PLACE(pitch, term, line, more) (term) * (pitch) + TURNED((line) + (more), term)
+#else
+#define AT_ONCE 1
+#define JOINED 1
+#define PLACE(pitch, term, line, more) (term) * (pitch) + (line) + (more)
+#endif
+
 // Copies a run, or one element, to shared memory where `wanted`: those of it that are present, and zeros for the rest. A copy
 // that is not wanted is predicated off, not branched around: the loop remains one straight line.
 #if ASYNC_COPIES
@@ -87,7 +101,7 @@ __device__ __forceinline__ void bring(
         for (int l = 0; l < lines; l += step)
             if (lines % step == 0 || l + first_line < lines)
                 copy_element(
-                    tile + first_term * pitch + first_line + l, from + l * ld, wanted, whole,
+                    tile + PLACE(pitch, first_term, first_line, l), from + l * ld, wanted, whole,
                     l + first_line < lines_left && first_term < terms_left);
     } else {
         const int step = THREADS / BESIDE(lines);
@@ -98,7 +112,7 @@ __device__ __forceinline__ void bring(
             for (int l = 0; l < lines; l += line_step)
                 if ((TSK % step == 0 || p + first_term < TSK) && (THREADS % BESIDE(lines) == 0 || first_term < step)
                     && (lines % line_step == 0 || l + first_line < lines)) {
-                    acc_t *to = tile + (first_term + p) * pitch + first_line + l;
+                    acc_t *to = tile + PLACE(pitch, first_term + p, first_line, l);
                     const in_t *run = from + p * ld + l;
                     const int present = p + first_term < terms_left ? lines_left - l - first_line : 0;
                     if (aligned && whole)
@@ -145,7 +159,7 @@ __device__ inline int row_of(int thread, int r)
 }
 __device__ inline int column_of(int thread, int c)
 {
-    return thread / WARP % WARPS_N * WN + (c * LANES_N + thread % LANES_N) * WIDTH;
+    return thread / WARP % WARPS_N * WN + ((c / JOINED * LANES_N + thread % LANES_N) * JOINED + c % JOINED) * WIDTH;
 }
 
 __device__ inline wide_t wide_sum(wide_t x, wide_t y)
@@ -156,7 +170,23 @@ __device__ inline wide_t wide_sum(wide_t x, wide_t y)
     return x;
 }
 
-// A thread's numbers of one term of a tile; and what they add to its sums.
+// Where in a tile the first of a thread's numbers are. Without the matrix unit, they are those of its sums. What the unit multiplies
+// and adds up is spread over a warp (PTX ISA, mma.m16n8k4 with .f64): thread 4 · g + t has term t of the unit's rows g and g + 8 and of its
+// column g, and the sums of these rows in columns 2 · t and 2 · t + 1.
+#if MMA
+#define COLUMN_STEP (LANES_M * WIDTH)
+__device__ inline int first_of_a(int thread) { return PLACE(PITCH_A, thread % AT_ONCE, row_of(thread, 0), 0); }
+__device__ inline int first_of_b(int thread)
+{
+    return PLACE(PITCH_B, thread % AT_ONCE, thread / WARP % WARPS_N * WN + thread % WARP / LANES_N * WIDTH, 0);
+}
+#else
+#define COLUMN_STEP (LANES_N * WIDTH)
+__device__ inline int first_of_a(int thread) { return row_of(thread, 0); }
+__device__ inline int first_of_b(int thread) { return column_of(thread, 0); }
+#endif
+
+// A thread's numbers of the terms that are added at once; and what they add to its sums.
 __device__ inline void read_rows(wide_t *a, const acc_t *place)
 {
     #pragma unroll
@@ -166,9 +196,27 @@ __device__ inline void read_rows(wide_t *a, const acc_t *place)
 __device__ inline void read_columns(wide_t *b, const acc_t *place)
 {
     #pragma unroll
-    for (int c = 0; c < COLUMN_RUNS; ++c)
-        b[c] = OF_B(*(const wide_t *)(place + c * LANES_N * WIDTH));
+    for (int c = 0; c < COLUMN_RUNS / JOINED; ++c)
+        b[c] = OF_B(*(const wide_t *)(place + c * COLUMN_STEP));
 }
+#if MMA
+// Which rows and columns of the tile the unit's are is free: its rows g and g + 8 are the numbers of a run here; and its column g is
+// that of as many products as a run of columns has numbers, which makes their sums neighbours.
+__device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
+{
+    #pragma unroll
+    for (int r = 0; r < WPTM; r += WIDTH)
+        #pragma unroll
+        for (int c = 0; c < COLUMN_RUNS; c += JOINED)
+            #pragma unroll
+            for (int w = 0; w < JOINED; ++w)
+                asm volatile(
+                    "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                    : "+d"(ELEMENT(sum[r][c], w)), "+d"(ELEMENT(sum[r][c + 1], w)), "+d"(ELEMENT(sum[r + 1][c], w)),
+                      "+d"(ELEMENT(sum[r + 1][c + 1], w))
+                    : "d"(ELEMENT(a[r / WIDTH], 0)), "d"(ELEMENT(a[r / WIDTH], 1)), "d"(ELEMENT(b[c / JOINED], w)));
+}
+#else
 __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
 {
     #pragma unroll
@@ -177,6 +225,7 @@ __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[
         for (int c = 0; c < COLUMN_RUNS; ++c)
             sum[r][c] = wide_mul_add(ELEMENT(a[r / WIDTH], r % WIDTH), b[c], sum[r][c]);
 }
+#endif
 
 extern "C" __global__ RESIDENT(THREADS, GROUPS)
 void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
@@ -234,9 +283,9 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
                 sum[r][c] = WIDE_ZERO;
 
         // A term comes into one half of these registers, while the products of what is in the other are added up.
-        wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS];
-        const acc_t *const a_place = tiles + slice * TERMS * PITCH_A + row_of(place, 0);
-        const acc_t *const b_place = tiles + TSK * PITCH_A + slice * TERMS * PITCH_B + column_of(place, 0);
+        wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS / JOINED];
+        const acc_t *const a_place = tiles + slice * TERMS * PITCH_A + first_of_a(place);
+        const acc_t *const b_place = tiles + TSK * PITCH_A + slice * TERMS * PITCH_B + first_of_b(place);
 #define READ(half, p)                              \
     do {                                            \
         read_rows(a[half], a_read + (p) * PITCH_A);    \
@@ -251,13 +300,13 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
         READ(0, 0);
         do {
             #pragma unroll
-            for (int p = 0; p < TERMS - 1; ++p) {
-                READ((p + 1) % 2, p + 1);
+            for (int p = 0; p < TERMS - AT_ONCE; p += AT_ONCE) {
+                READ((p / AT_ONCE + 1) % 2, p + AT_ONCE);
                 if (p == 0) { // one more tile sets out
                     BRING(free, step + STAGES - 1 < last, !EDGES, TSK);
                     END_OF_COPIES();
                 }
-                multiply(a[p % 2], b[p % 2], sum);
+                multiply(a[p / AT_ONCE % 2], b[p / AT_ONCE % 2], sum);
             }
             AWAIT_COPIES(STAGES - 2);
             __syncthreads(); // the next tile is there, and this one has been read
@@ -266,7 +315,7 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
             a_read = a_place + stage;
             b_read = b_place + stage;
             READ(0, 0);
-            multiply(a[(TERMS - 1) % 2], b[(TERMS - 1) % 2], sum);
+            multiply(a[1], b[1], sum);
         } while (++step < last);
 
 #if SLICES > 1 // what the others have is added to what the first slice has, one after the other

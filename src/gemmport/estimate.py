@@ -26,6 +26,12 @@ nearly reaches too."""
 TERM_CLOCKS = 30.0
 """A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
 
+MATRIX_RATE = 2
+"""Multiply-adds of the matrix unit for one of the other units, float64 on Hopper: 66.9 and 33.5 TFLOPS."""
+
+MATRIX_TERMS = 4
+"""Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
+
 STEP_CLOCKS = 70.0
 """Of a step: its barrier and the wait for copies, where no other group fills the time."""
 
@@ -46,6 +52,7 @@ class Tiling:
         resident: groups that one unit holds at a time.
         slices: sets of work-items that share the terms of a step.
         share: groups per unit that share the tiles behind the last whole wave; 0 where nobody does.
+        matrix: whether the matrix unit multiplies.
     """
 
     rows: int
@@ -56,6 +63,7 @@ class Tiling:
     resident: int
     slices: int = 1
     share: int = 0
+    matrix: bool = False
 
 
 def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
@@ -84,15 +92,16 @@ def _wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int,
     """Clocks of one unit for so many groups at once, of so many steps each."""
     complex_parts = 4 if problem.dtype.kind == "complex" else 1
     items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
-    lanes = _lanes(problem, device)
+    lanes = _lanes(problem, device) * (MATRIX_RATE if tiling.matrix else 1)
+    terms = MATRIX_TERMS if tiling.matrix else 1
     size = problem.dtype.itemsize
 
     products = tiling.item_rows * tiling.item_columns * complex_parts  # of a work-item, per term
-    reads = (tiling.item_rows + tiling.item_columns) * size / 16
+    reads = (tiling.item_rows + tiling.item_columns) * size / 16 / terms
     copies = (tiling.rows * size / 4 / complex_parts + tiling.columns * size / 16) / items
     others = reads + copies + 12 / tiling.depth
     term = ISSUE * items * (products / lanes + others / LANES)  # of the unit
-    own = max(ISSUE * (products * LANES / lanes + others), TERM_CLOCKS)  # of a work-item
+    own = max(ISSUE * (products * LANES / lanes + others), TERM_CLOCKS / terms)  # of a work-item
     step = max(groups * term * tiling.depth, own * tiling.depth / tiling.slices + STEP_CLOCKS)
     moved = groups * (tiling.rows + tiling.columns) * tiling.depth * size / BYTES_PER_CLOCK
     return steps * max(step, moved) + TILE_CLOCKS

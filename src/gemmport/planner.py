@@ -124,7 +124,7 @@ def _plan_with(
     stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
     suggested = {} if stated or params else variant.suggested(problem, device)
     values = variant.complete({**suggested, **stated, **params})
-    if reason := variant.unfit(values, device):
+    if reason := variant.unfit(values, problem, device):
         raise ParameterError(f"{variant.name} on {device.label}: {reason}")
     steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
     for launch in steps.launches:

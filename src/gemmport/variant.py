@@ -185,9 +185,9 @@ class KernelVariant(Contract):
             return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
         return None
 
-    def unfit(self, parameters: Parameters, device: DeviceInfo) -> str | None:
-        """Why the device cannot take these parameters, beside the limits that every launch is held to; None where it can. Asked
-        only where the device is supported.
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why the device cannot take these parameters for the problem, beside the limits that every launch is held to; None
+        where it can. Asked only where problem and device are supported.
         """
         return None
 

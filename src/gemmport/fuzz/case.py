@@ -85,7 +85,7 @@ def refusal(
     variant = kernels.variant(kernel)
     if variant.unsupported(problem, device):
         return UnsupportedError
-    if variant.unfit(params, device):
+    if variant.unfit(params, problem, device):
         return ParameterError
     if problem.empty:
         return None
