@@ -33,6 +33,19 @@ class Clock:
     def synchronize(self):
         pass
 
+    def allocate(self, nbytes):
+        return Block()
+
+    def fill(self, memory, byte):
+        pass
+
+
+class Block:
+    """Stands in for memory."""
+
+    def release(self):
+        pass
+
 
 def test_each_contestant_has_its_own_time_and_as_many_samples_as_asked():
     clock = Clock()
@@ -53,6 +66,37 @@ def test_contestants_take_turns():
     clock = Clock()
     measure(clock, [clock.work("a", 1.0), clock.work("b", 1.0)], repeat=3)
     assert clock.order == ["a", "a", "b", "b", *(["a", "b"] * 3)]  # two calls each to warm up, then in turn
+
+
+class Queue(Clock):
+    """Stands in for a GPU that runs faster than the host enqueues; `host` is the host's clock."""
+
+    enqueuing, filling = 30e-6, 40e-6
+
+    def __init__(self):
+        super().__init__()
+        self.host = 0.0
+
+    def put(self, seconds):
+        self.host += self.enqueuing
+        self.now = max(self.now, self.host) + seconds
+
+    def work(self, name, seconds):
+        return Contestant(name, lambda: self.put(seconds))
+
+    def fill(self, memory, byte):
+        self.put(self.filling)
+
+    def synchronize(self):
+        self.host = self.now = max(self.host, self.now)
+
+
+def test_a_gpu_that_waits_for_the_host_is_not_timed_waiting(monkeypatch):
+    queue = Queue()
+    monkeypatch.setattr(measurement.time, "perf_counter", lambda: queue.host)
+    timings = measure(queue, [queue.work("short", 5e-6), queue.work("long", 1e-3)], repeat=5)
+    assert timings["short"].median == pytest.approx(5e-6)
+    assert timings["long"].median == pytest.approx(1e-3)
 
 
 class Cores(Clock):

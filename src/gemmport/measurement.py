@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +28,12 @@ QUIET_WINDOW_SECONDS = 10e-3
 
 MAX_WAIT_SECONDS = 1.0
 """Threads that never sleep are not waited for any longer."""
+
+LEAD_BYTES = 2**28
+"""Of memory that is filled in front of a GPU's samples: some 60 µs on the fastest."""
+
+LEAD_MARGIN = 2.0
+"""The work in front of a sample takes so many times what the host takes to enqueue the sample."""
 
 LOAD_SECONDS = 0.3
 """Work in the queue while a GPU's clocks and power are read: nvidia-smi takes a tenth of a second and averages power over as
@@ -108,25 +116,30 @@ class Timing:
 def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int) -> dict[str, Timing]:
     """Times all contestants in turn, `repeat` times over, so that what disturbs one disturbs all.
 
-    On a GPU turns are short. On a CPU each begins when the threads of the one before it sleep: see `CPU_PACE`.
+    On a GPU turns are short, and other work is in front of what is enqueued faster than it runs, so that a sample holds no
+    waiting for the host. On a CPU each turn begins when the threads of the one before it sleep: see `CPU_PACE`.
 
     Args:
         repeat: samples of each; at least 1.
     """
     pace = CPU_PACE if backend.device.type == "cpu" else GPU_PACE
-    warm_up, calls = {}, {}
+    warm_up, calls, hosts = {}, {}, {}
     for contestant in contestants:  # the first call compiles and loads, the second says how many make a sample
         _sample(backend, contestant, 1)
-        once = _sample(backend, contestant, 1)
+        hosts[contestant.name], once = _sample(backend, contestant, 1)
         warm_up[contestant.name], calls[contestant.name] = pace.calls(once)
     samples: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
-    for _ in range(repeat):
-        for contestant in contestants:
-            if pace.waits:
-                _wait_until_quiet()
-            for _ in range(warm_up[contestant.name]):
-                contestant.enqueue()
-            samples[contestant.name].append(_sample(backend, contestant, calls[contestant.name]))
+    with _Lead(backend) if pace is GPU_PACE and max(calls.values(), default=1) > 1 else nullcontext() as lead:
+        for _ in range(repeat):
+            for contestant in contestants:
+                name = contestant.name
+                if pace.waits:
+                    _wait_until_quiet()
+                for _ in range(warm_up[name]):
+                    contestant.enqueue()
+                ahead = LEAD_MARGIN * calls[name] * hosts[name] if calls[name] > 1 else 0.0
+                hosts[name], seconds = _sample(backend, contestant, calls[name], lead, ahead)
+                samples[name].append(seconds)
     return {name: Timing(tuple(times), calls[name]) for name, times in samples.items()}
 
 
@@ -147,14 +160,52 @@ def _wait_until_quiet() -> None:
     log.debug("threads of this process still run after %g s: they share the cores with what is timed", MAX_WAIT_SECONDS)
 
 
-def _sample(backend: Backend, contestant: Contestant, calls: int) -> float:
+class _Lead:
+    """Work that is enqueued in front of a sample, so that all of the sample is enqueued when it begins."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._memory = backend.allocate(LEAD_BYTES)
+        self._fill()
+        backend.synchronize()
+        start, first = time.perf_counter(), backend.record()
+        self._fill()
+        host, last = time.perf_counter() - start, backend.record()
+        # What one gains: the host enqueues the next meanwhile.
+        self._seconds = max(backend.elapsed(first, last) - host, 1e-6)
+
+    def __enter__(self) -> _Lead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._backend.synchronize()
+        self._memory.release()
+
+    def enqueue(self, seconds: float) -> None:
+        """Enqueues work that keeps the device busy so long after it is enqueued."""
+        for _ in range(math.ceil(seconds / self._seconds)):
+            self._fill()
+
+    def _fill(self) -> None:
+        self._backend.fill(self._memory, 0)
+
+
+def _sample(
+    backend: Backend, contestant: Contestant, calls: int, lead: _Lead | None = None, ahead: float = 0.0
+) -> tuple[float, float]:
+    """Seconds of the host, and of the work itself, per call; the work has `ahead` seconds of others' in front of it."""
     backend.synchronize()
     if contestant.clock == "host":
         start = time.perf_counter()
         for _ in range(calls):
             contestant.enqueue()
-        return (time.perf_counter() - start) / calls
+        seconds = (time.perf_counter() - start) / calls
+        return seconds, seconds
+    if lead is not None:
+        lead.enqueue(ahead)
     first = backend.record()
+    start = time.perf_counter()
     for _ in range(calls):
         contestant.enqueue()
-    return backend.elapsed(first, backend.record()) / calls
+    host = (time.perf_counter() - start) / calls
+    return host, backend.elapsed(first, backend.record()) / calls
