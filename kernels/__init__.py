@@ -9,6 +9,7 @@ from gemmport.kernels import (
     copy_strided,
     direct,
     fill_random,
+    gemv,
     naive,
     pack,
     packed,
@@ -44,7 +45,7 @@ _LADDER = (
 )
 
 # Beside the ladder: the kernels that win, each on its kind of device.
-_BEYOND = (simt, packed)
+_BEYOND = (simt, gemv, packed)
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (*_LADDER, *_BEYOND)}
 

@@ -285,6 +285,15 @@ __device__ inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)
     return sum;
 }
 
+// sum + a · b, lane by lane.
+__device__ inline wide_t lanes_mul_add(wide_t a, wide_t b, wide_t sum)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(sum, w) = mul_add(ELEMENT(a, w), ELEMENT(b, w), ELEMENT(sum, w));
+    return sum;
+}
+
 // The first `present` elements of a run as they are stored, zeros for the rest; and as sums.
 __device__ inline in_run_t fetch_run(const in_t *p, int present, bool aligned)
 {

@@ -288,6 +288,22 @@ inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)
     return sum;
 }
 
+// sum + a · b, lane by lane.
+inline wide_t lanes_mul_add(wide_t a, wide_t b, wide_t sum)
+{
+#if defined(COMPLEX_ARITHMETIC)
+    sum.even += a.even * b.even;
+    sum.even -= a.odd * b.odd;
+    sum.odd += a.even * b.odd;
+    sum.odd += a.odd * b.even;
+#elif defined(BOOL_ARITHMETIC)
+    sum = (a & b) | sum;
+#else
+    sum = a * b + sum;
+#endif
+    return sum;
+}
+
 // The first `present` elements of a run as they are stored, zeros for the rest; and as sums.
 inline in_run_t fetch_run(__global const in_t *p, int present, int aligned)
 {
