@@ -245,7 +245,8 @@ def _slice(parameters: Parameters) -> int:
 
 def _tiling(parameters: Parameters) -> Tiling:
     p = {name: int(value) for name, value in parameters.items()}
-    return Tiling(p["TSM"], p["TSN"], p["TSK"], p["WPTM"], p["WPTN"], p["GROUPS"], p["SLICES"], p["SHARE"], "MMA" in p)
+    sizes = (p[name] for name in ("TSM", "TSN", "TSK", "WPTM", "WPTN", "GROUPS", "SLICES", "SHARE"))
+    return Tiling(*sizes, matrix=bool(p.get("MMA", 0)), in_order=bool(p["PORTS"]))
 
 
 def has_known_ports(device: DeviceInfo) -> bool:

@@ -16,14 +16,17 @@ from gemmport.variant import ceil_div
 LANES = 128
 """Instructions of work-items that a unit issues per clock; and its multiply-adds of float32, where the device does not tell."""
 
-ISSUE = 1.4
+ISSUE = 1.45
 """Clocks for what would take one, if all issue slots were used."""
 
-BYTES_PER_CLOCK = 13.0
+ISSUE_IN_ORDER = 1.25
+"""The same where the order of instructions fits the register file's ports."""
+
+BYTES_PER_CLOCK = 13.6
 """Of a unit, from the second-level cache and from memory: 5.2 TB/s over 132 units at 1.98 GHz, which an H200's memory (4.8 TB/s)
 nearly reaches too."""
 
-TERM_CLOCKS = 30.0
+TERM_CLOCKS = 33.0
 """A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
 
 MATRIX_RATE = 2
@@ -32,13 +35,16 @@ MATRIX_RATE = 2
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
 
-STEP_CLOCKS = 70.0
+STEP_CLOCKS = 90.0
 """Of a step: its barrier and the wait for copies, where no other group fills the time."""
 
-TILE_CLOCKS = 1800.0
+TILE_CLOCKS = 1300.0
 """Of a tile: the first copies from memory, and storing the result."""
 
-LAUNCH_CLOCKS = 3400.0
+SLICE_CLOCKS = 50.0
+"""Of adding up the sums of one more slice."""
+
+LAUNCH_CLOCKS = 3600.0
 """Of each launch after another."""
 
 
@@ -53,6 +59,7 @@ class Tiling:
         slices: sets of work-items that share the terms of a step.
         share: groups per unit that share the tiles behind the last whole wave; 0 where nobody does.
         matrix: whether the matrix unit multiplies.
+        in_order: whether the order of instructions is made for the register file's ports.
     """
 
     rows: int
@@ -64,6 +71,7 @@ class Tiling:
     slices: int = 1
     share: int = 0
     matrix: bool = False
+    in_order: bool = False
 
 
 def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
@@ -82,14 +90,17 @@ def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
     if shared:
         sharers = min(tiling.share * units, max(shared * steps // 4, 1))
         part = ceil_div(shared * steps, sharers)
-        total += _wave(problem, device, tiling, ceil_div(sharers, units), part)
+        parts = 2 if sharers % shared else 1  # of different tiles, of most sharers
+        total += _wave(problem, device, tiling, ceil_div(sharers, units), part, parts)
         moved = 2 * (sharers + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
         total += (2 if whole else 1) * LAUNCH_CLOCKS + moved / (BYTES_PER_CLOCK * units)
     return total
 
 
-def _wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int) -> float:
-    """Clocks of one unit for so many groups at once, of so many steps each."""
+def _wave(
+    problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int, tiles: int = 1
+) -> float:  # fmt: skip
+    """Clocks of one unit for so many groups at once, of so many steps each, which belong to so many tiles."""
     complex_parts = 4 if problem.dtype.kind == "complex" else 1
     items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
     lanes = _lanes(problem, device) * (MATRIX_RATE if tiling.matrix else 1)
@@ -100,11 +111,12 @@ def _wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int,
     reads = (tiling.item_rows + tiling.item_columns) * size / 16 / terms
     copies = (tiling.rows * size / 4 / complex_parts + tiling.columns * size / 16) / items
     others = reads + copies + 12 / tiling.depth
-    term = ISSUE * items * (products / lanes + others / LANES)  # of the unit
-    own = max(ISSUE * (products * LANES / lanes + others), TERM_CLOCKS / terms)  # of a work-item
+    issue = ISSUE_IN_ORDER if tiling.in_order else ISSUE
+    term = issue * items * (products / lanes + others / LANES)  # of the unit
+    own = max(issue * (products * LANES / lanes + others), TERM_CLOCKS / terms)  # of a work-item
     step = max(groups * term * tiling.depth, own * tiling.depth / tiling.slices + STEP_CLOCKS)
     moved = groups * (tiling.rows + tiling.columns) * tiling.depth * size / BYTES_PER_CLOCK
-    return steps * max(step, moved) + TILE_CLOCKS
+    return steps * max(step, moved) + tiles * (TILE_CLOCKS + (tiling.slices - 1) * SLICE_CLOCKS)
 
 
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> float:
