@@ -1,7 +1,8 @@
 """Machine code of NVIDIA GPUs of compute capability 9.0, and what NVIDIA's compilers leave undone.
 
-They do not count what a bank of the register file delivers per cycle (`ports`). `reschedule` puts the main loop of a matrix product in
-an order that does, and `equivalence` proves that it does what it did. Neither a GPU nor a tool of NVIDIA's is needed.
+They do not count what a bank of the register file delivers per cycle (`ports`). `reschedule` puts the main loop of a matrix
+product in an order that does, and `equivalence` proves that it does what it did. Neither a GPU nor a tool of NVIDIA's is
+needed.
 """
 
 from gemmport.backends._sass.cubin import is_cubin

@@ -86,8 +86,8 @@ class Code:
             for attribute, at in self._attributes(".nv.info")
             if attribute == _REGISTER_COUNT and struct.unpack_from("<I", cubin, at)[0] == symbol
         )
-        (self.registers,) = struct.unpack_from("<I", cubin, self._registers_at)
-        self._threads = _MOST_THREADS
+        self.registers: int = struct.unpack_from("<I", cubin, self._registers_at)[0]
+        self._threads: int = _MOST_THREADS
         for attribute, at in self._attributes(f".nv.info.{function}"):
             if attribute in _THREADS:
                 self._threads = math.prod(struct.unpack_from("<III", cubin, at))
@@ -112,16 +112,26 @@ class Code:
         return most - _RESERVED
 
     def _groups(self, registers: int) -> int:
-        return _REGISTERS_PER_MULTIPROCESSOR // (self._threads * -(-registers // _REGISTERS_AT_A_TIME) * _REGISTERS_AT_A_TIME)
+        return _REGISTERS_PER_MULTIPROCESSOR // (
+            self._threads * -(-registers // _REGISTERS_AT_A_TIME) * _REGISTERS_AT_A_TIME
+        )
 
     def replaced(self, words: Sequence[int]) -> bytes:
         """The cubin with other instructions, as many, and as many registers as these name."""
-        named = {r for word in words if sass.understood(word) for o in (*sass.reads(word), sass.writes(word)) for r in o or ()}
+        named = {
+            r
+            for word in words
+            if sass.understood(word)
+            for o in (*sass.reads(word), sass.writes(word))
+            for r in o or ()
+        }
         registers = max(self.registers, max(named) + 1 + _RESERVED)
         cubin = bytearray(self._cubin)
         for i, word in enumerate(words):
             struct.pack_into("<QQ", cubin, self._code.at + i * sass.BYTES, word & (1 << 64) - 1, word >> 64)
         struct.pack_into("<I", cubin, self._registers_at, registers)
         if self._info >> _REGISTERS:
-            struct.pack_into("<I", cubin, self._code.info_at, self._info & (1 << _REGISTERS) - 1 | registers << _REGISTERS)
+            struct.pack_into(
+                "<I", cubin, self._code.info_at, self._info & (1 << _REGISTERS) - 1 | registers << _REGISTERS
+            )
         return bytes(cubin)

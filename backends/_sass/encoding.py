@@ -1,6 +1,6 @@
 """The machine code of compute capability 9.0: fields of its 128-bit instructions and the registers they read and write.
 
-NVIDIA publishes the names of the instructions (CUDA Binary Utilities), not their encoding: this one was read off nvdisasm's listings.
+NVIDIA publishes the names of the instructions (CUDA Binary Utilities), not their encoding: it was read off nvdisasm's listings.
 """
 
 from __future__ import annotations
@@ -66,16 +66,43 @@ LDC, LDS, LDG, LDGSTS, STS, STG, LDGDEPBAR, DEPBAR, BAR, MEMBAR = (
     0x182, 0x184, 0x181, 0x1AE, 0x188, 0x186, 0x1AF, 0x11A, 0x11D, 0x192,
 )  # fmt: skip
 BRA, CALL, RET, EXIT, BSSY, BSYNC, WARPSYNC, NOP = 0x147, 0x144, 0x150, 0x14D, 0x145, 0x141, 0x148, 0x118
-UNIFORM = {0x082, 0x086, 0x087, 0x08C, 0x090, 0x091, 0x092, 0x099, 0x09C, 0x0A4, 0x0A5, 0x0B9, 0x0BD}  # on uniform registers alone
+UNIFORM = {
+    0x082,
+    0x086,
+    0x087,
+    0x08C,
+    0x090,
+    0x091,
+    0x092,
+    0x099,
+    0x09C,
+    0x0A4,
+    0x0A5,
+    0x0B9,
+    0x0BD,
+}  # on uniform registers alone
 
 BRANCHES = {BRA, BSSY, CALL}
 MEMORY = {LDC, LDS, LDGSTS}  # of a loop: done at an unknown time, which a barrier tells
 SYNCHRONIZATION = {LDGDEPBAR, DEPBAR, BAR}
-ARITHMETIC = {FFMA, IMAD, IMAD_WIDE, IADD3, LEA, LOP3, SHF, MOV, SEL, ISETP, VIADD}  # of a loop: done in a known time
+ARITHMETIC = {
+    FFMA,
+    IMAD,
+    IMAD_WIDE,
+    IADD3,
+    LEA,
+    LOP3,
+    SHF,
+    MOV,
+    SEL,
+    ISETP,
+    VIADD,
+    PLOP3,
+}  # of a loop: done in a known time
 
 _OF_MEMORY = -1  # as many registers as the instruction's size says
 
-# What instructions read, and in how many registers they write. IADD3 and ISETP write up to two predicates.
+# What instructions read, and in how many registers they write. Some write up to two predicates.
 _OPERANDS: dict[int, tuple[dict[str, int], int]] = {
     **dict.fromkeys((FFMA, IMAD, IADD3, LEA, LOP3, SHF, PRMT, HFMA2, VIADDMNMX), ({"A": 1, "B": 1, "C": 1}, 1)),
     **dict.fromkeys((SEL, VIADD, VIMNMX, FMUL, FADD, FSEL, FMNMX), ({"A": 1, "B": 1}, 1)),
@@ -85,7 +112,7 @@ _OPERANDS: dict[int, tuple[dict[str, int], int]] = {
     **dict.fromkeys((LDC, LDS), ({"A": 1}, _OF_MEMORY)),
     S2R: ({}, 1),
     CS2R: ({}, 2),
-    **dict.fromkeys((*SYNCHRONIZATION, *UNIFORM, BRA, CALL, EXIT, BSSY, BSYNC, NOP, S2UR, MEMBAR), ({}, 0)),
+    **dict.fromkeys((*SYNCHRONIZATION, *UNIFORM, BRA, CALL, EXIT, BSSY, BSYNC, NOP, S2UR, MEMBAR, PLOP3), ({}, 0)),
     IMAD_WIDE: ({"A": 1, "B": 1, "C": 2}, 2),
     IMAD_HI: ({"A": 1, "B": 1, "C": 2}, 1),
     LDGSTS: ({"D": 1, "A": 2}, 0),
@@ -96,11 +123,28 @@ _OPERANDS: dict[int, tuple[dict[str, int], int]] = {
     R2UR: ({"A": 1}, 0),
     P2R: ({"A": 1}, 1),
 }
-_PREDICATE_WRITERS = {ISETP, FSETP, IADD3, LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI}
-_PREDICATE_READERS = {ISETP, FSETP, IADD3, LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI, SEL, FSEL, VIMNMX, BRA}
+_PREDICATE_WRITERS = {ISETP, FSETP, PLOP3, IADD3, LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI}
+_PREDICATE_READERS = {
+    ISETP,
+    FSETP,
+    PLOP3,
+    IADD3,
+    LEA,
+    LOP3,
+    IMAD,
+    IMAD_WIDE,
+    IMAD_HI,
+    SEL,
+    FSEL,
+    VIMNMX,
+    VIADDMNMX,
+    FMNMX,
+    P2R,
+    BRA,
+}
 
 # Of these no more is known than that an operand is no wider than what is taken here.
-_NARROW = {R2P, PLOP3, POPC, FLO, SHFL, WARPSYNC}
+_NARROW = {R2P, POPC, FLO, SHFL, WARPSYNC}
 
 _WIDEST = 4  # registers of one operand
 
@@ -184,7 +228,7 @@ def may_write(word: int) -> set[int]:
 
 
 def is_plain_ffma(word: int) -> bool:
-    """Whether an instruction is d = a · b + c of four registers, under no predicate, with no negation or rounding of its own."""
+    """Whether an instruction is d = a · b + c of four registers, under no predicate, with no negation or rounding mode."""
     bare = word
     for f in (D, A, B, C, CONTROL):
         if f is not CONTROL and f.get(word) == ZERO:
@@ -207,13 +251,13 @@ def writes_predicates(word: int) -> set[int]:
     """The predicates that an understood instruction writes."""
     if base(word) not in _PREDICATE_WRITERS:
         return set()
-    fields = (FIRST_PREDICATE, SECOND_PREDICATE) if base(word) in (ISETP, FSETP, IADD3) else (FIRST_PREDICATE,)
+    fields = (FIRST_PREDICATE, SECOND_PREDICATE) if base(word) in (ISETP, FSETP, PLOP3, IADD3) else (FIRST_PREDICATE,)
     return {f.get(word) for f in fields} - {ALWAYS}
 
 
 def may_read_predicates(word: int) -> bool:
-    """Whether an understood instruction can read one."""
-    return GUARD.get(word) & 7 != ALWAYS or base(word) in _PREDICATE_READERS
+    """Whether an instruction can read one."""
+    return GUARD.get(word) & 7 != ALWAYS or base(word) in _PREDICATE_READERS or not understood(word)
 
 
 def target(word: int, index: int) -> int:

@@ -1,9 +1,9 @@
 """Proof that a loop in another order, with other registers, does what it did.
 
-Both bodies are run on symbols: what is in a register is named by how it came about. They do the same where their instructions other than
-FFMAs are the same, in the same order, on the same values, and where each register that is needed afterwards ends with the same value.
-Beside this no instruction of the new one may come too early: not before the results that it reads are there, nor before what it
-overwrites has been read.
+Both bodies are run on symbols: what is in a register is named by how it came about. They do the same where their instructions
+other than FFMAs are the same, in the same order, on the same values, and where each register that is needed afterwards ends
+with the same value. Beside this no instruction of the new one may come too early: not before the results that it reads are
+there, nor before what it overwrites has been read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gemmport.backends._sass import encoding as sass
-from gemmport.backends._sass.loop import BARRIER_LATENCY, BARRIERS, ENTRY_STALL, SETTLED, Guards, Loop, NotUnderstoodError, depends_beside_registers
+from gemmport.backends._sass.loop import (
+    BARRIER_LATENCY,
+    BARRIERS,
+    ENTRY_STALL,
+    SETTLED,
+    Guards,
+    Loop,
+    NotUnderstoodError,
+    depends_beside_registers,
+)
 
 _FFMA_LATENCY = 6  # cycles that the result of an FFMA takes at most: NVIDIA's compilers leave four or five
 
@@ -42,7 +51,9 @@ def check(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
         if i not in inside and len({sass.CONTROL.put(word, 0) for word in words}) > 1:
             raise NotUnderstoodError(f"instruction {i}, outside of the loop, has changed")
     symbols = _Symbols()
-    (actions, value), (new_actions, new_value) = (_Pass(code[loop.first : loop.last + 1], symbols).outcome for code in (before, after))
+    (actions, value), (new_actions, new_value) = (
+        _Pass(code[loop.first : loop.last + 1], symbols).outcome for code in (before, after)
+    )
     if actions != new_actions:
         raise NotUnderstoodError("the loop's instructions other than FFMAs, or their operands, are not what they were")
     for register in loop.live_out:
@@ -68,7 +79,9 @@ class _Pass:
         for word in body:
             guard = guards.of(word)
             operands = [
-                partial[r][1] if r in partial and partial[r][0] == guard else self.value(r) for o in sass.reads(word) for r in o
+                partial[r][1] if r in partial and partial[r][0] == guard else self.value(r)
+                for o in sass.reads(word)
+                for r in o
             ]
             target = sass.writes(word)
             bare = sass.CONTROL.put(word, 0)
@@ -139,15 +152,21 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
 def _check_distances(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
     """Whether no instruction follows sooner than it did on one on which it depends, by less than any result takes.
 
-    What is looked at is the code just before the loop, and two passes of it.
+    What is looked at is the code just before the loop, two passes of it, and the code just behind it.
     """
-    lead = min(loop.first, SETTLED)
+    around = [
+        range(loop.first - SETTLED, loop.first),
+        *[range(loop.first, loop.last + 1)] * 2,
+        range(loop.last + 1, loop.last + 1 + SETTLED),
+    ]
     was, now = (
-        _distances([*code[loop.first - lead : loop.last + 1], *code[loop.first : loop.last + 1]]) for code in (before, after)
+        _distances([code[i] for part in around for i in part if 0 <= i < len(code)]) for code in (before, after)
     )
     for pair, cycles in now.others.items():
         if cycles < min(was.others.get(pair, SETTLED), SETTLED):
-            raise NotUnderstoodError(f"an instruction of the loop comes {cycles} cycles after one on which it depends: too soon")
+            raise NotUnderstoodError(
+                f"an instruction of the loop comes {cycles} cycles after one on which it depends: too soon"
+            )
     if now.after_ffma < _FFMA_LATENCY or now.before_ffma < ENTRY_STALL:
         raise NotUnderstoodError(
             f"results are read {now.after_ffma} cycles after FFMAs, or {now.before_ffma} by FFMAs after others: too soon"

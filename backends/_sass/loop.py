@@ -47,7 +47,7 @@ class Body:
 
     Attributes:
         words: its instructions.
-        sources: for each instruction the values that it reads, by the place of the register's name and which register of the operand.
+        sources: for each instruction the values that it reads, by the operand's place and which of its registers.
         final: the value in each register at the end.
         leaving: instructions with a result that is needed after the body.
         in_place: instructions that, under a predicate, replace a value which is needed where they do not run.
@@ -112,7 +112,7 @@ class Body:
         return found
 
     def bank(self, value: Value) -> int:
-        """A register in the bank in which a value lies, whichever register it gets: those of a load of four stay four in a row."""
+        """A register in the bank in which a value lies, whichever it gets: those of a load of four stay four in a row."""
         maker, part = value
         return part if maker == ENTRY else sass.D.get(self.words[maker]) + part
 

@@ -1,9 +1,11 @@
 """The register ports of compute capability 9.0: how many cycles a sequence of instructions takes at least.
 
-Measured on an H200 with loops of FFMAs on chosen registers: a multiprocessor's four register files have two banks each, of the even and
-of the odd registers, and a bank delivers one register of a warp per cycle. An FFMA reads three. Of these, one that the instruction
-before it, of the same warp and an FFMA too, had in the same place and marked for reuse, is there already. So a sequence takes as many
-cycles as it has instructions, or reads of either bank, whichever is more. NVIDIA does not document this.
+Measured on an H200 with loops of FFMAs on chosen registers: a multiprocessor's four register files have two banks each, of the
+even and of the odd registers, and a bank delivers one register of a warp per cycle. An FFMA reads three. Of these, one that the
+instruction before it, of the same warp and an FFMA too, had in the same place and marked for reuse, is there already. So a
+sequence takes as many cycles as it has instructions, or reads of either bank, whichever is more. One read may wait while the
+next instruction is issued: of several FFMAs in a row that read two registers of one bank, the first costs no cycle more.
+NVIDIA does not document this.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 
 from gemmport.backends._sass import encoding as sass
 
-_DEPTH = 2  # reads of a bank that may wait while instructions go on being issued: an estimate
+_DEPTH = 2  # reads that a bank may have before it: one that it delivers, and one that waits
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Cost:
         ffma: FFMAs among them.
         reads: registers that the FFMAs read from the banks.
         bound: cycles that it takes at least: the number of instructions, or of the reads of either bank.
-        cycles: cycles that it takes where few reads can wait.
+        cycles: cycles that it takes as one read can wait.
     """
 
     instructions: int
@@ -59,7 +61,7 @@ class Cost:
 
 
 def cost(code: Iterable[int]) -> Cost:
-    """What the ports make of instructions in their order. The reads of those that are not FFMAs are not counted: they are few."""
+    """What the ports make of instructions in their order. Reads of those that are no FFMAs are not counted: they are few."""
     ports = Ports()
     before = None
     instructions, ffma, reads = 0, 0, [0, 0]

@@ -1,0 +1,424 @@
+"""NVIDIA's machine code: what its register ports make of it, its rescheduling, and the proof that this changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
+
+import pytest
+
+import gemmport as gp
+from gemmport import config
+from gemmport.backends import _machinecode, _nvrtc, _sass
+from gemmport.backends._sass import encoding as sass
+from gemmport.backends._sass import equivalence, ports, reschedule
+from gemmport.backends._sass.cubin import Code, functions
+from gemmport.backends._sass.loop import NotUnderstoodError, main_loop
+from gemmport.backends._sass.ports import cost
+from gemmport.backends.base import Program
+from gemmport.planner import make_plan
+from gemmport.sources import assemble
+
+with_a_compiler = pytest.mark.skipif(
+    _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
+)
+with_nvdisasm = pytest.mark.skipif(_machinecode.nvdisasm() is None, reason=_machinecode.HOW_TO_GET_NVDISASM)
+
+# A GPU that is not here: only plans are made for it.
+H200 = gp.DeviceInfo(
+    backend="cuda", name="NVIDIA H200", platform="nvidia", vendor="nvidia", architecture="sm_90", compute_units=132,
+    max_work_group=1024, max_work_item_sizes=(1024, 1024, 64), local_memory=49152, sub_group=32,
+)  # fmt: skip
+
+A, B = sass.REUSE_A, sass.REUSE_B
+
+
+def ffma(d: int, a: int, b: int, reuse: int = 0) -> int:
+    """d += a · b."""
+    word = sass.FORM.put(sass.GUARD.put(sass.FFMA, sass.ALWAYS), 1)
+    for field, value in ((sass.D, d), (sass.A, a), (sass.B, b), (sass.C, d), (sass.REUSE, reuse), (sass.STALL, 1)):
+        word = field.put(word, value)
+    return word
+
+
+def sums(i: int, bank: int) -> int:
+    return 16 + 2 * (i % 32) + bank
+
+
+def factors(i: int, bank: int) -> int:
+    return 120 + 2 * (i % 14) + bank
+
+
+def snake(bank_of_row: Callable[[int], int]) -> list[int]:
+    """8 rows of 16 columns, back and forth; sums and columns of one bank."""
+    words = []
+    for i in range(128):
+        row, step = divmod(i, 16)
+        column = step if row % 2 == 0 else 15 - step
+        a, b = factors(row // 2, bank_of_row(row)), factors(column // 2, column % 2)
+        words.append(ffma(sums(i, column % 2), a, b, A if step < 15 else B))
+    return words
+
+
+def runs(length: int) -> list[int]:
+    """So many FFMAs with two reads of one bank, then as many of the other."""
+    banks = [i // length % 2 for i in range(256)]
+    return [ffma(sums(i, bank), factors(i, bank), factors(0, 1), B) for i, bank in enumerate(banks)]
+
+
+# By the names that they have in the file with what was measured.
+LOOPS = {
+    "none_abc_same": [ffma(sums(i, 0), factors(i, 0), factors(i + 3, 0)) for i in range(256)],
+    "none_ab_same_c_other": [ffma(sums(i, 0), factors(i, 1), factors(i + 3, 1)) for i in range(256)],
+    "none_ac_same_b_other": [ffma(sums(i, 0), factors(i, 0), factors(i + 3, 1)) for i in range(256)],
+    "reuseB_a_same_as_c": [ffma(sums(i, 0), factors(i, 0), factors(0, 1), B) for i in range(256)],
+    "reuseB_a_other_than_c": [ffma(sums(i, 0), factors(i, 1), factors(0, 1), B) for i in range(256)],
+    **{f"run{n}": runs(n) for n in (1, 2, 3, 4, 6, 8, 16)},
+    "snake16_good": snake(lambda row: 1 - row % 2),
+    "snake16_bad": snake(lambda row: row % 2),
+    "snake16_even": snake(lambda row: 0),
+}
+MEASURED = json.loads(
+    (Path(__file__).parent.parent / "benchmarks" / "results" / "ports-h200.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_model_tells_what_was_measured(name: str) -> None:
+    told = cost(LOOPS[name] * 8)
+    (rate,) = (loop["ffma_per_cycle"]["2"] for loop in MEASURED["loops"] if loop["name"] == name)
+    assert told.ffma / told.cycles == pytest.approx(rate, rel=0.02)
+
+
+def test_what_is_read_counts_once() -> None:
+    words = [ffma(2, 4, 6, A), ffma(8, 4, 10, A | B), ffma(12, 4, 10), ffma(14, 4, 10)]
+    told = cost(words)
+    assert (told.instructions, told.ffma, told.reads) == (4, 4, 3 + 2 + 1 + 3)
+    assert told.bound == 9  # all are even
+    other = sass.STALL.put(sass.GUARD.put(sass.MOV, sass.ALWAYS), 1)
+    assert cost([words[0], other, words[1]]).reads == 6  # what is kept is lost behind another instruction
+
+
+# Rescheduling
+
+
+@cache
+def compiled(ops: str = "NN", architecture: str = "sm_90", *, shares: bool = False) -> bytes:
+    """What the compiler makes of simt with its largest tile."""
+    problem = gp.GemmProblem.create(4096, 4096, 4096, trans_a=ops[0], trans_b=ops[1])
+    device = replace(H200, architecture=architecture)
+    values = {"TSM": 128, "TSN": 256, "TSK": 8, "WM": 32, "WN": 128, "WPTM": 8, "WPTN": 16, "STAGES": 3}
+    values |= {"GROUPS": 1, "SHARE": int(shares), "PORTS": 1}
+    plan = make_plan(problem, device, config.load_configuration(), kernel="simt", params=values)
+    source = assemble(plan.launches[-2 if shares else 0].kernel, "cuda")
+    assert _sass.asked_for(source) == (architecture == "sm_90")
+    return _nvrtc.compile_cuda(source.replace("SCHEDULE_FOR_PORTS 1", "SCHEDULE_FOR_PORTS 0"), architecture)
+
+
+@with_a_compiler
+@pytest.mark.parametrize("shares", [False, True], ids=["whole", "shared"])
+@pytest.mark.parametrize("ops", ["NN", "TN", "NT", "TT"])
+def test_the_main_loop_takes_fewer_cycles(ops: str, shares: bool) -> None:
+    binary = compiled(ops, shares=shares)
+    code, new = Code(binary, "simt"), Code(_sass.rescheduled(binary), "simt")
+    loop = main_loop(code.words)
+    inside = slice(loop.first, loop.last + 1)
+    before, after = cost(code.words[inside]), cost(new.words[inside])
+    assert (after.instructions, after.ffma) == (before.instructions, before.ffma)
+    assert after.ffma == 1024
+    assert before.cycles > 1.08 * before.instructions
+    assert after.cycles <= 1.02 * after.instructions
+    assert after.reads < 2.15 * after.ffma
+    assert new.registers <= 255
+
+
+@with_a_compiler
+def test_other_functions_and_chips_are_left_alone() -> None:
+    binary = compiled(shares=True)
+    scheduled = _sass.rescheduled(binary)
+    assert functions(scheduled) == functions(binary) == ["combine", "simt"]
+    assert Code(scheduled, "combine").words == Code(binary, "combine").words
+    old = compiled(architecture="sm_80")
+    assert Code(old, "simt").compute_capability == 80
+    assert _sass.rescheduled(old) == old
+    named_otherwise = bytearray(binary)
+    named_otherwise[48:50] = bytes(80 if byte == 90 else byte for byte in binary[48:50])
+    assert _sass.rescheduled(bytes(named_otherwise)) == named_otherwise
+    assert _sass.rescheduled(b"// PTX") == b"// PTX"
+
+
+@with_a_compiler
+def test_a_function_has_the_registers_that_it_names_and_two() -> None:
+    code = Code(compiled(), "simt")
+    words = list(code.words)
+    place = first(words, is_ffma)
+    words[place] = sass.A.put(words[place], 240)
+    assert code.registers < 243
+    assert Code(code.replaced(words), "simt").registers == 243
+    assert Code(code.replaced(code.words), "simt").registers == code.registers
+
+
+@with_a_compiler
+def test_a_source_asks_for_it() -> None:
+    source = 'extern "C" __global__ void f(float *x) { x[0] = 1.f; }\n'
+    assert not _sass.asked_for(source)
+    assert not _sass.asked_for("#define SCHEDULE_FOR_PORTS 0\n" + source)
+    assert _sass.asked_for("#define SCHEDULE_FOR_PORTS 1\n" + source)
+    assert _nvrtc.compile_cuda("#define SCHEDULE_FOR_PORTS 1\n" + source, "sm_90")
+
+
+@with_a_compiler
+def test_another_order_that_does_not_pay_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = compiled()
+    monkeypatch.setattr(reschedule, "cost", lambda words: ports.Cost(1, 1, 1, 1, 1))
+    assert _sass.rescheduled(binary) == binary
+
+
+class Runtime:
+    """NVIDIA's OpenCL as far as rescheduling sees it."""
+
+    def __init__(self) -> None:
+        self.device = H200
+        self.loaded: list[bytes] = []
+
+    def load(self, binary: bytes, source: str) -> Program:
+        self.loaded.append(binary)
+        return Program("loaded", binary, source)
+
+
+@with_a_compiler
+def test_opencl_loads_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    opencl = pytest.importorskip("gemmport.backends.opencl")
+    runtime, program = Runtime(), Program("built", b"// PTX", "source")
+    monkeypatch.setattr(opencl._cudadriver, "linked", lambda ptx, capability: compiled())
+    assert opencl.OpenCL._rescheduled(runtime, program).native == "loaded"
+    assert runtime.loaded == [_sass.rescheduled(compiled())]
+
+
+@with_a_compiler
+@pytest.mark.parametrize("why", ["the driver refuses", "the runtime refuses", "nothing changed"])
+def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    opencl = pytest.importorskip("gemmport.backends.opencl")
+    runtime, program = Runtime(), Program("built", b"// PTX", "source")
+
+    def refuse(*_: object) -> NoReturn:
+        raise (gp.LaunchError if why == "the driver refuses" else gp.CompileError)("no")
+
+    linked = {"the driver refuses": refuse, "nothing changed": lambda *_: b"// still PTX"}
+    monkeypatch.setattr(opencl._cudadriver, "linked", linked.get(why, lambda *_: compiled()))
+    if why == "the runtime refuses":
+        monkeypatch.setattr(runtime, "load", refuse)
+    assert opencl.OpenCL._rescheduled(runtime, program) is program
+    assert not runtime.loaded
+
+
+@with_a_compiler
+@with_nvdisasm
+@pytest.mark.parametrize("scheduled", [False, True], ids=["compiled", "rescheduled"])
+def test_instructions_read_and_write_what_nvdisasm_names(tmp_path: Path, scheduled: bool) -> None:
+    binary = _sass.rescheduled(compiled()) if scheduled else compiled()
+    file = tmp_path / "cubin"
+    file.write_bytes(binary)
+    tool = _machinecode.nvdisasm()
+    assert tool
+    text = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=True).stdout
+    listed = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", text, re.MULTILINE)
+    words = Code(binary, "simt").words
+    assert len(listed) == len(words)
+    for word, line in zip(words, listed, strict=True):
+        if sass.understood(word) and sass.base(word) not in sass.BRANCHES:
+            told = {o.register for o in (*sass.reads(word), sass.writes(word)) if o}
+            assert told == {int(r) for r in re.findall(r"\bR(\d+)", line)}, line
+        if sass.is_plain_ffma(word):
+            assert re.fullmatch(r"FFMA R\d+, R\d+(\.reuse)?, R\d+(\.reuse)?, R\d+(\.reuse)?\s*", line)
+
+
+# The proof
+
+
+@cache
+def pair() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """simt's instructions as compiled, and rescheduled."""
+    binary = compiled()
+    return tuple(Code(binary, "simt").words), tuple(Code(_sass.rescheduled(binary), "simt").words)
+
+
+def body() -> Iterator[int]:
+    """The indices of the main loop's instructions."""
+    loop = main_loop(pair()[0])
+    yield from range(loop.first, loop.last + 1)
+
+
+def first(words: Sequence[int], wanted: Callable[[int], bool], start: int = 1) -> int:
+    """The first of the loop's instructions, after so many, that is as wanted."""
+    return next(i for i in list(body())[start:] if wanted(words[i]))
+
+
+def swapped(words: list[int], i: int, j: int) -> None:
+    words[i], words[j] = words[j], words[i]
+
+
+def is_ffma(word: int) -> bool:
+    return sass.base(word) == sass.FFMA
+
+
+def is_load(word: int) -> bool:
+    return sass.base(word) == sass.LDS and sass.writes(word) is not None
+
+
+def another_factor(words: list[int]) -> None:
+    i = first(words, is_ffma)
+    words[i] = sass.A.put(words[i], sass.A.get(words[i]) ^ 1)
+
+
+def another_sum(words: list[int]) -> None:
+    i = first(words, is_ffma)
+    words[i] = sass.D.put(words[i], sass.D.get(words[i]) ^ 1)
+
+
+def terms_in_another_order(words: list[int]) -> None:
+    i = first(words, is_ffma)
+    j = first(
+        words, lambda word: is_ffma(word) and sass.D.get(word) == sass.D.get(words[i]), start=i - next(body()) + 1
+    )
+    swapped(words, i, j)
+
+
+def a_negated_product(words: list[int]) -> None:
+    words[first(words, is_ffma)] ^= 1 << 72
+
+
+def loads_in_another_order(words: list[int]) -> None:
+    i = first(words, is_load)
+    swapped(words, i, first(words, is_load, start=i - next(body()) + 1))
+
+
+def another_address(words: list[int]) -> None:
+    words[first(words, is_load)] ^= 1 << 44
+
+
+def a_wait_less(words: list[int]) -> None:
+    i = first(words, lambda word: is_ffma(word) and sass.WAIT.get(word) != 0)
+    words[i] = sass.WAIT.put(words[i], 0)
+
+
+def no_wait_at_the_start(words: list[int]) -> None:
+    i = next(body())
+    words[i] = sass.WAIT.put(words[i], 0)
+
+
+def no_wait_behind_the_loop(words: list[int]) -> None:
+    i = list(body())[-1] + 1
+    words[i] = sass.WAIT.put(words[i], 0)
+
+
+def a_load_without_a_barrier(words: list[int]) -> None:
+    i = first(words, is_load)
+    words[i] = sass.WRITE_BARRIER.put(words[i], sass.NO_BARRIER)
+
+
+def a_copy_without_a_barrier(words: list[int]) -> None:
+    i = first(words, lambda word: sass.base(word) == sass.LDGSTS)
+    words[i] = sass.READ_BARRIER.put(words[i], sass.NO_BARRIER)
+
+
+def a_load_just_before_it_is_awaited(words: list[int]) -> None:
+    """One that keeps its place among the others: the last of them before the wait."""
+    awaits = [i for i in body() if is_ffma(words[i]) and sass.WAIT.get(words[i])]
+    for wait in awaits:
+        last = max((i for i in body() if i < wait and not is_ffma(words[i])), default=0)
+        if is_load(words[last]) and sass.sets(words[last]) & {
+            b for b in range(6) if sass.WAIT.get(words[wait]) >> b & 1
+        }:
+            words.insert(wait - 1, words.pop(last))
+            return
+    raise AssertionError("no load is the last before a wait")
+
+
+def a_predicate_too_soon(words: list[int]) -> None:
+    copies = [i for i in body() if sass.base(words[i]) == sass.LDGSTS]
+    guard = sass.GUARD.get(words[copies[0]]) & sass.ALWAYS
+    writer = max(i for i in body() if i < copies[0] and guard in sass.writes_predicates(words[i]))
+    reader = min(i for i in body() if i > writer and sass.GUARD.get(words[i]) & sass.ALWAYS == guard)
+    # The FFMAs between go before both.
+    between = [words[i] for i in range(writer + 1, reader) if is_ffma(words[i])]
+    others = [words[i] for i in range(writer, reader) if not is_ffma(words[i])]
+    words[writer:reader] = [*between, *others]
+
+
+def something_outside_of_the_loop(words: list[int]) -> None:
+    words[next(body()) - 2] ^= 1 << 16
+
+
+def the_branch(words: list[int]) -> None:
+    words[list(body())[-1]] ^= 1 << 15
+
+
+VALUE, OTHERS = r"R\d+ ends with another value", "instructions other than FFMAs, or their operands"
+FAULTS = {
+    another_factor: VALUE,
+    another_sum: VALUE,
+    terms_in_another_order: VALUE,
+    a_negated_product: OTHERS,
+    loads_in_another_order: OTHERS,
+    another_address: OTHERS,
+    the_branch: OTHERS,
+    a_wait_less: "does not wait for one before it",
+    no_wait_at_the_start: "does not wait for all barriers",
+    no_wait_behind_the_loop: "does not wait for all barriers",
+    a_load_without_a_barrier: "has no barrier",
+    a_copy_without_a_barrier: "has no barrier",
+    a_load_just_before_it_is_awaited: "before it is set",
+    a_predicate_too_soon: "too soon",
+    something_outside_of_the_loop: "outside of the loop, has changed",
+}
+
+
+@with_a_compiler
+def test_what_was_rescheduled_is_proven_equal() -> None:
+    before, after = pair()
+    assert before != after
+    equivalence.check(before, after, main_loop(before))
+
+
+@with_a_compiler
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_found(fault: Callable[[list[int]], None]) -> None:
+    before, after = pair()
+    words = list(after)
+    fault(words)
+    assert len(words) == len(after)
+    assert words != list(after)
+    with pytest.raises(NotUnderstoodError, match=FAULTS[fault]):
+        equivalence.check(before, words, main_loop(before))
+
+
+def test_distances_are_those_between_what_depends_on_each_other() -> None:
+    words = [ffma(2, 4, 6), ffma(8, 4, 10), ffma(2, 4, 12), ffma(12, 8, 14)]
+    assert equivalence._distances(words).after_ffma == 2
+    made = sass.FORM.put(sass.GUARD.put(sass.MOV, sass.ALWAYS), 1)
+    made = sass.STALL.put(sass.B.put(sass.D.put(made, 4), 3), 5)
+    read = sass.B.put(sass.D.put(made, 9), 4)
+    found = equivalence._distances([made, words[0], read])
+    assert (found.before_ffma, found.others) == (5, {(0, 1): 6})
+
+
+def test_what_was_far_apart_may_not_come_near() -> None:
+    """A predicate and its reader, which had 20 cycles between them."""
+    compare = sass.A.put(sass.B.put(sass.C.put(sass.FORM.put(sass.GUARD.put(sass.ISETP, sass.ALWAYS), 1), 0), 3), 3)
+    compare = sass.STALL.put(sass.SECOND_PREDICATE.put(compare, sass.ALWAYS), 1)
+    guarded = sass.STALL.put(sass.D.put(sass.B.put(sass.FORM.put(sass.MOV, 1), 3), 9), 1)  # @P0
+    products = [ffma(sums(i, 0), 4, 6) for i in range(20)]
+    loop = SimpleNamespace(first=0, last=21)
+    apart = [compare, *products, guarded]
+    equivalence._check_distances(apart, apart, loop)
+    equivalence._check_distances(apart, [*products[:3], compare, *products[3:], guarded], loop)
+    with pytest.raises(NotUnderstoodError, match="too soon"):
+        equivalence._check_distances(apart, [*products, compare, guarded], loop)
