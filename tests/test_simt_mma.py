@@ -31,7 +31,8 @@ MORE_LINES_THAN_THREADS = {
     "MMA": 1,
     "PAD": 0,
 }
-TILES = {"wide": WIDE, "sliced": SLICED, "lines": MORE_LINES_THAN_THREADS}
+DEEP = {"TSM": 64, "TSN": 64, "TSK": 16, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "MMA": 1, "PAD": 0}
+TILES = {"wide": WIDE, "deep": DEEP, "sliced": SLICED, "lines": MORE_LINES_THAN_THREADS}
 
 
 @pytest.mark.parametrize(
