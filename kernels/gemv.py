@@ -36,8 +36,19 @@ LEAST_PART = 2**17
 
 WARP = 32
 
-MOST_REGISTERS = 96
-"""Of a work-item, for sums and what is read: half of those that it may have where each unit has 1024 work-items."""
+ITEMS = 256
+"""Work-items of a GPU's group, where nothing asks for more."""
+
+SIDE_BYTES = (512, 256, 128)
+"""Of memory that the work-items side by side read at once where A lies across: those of a warp, down to a cache line."""
+
+MOST_VECTORS = 4
+"""For which the matrix is read once; with more, a tile of a product in two dimensions reads less."""
+
+MOST_PARTS = 1024
+
+MOST_REGISTERS, FEW_REGISTERS = 128, 20
+"""Of a work-item, as `Gemv.registers` counts them; and in larger groups, where it has 64, most of them for addresses."""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -57,13 +68,13 @@ class Gemv(KernelVariant):
     name = "gemv"
     summary = "matrix times vector: the matrix is read once, sums are shared by work-items and groups"
     parameters = (
-        Parameter("ITEMS", 256, "work-items of a group", choices=_POWERS),
+        Parameter("ITEMS", ITEMS, "work-items of a group", choices=_POWERS),
         Parameter("SIDE", 32, "work-items side by side along memory", choices=_POWERS),
         Parameter("RUN", 16, "bytes of a run, at most", choices=(4, 8, 16, 32, 64)),
         Parameter("RUNS", 1, "runs of neighbouring rows that a work-item reads in a step", maximum=16),
         Parameter("UNROLL", 4, "steps of a work-item whose runs are read at once", maximum=16),
-        Parameter("VECTORS", 4, "columns of a group, at most", maximum=8),
-        Parameter("SPLIT", 1, "groups that share a sum, at most", maximum=4096),
+        Parameter("VECTORS", MOST_VECTORS, "columns of a group, at most", maximum=8),
+        Parameter("SPLIT", 1, "groups that share a sum, at most", maximum=MOST_PARTS),
     )
     constraints = (
         Constraint("SIDE ≤ ITEMS, for there is at least one side", lambda SIDE, ITEMS: SIDE <= ITEMS),
@@ -90,40 +101,51 @@ class Gemv(KernelVariant):
         runs = int(parameters["RUNS"]) * (work.vectors + int(parameters["UNROLL"]))
         return ceil_div(runs * work.width * problem.accumulator.sum_bytes, 4)
 
+    def declined(self, problem: GemmProblem) -> str | None:
+        if min(problem.m, problem.n) > MOST_VECTORS:
+            return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
+        return None
+
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
-        """What gives each compute unit enough groups: few rows for each of them, and where that is not enough, a part of the terms.
-        For a CPU, a work-item of the longest vectors by itself.
+        """What gives each compute unit enough to read: few rows for each group, then larger groups, then groups that share
+        sums. For a CPU, groups of one work-item.
         """
-        # Whole vectors where memory holds them as they are; where each element is converted, that would be much code.
-        run, runs = (64, 8) if problem.dtype == problem.accumulator and problem.dtype.kind == "real" else (16, 4)
-        runs = max(runs // max(min(problem.m, problem.n), 1), 2)
-        values: dict[str, ParameterValue] = {"ITEMS": 1, "SIDE": 1, "RUN": run, "RUNS": runs, "UNROLL": 2}
         wanted = GROUPS_PER_UNIT * device.compute_units
+        values = _for_cpu(problem) if device.type == "cpu" else self._for_gpu(problem, device, wanted)
         work = _Work.of(problem, self.complete(values))
-        if device.type != "cpu":
-            # A run of the vectors is read as often as one of the matrix, where registers allow it.
-            runs = [runs for runs in (4, 2, 1) if runs <= work.vectors] if work.along else [1]
-            fits = (n for n in runs if self.registers(self.complete({"RUNS": n}), problem) <= MOST_REGISTERS)
-            values = {"RUNS": next(fits, 1)}
-            for side in self._sides(problem, values):
-                values["SIDE"] = side
-                work = _Work.of(problem, self.complete(values))
-                if work.groups >= wanted:
-                    break
+        groups = work.groups * max(work.items // ITEMS, 1) * int(values.get("RUNS", 1))  # of the usual size
         bytes_of_group = work.group_rows * work.terms * problem.dtype.itemsize
-        if 2 * work.groups <= wanted and bytes_of_group >= 2 * LEAST_PART:
-            values["SPLIT"] = min(wanted // work.groups, bytes_of_group // LEAST_PART, 4096)
+        if 2 * groups <= wanted and bytes_of_group >= 2 * LEAST_PART:
+            values["SPLIT"] = min(wanted // groups, bytes_of_group // LEAST_PART, MOST_PARTS)
         return values
 
-    def _sides(self, problem: GemmProblem, values: Parameters) -> list[int]:
-        """Sides of a GPU's groups, the better one first: a warp's, then those with fewer rows."""
-        full = self.complete(values)
-        work, items, unroll = _Work.of(problem, full), int(full["ITEMS"]), int(full["UNROLL"])
+    def _for_gpu(self, problem: GemmProblem, device: DeviceInfo, wanted: int) -> dict[str, ParameterValue]:
+        most_items = min(device.max_work_group, device.max_work_item_sizes[0])
+        items = max(size for size in _POWERS if size <= min(ITEMS, most_items))
+        work = _Work.of(problem, self.complete({"ITEMS": items, "SIDE": 1}))
         runs = ceil_div(max(work.terms if work.along else work.problem.m, 1), work.width)
-        first = next(side for side in _POWERS if side >= min(runs, WARP))
+        run_bytes = work.width * problem.dtype.itemsize
+        values: dict[str, ParameterValue] = {"ITEMS": items}
         if work.along:
-            return [first, *(side for side in (64, 128, 256) if side * unroll <= runs)]
-        return [first, *(side for side in (16, 8) if side < first and items // side * unroll <= work.terms)]
+            sides = [side for side in (WARP, 64, 128, 256) if side <= items and (side == WARP or 4 * side <= runs)]
+            if work.vectors > 1:  # a run of the vectors is read as often as one of the matrix, where registers allow it
+                several: dict[str, ParameterValue] = {**values, "RUNS": 4, "UNROLL": 2}
+                if self.registers(self.complete({**several, "SIDE": 1}), problem) <= MOST_REGISTERS:
+                    values, wanted = several, device.compute_units * 3 // 4
+        else:
+            sides = [nbytes // run_bytes for nbytes in SIDE_BYTES if nbytes // run_bytes <= items]
+            values["UNROLL"] = min(64 // run_bytes, 8)
+        whole = next(side for side in _POWERS if side >= min(runs, items))
+        for side in sides:
+            values["SIDE"] = min(side, whole)
+            work = _Work.of(problem, self.complete(values))
+            if work.groups >= wanted:
+                break
+        light = work.vectors == 1 and self.registers(self.complete(values), problem) <= FEW_REGISTERS and not work.along
+        while light and 2 * work.groups * (work.items // ITEMS) <= wanted and 2 * work.items <= most_items:
+            values["ITEMS"] = 2 * work.items
+            work = _Work.of(problem, self.complete(values))
+        return values
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         work = _Work.of(problem, parameters)
@@ -167,6 +189,14 @@ class Gemv(KernelVariant):
         return Steps([product, add_parts], [Scratch("parts", parts * results * problem.accumulator.sum_bytes)])
 
 
+def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:
+    """Whole vectors where memory holds them as they are; where each element is converted, that would be much code."""
+    as_they_are = problem.dtype == problem.accumulator and problem.dtype.kind == "real"
+    run, runs = (64, 8) if as_they_are else (16, 4)
+    vectors = max(min(problem.m, problem.n), 1)
+    return {"ITEMS": 1, "SIDE": 1, "RUN": run, "RUNS": max(runs // vectors, 2), "UNROLL": 2}
+
+
 @dataclass(frozen=True)
 class _Work:
     """What the kernel has to do, with the roles of rows and columns as it sees them.
@@ -175,6 +205,7 @@ class _Work:
         problem: whose A is the matrix, and whose B are the vectors.
         exchanged: whether these are B and A of the product, transposed.
         along: whether A's runs lie along k.
+        items: work-items of a group.
         anywhere: whether runs need not be aligned.
         width: elements of a run.
         vectors: columns of a group.
@@ -186,6 +217,7 @@ class _Work:
     problem: GemmProblem
     exchanged: bool
     along: bool
+    items: int
     anywhere: bool
     width: int
     vectors: int
@@ -205,6 +237,7 @@ class _Work:
             problem=turned,
             exchanged=problem.m < problem.n,
             along=along,
+            items=p["ITEMS"],
             anywhere=anywhere,
             width=width,
             vectors=max(min(turned.n, p["VECTORS"]), 1),
@@ -239,7 +272,7 @@ class _Work:
 
 
 def _turned(problem: GemmProblem) -> GemmProblem:
-    """The product, or where it has fewer rows than columns, its transpose: Dᵀ = op(B)ᵀ · op(A)ᵀ, with D as it lies in memory."""
+    """The product, or where it has fewer rows than columns, its transpose: Dᵀ = op(B)ᵀ · op(A)ᵀ, D lying as it lies."""
     if problem.m < problem.n:
         problem = replace(
             problem, m=problem.n, n=problem.m, a=problem.b, b=problem.a,

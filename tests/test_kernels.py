@@ -48,6 +48,7 @@ BASE: dict[str, Parameters] = {
         "PAD": 2,
     },
     "direct": {"THREADSX": 4, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 2, "WIDTH": 2},
+    "gemv": {"ITEMS": 16, "SIDE": 4, "RUN": 8, "RUNS": 2, "UNROLL": 2, "VECTORS": 3, "SPLIT": 2},
     "packed": {"MR": 4, "NR": 1, "VECTOR": 16, "MC": 8, "NC": 16, "KC": 8},
     "register_tiled_vectorized": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "WIDTH": 2, "PAD": 2},
 }
@@ -141,7 +142,8 @@ class TestProducts:
             problem = problem_of(Sizes(t.m + dm, t.n + dn, t.k + dk), ops, dtype)
             *_, product = gp.plan(problem, backend.device, kernel=kernel, params=params).launches
             has_edges = bool(dm or dn or (dk and t.k > 1 and kernel not in PADS_K))
-            assert dict(product.kernel.defines)["EDGES"] == int(has_edges)
+            if kernel != "gemv":  # whose runs are as long as the rows allow
+                assert dict(product.kernel.defines)["EDGES"] == int(has_edges)
 
 
 @pytest.mark.parametrize("ops", ["NN", "TT"])
@@ -359,6 +361,19 @@ STRUCTURES += [
         # A macro-tile that is no multiple of two micro-tiles; one that also spans D and lays out several panels of A itself.
         (6, 1, 32, 18, 48, 4096),
         (2, 1, 16, 6, 48, 8),
+    )
+]
+STRUCTURES += [
+    ("gemv", dict(zip(("ITEMS", "SIDE", "RUN", "RUNS", "UNROLL", "VECTORS", "SPLIT"), values, strict=True)))
+    for values in (
+        (64, 8, 16, 1, 4, 4, 1),
+        # All work-items side by side, and one after the other.
+        (32, 32, 8, 1, 3, 2, 5),
+        (32, 1, 8, 1, 2, 1, 1),
+        # One work-item, whose runs need not be aligned.
+        (1, 1, 32, 4, 2, 2, 3),
+        # More groups for each sum than there are steps.
+        (8, 4, 4, 3, 1, 5, 100),
     )
 ]
 STRUCTURES += [

@@ -50,6 +50,8 @@ UNEVEN_RUNS: dict[str, int | str] = {
 
 PACKED: dict[str, int | str] = {"MR": 6, "NR": 1, "VECTOR": 16, "MC": 6, "NC": 16, "KC": 8}
 
+GEMV: dict[str, int | str] = {"ITEMS": 16, "SIDE": 4, "RUN": 8, "RUNS": 2, "UNROLL": 2, "VECTORS": 3, "SPLIT": 2}
+
 CASES = [
     ("naive", {"TS": 4}),
     ("tiled", {"TS": 4, "PAD": 0}),
@@ -68,6 +70,8 @@ CASES = [
     ("prefetch", {**TWO_STAGES, "WIDTH": 4, "PAD": 0}),
     ("direct", {"THREADSX": 3, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 4, "WIDTH": 2}),
     ("direct", {"THREADSX": 2, "THREADSY": 3, "RX": 3, "RY": 1, "RK": 2, "WIDTH": 1}),
+    ("gemv", GEMV),
+    ("gemv", {"ITEMS": 1, "SIDE": 1, "RUN": 32, "RUNS": 2, "UNROLL": 1, "VECTORS": 2, "SPLIT": 1}),
     ("packed", PACKED),
     ("packed", {"MR": 2, "NR": 2, "VECTOR": 32, "MC": 8, "NC": 32, "KC": 4096}),
     ("wpt", {"TS": 4, "WPT": 2, "PAD": 0}),

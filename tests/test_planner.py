@@ -408,3 +408,19 @@ def test_packed_is_refused_where_loops_are_left_early() -> None:
     with pytest.raises(UnsupportedError, match=r"one for each term of each micro-tile \(quirk rusticl-loop-rounds\)"):
         make_plan(GemmProblem.create(5, 5, 5), device, load_configuration(), kernel="packed")
     assert make_plan(GemmProblem.create(5, 5, 5), device, load_configuration()).variant != "packed"
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 4096), (4096, 4), (5, 4096), (64, 64)])
+def test_gemv_is_chosen_for_a_few_vectors_and_computes_anything_by_name(m: int, n: int, tmp_path: Path) -> None:
+    """An entry may list it first for all products."""
+    wanted, device = GemmProblem.create(m, n, 512), DEVICES["NVIDIA sm_90 under CUDA"]
+    first = write(tmp_path / "mine.yaml", "gemv", {})
+    assert (make_plan(wanted, device, first).variant == "gemv") == (min(m, n) <= 4)
+    assert make_plan(wanted, device, first, kernel="gemv").variant == "gemv"
+
+
+def test_gemv_shares_sums_where_rows_are_too_few_for_the_device() -> None:
+    device = DEVICES["NVIDIA sm_90 under CUDA"]
+    few, many = (make_plan(GemmProblem.create(m, 1, 1_000_000), device, NOTHING, kernel="gemv") for m in (3, 100_000))
+    assert [launch.kernel.function for launch in few.launches] == ["gemv", "add_parts"]
+    assert [launch.kernel.function for launch in many.launches] == ["gemv"]

@@ -78,8 +78,8 @@ __device__ inline void add_up(acc_t *sums, int rows, int thread, int adder, int 
         __syncthreads(); // the sums of the step before are complete
         if (adder < half_of_them)
             for (int r = 0; r < rows; ++r) {
-                acc_t *own = sums + r * ITEMS + thread;
-                *own = sum_of(*own, own[half_of_them * apart]);
+                const int place = r * ITEMS + thread;
+                sums[place] = sum_of(sums[place], sums[place + half_of_them * apart]);
             }
     }
 }

@@ -78,8 +78,8 @@ inline void add_up(__local acc_t *sums, int rows, int item, int adder, int adder
         barrier(CLK_LOCAL_MEM_FENCE); // the sums of the step before are complete
         if (adder < half_of_them)
             for (int r = 0; r < rows; ++r) {
-                __local acc_t *own = sums + r * ITEMS + item;
-                *own = sum_of(*own, own[half_of_them * apart]);
+                const int place = r * ITEMS + item;
+                sums[place] = sum_of(sums[place], sums[place + half_of_them * apart]);
             }
     }
 }

@@ -69,6 +69,10 @@ def make_plan(
         )
     reasons: list[str] = []
     for candidate in _candidates(problem, device, configuration, kernel):
+        if kernel == AUTO and (reason := candidate.variant.declined(problem)):
+            reasons.append(f"{candidate.variant.name}: {reason}")
+            log.info("passed over %s", reasons[-1])
+            continue
         user_chose = bool(params) or (candidate.entry is not None and candidate.entry.asked_for)
         try:
             plan = _plan_with(candidate, problem, device, params or {}, params_origin)

@@ -185,6 +185,10 @@ class KernelVariant(Contract):
             return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
         return None
 
+    def declined(self, problem: GemmProblem) -> str | None:
+        """Why another kernel is the better choice where the user names none; None where this one may be."""
+        return None
+
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why the device cannot take these parameters for the problem, beside the limits that every launch is held to; None
         where it can. Asked only where problem and device are supported.
