@@ -122,7 +122,9 @@ def _compile(source: str, architecture: str, options: Sequence[str]) -> Compiled
             "for an older GPU install an older one, e.g. pip install nvidia-cuda-nvrtc-cu12"
         )
     bindings = nvrtc()
-    compiled = _with_nvcc(source, target, options) if bindings is None else _with_nvrtc(bindings, source, target, options)
+    compiled = (
+        _with_nvcc(source, target, options) if bindings is None else _with_nvrtc(bindings, source, target, options)
+    )
     return replace(compiled, binary=_sass.rescheduled(compiled.binary)) if _sass.asked_for(source) else compiled
 
 

@@ -1,4 +1,4 @@
-"""`simt`: what a GPU's multiply-add units ask for: asynchronous copies, warp tiles, registers read ahead, shared last tiles."""
+"""`simt`: what a GPU's multiply-add units ask for: asynchronous copies, warp tiles, registers read ahead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from gemmport.estimate import Tiling, clocks
 from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.problem import GemmProblem
 from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div, gemm_arguments, run_defines
+from gemmport.variant import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Parameters,
+    Steps,
+    Tile,
+    ceil_div,
+    gemm_arguments,
+    run_defines,
+)
 
 RUN_BYTES = 16
 """What a work-item reads and copies at once: the most that one instruction moves."""
@@ -49,7 +59,8 @@ TILINGS = (
     (16, 128, 16, 16, 64, 4, 8, 1, 3, 4, 0),
     (128, 16, 16, 64, 16, 8, 4, 1, 3, 4, 0),
 )
-"""By _NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small products.
+"""By _NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small
+products.
 STAGES and GROUPS are the most that are taken: larger types have fewer."""
 
 MATRIX_TILINGS = (
@@ -63,6 +74,9 @@ MATRIX_TILINGS = (
     (128, 16, 16, 32, 16, 4, 4, 1, 2, 3, 0),
 )
 """Likewise of products by the matrix unit."""
+
+SMALLEST = (16, 32, 8, 16, 32, 4, 4, 1, 2, 8, 0)
+"""Where local memory has room for none of those: 14 KB of complex128."""
 
 
 class Simt(KernelVariant):
@@ -93,7 +107,13 @@ class Simt(KernelVariant):
         Parameter("STAGES", 3, "tiles of A and of B in local memory at once", minimum=2, maximum=8),
         Parameter("RASTER", 8, "rows of tiles that are computed side by side", maximum=64),
         Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", maximum=8),
-        Parameter("SHARE", 0, "groups per compute unit that share the last tiles; 0: each tile is one group's", minimum=0, maximum=8),
+        Parameter(
+            "SHARE",
+            0,
+            "groups per compute unit that share the last tiles; 0: each is one group's",
+            minimum=0,
+            maximum=8,
+        ),
         Parameter("PORTS", 0, "1: machine code in the order that the register file's ports like best", choices=(0, 1)),
         Parameter("MMA", 0, "1: by the matrix unit, float64 on NVIDIA's GPUs from Hopper on", choices=(0, 1)),
         padding(4),
@@ -107,7 +127,10 @@ class Simt(KernelVariant):
             "WM % WPTM = 0, WN % WPTN = 0 and WM / WPTM · WN / WPTN = 32, the work-items of a warp",
             lambda WM, WN, WPTM, WPTN: WM % WPTM == 0 and WN % WPTN == 0 and WM // WPTM * (WN // WPTN) == WARP,
         ),
-        Constraint("WPTM % 4 = 0 and WPTN % 4 = 0, whole runs of every type", lambda WPTM, WPTN: WPTM % 4 == 0 and WPTN % 4 == 0),
+        Constraint(
+            "WPTM % 4 = 0 and WPTN % 4 = 0, whole runs of every type",
+            lambda WPTM, WPTN: WPTM % 4 == 0 and WPTN % 4 == 0,
+        ),
         Constraint("TSK / SLICES ≥ 4, terms of a step for each slice", lambda TSK, SLICES: TSK // SLICES >= 4),
         Constraint(
             "SLICES = 1 or TSM · TSN ≤ STAGES · TSK · (TSM + TSN), so that a slice's sums fit where the tiles were",
@@ -123,7 +146,10 @@ class Simt(KernelVariant):
             lambda MMA, TSK, SLICES: not MMA or TSK // SLICES % 8 == 0,
         ),
         Constraint("MMA = 0 or PAD = 0: lines are turned instead", lambda MMA, PAD: not MMA or PAD == 0),
-        Constraint("TSK / SLICES · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to", lambda TSK, SLICES, WPTM, WPTN: TSK // SLICES * WPTM * WPTN <= 2048),
+        Constraint(
+            "TSK / SLICES · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to",
+            lambda TSK, SLICES, WPTM, WPTN: TSK // SLICES * WPTM * WPTN <= 2048,
+        ),
     )
 
     def tile(self, parameters: Parameters) -> Tile:
@@ -148,18 +174,16 @@ class Simt(KernelVariant):
         return super().unsupported(problem, device)
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
-        """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest."""
-        found: list[tuple[float, Parameters]] = []
+        """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest; empty where none fits."""
         tilings = [dict(zip(_NAMES, tiling, strict=True)) for tiling in TILINGS]
         if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
             of_matrices = [dict(zip(_NAMES, tiling, strict=True)) for tiling in MATRIX_TILINGS]
             tilings = [{**tiling, "MMA": 1, "PAD": 0} for tiling in of_matrices] + tilings
-        for tiling in tilings:
-            values = self._fitted(tiling, problem, device)
-            for share in (0, values["GROUPS"]) if values else ():
-                choice = {**values, "SHARE": share}
-                found.append((clocks(problem, device, _tiling(choice)), choice))
-        return min(found, key=lambda x: x[0])[1] if found else {}
+        fitted = [values for tiling in tilings if (values := self._fitted(tiling, problem, device))]
+        if not fitted and (values := self._fitted(dict(zip(_NAMES, SMALLEST, strict=True)), problem, device)):
+            fitted = [values]
+        choices = [{**values, "SHARE": share} for values in fitted for share in (0, values["GROUPS"])]
+        return min(choices, key=lambda choice: clocks(problem, device, _tiling(choice)), default={})
 
     def _fitted(self, values: dict[str, int], problem: GemmProblem, device: DeviceInfo) -> dict[str, int]:
         """A tiling with as many stages and groups as the device has room for; empty where it has none for it."""
@@ -245,13 +269,23 @@ def _slice(parameters: Parameters) -> int:
 
 def _tiling(parameters: Parameters) -> Tiling:
     p = {name: int(value) for name, value in parameters.items()}
-    sizes = (p[name] for name in ("TSM", "TSN", "TSK", "WPTM", "WPTN", "GROUPS", "SLICES", "SHARE"))
-    return Tiling(*sizes, matrix=bool(p.get("MMA", 0)), in_order=bool(p["PORTS"]))
+    return Tiling(
+        rows=p["TSM"],
+        columns=p["TSN"],
+        depth=p["TSK"],
+        item_rows=p["WPTM"],
+        item_columns=p["WPTN"],
+        resident=p["GROUPS"],
+        slices=p["SLICES"],
+        share=p["SHARE"],
+        matrix=bool(p.get("MMA", 0)),
+        in_order=bool(p["PORTS"]),
+    )
 
 
 def has_known_ports(device: DeviceInfo) -> bool:
-    """Whether the device's compiler leaves undone what `gemmport.backends` then does: an order of instructions in which the register
-    files' banks deliver what the multiply-adds ask for. Measured for NVIDIA's compute capability 9.0 alone.
+    """Whether the device's compiler leaves undone what `gemmport.backends` then does: an order of instructions in which the
+    register files' banks deliver what the multiply-adds ask for. Measured for NVIDIA's compute capability 9.0 alone.
     """
     return device.platform == "nvidia" and re.match(r"sm_90\b|sm_90a", device.architecture) is not None
 

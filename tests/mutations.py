@@ -20,6 +20,7 @@ TRANSPOSED_B, PADDED = "transposed_b", "padded"
 TRANSPOSE = "transpose"
 PACKED = "packed"
 PREFETCH, DIRECT = "prefetch", "direct"
+GEMV, SIMT = "gemv", "simt"
 WPT, VECTORIZED, REGISTER_TILED_VECTORIZED = "wpt", "vectorized", "register_tiled_vectorized"
 
 SCALAR = (NAIVE, TILED, WPT, REGISTER_TILED)
@@ -38,13 +39,16 @@ Types = tuple[str, str, str | None]
 FLOAT32: Types = ("float32", "float32", None)
 COMPLEX64: Types = ("complex64", "complex64", None)
 
-NoticedBy = Literal["exact", "structures", "statistics", "spans", "groups", "special values", "oclgrind"]
+NoticedBy = Literal[
+    "exact", "structures", "statistics", "spans", "groups", "special values", "shared tiles", "oclgrind"
+]
 """The check that must notice.
 
 - exact: products of integers in poisoned memory (`test_dtypes.problems`); structures: the same with tiles of many shapes;
 - statistics: the engine of `gemmport run`, on random operands; special values: test_special_values;
 - spans: operands that lie beyond 2³¹ elements; groups: many large work-groups at once, and Oclgrind's detector of races;
-- oclgrind: Oclgrind alone, of reads that change no result.
+- shared tiles: `simt` where every tile is shared along k (`test_simt.check_shared`);
+- oclgrind: Oclgrind alone, of reads and races that change no result for certain.
 """
 
 
@@ -1014,6 +1018,144 @@ _OF_RUNS = (
     ),
 )
 
+_OF_GEMV = (
+    of_kernel("drops the last term of a vector", r"min\(k - begin, depth\)", "min(k - begin - 1, depth)", GEMV),
+    of_kernel("gives every group of a sum the first part", r"begin = part \* depth", "begin = 0", GEMV),
+    of_kernel("steps too far after runs at once", r"\(p \+= UNROLL \* STEP;", "(p += UNROLL * STEP + STEP;", GEMV),
+    of_kernel(
+        "multiplies the runs of the step before",
+        r"(MULTIPLY\(ahead\[u\]), p \+ .*, WIDTH\);\n( +)READ",
+        r"\1, p + u * STEP, WIDTH);\n\2READ",
+        GEMV,
+        noticed_by="structures",
+    ),
+    of_kernel(
+        "takes a step that is not whole for one", r">= \(UNROLL - 1\) \* STEP \+ TERMS", "> (UNROLL - 1) * STEP", GEMV
+    ),
+    of_kernel("forgets the last steps", r"; p < end; p \+= STEP\)", "; p < end - STEP; p += STEP)", GEMV),
+    of_kernel("multiplies by the first vector only", r"min\(column \+ v, n - 1\)", "column", GEMV),
+    of_kernel("reads all rows of a work-item as its first", r"min\(row \+ r \* RUN_ROWS,", "min(row,", GEMV),
+    of_kernel(
+        "adds up all lanes but the last",
+        r"int w = 1; w < WIDTH; \+\+w\)\n( +of_lanes)",
+        r"int w = 1; w < WIDTH - 1; ++w)\n\1",
+        GEMV,
+    ),
+    of_kernel("adds up half of the work-items", r"half_of_them = adders / 2", "half_of_them = adders / 4", GEMV),
+    of_kernel("adds up neighbours that are not", r"half_of_them \* apart\]", "half_of_them]", GEMV, ops="TN"),
+    of_kernel("puts all parts in one place", r"part_sums\[part \* results \+ \(batch", "part_sums[(batch", GEMV),
+    of_kernel("leaves out the last part", r"part < parts; part \+=", "part < parts - 1; part +=", GEMV),
+    of_kernel("adds up parts of the first matrix", r"SELECT_BATCH\(result / m / n\);", "SELECT_BATCH(0);", GEMV),
+    of_kernel("exchanges rows and columns of parts", r"result / m % n\)", "result % n)", GEMV),
+    of_kernel("writes rows beyond the last", r"else if \(i < m\)", "else if (i <= m)", GEMV),
+    Mutation(
+        "takes A as it is for its conjugate",
+        (Edit(r"return OF_A\(", "return (", times=2),),
+        (GEMV,),
+        types=COMPLEX64,
+        ops="CN",
+    ),
+    of_kernel(
+        "adds up before sums are there",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the sums of the step",
+        "// the sums of the step",
+        GEMV,
+        noticed_by="oclgrind",
+    ),
+    of_kernel(
+        "overwrites the sums of the vector before",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the sums of the vector",
+        "; // the sums of the vector",
+        GEMV,
+        noticed_by="oclgrind",
+    ),
+)
+
+_OF_SIMT = (
+    of_kernel("takes the first step for a whole one", r"missing = steps \* TSK - k;", "missing = 0;", SIMT),
+    of_kernel(
+        "forgets what is missing after the first part",
+        r"max\(first \* TSK - missing, 0\)",
+        "first * TSK",
+        SIMT,
+        noticed_by="shared tiles",
+    ),
+    of_kernel(
+        "wraps stages too early", r"stage == \(STAGES - 1\) \* STAGE \?", "stage == (STAGES - 2) * STAGE ?", SIMT
+    ),
+    of_kernel("brings a tile to the stage that is read", r"BRING\(free, step", "BRING(stage, step", SIMT),
+    of_kernel("does not bring the last tile", r"step \+ STAGES - 1 < last", "step + STAGES < last", SIMT),
+    of_kernel("multiplies columns of the first stage", r"b_read = b_place \+ stage", "b_read = b_place", SIMT),
+    of_kernel("reads the half that is multiplied", r"READ\(\(p / AT_ONCE \+ 1\) % 2", "READ(p / AT_ONCE % 2", SIMT),
+    of_kernel("forgets the last term of a step", r"multiply\(a\[1\], b\[1\], sum\);", "", SIMT),
+    of_kernel("begins every slice with the first term", r"slice \* TERMS \* PITCH_A", "slice * 0 * PITCH_A", SIMT),
+    of_kernel("leaves out the last slice", r"s < SLICES; \+\+s", "s < SLICES - 1; ++s", SIMT),
+    of_kernel(
+        "forgets the last row of A that is left", r"rows_left = m - tile\.row;", "rows_left = m - tile.row - 1;", SIMT
+    ),
+    of_kernel(
+        "forgets the last column of B that is left",
+        r"columns_left = n - tile\.column;",
+        "columns_left = n - tile.column - 1;",
+        SIMT,
+    ),
+    of_kernel(
+        "exchanges lines and terms along k", r"return along_k \? (\w+) % TSK :", r"return along_k ? \1 / TSK :", SIMT
+    ),
+    of_kernel(
+        "brings every term across as its first", r"from \+ p \* ld \+ l;", "from + l;", SIMT, noticed_by="structures"
+    ),
+    of_kernel("exchanges the axes of a band", r"of_band % rows\) \* TSM", "of_band / rows) * TSM", SIMT),
+    of_kernel("takes the last band for a whole one", r"min\(down - band \* RASTER, RASTER\)", "RASTER", SIMT),
+    of_kernel(
+        "computes the first band again", r"\(band \* RASTER \+ of_band", "(of_band", SIMT, noticed_by="structures"
+    ),
+    of_kernel("computes the first matrix only", r"tile\.batch = number / \(across \* down\)", "tile.batch = 0", SIMT),
+    of_kernel(
+        "spreads runs of rows as no one reads them",
+        r"r / WIDTH \* LANES_M \+",
+        "r / WIDTH +",
+        SIMT,
+        noticed_by="structures",
+    ),
+    of_kernel(
+        "multiplies by a run of the first row",
+        r"ELEMENT\(a\[r / WIDTH\], r % WIDTH\)",
+        "ELEMENT(a[r / WIDTH], 0)",
+        SIMT,
+    ),
+    of_kernel("scales the product by beta", r"sum\[r\]\[c\], alpha, beta", "sum[r][c], beta, beta", SIMT),
+    of_kernel(
+        "scales the sum of parts by beta", r"sum, alpha, beta", "sum, beta, beta", SIMT, noticed_by="shared tiles"
+    ),
+    of_kernel("leaves all parts in one of two places", r"first == 0, r, c", "1, r, c", SIMT, noticed_by="shared tiles"),
+    of_kernel(
+        "leaves out the last part of a tile", r"sharer <= end;", "sharer < end;", SIMT, noticed_by="shared tiles"
+    ),
+    of_kernel("begins a shared tile anew", r"first = begin % steps;", "first = 0;", SIMT, noticed_by="shared tiles"),
+    of_kernel(
+        "takes the part before for a tile's first",
+        r"PART\(begin, 1,",
+        "PART(begin, 0,",
+        SIMT,
+        noticed_by="shared tiles",
+    ),
+    of_kernel(
+        "does not wait for the next tile",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the next tile",
+        "// the next tile",
+        SIMT,
+        noticed_by="oclgrind",
+    ),
+    of_kernel(
+        "overwrites the part before",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tiles of the part",
+        "// the tiles of the part",
+        SIMT,
+        noticed_by="oclgrind",
+    ),
+)
+
 EQUIVALENT = (
     of_prelude(
         "brings A along the other index",
@@ -1111,6 +1253,8 @@ MUTATIONS = (
     *_OF_PREFETCH,
     *_OF_DIRECT,
     *_OF_PACKED,
+    *_OF_GEMV,
+    *_OF_SIMT,
     *_OF_WPT,
     *_OF_WIDE,
     *_OF_VECTORIZED,

@@ -51,10 +51,29 @@ BASE: dict[str, Parameters] = {
     "gemv": {"ITEMS": 16, "SIDE": 4, "RUN": 8, "RUNS": 2, "UNROLL": 2, "VECTORS": 3, "SPLIT": 2},
     "packed": {"MR": 4, "NR": 1, "VECTOR": 16, "MC": 8, "NC": 16, "KC": 8},
     "register_tiled_vectorized": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "WIDTH": 2, "PAD": 2},
+    "simt": {
+        "TSM": 16,
+        "TSN": 32,
+        "TSK": 8,
+        "WM": 16,
+        "WN": 32,
+        "WPTM": 4,
+        "WPTN": 4,
+        "SLICES": 2,
+        "STAGES": 3,
+        "RASTER": 3,
+        "SHARE": 3,
+        "PAD": 4,
+    },
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
-WIDE = tuple(variant.name for variant in kernels.variants() if "WIDTH" in {own.name for own in variant.parameters})
+WITH_WIDTH = tuple(
+    variant.name for variant in kernels.variants() if "WIDTH" in {own.name for own in variant.parameters}
+)
 """Kernels that move WIDTH elements at once where rows are aligned, and are specialized by it."""
+
+WIDE = (*WITH_WIDTH, "gemv", "simt")
+"""Kernels that move runs whole where rows are aligned."""
 
 PADS_K = ("padded", "packed")
 """Kernels that pad their operands, so that the product meets no edge along k."""
@@ -147,7 +166,7 @@ class TestProducts:
 
 
 @pytest.mark.parametrize("ops", ["NN", "TT"])
-@pytest.mark.parametrize("kernel", WIDE)
+@pytest.mark.parametrize("kernel", WITH_WIDTH)
 def test_runs_are_moved_whole_where_and_only_where_all_of_an_operand_are_aligned(
     backend: gp.Backend, kernel: str, ops: str
 ) -> None:
@@ -374,6 +393,30 @@ STRUCTURES += [
         (1, 1, 32, 4, 2, 2, 3),
         # More groups for each sum than there are steps.
         (8, 4, 4, 3, 1, 5, 100),
+    )
+]
+STRUCTURES += [
+    (
+        "simt",
+        dict(
+            zip(
+                ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "RASTER", "SHARE", "PAD"),
+                values,
+                strict=True,
+            )
+        ),
+    )
+    for values in (
+        # A warp; two stages, which take turns.
+        (16, 32, 8, 16, 32, 4, 4, 1, 2, 1, 0, 0),
+        # Several runs of rows and of columns for each work-item; warps side by side and one below the other.
+        (64, 32, 8, 32, 16, 4, 4, 1, 3, 2, 0, 4),
+        (32, 64, 16, 32, 32, 8, 4, 2, 3, 8, 0, 4),
+        (32, 32, 8, 16, 32, 4, 4, 1, 4, 1, 2, 4),
+        # More work-items than runs of a tile.
+        (16, 32, 32, 16, 32, 4, 4, 4, 2, 1, 1, 4),
+        # 96 work-items, by which neither operand comes out even.
+        (96, 16, 16, 32, 16, 4, 4, 1, 3, 2, 0, 0),
     )
 ]
 STRUCTURES += [

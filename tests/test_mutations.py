@@ -12,6 +12,7 @@ import pytest
 
 import gemmport as gp
 import test_kernels
+import test_simt
 import test_special_values
 from exact import check
 from gemmport.backends import _nvrtc
@@ -65,6 +66,7 @@ CHECKS: dict[str, Callable[[gp.Backend, str, Mutation], None]] = {
     "spans": lambda backend, kernel, mutation: check_spans(backend, kernel),
     "groups": lambda backend, kernel, mutation: check_many_groups(backend, kernel),
     "special values": lambda backend, kernel, mutation: test_special_values.check(backend, kernel, mutation.types),
+    "shared tiles": lambda backend, kernel, mutation: test_simt.check_shared(backend),
 }
 
 

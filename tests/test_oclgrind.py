@@ -52,6 +52,9 @@ PACKED: dict[str, int | str] = {"MR": 6, "NR": 1, "VECTOR": 16, "MC": 6, "NC": 1
 
 GEMV: dict[str, int | str] = {"ITEMS": 16, "SIDE": 4, "RUN": 8, "RUNS": 2, "UNROLL": 2, "VECTORS": 3, "SPLIT": 2}
 
+SIMT = BASE["simt"]
+"""Two slices of a warp each; a tile of one matrix is shared."""
+
 CASES = [
     ("naive", {"TS": 4}),
     ("tiled", {"TS": 4, "PAD": 0}),
@@ -72,6 +75,7 @@ CASES = [
     ("direct", {"THREADSX": 2, "THREADSY": 3, "RX": 3, "RY": 1, "RK": 2, "WIDTH": 1}),
     ("gemv", GEMV),
     ("gemv", {"ITEMS": 1, "SIDE": 1, "RUN": 32, "RUNS": 2, "UNROLL": 1, "VECTORS": 2, "SPLIT": 1}),
+    ("simt", SIMT),
     ("packed", PACKED),
     ("packed", {"MR": 2, "NR": 2, "VECTOR": 32, "MC": 8, "NC": 32, "KC": 4096}),
     ("wpt", {"TS": 4, "WPT": 2, "PAD": 0}),
@@ -127,6 +131,8 @@ PARAMETERS: dict[str, dict[str, int | str]] = {
     "wpt": {"TS": 4, "WPT": 2, "PAD": 0},
     "vectorized": {"TS": 8, "WIDTH": 4},
     "register_tiled_vectorized": UNEVEN_RUNS,
+    "gemv": GEMV,
+    "simt": SIMT,
 }
 
 # Of faults that those do not show.
@@ -160,6 +166,10 @@ COMPLAINTS = {
     "overwrites tiles in use, prepared": "race",
     "brings more than the tiles": "exceeds static array size",
     "reads a tile before it is there": "race",
+    "adds up before sums are there": "race",
+    "overwrites the sums of the vector before": "race",
+    "does not wait for the next tile": "race",
+    "overwrites the part before": "race",
 }
 
 

@@ -129,7 +129,10 @@ def test_without_any_configuration_defaults_serve_where_they_fit(device: DeviceI
         assert too_large or kernels.variant(kernel).unsupported(problem("odd"), device)
     else:
         assert_fits(plan)
-        assert {choice.origin for _, choice in plan.parameters} <= {f"the defaults of {kernel}", f"the model of {kernel}"}
+        assert {choice.origin for _, choice in plan.parameters} <= {
+            f"the defaults of {kernel}",
+            f"the model of {kernel}",
+        }
 
 
 # Each row asks for a little more than the device allows, and no more than is allowed elsewhere.

@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -44,6 +44,10 @@ each_tiled = pytest.mark.parametrize("variant", TILED, ids=lambda variant: varia
 each_folder = pytest.mark.parametrize("folder", FOLDERS)
 
 
+MOST_COMBINATIONS = 200_000
+"""Beyond them, two parameters at a time differ from the defaults."""
+
+
 @cache
 def samples(variant: KernelVariant) -> list[dict[str, ParameterValue]]:
     """Valid parameters of a variant: combinations of the ends of the ranges, the defaults and small numbers between."""
@@ -53,7 +57,17 @@ def samples(variant: KernelVariant) -> list[dict[str, ParameterValue]]:
     ]
     names = [p.name for p in variant.parameters]
     found = []
-    for combination in itertools.product(*values):
+    combinations: Iterable[tuple[ParameterValue, ...]] = itertools.product(*values)
+    if math.prod(map(len, values)) > MOST_COMBINATIONS:
+        defaults = tuple(p.default for p in variant.parameters)
+        pairs = itertools.combinations(range(len(names)), 2)
+        combinations = {
+            tuple({i: x, j: y}.get(at, default) for at, default in enumerate(defaults))
+            for i, j in pairs
+            for x, y in itertools.product(values[i], values[j])
+        }
+        combinations = sorted(combinations, key=str)
+    for combination in combinations:
         try:
             found.append(variant.complete(dict(zip(names, combination, strict=True))))
         except ParameterError:

@@ -160,6 +160,8 @@ def simulate(kernel: str, params: str, ops: str) -> None:
         in_place=True,
     )
     check(backend, problem_of(Sizes(9, 19, 0), ops, "float32"), kernel, json.loads(params))
+    if kernel == "simt":  # whose groups share tiles that have so many steps, one of them parts of two
+        check(backend, problem_of(Sizes(9, 40, 83), ops, "float32", beta=0.5), kernel, json.loads(params))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How long a GPU takes for a product in tiles: an analytical model of waves, issue slots and bytes, for choosing without a search.
+"""How long a GPU takes for a product in tiles: a model of waves, issue slots and bytes, for choosing without a search.
 
-A unit issues one instruction of each of its schedulers per clock, multiply-adds and everything else alike; groups come in waves,
-the last of which may leave units idle; and what tiles read comes through the second-level cache. The constants are those of an
-H200; choices between tilings depend on them little.
+A unit issues one instruction of each of its schedulers per clock, multiply-adds and everything else alike; groups come in
+waves, the last of which may leave units idle; and what tiles read comes through the second-level cache. The constants are
+those of an H200; choices between tilings depend on them little.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ISSUE_IN_ORDER = 1.25
 """The same where the order of instructions fits the register file's ports."""
 
 BYTES_PER_CLOCK = 13.6
-"""Of a unit, from the second-level cache and from memory: 5.2 TB/s over 132 units at 1.98 GHz, which an H200's memory (4.8 TB/s)
-nearly reaches too."""
+"""Of a unit, from the second-level cache and from memory: 5.2 TB/s over 132 units at 1.98 GHz, which an H200's memory
+(4.8 TB/s) nearly reaches too."""
 
 TERM_CLOCKS = 33.0
 """A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""

@@ -1,0 +1,153 @@
+"""What is `simt`'s own: tiles that groups share along k, the tilings among which the model chooses, and the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gemmport as gp
+from exact import Sizes, check_plan, problem_of
+from gemmport import kernels
+from gemmport.estimate import Tiling, clocks
+from gemmport.kernels.simt import _NAMES, MATRIX_TILINGS, TILINGS, WARP, _tiling
+from gemmport.plan import Plan
+from made_up_devices import DEVICES
+from test_kernels import BASE
+
+SIMT = kernels.variant("simt")
+SHARED = Sizes(33, 67, 131)
+"""27 tiles in 3 matrices: fewer than the groups that share tiles on most devices, and with edges along all dimensions."""
+
+GPUS = {name: device for name, device in DEVICES.items() if device.type == "gpu"}
+DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+def shared_plan(backend: gp.Backend, problem: gp.GemmProblem, **params: int) -> Plan:
+    """A plan in which groups share tiles: the second launch adds up the parts."""
+    plan = gp.plan(problem, backend.device, kernel="simt", params={**BASE["simt"], **params})
+    assert [launch.kernel.function for launch in plan.launches][-1] == "combine"
+    return plan
+
+
+def check_shared(backend: gp.Backend) -> None:
+    """Shared tiles of a batch, with scalars and edges; rows and columns are read along k and across."""
+    for ops in ("NT", "TN"):
+        problem = problem_of(SHARED, ops, "float32", alpha=2.0, beta=-1.0, batch=3)
+        check_plan(backend, shared_plan(backend, problem))
+
+
+def test_shared_tiles_are_exact(backend: gp.Backend) -> None:
+    check_shared(backend)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_shared_tiles_of_every_type_are_exact(backend: gp.Backend, dtype: str) -> None:
+    arithmetic = gp.GemmProblem.create(1, 1, 1, dtype=dtype).accumulator.arithmetic
+    if arithmetic and arithmetic not in backend.device.computes:
+        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+    check_plan(backend, shared_plan(backend, problem_of(SHARED, "NT", dtype, batch=3)))
+
+
+def test_shared_tiles_have_the_same_bits_in_every_run(backend: gp.Backend) -> None:
+    """Random reals, whose sums are rounded: parts are added up in the order of their terms."""
+    rng = np.random.default_rng(3)
+    m, n, k = SHARED.m, SHARED.n, SHARED.k
+    problem = gp.GemmProblem.create(m, n, k)
+    shared_plan(backend, problem)
+    a = backend.asarray(rng.standard_normal((m, k)).astype(np.float32))
+    b = backend.asarray(rng.standard_normal((k, n)).astype(np.float32))
+    results = [gp.gemm(a, b, kernel="simt", params=BASE["simt"]).get() for _ in range(5)]
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+def test_sharing_changes_no_integer(backend: gp.Backend) -> None:
+    rng = np.random.default_rng(4)
+    a = backend.asarray(rng.integers(-3, 4, (SHARED.m, SHARED.k)).astype(np.float32))
+    b = backend.asarray(rng.integers(-3, 4, (SHARED.k, SHARED.n)).astype(np.float32))
+    whole, *shared = (
+        gp.gemm(a, b, kernel="simt", params={**BASE["simt"], "SHARE": share}).get() for share in (0, 1, 2, 8)
+    )
+    assert all(np.array_equal(result, whole) for result in shared)
+
+
+@pytest.mark.parametrize("tiling", TILINGS, ids=lambda tiling: "-".join(map(str, tiling)))
+def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> None:
+    device = backend.device
+    if device.platform in ("pocl", "rusticl"):
+        pytest.skip(f"{device.label} takes seconds for each of these programs, which are written out")
+    params = dict(zip(_NAMES, tiling, strict=True))
+    problem = problem_of(Sizes(tiling[0] + 3, tiling[1] - 1, 2 * tiling[2] + 5), "NT", "float32", beta=1.0)
+    fitted = SIMT._fitted(params, problem, device)
+    if not fitted:
+        pytest.skip(f"{device.label} has no room for {tiling}")
+    check_plan(backend, gp.plan(problem, device, kernel="simt", params=fitted))
+
+
+def test_tilings_are_all_different() -> None:
+    for tilings in (TILINGS, MATRIX_TILINGS):
+        assert len(set(tilings)) == len(tilings)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (64, 64, 4096), (1000, 1000, 1000), (4096, 512, 99), (9, 9, 0)])
+def test_what_is_suggested_fits(name: str, dtype: str, m: int, n: int, k: int) -> None:
+    device = GPUS[name]
+    problem = gp.GemmProblem.create(m, n, k, dtype=dtype)
+    if problem.accumulator.arithmetic and problem.accumulator.arithmetic not in device.computes:
+        device = replace(device, computes=device.computes | {problem.accumulator.arithmetic})
+    suggested = SIMT.suggested(problem, device)
+    assert suggested, f"no tiling fits {name}"
+    full = SIMT.complete(suggested)
+    assert SIMT.local_bytes(full, problem) <= device.local_memory
+    assert SIMT.work_group(full)[0] <= min(device.max_work_group, device.max_work_item_sizes[0])
+    assert SIMT.unfit(full, problem, device) is None
+    assert full["MMA"] == 0 or (dtype == "float64" and device.architecture == "sm_90")
+    assert full["SHARE"] in (0, full["GROUPS"])
+    gp.plan(problem, device, kernel="simt", params=suggested)
+
+
+def test_where_there_is_no_room_nothing_is_suggested() -> None:
+    tiny = replace(GPUS["work-groups of 256"], max_work_group=WARP // 2)
+    assert SIMT.suggested(gp.GemmProblem.create(64, 64, 64), tiny) == {}
+
+
+tilings = st.sampled_from(TILINGS)
+sizes = st.integers(1, 5000)
+GPU = DEVICES["NVIDIA sm_90 under CUDA"]
+
+
+def whole_tiles(tiling: tuple[int, ...]) -> Tiling:
+    return _tiling({**dict(zip(_NAMES, tiling, strict=True)), "SHARE": 0})
+
+
+@settings(max_examples=200, deadline=None, database=None, print_blob=True)
+@given(
+    tiling=tilings,
+    m=sizes,
+    n=sizes,
+    k=sizes,
+    more=st.tuples(*[st.integers(0, 3000)] * 3),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_more_work_is_never_estimated_to_be_faster(
+    tiling: tuple[int, ...], m: int, n: int, k: int, more: tuple[int, int, int], dtype: str
+) -> None:
+    """Of one tiling that nobody shares: where tiles are shared, a round that comes out even is faster than others."""
+    less = gp.GemmProblem.create(m, n, k, dtype=dtype)
+    larger = gp.GemmProblem.create(m + more[0], n + more[1], k + more[2], dtype=dtype)
+    assert clocks(less, GPU, whole_tiles(tiling)) <= clocks(larger, GPU, whole_tiles(tiling))
+
+
+@settings(max_examples=100, deadline=None, database=None, print_blob=True)
+@given(tiling=tilings, m=sizes, n=sizes, k=sizes, batch=st.integers(1, 9))
+def test_more_units_are_never_estimated_to_be_slower(
+    tiling: tuple[int, ...], m: int, n: int, k: int, batch: int
+) -> None:
+    problem = gp.GemmProblem.create(m, n, k, batch=batch)
+    larger = replace(GPU, compute_units=2 * GPU.compute_units)
+    assert clocks(problem, larger, whole_tiles(tiling)) <= clocks(problem, GPU, whole_tiles(tiling))
