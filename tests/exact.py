@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 import gemmport as gp
+from gemmport import kernels
 from gemmport.dtypes import as_dtype
 from gemmport.plan import Plan
+from gemmport.planner import AUTO
 from gemmport.problem import OPERANDS, Operand, as_op, transposes
 from gemmport.reference import reference
 from gemmport.trial import try_plan
@@ -147,5 +150,9 @@ def check(
     in_place: bool = False,
     seed: int = 0,
 ) -> None:
-    """`check_plan` of a kernel with its parameters."""
+    """`check_plan` of a kernel with its parameters; of types that it does not compute, that it refuses them by name."""
+    if kernel != AUTO and kernels.variant(kernel).unsupported(problem, backend.device):
+        with pytest.raises(gp.UnsupportedError, match=f"^{kernel} on "):
+            gp.plan(problem, backend.device, kernel=kernel, params=params)
+        return
     check_plan(backend, gp.plan(problem, backend.device, kernel=kernel, params=params), in_place=in_place, seed=seed)

@@ -15,6 +15,7 @@ import pytest
 
 import gemmport as gp
 from exact import WIDEST_RUN, Sizes, problem_of, run_plan
+from gemmport import kernels
 from gemmport.dtypes import DTYPES, DType, as_dtype
 from gemmport.problem import Operand
 from test_kernels import OPS, VARIANTS, WIDE, parameters, tile
@@ -29,6 +30,8 @@ HALVES = ("float16", "bfloat16")
 
 def compute(backend: gp.Backend, kernel: str, problem: gp.GemmProblem, **values: Array) -> Array:
     """D, (m, n), of operands as they are stored, in memory that is NaN everywhere else."""
+    if reason := kernels.variant(kernel).unsupported(problem, backend.device):
+        pytest.skip(reason)
     plan = gp.plan(problem, backend.device, kernel=kernel, params=parameters(kernel))
     operands: dict[Operand, Array] = {operand: values[operand] for operand in ("a", "b", "c") if operand in values}
     return run_plan(backend, plan, operands)[0]
