@@ -491,7 +491,10 @@ def declared_local_bytes(source: str, qualifier: str, defines: Mapping[str, Para
     itemsize = DTYPES[str(defines["ACC"])].itemsize
     macros = _function_macros(source, defines)
     total = 0
-    declarations = re.findall(rf"^\s*{qualifier}\s+(\w+)\s+(.+?);", source, flags=re.MULTILINE)
+    arrays = (
+        rf"^\s*{qualifier}\s+(?:__align__\(\d+\) )?(?!const)(\w+)\s+(\w.*?)(?: __attribute__.*)?;"  # pointers are none
+    )
+    declarations = re.findall(arrays, source, flags=re.MULTILINE)
     for element_type, declarators in declarations:
         assert element_type in ("acc_t", "wide_t"), f"a local array of {element_type} is more than this test reads"
         width = int(defines["WIDTH"]) if element_type == "wide_t" else 1
@@ -532,13 +535,17 @@ def test_local_bytes_are_what_the_source_declares(variant: KernelVariant, folder
 def test_the_work_group_is_what_the_source_requires(variant: KernelVariant) -> None:
     """OpenCL states all three dimensions, CUDA their product."""
     problem = GemmProblem.create(5, 5, 5)
+    resident = re.search(r"RESIDENT\((.+?), .+?\)", own_source(variant, "opencl"))
     opencl = re.search(r"reqd_work_group_size\((.+?), (.+?), (.+?)\)\)", own_source(variant, "opencl"))
-    cuda = re.search(r"__launch_bounds__\((.+)\)", own_source(variant, "cuda"))
+    cuda = re.search(
+        r"(?:__launch_bounds__|RESIDENT)\((.+?)(?:, \w+)?\)$", own_source(variant, "cuda"), flags=re.MULTILINE
+    )
     for values in samples(variant):
         defines = variant.defines(values, problem)
         x, y, z = variant.work_group(values)
         macros = _function_macros(own_source(variant, "opencl"), defines)
-        assert [_evaluate(extent, macros) for extent in opencl.groups()] == [x, y, z], values
+        extents = (resident[1], "1", "1") if resident else opencl.groups()
+        assert [_evaluate(extent, macros) for extent in extents] == [x, y, z], values
         macros = _function_macros(own_source(variant, "cuda"), defines)
         assert _evaluate(cuda[1], macros) == x * y * z, values
 
@@ -548,11 +555,13 @@ def test_the_work_group_is_what_the_source_requires(variant: KernelVariant) -> N
 def test_the_tile_is_what_the_source_steps_by(variant: KernelVariant, folder: str) -> None:
     problem = GemmProblem.create(5, 5, 5)
     source = own_source(variant, folder)
-    rows, columns = re.search(r"this_tile\((.+?), (.+?), m, n\)", source).groups()
-    depth = re.search(r"start \+= (\w+)", source)
+    found = re.search(r"this_tile\((.+?), (.+?), m, n\)", source)
+    bands = re.search(r"tile.row = .+ \* (\w+);\n +tile.column = .+ \* (\w+);", source)  # of simt
+    rows, columns = (found or bands).groups()
+    depth = re.search(r"start \+= (\w+)|(TSK) - missing", source)
     for values in samples(variant):
         macros = _function_macros(source, variant.defines(values, problem))
-        step = _evaluate(depth[1], macros) if depth else 1
+        step = _evaluate(depth[1] or depth[2], macros) if depth else 1
         assert variant.tile(values) == Tile(_evaluate(rows, macros), _evaluate(columns, macros), step), values
 
 
@@ -568,6 +577,7 @@ WORK = {
     "padded": ("WPTM", "WPTN"),
     "direct": ("RX", "RY"),
     "packed": ("MC", "NC"),
+    "simt": ("WPTM", "WPTN"),
 }
 
 
@@ -580,7 +590,8 @@ def test_the_work_items_of_a_group_cover_its_tile_exactly(variant: KernelVariant
     """Sums per work-item, which `registers` counts first, times work-items are the elements of the tile."""
     for values in samples(variant):
         tile, (x, y, z) = variant.tile(values), variant.work_group(values)
-        assert x * y * z * sums_per_item(variant, values) == tile.rows * tile.columns, values
+        items = x * y * z // int(values.get("SLICES", 1))  # each slice has sums of the whole tile
+        assert items * sums_per_item(variant, values) == tile.rows * tile.columns, values
 
 
 def test_the_vectors_of_packed_and_of_one_line_of_b_fit_the_registers_of_every_device() -> None:
