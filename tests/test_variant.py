@@ -537,9 +537,7 @@ def test_the_work_group_is_what_the_source_requires(variant: KernelVariant) -> N
     problem = GemmProblem.create(5, 5, 5)
     resident = re.search(r"RESIDENT\((.+?), .+?\)", own_source(variant, "opencl"))
     opencl = re.search(r"reqd_work_group_size\((.+?), (.+?), (.+?)\)\)", own_source(variant, "opencl"))
-    cuda = re.search(
-        r"(?:__launch_bounds__|RESIDENT)\((.+?)(?:, \w+)?\)$", own_source(variant, "cuda"), flags=re.MULTILINE
-    )
+    cuda = re.search(r"(?:__launch_bounds__|RESIDENT)\((.+?)(?:, \w+)?\)(?:\s|$)", own_source(variant, "cuda"))
     for values in samples(variant):
         defines = variant.defines(values, problem)
         x, y, z = variant.work_group(values)
