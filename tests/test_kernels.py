@@ -75,8 +75,8 @@ WITH_WIDTH = tuple(
 WIDE = (*WITH_WIDTH, "gemv", "simt")
 """Kernels that move runs whole where rows are aligned."""
 
-PADS_K = ("padded", "packed")
-"""Kernels that pad their operands, so that the product meets no edge along k."""
+PADS_K = ("padded", "packed", "simt")
+"""Kernels that pad their operands, or begin with what is left over, so that the product's loop meets no edge along k."""
 
 SCALARS = tuple(itertools.product((0.0, 1.0, -1.0, 2.0), (0.0, 1.0, -1.0, 0.5)))
 
