@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 import gemmport as gp
-from gemmport import backends, kernels, selection
+from gemmport import backends, kernels, measurement, selection
 from gemmport.matrix.cells import SHAPES, Choice, cells
 
 NATIVE = ("float32", "float64")
@@ -42,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="try all combinations on devices that compile slowly too, and large products on CPUs (an hour)",
     )
+
+
+@pytest.fixture(autouse=True)
+def short_turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are tested for what they do: steady figures, for which a CPU's turns wait and warm up, are of no use here."""
+    if request.module.__name__ != "test_measurement":
+        monkeypatch.setattr(measurement, "CPU_PACE", measurement.Pace(2e-3, 0.0, waits=False))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1012,7 +1012,7 @@ _OF_RUNS = (
     ),
     of_prelude(
         "subtracts products of runs",
-        r"sum = a \* b \+ sum|mul_add\(a, (ELEMENT\(b, w\)), (ELEMENT\(sum, w\))\)",
+        r"sum = a \* b \+ sum(?=[^}]+\}\n\n// sum \+)|mul_add\(a, (ELEMENT\(b, w\)), (ELEMENT\(sum, w\))\)",
         {"opencl": "sum = sum - a * b", "cuda": r"\2 - a * \1"},
         kernels=_IN_RUNS,
     ),

@@ -24,7 +24,7 @@ from gemmport.executor import bind
 from gemmport.kernels.fill_random import Whole
 from gemmport.problem import OPERANDS, GemmProblem, Layout, Operand
 from gemmport.reference import reference
-from test_kernels import BASE
+from test_kernels import BASE, narrowest
 
 VARIANTS = [variant.name for variant in kernels.variants()]
 Needs = Callable[[GemmProblem], None]
@@ -159,7 +159,8 @@ def test_a_of_2_to_the_32_and_7_elements(
 def test_elements_beyond_2_to_the_31_are_reached(
     fresh_backend: gp.Backend, needs: Needs, kernel: str, operand: Operand, far: str
 ) -> None:
-    """A tiny product of bytes, three rows, a matrix or everything of which lies beyond 2³¹ elements."""
+    """A tiny product, of bytes where the kernel takes them, some or all of which lies beyond 2³¹ elements."""
+    dtype = narrowest(kernel)
     m, n, k, batch = 3, 3, 3, 3
     layouts: dict[str, Any] = {
         operand: {
@@ -168,11 +169,11 @@ def test_elements_beyond_2_to_the_31_are_reached(
             "batch stride": Layout(3, 2**30 + 7),
         }[far]
     }
-    problem = GemmProblem.create(m, n, k, batch=batch, dtype="int8", beta=1, **layouts)
+    problem = GemmProblem.create(m, n, k, batch=batch, dtype=dtype, beta=1, **layouts)
     assert problem.span(operand) > 2**31
     needs(problem)
-    host = {each: integers((batch, 3, 3), "int8", np.random.default_rng(at)) for at, each in enumerate(OPERANDS)}
-    memory = {each: fresh_backend.allocate(problem.span(each)) for each in OPERANDS}
+    host = {each: integers((batch, 3, 3), dtype, np.random.default_rng(at)) for at, each in enumerate(OPERANDS)}
+    memory = {each: fresh_backend.allocate(problem.span(each) * dtype.itemsize) for each in OPERANDS}
     try:
         for each in ("a", "b", "c", "d"):
             for at, row in rows_of(problem, each):
@@ -190,9 +191,9 @@ def test_elements_beyond_2_to_the_31_are_reached(
 
 
 def rows_of(problem: GemmProblem, operand: Operand) -> list[tuple[int, tuple[int, int]]]:
-    """Offset of each row of each matrix of bytes, and its place in the batch."""
-    lies = problem.layout(operand)
-    return [(lies.offset + x * lies.batch_stride + i * lies.ld, (x, i)) for x in range(3) for i in range(3)]
+    """Offset of each row of each matrix, in bytes, and its place in the batch."""
+    lies, size = problem.layout(operand), problem.element_type(operand).itemsize
+    return [((lies.offset + x * lies.batch_stride + i * lies.ld) * size, (x, i)) for x in range(3) for i in range(3)]
 
 
 @each_kernel

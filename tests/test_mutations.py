@@ -23,7 +23,7 @@ from gemmport.sources import assemble
 from mutations import BFLOAT16_LOAD, EQUIVALENT, KERNELS, MUTATIONS, OF_PACK, TF32_LOAD, Edit, Mutation, planted
 from test_cuda_compile import H200, device_for, is_cubin
 from test_dtypes import problems
-from test_kernels import SPAN, VARIANTS, check_many_groups, check_spans, check_structure, parameters
+from test_kernels import SPAN, VARIANTS, check_many_groups, check_spans, check_structure, narrowest, parameters
 
 best_of_each_backend = pytest.mark.best_of_each_backend
 
@@ -96,7 +96,7 @@ def skip_unless_shown(backend: gp.Backend, kernel: str, mutation: Mutation) -> N
     on_nvidia = backend.name == "cuda" or backend.device.platform == "nvidia"
     if on_nvidia and mutation.name.startswith("overwrites") and kernel in AHEAD:
         pytest.skip("warps do not run so far ahead that the race shows (Oclgrind notices it)")
-    if mutation.noticed_by == "spans" and backend.device.max_allocation < SPAN:
+    if mutation.noticed_by == "spans" and backend.device.max_allocation < SPAN * narrowest(kernel).itemsize:
         pytest.skip(f"{backend.device.label} allows {backend.device.max_allocation:,} bytes in one allocation")
 
 
