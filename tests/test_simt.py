@@ -153,3 +153,11 @@ def test_more_units_are_never_estimated_to_be_slower(
     problem = gp.GemmProblem.create(m, n, k, batch=batch)
     larger = replace(GPU, compute_units=2 * GPU.compute_units)
     assert clocks(problem, larger, whole_tiles(tiling)) <= clocks(problem, GPU, whole_tiles(tiling))
+
+
+def test_ptx_says_how_many_groups_a_multiprocessor_shall_hold() -> None:
+    opencl = pytest.importorskip("gemmport.backends.opencl")
+    ptx = b".entry simt(\n)\n.reqntid 256, 1, 1\n{\n}"
+    told = opencl._with_residency(ptx, "#define GROUPS 2\nkernel")
+    assert told == b".entry simt(\n)\n.reqntid 256, 1, 1\n.minnctapersm 2\n{\n}"
+    assert opencl._with_residency(ptx, "kernel") == ptx
