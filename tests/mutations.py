@@ -1005,7 +1005,7 @@ _OF_RUNS = (
     ),
     of_prelude(
         "counts truth values in runs",
-        r"sum = \(a & b\) \| sum|mul_add\(a, (ELEMENT\(b, w\)), (ELEMENT\(sum, w\))\)",
+        r"sum = \(a & b\) \| sum(?=[^}]+\}\n\n// sum \+)|mul_add\(a, (ELEMENT\(b, w\)), (ELEMENT\(sum, w\))\)",
         {"opencl": "sum = (a & b) + sum", "cuda": r"truth_t{(a.value & \1.value) + \2.value}"},
         ("bool", "bool", None),
         kernels=_IN_RUNS,
