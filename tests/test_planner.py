@@ -253,7 +253,8 @@ def test_where_no_kernel_fits_every_reason_is_told() -> None:
     assert text.startswith(f"no kernel fits float32 NN 67×129×33 ×3 on {device.label}: ")
     (default,) = SHIPPED.matching(device, problem("odd"))
     unsupported = {
-        name: kernels.variant(name).unsupported(problem("odd"), device) or kernels.variant(name).declined(problem("odd"))
+        name: kernels.variant(name).unsupported(problem("odd"), device)
+        or kernels.variant(name).declined(problem("odd"))
         for name in NAMES
     }
     for kernel in default.entry.kernels:
