@@ -7,7 +7,7 @@ import re
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import FLOAT32, FLOAT64
 from gemmport.errors import ParameterError
-from gemmport.estimate import Tiling, clocks
+from gemmport.estimate import Tiling, clocks, sharing_of
 from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.problem import GemmProblem
 from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
@@ -34,10 +34,6 @@ MOST_REGISTERS = 255
 ADDRESSES = 31
 """Registers of a work-item beside sums and what is read ahead."""
 
-MIN_STEPS = 4
-"""Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
-
-
 _NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS", "PORTS")
 
 TILINGS = (
@@ -60,8 +56,7 @@ TILINGS = (
     (128, 16, 16, 64, 16, 8, 4, 1, 3, 4, 0),
 )
 """By _NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small
-products.
-STAGES and GROUPS are the most that are taken: larger types have fewer."""
+products. STAGES and GROUPS are the most that are taken: larger types have fewer."""
 
 MATRIX_TILINGS = (
     (128, 128, 8, 64, 32, 8, 8, 1, 3, 1, 0),
@@ -169,9 +164,11 @@ class Simt(KernelVariant):
         return ceil_div((rows * columns + 2 * read) * problem.accumulator.sum_bytes, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if reason := super().unsupported(problem, device):
+            return reason
         if problem.dtype != problem.accumulator:
             return f"tiles are copied as they are: {problem.dtype} is not what is summed, {problem.accumulator}"
-        return super().unsupported(problem, device)
+        return None
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
         """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest; empty where none fits."""
@@ -230,10 +227,7 @@ class Simt(KernelVariant):
         tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
         depth = max(ceil_div(problem.effective_k, tile.depth), 1)
         round_of_all = int(parameters["SHARE"]) * device.compute_units
-        shared = tiles % round_of_all if round_of_all else 0
-        sharers = min(round_of_all, shared * depth // MIN_STEPS)
-        if sharers <= shared:  # nobody would have less to do than a tile
-            shared = sharers = 0
+        shared, sharers = sharing_of(tiles, depth, round_of_all)
         whole = tiles - shared
         defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
         if parameters["PORTS"] and has_known_ports(device) and problem.accumulator == FLOAT32:

@@ -1106,9 +1106,9 @@ _OF_SIMT = (
         "brings every term across as its first", r"from \+ p \* ld \+ l;", "from + l;", SIMT, noticed_by="structures"
     ),
     of_kernel("exchanges the axes of a band", r"of_band % rows\) \* TSM", "of_band / rows) * TSM", SIMT),
-    of_kernel("takes the last band for a whole one", r"min\(down - band \* RASTER, RASTER\)", "RASTER", SIMT),
+    of_kernel("takes the last band for a whole one", r"min\(down - band \* height, height\)", "RASTER", SIMT),
     of_kernel(
-        "computes the first band again", r"\(band \* RASTER \+ of_band", "(of_band", SIMT, noticed_by="structures"
+        "computes the first band again", r"\(band \* height \+ of_band", "(of_band", SIMT, noticed_by="structures"
     ),
     of_kernel("computes the first matrix only", r"tile\.batch = number / \(across \* down\)", "tile.batch = 0", SIMT),
     of_kernel(
@@ -1132,7 +1132,9 @@ _OF_SIMT = (
     of_kernel(
         "leaves out the last part of a tile", r"sharer <= end;", "sharer < end;", SIMT, noticed_by="shared tiles"
     ),
-    of_kernel("begins a shared tile anew", r"first = begin % steps;", "first = 0;", SIMT, noticed_by="shared tiles"),
+    of_kernel(
+        "begins a shared tile anew", r"first = \(int\)\(begin % steps\);", "first = 0;", SIMT, noticed_by="shared tiles"
+    ),
     of_kernel(
         "takes the part before for a tile's first",
         r"PART\(begin, 1,",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import gemmport as gp
 from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
-from gemmport.estimate import Tiling, clocks
+from gemmport.estimate import MIN_STEPS, Tiling, clocks, sharing_of
 from gemmport.kernels.simt import _NAMES, MATRIX_TILINGS, TILINGS, WARP, _tiling
 from gemmport.plan import Plan
 from made_up_devices import DEVICES
@@ -161,3 +161,14 @@ def test_ptx_says_how_many_groups_a_multiprocessor_shall_hold() -> None:
     told = opencl._with_residency(ptx, "#define GROUPS 2\nkernel")
     assert told == b".entry simt(\n)\n.reqntid 256, 1, 1\n.minnctapersm 2\n{\n}"
     assert opencl._with_residency(ptx, "kernel") == ptx
+
+
+@given(tiles=st.integers(0, 10**6), steps=st.integers(1, 10**6), groups=st.integers(0, 2000))
+def test_who_shares_has_less_to_do_than_a_tile_and_enough(tiles: int, steps: int, groups: int) -> None:
+    shared, sharers = sharing_of(tiles, steps, groups)
+    if shared == 0:
+        assert sharers == 0
+    else:
+        assert shared < sharers <= groups
+        assert (tiles - shared) % groups == 0
+        assert MIN_STEPS * sharers <= shared * steps

@@ -1,7 +1,8 @@
 // simt: what a GPU's multiply-add units ask for. Tiles of A and B are copied to shared memory while nobody waits for them,
 // STAGES - 1 ahead of that which is multiplied; a warp computes a tile of its own, and a thread has the numbers of the next term
 // in registers while it multiplies those of this one; one barrier parts two tiles. A tile along k that is not whole comes first,
-// so that the loop has nothing to check. With several SLICES, as many sets of warps share the terms of a step. Where tiles do not fill the multiprocessors evenly, the last of them are cut along k.
+// so that the loop has nothing to check. With several SLICES, as many sets of warps share the terms of a step. Where tiles do not
+// fill the multiprocessors evenly, the last of them are cut along k.
 
 #define WARP 32
 #define WARPS_N (TSN / WN)
@@ -133,12 +134,13 @@ __device__ inline tile_t tile_of(int number, int m, int n)
 {
     const int across = (n + TSN - 1) / TSN;
     const int down = (m + TSM - 1) / TSM;
+    const int height = min(down, RASTER); // of a band
     const int of_matrix = number % (across * down);
-    const int band = of_matrix / (RASTER * across);
-    const int rows = min(down - band * RASTER, RASTER);
-    const int of_band = of_matrix - band * RASTER * across;
+    const int band = of_matrix / (height * across);
+    const int rows = min(down - band * height, height);
+    const int of_band = of_matrix - band * height * across;
     tile_t tile;
-    tile.row = (band * RASTER + of_band % rows) * TSM;
+    tile.row = (band * height + of_band % rows) * TSM;
     tile.column = of_band / rows * TSN;
     tile.batch = number / (across * down);
     return tile;
@@ -147,8 +149,8 @@ __device__ inline tile_t tile_of(int number, int m, int n)
 // Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles are shared: their steps stand in one row, which
 // blocks, the sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`,
 // in one of two places: that of a tile whose first step it has, and that of one whose first step it has not.
-__device__ inline int first_step(int sharer, int sharers, int steps) { return (int)((index_t)sharer * steps / sharers); }
-__device__ inline int sharer_of(int step, int sharers, int steps) { return (int)(((index_t)(step + 1) * sharers - 1) / steps); }
+__device__ inline index_t first_step(int sharer, int sharers, index_t steps) { return sharer * steps / sharers; }
+__device__ inline int sharer_of(index_t step, int sharers, index_t steps) { return (int)(((step + 1) * sharers - 1) / steps); }
 #define PART(sharer, has_first, r, c, thread) \
     (((((index_t)(sharer) * 2 + (has_first)) * WPTM + (r)) * COLUMN_RUNS + (c)) * SLICE_THREADS + (thread))
 
@@ -239,10 +241,11 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
     // The tile, its first step here, and the steps that this block has to do.
     int number = (int)blockIdx.x, first = 0, left = steps;
 #if SHARES
-    const int begin = first_step(number, sharers, shared * steps);
-    left = first_step(number + 1, sharers, shared * steps) - begin;
-    number = whole + begin / steps;
-    first = begin % steps;
+    const index_t all = (index_t)shared * steps;
+    const index_t begin = first_step(number, sharers, all);
+    left = (int)(first_step(number + 1, sharers, all) - begin);
+    number = whole + (int)(begin / steps);
+    first = (int)(begin % steps);
     do {
         __syncthreads(); // the tiles of the part before this one have been read
 #endif
@@ -372,8 +375,9 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
     const int r = (int)blockIdx.x / COLUMN_RUNS % WPTM;
     const int number = (int)blockIdx.x / COLUMN_RUNS / WPTM;
     const int steps = max((k + TSK - 1) / TSK, 1);
-    const int begin = sharer_of(number * steps, sharers, shared * steps);
-    const int end = sharer_of(number * steps + steps - 1, sharers, shared * steps);
+    const index_t all = (index_t)shared * steps;
+    const int begin = sharer_of((index_t)number * steps, sharers, all);
+    const int end = sharer_of((index_t)number * steps + steps - 1, sharers, all);
     if (begin == end)
         return;
 

@@ -1,7 +1,8 @@
 // simt: what a GPU's multiply-add units ask for. Tiles of A and B are copied to local memory while nobody waits for them,
 // STAGES - 1 ahead of that which is multiplied; a warp computes a tile of its own, and a work-item has the numbers of the next term
 // in registers while it multiplies those of this one; one barrier parts two tiles. A tile along k that is not whole comes first,
-// so that the loop has nothing to check. With several SLICES, as many sets of warps share the terms of a step. Where tiles do not fill the compute units evenly, the last of them are cut along k.
+// so that the loop has nothing to check. With several SLICES, as many sets of warps share the terms of a step. Where tiles do not
+// fill the compute units evenly, the last of them are cut along k.
 
 #define WARP 32
 #define WARPS_N (TSN / WN)
@@ -56,7 +57,7 @@ inline void copy_element(__local acc_t *to, __global const in_t *from, int wante
     }
 }
 #define END_OF_COPIES() __asm__ volatile("cp.async.commit_group;")
-// Waits for all copies of this item but those of the last `tiles` tiles.
+// Waits for all copies of this work-item but those of the last `tiles` tiles.
 #define AWAIT_COPIES(tiles) __asm__ volatile("cp.async.wait_group %0;" ::"n"(tiles) : "memory")
 #else
 inline void copy_part(__local acc_t *to, __global const in_t *from, int wanted, int present)
@@ -133,12 +134,13 @@ inline tile_t tile_of(int number, int m, int n)
 {
     const int across = (n + TSN - 1) / TSN;
     const int down = (m + TSM - 1) / TSM;
+    const int height = min(down, RASTER); // of a band
     const int of_matrix = number % (across * down);
-    const int band = of_matrix / (RASTER * across);
-    const int rows = min(down - band * RASTER, RASTER);
-    const int of_band = of_matrix - band * RASTER * across;
+    const int band = of_matrix / (height * across);
+    const int rows = min(down - band * height, height);
+    const int of_band = of_matrix - band * height * across;
     tile_t tile;
-    tile.row = (band * RASTER + of_band % rows) * TSM;
+    tile.row = (band * height + of_band % rows) * TSM;
     tile.column = of_band / rows * TSN;
     tile.batch = number / (across * down);
     return tile;
@@ -147,8 +149,8 @@ inline tile_t tile_of(int number, int m, int n)
 // Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles are shared: their steps stand in one row, which
 // groups, the sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`,
 // in one of two places: that of a tile whose first step it has, and that of one whose first step it has not.
-inline int first_step(int sharer, int sharers, int steps) { return (int)((index_t)sharer * steps / sharers); }
-inline int sharer_of(int step, int sharers, int steps) { return (int)(((index_t)(step + 1) * sharers - 1) / steps); }
+inline index_t first_step(int sharer, int sharers, index_t steps) { return sharer * steps / sharers; }
+inline int sharer_of(index_t step, int sharers, index_t steps) { return (int)(((step + 1) * sharers - 1) / steps); }
 #define PART(sharer, has_first, r, c, item) \
     (((((index_t)(sharer) * 2 + (has_first)) * WPTM + (r)) * COLUMN_RUNS + (c)) * SLICE_THREADS + (item))
 
@@ -170,9 +172,9 @@ inline wide_t wide_sum(wide_t x, wide_t y)
     return x;
 }
 
-// Where in a tile the first of a work-item's numbers are. Without the matrix unit, they are those of its sums. What the unit multiplies
-// and adds up is spread over a warp (PTX ISA, mma.m16n8k4 with .f64): work-item 4 · g + t has term t of the unit's rows g and g + 8 and of its
-// column g, and the sums of these rows in columns 2 · t and 2 · t + 1.
+// Where in a tile the first of a work-item's numbers are. Without the matrix unit, they are those of its sums. What the unit
+// multiplies and adds up is spread over a warp (PTX ISA, mma.m16n8k4 with .f64): work-item 4 · g + t has term t of the unit's rows g
+// and g + 8 and of its column g, and the sums of these rows in columns 2 · t and 2 · t + 1.
 #if MMA
 #define COLUMN_STEP (LANES_M * WIDTH)
 inline int first_of_a(int item) { return PLACE(PITCH_A, item % AT_ONCE, row_of(item, 0), 0); }
@@ -239,10 +241,11 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
     // The tile, its first step here, and the steps that this group has to do.
     int number = (int)get_group_id(0), first = 0, left = steps;
 #if SHARES
-    const int begin = first_step(number, sharers, shared * steps);
-    left = first_step(number + 1, sharers, shared * steps) - begin;
-    number = whole + begin / steps;
-    first = begin % steps;
+    const index_t all = (index_t)shared * steps;
+    const index_t begin = first_step(number, sharers, all);
+    left = (int)(first_step(number + 1, sharers, all) - begin);
+    number = whole + (int)(begin / steps);
+    first = (int)(begin % steps);
     do {
         barrier(CLK_LOCAL_MEM_FENCE); // the tiles of the part before this one have been read
 #endif
@@ -372,8 +375,9 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
     const int r = (int)get_group_id(0) / COLUMN_RUNS % WPTM;
     const int number = (int)get_group_id(0) / COLUMN_RUNS / WPTM;
     const int steps = max((k + TSK - 1) / TSK, 1);
-    const int begin = sharer_of(number * steps, sharers, shared * steps);
-    const int end = sharer_of(number * steps + steps - 1, sharers, shared * steps);
+    const index_t all = (index_t)shared * steps;
+    const int begin = sharer_of((index_t)number * steps, sharers, all);
+    const int end = sharer_of((index_t)number * steps + steps - 1, sharers, all);
     if (begin == end)
         return;
 

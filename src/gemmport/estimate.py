@@ -23,8 +23,11 @@ ISSUE_IN_ORDER = 1.25
 """The same where the order of instructions fits the register file's ports."""
 
 BYTES_PER_CLOCK = 13.6
-"""Of a unit, from the second-level cache and from memory: 5.2 TB/s over 132 units at 1.98 GHz, which an H200's memory
-(4.8 TB/s) nearly reaches too."""
+"""Of a unit, from the second-level cache and from memory: 3.6 TB/s over 132 units at 1.98 GHz, less than an H200's memory
+was measured to copy, 4.2."""
+
+MIN_STEPS = 4
+"""Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
 
 TERM_CLOCKS = 33.0
 """A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
@@ -74,12 +77,21 @@ class Tiling:
     in_order: bool = False
 
 
+def sharing_of(tiles: int, steps: int, groups: int) -> tuple[int, int]:
+    """How many of so many tiles, of so many steps each, are shared, and by how many of so many groups: those behind the last
+    whole round of all groups; none, by nobody, where there are no groups for it, or each would have no less to do than a tile.
+    """
+    shared = tiles % groups if groups else 0
+    sharers = min(groups, shared * steps // MIN_STEPS)
+    return (shared, sharers) if sharers > shared else (0, 0)
+
+
 def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
     """Clocks that a product takes from its first group to its last."""
     units = max(device.compute_units, 1)
     tiles = ceil_div(problem.m, tiling.rows) * ceil_div(problem.n, tiling.columns) * problem.batch
     steps = max(ceil_div(problem.effective_k, tiling.depth), 1)
-    shared = tiles % (tiling.share * units) if tiling.share else 0
+    shared, sharers = sharing_of(tiles, steps, tiling.share * units)
     whole = tiles - shared
 
     # All units hold as many groups as they can, but in the last wave, which is as long as that of the fullest unit.
@@ -88,7 +100,6 @@ def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
     if rest:
         total += _wave(problem, device, tiling, ceil_div(rest, units), steps)
     if shared:
-        sharers = min(tiling.share * units, max(shared * steps // 4, 1))
         part = ceil_div(shared * steps, sharers)
         parts = 2 if sharers % shared else 1  # of different tiles, of most sharers
         total += _wave(problem, device, tiling, ceil_div(sharers, units), part, parts)

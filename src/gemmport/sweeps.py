@@ -86,7 +86,9 @@ def read_sweep(path: Path) -> Sweep:
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
     if len(lines) < 2:
         raise RecordError(f"{path}: no workload is in it: a sweep has a line for its device, and one for each workload")
