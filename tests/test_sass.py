@@ -97,13 +97,78 @@ def test_the_model_tells_what_was_measured(name: str) -> None:
     assert told.ffma / told.cycles == pytest.approx(rate, rel=0.02)
 
 
+def load(width: int, register: int) -> int:
+    """An LDS of so many bits from where the register says, to registers that nothing else has."""
+    word = sass.SIZE.put(sass.LDS, {32: 4, 64: 5, 128: 6}[width])
+    return sass.A.put(sass.D.put(sass.GUARD.put(word, sass.ALWAYS), 88), register)
+
+
+def other(base: int, register: int = sass.ZERO, second: int | None = None) -> int:
+    """An instruction that reads a register, or two: MOV in the place B, others in A and B."""
+    word = sass.FORM.put(sass.GUARD.put(base, sass.ALWAYS), 4 if second is None else 1)
+    first = sass.B if base == sass.MOV else sass.A
+    word = sass.D.put(
+        sass.C.put(first.put(sass.FORM.put(word, 1) if base == sass.MOV else word, register), sass.ZERO), 88
+    )
+    return word if second is None else sass.B.put(word, second)
+
+
+def rows(bank: int, *between: int) -> list[int]:
+    """Rows of 16 FFMAs with a factor of a bank in common, and other instructions in the middle of each: 256 in all."""
+    words: list[int] = []
+    for i in range(256):
+        row, step = divmod(i, 16)
+        words += between if step == 8 else ()
+        column = 130 + 2 * (step % 8 if row % 2 == 0 else (15 - step) % 8) + i % 2
+        words.append(ffma(sums(i, 1 - i % 2), 120 + 2 * (row % 4) + bank, column, A if step < 15 else B))
+    return words[:256]
+
+
+EVEN, ODD = 104, 105
+BETWEEN = {
+    "lds64_e": load(64, EVEN), "lds64_o": load(64, ODD), "lds32_e": load(32, EVEN), "lds32_o": load(32, ODD),
+    "mov_e": other(sass.MOV, EVEN), "mov_o": other(sass.MOV, ODD), "mov_rz": other(sass.MOV),
+    "iadd_e": other(sass.IADD3, EVEN), "iadd_o": other(sass.IADD3, ODD), "iadd2_eo": other(sass.IADD3, EVEN, ODD),
+    "nop": other(sass.NOP), "uiadd": other(0x090),
+}  # fmt: skip
+OTHERS_MEASURED = {
+    loop["name"]: loop["cycles"]["2"]
+    for loop in json.loads(
+        (Path(__file__).parent.parent / "benchmarks" / "results" / "ports-others-h200.json").read_text(encoding="utf-8")
+    )["loops"]
+}
+
+
+@pytest.mark.parametrize("bank", [0, 1], ids="eo")
+@pytest.mark.parametrize("name", BETWEEN)
+def test_the_model_tells_what_others_cost(name: str, bank: int) -> None:
+    measured = OTHERS_MEASURED[f"{name}_row{'eo'[bank]}"]
+    assert cost(rows(bank, BETWEEN[name]) * 8).cycles / 8 == pytest.approx(
+        measured - 2, abs=2
+    )  # the loop's end took some
+
+
+@pytest.mark.parametrize("name", ["lds128_e_rowe", "lds128_o_rowo", "lds128_e_nop_rowe", "lds128_e_nop_rowo"])
+def test_a_wide_load_takes_a_cycle_more_unless_what_follows_reads_nothing(name: str) -> None:
+    between = [load(128, ODD if "_o_" in name else EVEN), *([other(sass.NOP)] if "nop" in name else [])]
+    told = cost(rows(name.endswith("o"), *between) * 8).cycles / 8
+    assert told == pytest.approx(OTHERS_MEASURED[name] - 2, abs=3)
+
+
 def test_what_is_read_counts_once() -> None:
     words = [ffma(2, 4, 6, A), ffma(8, 4, 10, A | B), ffma(12, 4, 10), ffma(14, 4, 10)]
     told = cost(words)
     assert (told.instructions, told.ffma, told.reads) == (4, 4, 3 + 2 + 1 + 3)
     assert told.bound == 9  # all are even
-    other = sass.STALL.put(sass.GUARD.put(sass.MOV, sass.ALWAYS), 1)
-    assert cost([words[0], other, words[1]]).reads == 6  # what is kept is lost behind another instruction
+
+
+def test_an_operand_stays_until_another_of_its_bank_takes_its_place() -> None:
+    first, second = ffma(2, 4, 6, A), ffma(8, 4, 10)
+    assert cost([first, other(sass.MOV, 12), second]).reads == 3 + 1 + 2
+    assert cost([first, other(sass.IADD3, 13), second]).reads == 3 + 1 + 2  # the other bank
+    assert cost([first, other(sass.IADD3, 12), second]).reads == 3 + 1 + 3
+    assert cost([first, load(64, 12), second]).reads == 3 + 1 + 2
+    assert cost([ffma(2, 4, 6), other(sass.NOP), second]).reads == 3 + 3  # not marked
 
 
 # Rescheduling
@@ -133,9 +198,10 @@ def test_the_main_loop_takes_fewer_cycles(ops: str, shares: bool) -> None:
     before, after = cost(code.words[inside]), cost(new.words[inside])
     assert (after.instructions, after.ffma) == (before.instructions, before.ffma)
     assert after.ffma == 1024
+    loads = sum(sass.is_wide_load(word) for word in code.words[inside])
     assert before.cycles > 1.08 * before.instructions
-    assert after.cycles <= 1.02 * after.instructions
-    assert after.reads < 2.15 * after.ffma
+    assert after.cycles <= 1.04 * (after.instructions + loads)
+    assert after.reads < 2.2 * after.ffma
     assert new.registers <= 255
 
 
@@ -398,6 +464,14 @@ def test_a_fault_is_found(fault: Callable[[list[int]], None]) -> None:
     assert words != list(after)
     with pytest.raises(NotUnderstoodError, match=FAULTS[fault]):
         equivalence.check(before, words, main_loop(before))
+
+
+def test_what_is_marked_for_reuse_is_not_overwritten() -> None:
+    first, second = ffma(2, 90, 6, A), ffma(8, 90, 10)
+    equivalence._check_marks([first, load(32, 4), second])
+    with pytest.raises(NotUnderstoodError, match="marks for reuse is overwritten"):
+        equivalence._check_marks([first, load(128, 4), second])  # R88 to R91
+    equivalence._check_marks([ffma(2, 90, 6), load(128, 4), second])
 
 
 def test_distances_are_those_between_what_depends_on_each_other() -> None:

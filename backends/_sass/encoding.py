@@ -49,7 +49,7 @@ WRITE_BARRIER = Field(110, 3)  # set until the result is there
 READ_BARRIER = Field(113, 3)  # set until the operands were read
 WAIT = Field(116, 6)  # one bit for each barrier that must be clear
 REUSE = Field(122, 4)  # bit 0, 1, 2: keep operand A, B, C for the next instruction
-REUSE_A, REUSE_B = 1, 2
+REUSE_A, REUSE_B, REUSE_C = 1, 2, 4
 CONTROL = Field(105, 21)  # all of these, and the hint whether to yield to another warp
 
 # Opcodes without their forms.
@@ -211,6 +211,11 @@ def may_read(word: int) -> set[int]:
     if understood(word):
         return {register for operand in reads(word) for register in operand}
     return {f.get(word) + i for f in (D, A, B, C) for i in range(_WIDEST)}
+
+
+def is_wide_load(word: int) -> bool:
+    """Whether an instruction loads 16 bytes from shared memory."""
+    return base(word) == LDS and (target := writes(word)) is not None and target.width == _WIDEST
 
 
 def surely_writes(word: int) -> set[int]:

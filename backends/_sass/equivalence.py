@@ -60,6 +60,7 @@ def check(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
         if value(register) != new_value(register):
             raise NotUnderstoodError(f"R{register} ends with another value")
     _check_barriers(after, loop)
+    _check_marks(after[loop.first : loop.last + 1])
     _check_distances(before, after, loop)
 
 
@@ -147,6 +148,18 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
             raise NotUnderstoodError("an instruction of known duration has a barrier")
         if barriers & copies:
             raise NotUnderstoodError("an instruction of the loop sets the barrier of asynchronous copies")
+
+
+def _check_marks(body: Sequence[int]) -> None:
+    """Whether what an FFMA marks for reuse is not overwritten before the next, which may find it without reading it again."""
+    marked: set[int] = set()
+    for word in body:
+        if marked & set(sass.writes(word) or ()):
+            raise NotUnderstoodError("what an FFMA of the loop marks for reuse is overwritten before the next")
+        if sass.base(word) == sass.FFMA:
+            marks = sass.REUSE.get(word)
+            places = ((sass.A, sass.REUSE_A), (sass.B, sass.REUSE_B), (sass.C, sass.REUSE_C))
+            marked = {place.get(word) for place, mark in places if marks & mark}
 
 
 def _check_distances(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:

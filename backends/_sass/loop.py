@@ -122,6 +122,8 @@ class Body:
 
     def least_stall(self, k: int) -> int:
         """The stall that the compiler gave an instruction, or always gives before what may follow in another order."""
+        if sass.base(self.words[k]) == sass.LDS:
+            return 1  # a barrier tells of its result, whatever the stall
         always = {sass.IMAD: 2, sass.IMAD_WIDE: 4, sass.BAR: 6}.get(sass.base(self.words[k]), 1)
         return max(always, sass.STALL.get(self.words[k]))
 

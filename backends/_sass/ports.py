@@ -1,21 +1,25 @@
 """The register ports of compute capability 9.0: how many cycles a sequence of instructions takes at least.
 
-Measured on an H200 with loops of FFMAs on chosen registers: a multiprocessor's four register files have two banks each, of the
-even and of the odd registers, and a bank delivers one register of a warp per cycle. An FFMA reads three. Of these, one that the
-instruction before it, of the same warp and an FFMA too, had in the same place and marked for reuse, is there already. So a
-sequence takes as many cycles as it has instructions, or reads of either bank, whichever is more. One read may wait while the
-next instruction is issued: of several FFMAs in a row that read two registers of one bank, the first costs no cycle more.
-NVIDIA does not document this.
+Measured on an H200 with loops of chosen instructions on chosen registers: a multiprocessor's four register files have
+two banks each, of the even and of the odd registers, and a bank delivers one register of a warp per cycle. An FFMA
+reads three. An operand that an instruction marks for reuse stays for the next that has it in the same place. It is
+kept by place and bank: what comes between ends that only with another register of that bank in that place, and what
+goes to memory not even then. So a sequence takes as many cycles as it has instructions, or reads of either bank,
+whichever is more. One read may wait while the next instruction is issued: of several FFMAs in a row that read two
+registers of one bank, the first costs no cycle more. Behind a load of 16 bytes from shared memory a cycle passes
+before anything that reads registers is issued, in which the banks deliver what waits. NVIDIA does not document this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gemmport.backends._sass import encoding as sass
 
 _DEPTH = 2  # reads that a bank may have before it: one that it delivers, and one that waits
+
+_MARKS = {sass.A.at: sass.REUSE_A, sass.B.at: sass.REUSE_B, sass.C.at: sass.REUSE_C}
 
 
 @dataclass(frozen=True)
@@ -24,21 +28,55 @@ class Ports:
 
     Attributes:
         even, odd: reads that wait at the banks.
-        cycles: one for each instruction, and those in which a bank where many wait let none be issued.
+        cycles: one for each instruction, and those in which none could be issued.
     """
 
     even: int = 0
     odd: int = 0
     cycles: int = 0
 
-    def after(self, registers: Iterable[int]) -> Ports:
-        """What it is after one more instruction, which reads these."""
-        waiting = [max(0, self.even - 1), max(0, self.odd - 1)]
+    def after(self, registers: Iterable[int], pause: int = 0) -> Ports:
+        """What it is after one more instruction, which reads these, so many cycles later than it might be issued."""
+        waiting = [max(0, self.even - 1 - pause), max(0, self.odd - 1 - pause)]
         for register in registers:
             waiting[register & 1] += 1
         late = max(0, max(waiting) - _DEPTH)
         even, odd = (max(0, number - late) for number in waiting)
-        return Ports(even, odd, self.cycles + 1 + late)
+        return Ports(even, odd, self.cycles + 1 + pause + late)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A sequence of instructions so far, and the operands that it leaves.
+
+    Attributes:
+        ports: what waits there.
+        kept: operands that need not be read again: the place of each, and the register.
+        reads: registers that were read.
+        paused: whether the next instruction, if it reads registers, has to wait for a cycle.
+    """
+
+    ports: Ports = field(default_factory=Ports)
+    kept: frozenset[tuple[int, int]] = frozenset()
+    reads: tuple[int, int] = (0, 0)
+    paused: bool = False
+
+    def after(self, word: int) -> Flow:
+        """What it is after one more instruction."""
+        in_memory = sass.base(word) in sass.MEMORY
+        operands = [(o.field.at, r) for o in sass.reads(word) for r in o if r != sass.ZERO]
+        read = [r for place, r in operands if in_memory or (place, r) not in self.kept]
+        kept = self.kept
+        if not in_memory:
+            replaced = {(place, r & 1) for place, r in operands}
+            marks = sass.REUSE.get(word)
+            kept = frozenset(
+                [entry for entry in kept if (entry[0], entry[1] & 1) not in replaced]
+                + [entry for entry in operands if marks & _MARKS.get(entry[0], 0)]
+            )
+        ports = self.ports.after(read, int(self.paused and bool(operands)))
+        odd = sum(r & 1 for r in read)
+        return Flow(ports, kept, (self.reads[0] + len(read) - odd, self.reads[1] + odd), sass.is_wide_load(word))
 
 
 @dataclass(frozen=True)
@@ -48,7 +86,7 @@ class Cost:
     Attributes:
         instructions: all of them.
         ffma: FFMAs among them.
-        reads: registers that the FFMAs read from the banks.
+        reads: registers that are read from the banks.
         bound: cycles that it takes at least: the number of instructions, or of the reads of either bank.
         cycles: cycles that it takes as one read can wait.
     """
@@ -61,27 +99,11 @@ class Cost:
 
 
 def cost(code: Iterable[int]) -> Cost:
-    """What the ports make of instructions in their order. Reads of those that are no FFMAs are not counted: they are few."""
-    ports = Ports()
-    before = None
-    instructions, ffma, reads = 0, 0, [0, 0]
+    """What the ports make of instructions in their order."""
+    flow = Flow()
+    instructions = ffma = 0
     for word in code:
-        is_ffma = sass.base(word) == sass.FFMA
-        registers = _fresh(word, before) if is_ffma else []
-        ports = ports.after(registers)
+        flow = flow.after(word)
         instructions += 1
-        ffma += is_ffma
-        for register in registers:
-            reads[register & 1] += 1
-        before = word if is_ffma else None
-    return Cost(instructions, ffma, sum(reads), max(instructions, *reads), ports.cycles)
-
-
-def _fresh(word: int, before: int | None) -> list[int]:
-    """The registers that an FFMA reads from the banks, after the FFMA `before`; None where there is none."""
-    kept = 0 if before is None else sass.REUSE.get(before)
-    return [
-        f.get(word)
-        for i, f in enumerate((sass.A, sass.B, sass.C))
-        if f.get(word) != sass.ZERO and not (before is not None and kept >> i & 1 and f.get(before) == f.get(word))
-    ]
+        ffma += sass.base(word) == sass.FFMA
+    return Cost(instructions, ffma, sum(flow.reads), max(instructions, *flow.reads), flow.ports.cycles)

@@ -11,6 +11,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -28,20 +29,25 @@ from gemmport.backends._sass.loop import (
     Value,
     main_loop,
 )
-from gemmport.backends._sass.ports import Ports, cost
+from gemmport.backends._sass.ports import Flow, Ports, cost
 
 log = logging.getLogger(__name__)
 
 COMPUTE_CAPABILITY = 90  # of which the ports were measured
 
-_APART = 2  # FFMAs between two other instructions
+_APART = 4  # FFMAs between two other instructions
 _LOADS_WITHIN = 0.45  # of a step's FFMAs the loads for the next are issued, evenly: they have the others to come
 
-_HELD = 40  # instructions after which one of unknown duration has read its operands, most likely
+_PATIENCE = 6  # places that an instruction lets pass for one where it costs no more than its cycle
+
+_LOAD_LATENCY = 0.6  # of a term's FFMAs lie between a load and that which needs it, at least
+
+# Instructions after which one of unknown duration has read its operands: for sure, likely, most likely.
+_HELD = 150, 80, 40, 16, 4
 
 _STACK_POINTER = 1  # R1: left alone, though hardly a kernel has a stack
 
-_BEAM = 8  # paths through the tile that are followed at a time
+_BEAM = 4  # paths through the tile that are followed at a time
 
 _FFMA_CONTROL = 1 | 1 << 4 | sass.NO_BARRIER << 5 | sass.NO_BARRIER << 8  # a stall of one cycle, no yield, no barriers
 
@@ -100,7 +106,7 @@ def _rewritten(code: Code, loop: Loop) -> list[int]:
     steps = _steps(loop.body)
     order = [product for step in steps for product in _path(loop.body, step)]
     sequence = _merged(loop.body, order, len(order) // len(steps))
-    registers = _allocated(loop, sequence, order, code.most_registers)
+    registers = _registers(loop, sequence, order, code.most_registers)
     words = list(code.words)
     words[loop.first : loop.last + 1] = _synchronized(_renamed(loop.body, sequence, order, registers), loop.barriers)
     words[loop.first - 1] = sass.STALL.put(
@@ -151,7 +157,18 @@ class _Walk:
 
 def _path(body: Body, step: Sequence[_Product]) -> list[_Product]:
     """The products of a step in an order in which one shares a factor with the next, and the banks' reads are even."""
-    rows, columns = sorted(_sides(step), key=len)
+    sides = _sides(step)
+    walks = [_walk(body, step, *sides), _walk(body, step, *reversed(sides))]
+    path = []
+    at: _Walk | None = min(walks, key=lambda walk: walk.cost)
+    while at:
+        path.append(at.last)
+        at = at.before
+    return path[::-1]
+
+
+def _walk(body: Body, step: Sequence[_Product], rows: list[Value], columns: list[Value]) -> _Walk:
+    """Such an order that goes along the rows."""
     tile = {
         (a, b): _Product(p.index, a, b, p.home)
         for p in step
@@ -188,12 +205,7 @@ def _path(body: Body, step: Sequence[_Product]) -> list[_Product]:
                 steps = [tile[r, column] for r in kinds(walk.rows)]
                 ahead += [moved(walk, p, body.bank(p.row), p.home) for p in steps]
         walks = sorted(ahead, key=lambda walk: walk.cost)[:_BEAM]
-    path = []
-    at: _Walk | None = walks[0]
-    while at:
-        path.append(at.last)
-        at = at.before
-    return path[::-1]
+    return walks[0]
 
 
 def _sides(step: Sequence[_Product]) -> tuple[list[Value], list[Value]]:
@@ -222,41 +234,90 @@ def _merged(body: Body, order: Sequence[_Product], size: int) -> list[int]:
         size: products of a step.
     """
     others = [k for k in range(len(body.words) - 1) if sass.base(body.words[k]) != sass.FFMA]
-    earliest = _earliest(body, order, size, others)
+    earliest, latest = _earliest(body, order, size, others), _latest(body, order, size, others)
     loads = sum(sass.base(body.words[k]) == sass.LDS for k in others)
     loads_apart = int(_LOADS_WITHIN * len(order) / loads)
     apart = min(_APART, len(order) // len(others) - 1)
+    products = _products(body, order)
+    flow = Flow()
     sequence: list[int] = []
     issued: dict[int, int] = {}
-    time, done, last_other, last_load = 0, 0, -SETTLED, -SETTLED
+    time, done, last_other, last_load, waits = 0, 0, -SETTLED, -SETTLED, 0
     while others or done < len(order):
         if others:
             k = others[0]
-            load = sass.base(body.words[k]) == sass.LDS
+            word = sass.REUSE.put(body.words[k], 0)
+            load = sass.base(word) == sass.LDS
             ready = max([time, *(issued[i] + cycles for i, cycles in body.distances[k])])
             if done == len(order) or any(
                 v[0] != ENTRY and v[0] not in issued for v in (order[done].row, order[done].column)
             ):
                 now = True
-            elif body.glued(k):
-                now = ready == time
+            elif ready > time or (done < earliest[k] and not body.glued(k)):
+                now = False
+            elif body.glued(k) or done >= latest[k]:
+                now = True
             else:
-                # The product behind it reads three registers: not of one bank.
-                product = order[done]
-                banks = {register & 1 for register in (product.home, body.bank(product.row), body.bank(product.column))}
-                spaced = done - last_other > apart and (not load or done - last_load > loads_apart)
-                now = done >= earliest[k] and ready == time and spaced and len(banks) > 1
+                now = done - last_other > apart and (not load or done - last_load > loads_apart)
+                if now and waits < _PATIENCE and not _costs_nothing(flow, word, products[done]):
+                    now = False
+                    waits += 1
             if now:
                 issued[k] = ready
                 sequence.append(others.pop(0))
+                flow = flow.after(word)
                 time = ready + body.least_stall(k)
                 last_other = done
                 last_load = done if load else last_load
+                waits = 0
                 continue
         sequence.append(order[done].index)
+        flow = flow.after(products[done])
         time += 1
         done += 1
     return [*sequence, len(body.words) - 1]
+
+
+def _latest(body: Body, order: Sequence[_Product], size: int, others: Sequence[int]) -> dict[int, int]:
+    """The number of products that come before each of the other instructions at most, as far as it can be had.
+
+    Loads need time until what they bring is multiplied; what comes before them has to leave them time.
+    """
+    needed = dict.fromkeys(body.leaving, len(order))
+    for at, product in reversed(list(enumerate(order))):
+        needed.update({maker: at for maker, _ in (product.row, product.column)})
+    latest = {}
+    limit = len(order)
+    for k in reversed(others):
+        limit -= _APART
+        if sass.base(body.words[k]) == sass.LDS and k in needed:
+            limit = min(limit, needed[k] - int(_LOAD_LATENCY * size))
+        latest[k] = limit
+    return latest
+
+
+def _products(body: Body, order: Sequence[_Product]) -> list[int]:
+    """The products as FFMAs in registers of the right banks, with their marks for reuse."""
+    words = []
+    for product, behind in zip(order, [*order[1:], None], strict=True):
+        word = sass.A.put(body.words[product.index], body.bank(product.row))
+        word = sass.C.put(sass.B.put(word, body.bank(product.column)), product.home)
+        words.append(sass.REUSE.put(word, _marks(product, behind)))
+    return words
+
+
+def _marks(product: _Product, behind: _Product | None) -> int:
+    """The marks for reuse of a product before another: for the factor that they have in common."""
+    if behind is None:
+        return 0
+    return sass.REUSE_A * (product.row == behind.row) | sass.REUSE_B * (product.column == behind.column)
+
+
+def _costs_nothing(flow: Flow, word: int, product: int) -> bool:
+    """Whether an instruction before a product takes its own cycle only, and leaves no more to wait for."""
+    without, with_it = flow.after(product).ports, flow.after(word).after(product).ports
+    more = with_it.cycles - without.cycles - 1 - sass.is_wide_load(word)
+    return more + max(with_it.even, with_it.odd) - max(without.even, without.odd) <= 0
 
 
 def _earliest(body: Body, order: Sequence[_Product], size: int, others: Sequence[int]) -> dict[int, int]:
@@ -301,7 +362,17 @@ class _Lifetime:
         return any(self.begin < end and begin < self.end for begin, end in others)
 
 
-def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[_Product], most: int) -> dict[Value, int]:
+def _registers(loop: Loop, sequence: Sequence[int], order: Sequence[_Product], most: int) -> dict[Value, int]:
+    """As `_allocated`, with operands left alone for as long as there are registers for that."""
+    for held in _HELD[:-1]:
+        with suppress(NotUnderstoodError):
+            return _allocated(loop, sequence, order, most, held)
+    return _allocated(loop, sequence, order, most, _HELD[-1])
+
+
+def _allocated(
+    loop: Loop, sequence: Sequence[int], order: Sequence[_Product], most: int, held: int
+) -> dict[Value, int]:
     """The register of each value that the body makes.
 
     Args:
@@ -309,6 +380,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[_Product], m
         sequence: its instructions in their new order.
         order: its products.
         most: registers that there are.
+        held: instructions after which one of unknown duration has read its operands.
     """
     body = loop.body
     position = {k: at for at, k in enumerate(sequence)}
@@ -316,7 +388,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[_Product], m
     last_use: dict[Value, int] = {}
     for k, at in position.items():
         for value in body.sources[k].values():
-            last_use[value] = max(last_use.get(value, -1), at + _HELD * (sass.base(body.words[k]) in sass.MEMORY))
+            last_use[value] = max(last_use.get(value, -1), at + held * (sass.base(body.words[k]) in sass.MEMORY))
     registers = {(p.index, 0): p.home for p in order}
     whole = set(registers.values()) | {r for k in body.in_place for r in sass.writes(body.words[k]) or ()}
     busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -361,7 +433,7 @@ def _shift(group: Sequence[_Lifetime], busy: dict[int, list[tuple[int, int]]], m
     """How far to move the registers of a group, as one, so that all are free."""
     lowest = min(x.target.register for x in group)
     top = max(x.target.register + x.target.width for x in group)
-    align = 4 if top - lowest > 2 else top - lowest
+    align = 4 if top - lowest > 2 else 2  # a value stays in its bank
     lowest -= lowest % align
     for shift in range(-lowest, most - top + 1, align):
         if not any(lifetime.meets(busy[r + shift]) for lifetime in group for r in lifetime.target):
@@ -387,6 +459,7 @@ def _bundles(body: Body, makers: dict[int, _Lifetime]) -> list[tuple[set[int], b
 def _renamed(body: Body, sequence: Sequence[int], order: Sequence[_Product], registers: dict[Value, int]) -> list[int]:
     """The instructions in their new order with their new registers, marks for reuse and stalls."""
     product_at = {p.index: p for p in order}
+    behind = iter(order[1:])
 
     def register(value: Value) -> int:
         return value[1] if value[0] == ENTRY else registers[value]
@@ -399,12 +472,7 @@ def _renamed(body: Body, sequence: Sequence[int], order: Sequence[_Product], reg
         if product := product_at.get(k):
             word = sass.CONTROL.put(word, _FFMA_CONTROL)
             places = [(sass.A, product.row), (sass.B, product.column), (sass.C, (k, 0))]
-            if words and sass.base(words[-1]) == sass.FFMA:
-                kept = sum(
-                    flag for f, flag in ((sass.A, sass.REUSE_A), (sass.B, sass.REUSE_B))
-                    if f.get(words[-1]) == register(dict(places)[f])
-                )  # fmt: skip
-                words[-1] = sass.REUSE.put(words[-1], kept)
+            word = sass.REUSE.put(word, _marks(product, next(behind, None)))
         else:
             word = sass.STALL.put(sass.REUSE.put(word, 0), body.least_stall(k))
             places = [(sass.Field(at, 8), value) for (at, part), value in body.sources[k].items() if part == 0]
