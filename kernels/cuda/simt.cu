@@ -16,6 +16,8 @@
 #define PITCH_A (TSM + PAD) // numbers from one term of a tile to the next
 #define PITCH_B (TSN + PAD)
 #define STAGE (TSK * (PITCH_A + PITCH_B)) // numbers of one tile of A, and one of B behind it
+#define STAGE_BYTES (STAGE * (int)sizeof(acc_t))
+#define BYTES_ON(place, bytes) ((acc_t *)((char *)(place) + (bytes))) // one addition, with nothing to scale
 
 // Where a tile, which holds its lines, rows of A or columns of B, by term, has a number; `more` is known to the compiler. With MMA, the
 // matrix unit adds up AT_ONCE terms at once, and the lanes of a warp read different ones: the lines of each are turned by as many
@@ -56,6 +58,8 @@ __device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bo
                      ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)), "r"(bytes));
     }
 }
+// The compiler shall go on from there, by one addition, and not compute each address from that of the first.
+#define TAKEN(from) asm volatile("" : "+l"(from))
 #define END_OF_COPIES() asm volatile("cp.async.commit_group;")
 // Waits for all copies of this thread but those of the last `tiles` tiles.
 #define AWAIT_COPIES(tiles) asm volatile("cp.async.wait_group %0;" ::"n"(tiles) : "memory")
@@ -71,14 +75,21 @@ __device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bo
     if (wanted)
         *to = whole || present ? load(from) : ACC_ZERO;
 }
+#define TAKEN(from)
 #define END_OF_COPIES()
 #define AWAIT_COPIES(tiles)
 #endif
 
 // Where a thread begins in a tile of an operand, rows of A or columns of B: its first line and its first term. Along k neighbours
 // bring neighbouring terms, one by one; else neighbouring runs of lines, with as many threads beside it as leave each its term, or
-// fill a sector. A thread's copies lie at fixed distances from the first, and take few instructions.
+// fill a sector. A thread's copies lie at fixed distances from the first, and take few instructions: ACROSS of them side by side,
+// STEP lines, or terms, before the next.
 #define BESIDE(lines) min((lines) / WIDTH, max(THREADS / TSK, 8))
+#define LINE_STEP(lines) (BESIDE(lines) * WIDTH)
+#define ACROSS(lines, along_k) ((along_k) ? 1 : ((lines) + LINE_STEP(lines) - 1) / LINE_STEP(lines))
+#define STEP(lines, along_k) (THREADS / ((along_k) ? TSK : BESIDE(lines)))
+#define STEPS(lines, along_k) ((((along_k) ? (lines) : TSK) + STEP(lines, along_k) - 1) / STEP(lines, along_k))
+#define COPIES(lines, along_k) (STEPS(lines, along_k) * ACROSS(lines, along_k))
 __device__ inline int line_of(int thread, int lines, bool along_k)
 {
     return along_k ? thread / TSK : thread % BESIDE(lines) * WIDTH;
@@ -88,45 +99,57 @@ __device__ inline int term_of(int thread, int lines, bool along_k)
     return along_k ? thread % TSK : thread / BESIDE(lines);
 }
 
-// Brings TSK terms of so many lines of an operand to a tile that holds them by term; `from` is where the thread begins. Where
+// Brings TSK terms of so many lines of an operand to a tile that holds them by term: of a thread's copies those from `begin` to before
+// `end`. `from` is where the next of them begins, and so is what is returned; behind the last one, so many terms further on. Where
 // nothing is known to be whole, lines and terms that are not left are zero.
-__device__ __forceinline__ void bring(
-    acc_t *tile, int pitch, const in_t *from, index_t ld, int lines, bool along_k, bool aligned, bool wanted, bool whole,
-    int lines_left, int terms_left, int thread)
+__device__ __forceinline__ const in_t *bring(
+    acc_t *tile, int pitch, const in_t *from, index_t ld, int lines, bool along_k, bool aligned, int begin, int end,
+    bool wanted, bool whole, int lines_left, int terms, int thread)
 {
     const int first_line = line_of(thread, lines, along_k);
     const int first_term = term_of(thread, lines, along_k);
-    if (along_k) {
-        const int step = THREADS / TSK;
-        #pragma unroll
-        for (int l = 0; l < lines; l += step)
-            if (lines % step == 0 || l + first_line < lines)
-                copy_element(
-                    tile + PLACE(pitch, first_term, first_line, l), from + l * ld, wanted, whole,
-                    l + first_line < lines_left && first_term < terms_left);
-    } else {
-        const int step = THREADS / BESIDE(lines);
-        const int line_step = BESIDE(lines) * WIDTH;
-        #pragma unroll
-        for (int p = 0; p < TSK; p += step)
-            #pragma unroll
-            for (int l = 0; l < lines; l += line_step)
-                if ((TSK % step == 0 || p + first_term < TSK) && (THREADS % BESIDE(lines) == 0 || first_term < step)
-                    && (lines % line_step == 0 || l + first_line < lines)) {
-                    acc_t *to = tile + PLACE(pitch, first_term + p, first_line, l);
-                    const in_t *run = from + p * ld + l;
-                    const int present = p + first_term < terms_left ? lines_left - l - first_line : 0;
-                    if (aligned && whole)
-                        copy_whole(to, run, wanted);
-                    else if (aligned)
-                        copy_part(to, run, wanted, present);
-                    else
-                        #pragma unroll
-                        for (int w = 0; w < WIDTH; ++w)
-                            copy_element(to + w, run + w, wanted, whole, w < present);
-                }
+    const int step = STEP(lines, along_k);
+    const int line_step = along_k ? step : LINE_STEP(lines);
+    #pragma unroll
+    for (int c = 0; c < COPIES(lines, along_k); ++c) {
+        const int l = (along_k ? c : c % ACROSS(lines, along_k)) * line_step;
+        const int p = along_k ? 0 : c / ACROSS(lines, along_k) * step;
+        if (c < begin || c >= end)
+            continue;
+        if ((TSK % step == 0 || p + first_term < TSK) && (along_k || THREADS % BESIDE(lines) == 0 || first_term < step)
+            && (lines % line_step == 0 || l + first_line < lines)) {
+            acc_t *to = tile + PLACE(pitch, first_term + p, first_line, l);
+            const in_t *run = along_k ? from : from + l;
+            const int present = p + first_term < terms ? lines_left - l - first_line : 0;
+            if (along_k)
+                copy_element(to, run, wanted, whole, present > 0);
+            else if (aligned && whole)
+                copy_whole(to, run, wanted);
+            else if (aligned)
+                copy_part(to, run, wanted, present);
+            else
+                #pragma unroll
+                for (int w = 0; w < WIDTH; ++w)
+                    copy_element(to + w, run + w, wanted, whole, w < present);
+        }
+        if ((c + 1) % ACROSS(lines, along_k) == 0) {
+            from += step * ld;
+            if (along_k)
+                TAKEN(from);
+        }
     }
+    if (begin < COPIES(lines, along_k) && COPIES(lines, along_k) <= end)
+        from += (along_k ? 1 : ld) * terms - STEPS(lines, along_k) * step * ld;
+    return from;
 }
+
+// A thread's copies of a tile of A and one of B set out in pieces, one behind the reads of each of the first terms: reads queue behind
+// copies, of which one by elements takes as long as four reads. With two tiles there is no time to lose.
+#define AT_A_TERM 4
+#define COPIES_A COPIES(TSM, A_RUNS_ALONG_K)
+#define COPIES_B COPIES(TSN, B_RUNS_ALONG_K)
+#define PIECES min((COPIES_A + COPIES_B + AT_A_TERM - 1) / AT_A_TERM, STAGES > 2 ? TERMS / AT_ONCE - 1 : 1)
+#define PIECE(number) ((COPIES_A + COPIES_B) * (number) / PIECES) // where it begins
 
 // The tile of D that is the number-th: matrix by matrix, in bands of RASTER rows of tiles, column by column of a band, so that
 // what is computed at one time reads few rows of A and columns of B.
@@ -260,21 +283,23 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
             + INDEX_A(tile.row + line_of(thread, TSM, A_RUNS_ALONG_K), start + term_of(thread, TSM, A_RUNS_ALONG_K));
         const in_t *b_from = B + offset_b + tile.batch * stride_b
             + INDEX_B(start + term_of(thread, TSN, B_RUNS_ALONG_K), tile.column + line_of(thread, TSN, B_RUNS_ALONG_K));
-#define BRING(stage, wanted, is_whole, terms)                                                                                \
-    do {                                                                                                                     \
-        acc_t *a_tile = tiles + (stage), *b_tile = a_tile + TSK * PITCH_A;                                                   \
-        bring(a_tile, PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, wanted, is_whole, rows_left, terms, thread);    \
-        bring(b_tile, PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, wanted, is_whole, columns_left, terms, thread); \
-        a_from += (A_RUNS_ALONG_K ? 1 : ld_a) * (terms);                                                                     \
-        b_from += (B_RUNS_ALONG_K ? 1 : ld_b) * (terms);                                                                     \
+#define BRING(stage, begin, end, wanted, is_whole, terms)                                                                  \
+    do {                                                                                                                   \
+        acc_t *a_tile = BYTES_ON(tiles, stage), *b_tile = a_tile + TSK * PITCH_A;                                          \
+        a_from = bring(                                                                                                    \
+            a_tile, PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted, is_whole, rows_left, terms, \
+            thread);                                                                                                       \
+        b_from = bring(                                                                                                    \
+            b_tile, PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, (begin) - COPIES_A, (end) - COPIES_A, wanted,   \
+            is_whole, columns_left, terms, thread);                                                                        \
     } while (0)
 
         // The first tiles set out.
-        BRING(0, true, false, first == 0 ? TSK - missing : TSK);
+        BRING(0, 0, COPIES_A + COPIES_B, true, false, first == 0 ? TSK - missing : TSK);
         END_OF_COPIES();
         #pragma unroll
         for (int s = 1; s < STAGES - 1; ++s) {
-            BRING(s * STAGE, first + s < last, !EDGES, TSK);
+            BRING(s * STAGE_BYTES, 0, COPIES_A + COPIES_B, first + s < last, !EDGES, TSK);
             END_OF_COPIES();
         }
 
@@ -298,25 +323,25 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
         AWAIT_COPIES(STAGES - 2);
         __syncthreads();
         const acc_t *a_read = a_place, *b_read = b_place;
-        int stage = 0, free = (STAGES - 1) * STAGE; // where that begins in the tiles which is read, and that which is not
+        int stage = 0, free = (STAGES - 1) * STAGE_BYTES; // bytes before that which is read, and that which is not
         int step = first;
         READ(0, 0);
         do {
             #pragma unroll
             for (int p = 0; p < TERMS - AT_ONCE; p += AT_ONCE) {
                 READ((p / AT_ONCE + 1) % 2, p + AT_ONCE);
-                if (p == 0) { // one more tile sets out
-                    BRING(free, step + STAGES - 1 < last, !EDGES, TSK);
+                if (p / AT_ONCE < PIECES) // one more tile sets out
+                    BRING(free, PIECE(p / AT_ONCE), PIECE(p / AT_ONCE + 1), step + STAGES - 1 < last, !EDGES, TSK);
+                if (p / AT_ONCE == PIECES - 1)
                     END_OF_COPIES();
-                }
                 multiply(a[p / AT_ONCE % 2], b[p / AT_ONCE % 2], sum);
             }
             AWAIT_COPIES(STAGES - 2);
             __syncthreads(); // the next tile is there, and this one has been read
             free = stage;
-            stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
-            a_read = a_place + stage;
-            b_read = b_place + stage;
+            stage = stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
+            a_read = BYTES_ON(a_place, stage);
+            b_read = BYTES_ON(b_place, stage);
             READ(0, 0);
             multiply(a[1], b[1], sum);
         } while (++step < last);
