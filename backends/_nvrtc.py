@@ -125,7 +125,8 @@ def _compile(source: str, architecture: str, options: Sequence[str]) -> Compiled
     compiled = (
         _with_nvcc(source, target, options) if bindings is None else _with_nvrtc(bindings, source, target, options)
     )
-    return replace(compiled, binary=_sass.rescheduled(compiled.binary)) if _sass.asked_for(source) else compiled
+    groups = _sass.asked_for(source)
+    return replace(compiled, binary=_sass.rescheduled(compiled.binary, groups)) if groups else compiled
 
 
 def _parse(architecture: str) -> tuple[int, str]:

@@ -283,7 +283,7 @@ class OpenCL(Backend):
         """A program of NVIDIA's runtime, whose binary is PTX, from a cubin that was rescheduled; itself where that fails."""
         try:
             cubin = _cudadriver.linked(_with_residency(program.binary, program.source), _sass.COMPUTE_CAPABILITY)
-            rescheduled = _sass.rescheduled(cubin)
+            rescheduled = _sass.rescheduled(cubin, _sass.asked_for(program.source))
             return program if rescheduled == cubin else self.load(rescheduled, program.source)
         except (OSError, LaunchError, CompileError) as error:
             log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)

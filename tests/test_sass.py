@@ -183,7 +183,7 @@ def compiled(ops: str = "NN", architecture: str = "sm_90", *, shares: bool = Fal
     values |= {"GROUPS": 1, "SHARE": int(shares), "PORTS": 1}
     plan = make_plan(problem, device, config.load_configuration(), kernel="simt", params=values)
     source = assemble(plan.launches[-2 if shares else 0].kernel, "cuda")
-    assert _sass.asked_for(source) == (architecture == "sm_90")
+    assert bool(_sass.asked_for(source)) == (architecture == "sm_90")
     return _nvrtc.compile_cuda(source.replace("SCHEDULE_FOR_PORTS 1", "SCHEDULE_FOR_PORTS 0"), architecture)
 
 
@@ -192,7 +192,7 @@ def compiled(ops: str = "NN", architecture: str = "sm_90", *, shares: bool = Fal
 @pytest.mark.parametrize("ops", ["NN", "TN", "NT", "TT"])
 def test_the_main_loop_takes_fewer_cycles(ops: str, shares: bool) -> None:
     binary = compiled(ops, shares=shares)
-    code, new = Code(binary, "simt"), Code(_sass.rescheduled(binary), "simt")
+    code, new = Code(binary, "simt"), Code(_sass.rescheduled(binary, 1), "simt")
     loop = main_loop(code.words)
     inside = slice(loop.first, loop.last + 1)
     before, after = cost(code.words[inside]), cost(new.words[inside])
@@ -208,16 +208,16 @@ def test_the_main_loop_takes_fewer_cycles(ops: str, shares: bool) -> None:
 @with_a_compiler
 def test_other_functions_and_chips_are_left_alone() -> None:
     binary = compiled(shares=True)
-    scheduled = _sass.rescheduled(binary)
+    scheduled = _sass.rescheduled(binary, 1)
     assert functions(scheduled) == functions(binary) == ["combine", "simt"]
     assert Code(scheduled, "combine").words == Code(binary, "combine").words
     old = compiled(architecture="sm_80")
     assert Code(old, "simt").compute_capability == 80
-    assert _sass.rescheduled(old) == old
+    assert _sass.rescheduled(old, 1) == old
     named_otherwise = bytearray(binary)
     named_otherwise[48:50] = bytes(80 if byte == 90 else byte for byte in binary[48:50])
-    assert _sass.rescheduled(bytes(named_otherwise)) == named_otherwise
-    assert _sass.rescheduled(b"// PTX") == b"// PTX"
+    assert _sass.rescheduled(bytes(named_otherwise), 1) == named_otherwise
+    assert _sass.rescheduled(b"// PTX", 1) == b"// PTX"
 
 
 @with_a_compiler
@@ -236,7 +236,7 @@ def test_a_source_asks_for_it() -> None:
     source = 'extern "C" __global__ void f(float *x) { x[0] = 1.f; }\n'
     assert not _sass.asked_for(source)
     assert not _sass.asked_for("#define SCHEDULE_FOR_PORTS 0\n" + source)
-    assert _sass.asked_for("#define SCHEDULE_FOR_PORTS 1\n" + source)
+    assert _sass.asked_for("#define SCHEDULE_FOR_PORTS 3\n" + source) == 3
     assert _nvrtc.compile_cuda("#define SCHEDULE_FOR_PORTS 1\n" + source, "sm_90")
 
 
@@ -244,7 +244,7 @@ def test_a_source_asks_for_it() -> None:
 def test_another_order_that_does_not_pay_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = compiled()
     monkeypatch.setattr(reschedule, "cost", lambda words: ports.Cost(1, 1, 1, 1, 1))
-    assert _sass.rescheduled(binary) == binary
+    assert _sass.rescheduled(binary, 1) == binary
 
 
 class Runtime:
@@ -265,7 +265,7 @@ def test_opencl_loads_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> N
     runtime, program = Runtime(), Program("built", b"// PTX", "source")
     monkeypatch.setattr(opencl._cudadriver, "linked", lambda ptx, capability: compiled())
     assert opencl.OpenCL._rescheduled(runtime, program).native == "loaded"
-    assert runtime.loaded == [_sass.rescheduled(compiled())]
+    assert runtime.loaded == [_sass.rescheduled(compiled(), 1)]
 
 
 @with_a_compiler
@@ -289,7 +289,7 @@ def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPat
 @with_nvdisasm
 @pytest.mark.parametrize("scheduled", [False, True], ids=["compiled", "rescheduled"])
 def test_instructions_read_and_write_what_nvdisasm_names(tmp_path: Path, scheduled: bool) -> None:
-    binary = _sass.rescheduled(compiled()) if scheduled else compiled()
+    binary = _sass.rescheduled(compiled(), 1) if scheduled else compiled()
     file = tmp_path / "cubin"
     file.write_bytes(binary)
     tool = _machinecode.nvdisasm()
@@ -313,7 +313,7 @@ def test_instructions_read_and_write_what_nvdisasm_names(tmp_path: Path, schedul
 def pair() -> tuple[tuple[int, ...], tuple[int, ...]]:
     """simt's instructions as compiled, and rescheduled."""
     binary = compiled()
-    return tuple(Code(binary, "simt").words), tuple(Code(_sass.rescheduled(binary), "simt").words)
+    return tuple(Code(binary, "simt").words), tuple(Code(_sass.rescheduled(binary, 1), "simt").words)
 
 
 def body() -> Iterator[int]:

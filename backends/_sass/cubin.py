@@ -103,18 +103,10 @@ class Code:
                 yield attribute, at
                 at += length
 
-    @property
-    def most_registers(self) -> int:
-        """As many as an instruction may name, from R0 on, with as many work-groups on a multiprocessor."""
-        most = self.registers
-        while most < sass.ZERO and self._groups(most + 1) == self._groups(self.registers):
-            most += 1
-        return most - _RESERVED
-
-    def _groups(self, registers: int) -> int:
-        return _REGISTERS_PER_MULTIPROCESSOR // (
-            self._threads * -(-registers // _REGISTERS_AT_A_TIME) * _REGISTERS_AT_A_TIME
-        )
+    def most_registers(self, groups: int) -> int:
+        """As many as an instruction may name, from R0 on, where so many work-groups shall be on a multiprocessor at once."""
+        each = _REGISTERS_PER_MULTIPROCESSOR // (groups * self._threads) // _REGISTERS_AT_A_TIME * _REGISTERS_AT_A_TIME
+        return max(min(each, sass.ZERO), self.registers) - _RESERVED
 
     def replaced(self, words: Sequence[int]) -> bytes:
         """The cubin with other instructions, as many, and as many registers as these name."""

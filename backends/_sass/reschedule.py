@@ -11,7 +11,6 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -40,7 +39,8 @@ _LOADS_WITHIN = 0.45  # of a step's FFMAs the loads for the next are issued, eve
 
 _PATIENCE = 6  # places that an instruction lets pass for one where it costs no more than its cycle
 
-_LOAD_LATENCY = 0.6  # of a term's FFMAs lie between a load and that which needs it, at least
+# Between which of a term's FFMAs the loads for the next are issued, as shares. The later, the fewer registers it takes.
+_LOADS = (0.0, 0.4), (0.3, 0.65), (0.5, 0.8)
 
 # Instructions after which one of unknown duration has read its operands: for sure, likely, most likely.
 _HELD = 150, 80, 40, 16, 4
@@ -52,18 +52,23 @@ _BEAM = 4  # paths through the tile that are followed at a time
 _FFMA_CONTROL = 1 | 1 << 4 | sass.NO_BARRIER << 5 | sass.NO_BARRIER << 8  # a stall of one cycle, no yield, no barriers
 
 
-_REQUEST = re.compile(r"^#define SCHEDULE_FOR_PORTS 1$", re.MULTILINE)
+_REQUEST = re.compile(r"^#define SCHEDULE_FOR_PORTS (\d+)$", re.MULTILINE)
 
 
-def asked_for(source: str) -> bool:
-    """Whether a source asks that its machine code be rescheduled: by a definition."""
-    return _REQUEST.search(source) is not None
+def asked_for(source: str) -> int:
+    """Whether a source asks that its machine code be rescheduled: the work-groups that a multiprocessor shall hold, or 0."""
+    request = _REQUEST.search(source)
+    return int(request[1]) if request else 0
 
 
-def rescheduled(binary: bytes) -> bytes:
+def rescheduled(binary: bytes, groups: int) -> bytes:
     """A cubin with the main loops of its functions in an order that takes fewer cycles.
 
     What is no cubin, or not for compute capability 9.0, and loops that are not understood, remain what they are.
+
+    Args:
+        binary: the cubin.
+        groups: work-groups for which a multiprocessor's registers shall suffice, if they did.
     """
     if not is_cubin(binary):
         return binary
@@ -73,7 +78,7 @@ def rescheduled(binary: bytes) -> bytes:
             continue
         try:
             loop = main_loop(code.words)
-            words = _rewritten(code, loop)
+            words = _rewritten(code, loop, groups)
             equivalence.check(code.words, words, loop)
         except NotUnderstoodError as reason:
             log.debug("%s stays as it was compiled: %s", function, reason)
@@ -101,12 +106,11 @@ class _Product:
     home: int
 
 
-def _rewritten(code: Code, loop: Loop) -> list[int]:
+def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     """The function with the loop in another order."""
     steps = _steps(loop.body)
     order = [product for step in steps for product in _path(loop.body, step)]
-    sequence = _merged(loop.body, order, len(order) // len(steps))
-    registers = _registers(loop, sequence, order, code.most_registers)
+    sequence, registers = _fitted(loop, order, len(order) // len(steps), code.most_registers(groups))
     words = list(code.words)
     words[loop.first : loop.last + 1] = _synchronized(_renamed(loop.body, sequence, order, registers), loop.barriers)
     words[loop.first - 1] = sass.STALL.put(
@@ -115,6 +119,19 @@ def _rewritten(code: Code, loop: Loop) -> list[int]:
     behind = words[loop.last + 1]
     words[loop.last + 1] = sass.WAIT.put(behind, sass.WAIT.get(behind) | sass.waits_for(loop.barriers))
     return words
+
+
+def _fitted(loop: Loop, order: Sequence[_Product], size: int, most: int) -> tuple[list[int], dict[Value, int]]:
+    """The new order and the registers: loads as early, and operands left alone as long, as there are registers for it."""
+    why = NotUnderstoodError("nothing was tried")
+    for begin, end in _LOADS:
+        sequence = _merged(loop.body, order, size, begin, end)
+        for held in _HELD:
+            try:
+                return sequence, _allocated(loop, sequence, order, most, held)
+            except NotUnderstoodError as reason:
+                why = reason
+    raise why
 
 
 def _steps(body: Body) -> list[list[_Product]]:
@@ -225,16 +242,18 @@ def _sides(step: Sequence[_Product]) -> tuple[list[Value], list[Value]]:
     return [value for value in partners if not side[value]], [value for value in partners if side[value]]
 
 
-def _merged(body: Body, order: Sequence[_Product], size: int) -> list[int]:
+def _merged(body: Body, order: Sequence[_Product], size: int, begin: float, end: float) -> list[int]:
     """The body's instructions in their new order, by their places in the old: products as given, the others in their order.
 
     Args:
         body: the loop's body.
         order: its products.
         size: products of a step.
+        begin, end: the shares of a step's products between which the loads for the next step are issued.
     """
     others = [k for k in range(len(body.words) - 1) if sass.base(body.words[k]) != sass.FFMA]
-    earliest, latest = _earliest(body, order, size, others), _latest(body, order, size, others)
+    earliest = _earliest(body, order, size, others, int(begin * size))
+    latest = _latest(body, order, others, size - int(end * size))
     loads = sum(sass.base(body.words[k]) == sass.LDS for k in others)
     loads_apart = int(_LOADS_WITHIN * len(order) / loads)
     apart = min(_APART, len(order) // len(others) - 1)
@@ -278,7 +297,7 @@ def _merged(body: Body, order: Sequence[_Product], size: int) -> list[int]:
     return [*sequence, len(body.words) - 1]
 
 
-def _latest(body: Body, order: Sequence[_Product], size: int, others: Sequence[int]) -> dict[int, int]:
+def _latest(body: Body, order: Sequence[_Product], others: Sequence[int], latency: int) -> dict[int, int]:
     """The number of products that come before each of the other instructions at most, as far as it can be had.
 
     Loads need time until what they bring is multiplied; what comes before them has to leave them time.
@@ -291,7 +310,7 @@ def _latest(body: Body, order: Sequence[_Product], size: int, others: Sequence[i
     for k in reversed(others):
         limit -= _APART
         if sass.base(body.words[k]) == sass.LDS and k in needed:
-            limit = min(limit, needed[k] - int(_LOAD_LATENCY * size))
+            limit = min(limit, needed[k] - latency)
         latest[k] = limit
     return latest
 
@@ -320,11 +339,11 @@ def _costs_nothing(flow: Flow, word: int, product: int) -> bool:
     return more + max(with_it.even, with_it.odd) - max(without.even, without.odd) <= 0
 
 
-def _earliest(body: Body, order: Sequence[_Product], size: int, others: Sequence[int]) -> dict[int, int]:
+def _earliest(body: Body, order: Sequence[_Product], size: int, others: Sequence[int], begin: int) -> dict[int, int]:
     """The number of products that come before each of the other instructions at least.
 
-    Loads are not issued more than a step before that which needs their results, as their registers are needed before; those
-    for the next pass of the loop, and barriers, no later than they were.
+    Loads are not issued more than a step, less `begin`, before that which needs their results, as their registers are needed
+    before; those for the next pass of the loop, and barriers, no later than they were.
     """
     steps = len(order) // size
     step_of: dict[int, int] = dict.fromkeys(body.leaving, steps)
@@ -341,7 +360,7 @@ def _earliest(body: Body, order: Sequence[_Product], size: int, others: Sequence
     for k in reversed(others):
         earliest[k] = SETTLED - ENTRY_STALL
         if sass.base(body.words[k]) == sass.LDS and k in step_of:
-            limit = min(limit, (step_of[k] - 1) * size + 1, compiled[k] if step_of[k] == steps else limit)
+            limit = min(limit, (step_of[k] - 1) * size + 1 + begin, compiled[k] if step_of[k] == steps else limit)
             earliest[k] = max(earliest[k], limit)
         elif sass.base(body.words[k]) in (sass.BAR, sass.DEPBAR):
             earliest[k] = max(earliest[k], min((steps - 1) * size + 1, compiled[k]))
@@ -360,14 +379,6 @@ class _Lifetime:
     def meets(self, others: Sequence[tuple[int, int]]) -> bool:
         """Whether it shares time with others. A result may take the register of what its instruction reads last."""
         return any(self.begin < end and begin < self.end for begin, end in others)
-
-
-def _registers(loop: Loop, sequence: Sequence[int], order: Sequence[_Product], most: int) -> dict[Value, int]:
-    """As `_allocated`, with operands left alone for as long as there are registers for that."""
-    for held in _HELD[:-1]:
-        with suppress(NotUnderstoodError):
-            return _allocated(loop, sequence, order, most, held)
-    return _allocated(loop, sequence, order, most, _HELD[-1])
 
 
 def _allocated(
