@@ -38,10 +38,15 @@ OPCODE = Field(0, 12)
 BASE = Field(0, 9)  # the opcode without the form of its operands
 FORM = Field(9, 3)
 GUARD = Field(12, 4)  # the predicate under which the instruction runs; bit 3 negates it
+GUARD_PREDICATE, GUARD_NEGATED = Field(12, 3), Field(15, 1)
 D, A, B, C = Field(16, 8), Field(24, 8), Field(32, 8), Field(64, 8)  # registers
 SIZE = Field(73, 3)  # of a memory operand
 FIRST_PREDICATE, SECOND_PREDICATE = Field(81, 3), Field(84, 3)  # that an instruction writes
+FIRST_CONDITION, SECOND_CONDITION, THIRD_CONDITION = Field(87, 3), Field(77, 3), Field(68, 3)  # predicates it reads
+THIRD_IS_UNIFORM = Field(67, 1)  # of PLOP3: the third is one of the uniform predicates
+PREDICATE_MASK = Field(32, 7)  # of P2R and R2P: a bit for each predicate, whichever byte they are moved to
 TARGET = Field(34, 48), Field(16, 8)  # of a branch, high and low: in steps of 4 bytes from the instruction behind it
+MEETING = Field(16, 4)  # of BSSY and BSYNC: the barrier where threads meet
 MEETING_POINT = Field(32, 32)  # of BSSY: in bytes from there
 
 STALL = Field(105, 4)  # cycles until the warp's next instruction
@@ -62,54 +67,35 @@ MOV, SEL, ISETP, VIADD, VIMNMX, VIADDMNMX, FMUL, FADD, FSETP, FSEL, FMNMX, IABS,
 CS2R, S2R, S2UR, R2UR, MUFU, I2F, F2I, I2F_64, F2I_64, POPC, FLO, SHFL = (
     0x005, 0x119, 0x1C3, 0x0CA, 0x108, 0x106, 0x105, 0x112, 0x111, 0x109, 0x100, 0x189,
 )  # fmt: skip
-LDC, LDS, LDG, LDGSTS, STS, STG, LDGDEPBAR, DEPBAR, BAR, MEMBAR = (
-    0x182, 0x184, 0x181, 0x1AE, 0x188, 0x186, 0x1AF, 0x11A, 0x11D, 0x192,
+LDC, LDS, LDG, LDL, LDGSTS, STS, STG, STL, LDGDEPBAR, DEPBAR, BAR, MEMBAR = (
+    0x182, 0x184, 0x181, 0x183, 0x1AE, 0x188, 0x186, 0x187, 0x1AF, 0x11A, 0x11D, 0x192,
 )  # fmt: skip
 BRA, CALL, RET, EXIT, BSSY, BSYNC, WARPSYNC, NOP = 0x147, 0x144, 0x150, 0x14D, 0x145, 0x141, 0x148, 0x118
-UNIFORM = {
-    0x082,
-    0x086,
-    0x087,
-    0x08C,
-    0x090,
-    0x091,
-    0x092,
-    0x099,
-    0x09C,
-    0x0A4,
-    0x0A5,
-    0x0B9,
-    0x0BD,
-}  # on uniform registers alone
+UMOV, USEL, UISETP, UIADD3, ULEA, ULOP3, USHF, UPLOP3, UIMAD, UIMAD_WIDE, ULDC = (
+    0x082, 0x087, 0x08C, 0x090, 0x091, 0x092, 0x099, 0x09C, 0x0A4, 0x0A5, 0x0B9,
+)  # fmt: skip
+_UNIFORM_WITH_OUTCOMES = {UISETP, UIADD3, ULEA, ULOP3, UPLOP3, UIMAD, UIMAD_WIDE}  # which can write predicates
+UNIFORM = {UMOV, USEL, USHF, ULDC, 0x086, 0x0BD, *_UNIFORM_WITH_OUTCOMES}  # on uniform registers alone
 
 BRANCHES = {BRA, BSSY, CALL}
 MEMORY = {LDC, LDS, LDGSTS}  # of a loop: done at an unknown time, which a barrier tells
 SYNCHRONIZATION = {LDGDEPBAR, DEPBAR, BAR}
+# Of a loop: done in a known time.
 ARITHMETIC = {
-    FFMA,
-    IMAD,
-    IMAD_WIDE,
-    IADD3,
-    LEA,
-    LOP3,
-    SHF,
-    MOV,
-    SEL,
-    ISETP,
-    VIADD,
-    PLOP3,
-}  # of a loop: done in a known time
+    FFMA, IMAD, IMAD_WIDE, IMAD_HI, IADD3, LEA, LOP3, SHF, PRMT, MOV, SEL, ISETP, VIADD, VIMNMX, VIADDMNMX, IABS,
+    PLOP3, P2R, R2P,
+}  # fmt: skip
 
 _OF_MEMORY = -1  # as many registers as the instruction's size says
 
-# What instructions read, and in how many registers they write. Some write up to two predicates.
+# What instructions read, and in how many registers they write.
 _OPERANDS: dict[int, tuple[dict[str, int], int]] = {
     **dict.fromkeys((FFMA, IMAD, IADD3, LEA, LOP3, SHF, PRMT, HFMA2, VIADDMNMX), ({"A": 1, "B": 1, "C": 1}, 1)),
     **dict.fromkeys((SEL, VIADD, VIMNMX, FMUL, FADD, FSEL, FMNMX), ({"A": 1, "B": 1}, 1)),
     **dict.fromkeys((ISETP, FSETP), ({"A": 1, "B": 1}, 0)),
     **dict.fromkeys((MOV, IABS, MUFU), ({"B": 1}, 1)),
     **dict.fromkeys((I2F, F2I, I2F_64, F2I_64), ({"B": 2}, 1)),
-    **dict.fromkeys((LDC, LDS), ({"A": 1}, _OF_MEMORY)),
+    **dict.fromkeys((LDC, LDS, LDL), ({"A": 1}, _OF_MEMORY)),
     S2R: ({}, 1),
     CS2R: ({}, 2),
     **dict.fromkeys((*SYNCHRONIZATION, *UNIFORM, BRA, CALL, EXIT, BSSY, BSYNC, NOP, S2UR, MEMBAR, PLOP3), ({}, 0)),
@@ -118,33 +104,31 @@ _OPERANDS: dict[int, tuple[dict[str, int], int]] = {
     LDGSTS: ({"D": 1, "A": 2}, 0),
     LDG: ({"A": 2}, _OF_MEMORY),
     STG: ({"A": 2, "B": _OF_MEMORY}, 0),
-    STS: ({"A": 1, "B": _OF_MEMORY}, 0),
+    **dict.fromkeys((STS, STL), ({"A": 1, "B": _OF_MEMORY}, 0)),
     RET: ({"A": 2}, 0),
     R2UR: ({"A": 1}, 0),
     P2R: ({"A": 1}, 1),
-}
-_PREDICATE_WRITERS = {ISETP, FSETP, PLOP3, IADD3, LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI}
-_PREDICATE_READERS = {
-    ISETP,
-    FSETP,
-    PLOP3,
-    IADD3,
-    LEA,
-    LOP3,
-    IMAD,
-    IMAD_WIDE,
-    IMAD_HI,
-    SEL,
-    FSEL,
-    VIMNMX,
-    VIADDMNMX,
-    FMNMX,
-    P2R,
-    BRA,
+    R2P: ({"A": 1}, 0),
 }
 
+# Where instructions name the predicates that they write, and those that they read beside their guard. P2R and R2P have a mask.
+_PREDICATES_WRITTEN: dict[int, tuple[Field, ...]] = {
+    **dict.fromkeys((ISETP, FSETP, PLOP3, IADD3, VIMNMX), (FIRST_PREDICATE, SECOND_PREDICATE)),
+    **dict.fromkeys((LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI, LDG, R2UR), (FIRST_PREDICATE,)),
+}
+_PREDICATES_READ: dict[int, tuple[Field, ...]] = {
+    **dict.fromkeys((LEA, LOP3, IMAD, IMAD_WIDE, IMAD_HI, SEL, FSEL, VIMNMX, VIADDMNMX, FMNMX), (FIRST_CONDITION,)),
+    **dict.fromkeys((FSETP, LDGSTS, BRA), (FIRST_CONDITION,)),
+    ISETP: (FIRST_CONDITION, THIRD_CONDITION),
+    IADD3: (FIRST_CONDITION, SECOND_CONDITION),
+    PLOP3: (FIRST_CONDITION, SECOND_CONDITION, THIRD_CONDITION),
+}
+PREDICATES = frozenset(range(ALWAYS))
+
 # Of these no more is known than that an operand is no wider than what is taken here.
-_NARROW = {R2P, POPC, FLO, SHFL, WARPSYNC}
+_NARROW = {POPC, FLO, SHFL, WARPSYNC}
+
+_CONSTANT = 4  # FORM: the operand beside A is one
 
 _WIDEST = 4  # registers of one operand
 
@@ -169,8 +153,8 @@ def base(word: int) -> int:
 
 
 def understood(word: int) -> bool:
-    """Whether `reads` and `writes` know the instruction."""
-    return base(word) in _OPERANDS
+    """Whether `reads` and `writes` know the instruction, and the like for predicates."""
+    return base(word) in _OPERANDS and (base(word) not in (P2R, R2P) or FORM.get(word) == _CONSTANT)
 
 
 def ordinary(word: int) -> bool:
@@ -252,17 +236,57 @@ def sets(word: int) -> set[int]:
     return {f.get(word) for f in (WRITE_BARRIER, READ_BARRIER)} - {NO_BARRIER}
 
 
-def writes_predicates(word: int) -> set[int]:
-    """The predicates that an understood instruction writes."""
-    if base(word) not in _PREDICATE_WRITERS:
-        return set()
-    fields = (FIRST_PREDICATE, SECOND_PREDICATE) if base(word) in (ISETP, FSETP, PLOP3, IADD3) else (FIRST_PREDICATE,)
-    return {f.get(word) for f in fields} - {ALWAYS}
+def predicate_fields(word: int) -> tuple[Field, ...]:
+    """Where an understood instruction names predicates, but those that it names by a mask."""
+    return (*_predicates_written(word), *_predicates_read(word))
 
 
-def may_read_predicates(word: int) -> bool:
-    """Whether an instruction can read one."""
-    return GUARD.get(word) & 7 != ALWAYS or base(word) in _PREDICATE_READERS or not understood(word)
+def predicates_written(word: int) -> list[tuple[int, int]]:
+    """The predicates that an understood instruction writes, each with its place among the outcomes."""
+    if base(word) == R2P:
+        return [(p, p) for p in _masked(word)]
+    return [(i, f.get(word)) for i, f in enumerate(_predicates_written(word)) if f.get(word) != ALWAYS]
+
+
+def predicates_read(word: int) -> list[int]:
+    """The predicates that an understood instruction reads, in the order of its fields, and that which is always true."""
+    return [*(f.get(word) for f in _predicates_read(word)), *(_masked(word) if base(word) == P2R else ())]
+
+
+def writes_predicates(word: int) -> frozenset[int]:
+    """The predicates that an instruction writes; of one that is not understood, all."""
+    return frozenset(p for _, p in predicates_written(word)) if understood(word) else PREDICATES
+
+
+def reads_predicates(word: int) -> frozenset[int]:
+    """The predicates that an instruction reads, its guard among them; of one that is not understood, all."""
+    return PREDICATES.intersection(predicates_read(word)) if understood(word) else PREDICATES
+
+
+def _predicates_written(word: int) -> tuple[Field, ...]:
+    return _PREDICATES_WRITTEN.get(base(word), ())
+
+
+def _predicates_read(word: int) -> tuple[Field, ...]:
+    conditions = _PREDICATES_READ.get(base(word), ())
+    if base(word) == PLOP3 and THIRD_IS_UNIFORM.get(word):
+        conditions = conditions[:-1]
+    return (GUARD_PREDICATE, *conditions)
+
+
+def _masked(word: int) -> list[int]:
+    """The predicates that P2R or R2P moves."""
+    mask = PREDICATE_MASK.get(word)
+    return [p for p in sorted(PREDICATES) if mask >> p & 1]
+
+
+def may_write_uniform_predicates(word: int) -> bool:
+    """Whether an instruction may write a predicate of the uniform ones."""
+    if base(word) not in UNIFORM - {UMOV, USEL, USHF, ULDC}:
+        return False
+    return base(word) not in _UNIFORM_WITH_OUTCOMES or any(
+        f.get(word) != ALWAYS for f in (FIRST_PREDICATE, SECOND_PREDICATE)
+    )
 
 
 def target(word: int, index: int) -> int:

@@ -15,27 +15,13 @@ from gemmport.backends._sass.loop import (
     BARRIER_LATENCY,
     BARRIERS,
     ENTRY_STALL,
+    FFMA_LATENCY,
     SETTLED,
-    Guards,
     Loop,
     NotUnderstoodError,
     depends_beside_registers,
 )
-
-_FFMA_LATENCY = 6  # cycles that the result of an FFMA takes at most: NVIDIA's compilers leave four or five
-
-Symbol = int
-
-
-class _Symbols:
-    """Numbers for terms, equal for equal terms only."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[object, ...], Symbol] = {}
-
-    def of(self, *term: object) -> Symbol:
-        """The number of a term, whose operands are numbers."""
-        return self._numbers.setdefault(term, len(self._numbers))
+from gemmport.backends._sass.symbolic import State, Symbols
 
 
 def check(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
@@ -50,62 +36,22 @@ def check(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
     for i, words in enumerate(zip(before, after, strict=True)):
         if i not in inside and len({sass.CONTROL.put(word, 0) for word in words}) > 1:
             raise NotUnderstoodError(f"instruction {i}, outside of the loop, has changed")
-    symbols = _Symbols()
-    (actions, value), (new_actions, new_value) = (
-        _Pass(code[loop.first : loop.last + 1], symbols).outcome for code in (before, after)
-    )
-    if actions != new_actions:
+    symbols = Symbols()
+    was, now = State(symbols), State(symbols)
+    for state, code in ((was, before), (now, after)):
+        for i in inside:
+            state.run(code[i])
+    if was.actions != now.actions:
         raise NotUnderstoodError("the loop's instructions other than FFMAs, or their operands, are not what they were")
     for register in loop.live_out:
-        if value(register) != new_value(register):
+        if was.register(register) != now.register(register):
             raise NotUnderstoodError(f"R{register} ends with another value")
+    for predicate in sass.PREDICATES:
+        if was.predicate(predicate) != now.predicate(predicate):
+            raise NotUnderstoodError(f"P{predicate} ends with another value")
     _check_barriers(after, loop)
     _check_marks(after[loop.first : loop.last + 1])
     _check_distances(before, after, loop)
-
-
-class _Pass:
-    """A pass of a loop's body, run on symbols.
-
-    Attributes:
-        outcome: the symbols of its instructions other than FFMAs, and the function that tells what is in a register at the end.
-    """
-
-    def __init__(self, body: Sequence[int], symbols: _Symbols) -> None:
-        self._symbols = symbols
-        self._values: dict[int, Symbol] = {}
-        actions: list[Symbol] = []
-        partial: dict[int, tuple[tuple[int, int], Symbol]] = {}  # what is in a register where a guard held
-        guards = Guards()
-        for word in body:
-            guard = guards.of(word)
-            operands = [
-                partial[r][1] if r in partial and partial[r][0] == guard else self.value(r)
-                for o in sass.reads(word)
-                for r in o
-            ]
-            target = sass.writes(word)
-            bare = sass.CONTROL.put(word, 0)
-            for operand in (*sass.reads(word), *([target] if target else [])):
-                bare = operand.field.put(bare, 0)
-            if sass.is_plain_ffma(word):
-                a, b, c = operands
-                results = [symbols.of("sum", min(a, b), max(a, b), c)]
-            else:
-                actions.append(symbols.of("action", len(actions), bare, *operands))
-                results = [symbols.of("result", i, actions[-1]) for i in range(target.width if target else 0)]
-            guards.passed(word)
-            for register, result in zip(target or (), results, strict=True):
-                partial.pop(register, None)
-                if guard[0] != sass.ALWAYS:
-                    partial[register] = guard, result
-                    result = symbols.of("either", *guard, result, self.value(register))  # noqa: PLW2901
-                self._values[register] = result
-        self.outcome = actions, self.value
-
-    def value(self, register: int) -> Symbol:
-        """What is in a register."""
-        return self._values.get(register, self._symbols.of("entry", register))
 
 
 def _check_barriers(after: Sequence[int], loop: Loop) -> None:
@@ -180,7 +126,7 @@ def _check_distances(before: Sequence[int], after: Sequence[int], loop: Loop) ->
             raise NotUnderstoodError(
                 f"an instruction of the loop comes {cycles} cycles after one on which it depends: too soon"
             )
-    if now.after_ffma < _FFMA_LATENCY or now.before_ffma < ENTRY_STALL:
+    if now.after_ffma < FFMA_LATENCY or now.before_ffma < ENTRY_STALL:
         raise NotUnderstoodError(
             f"results are read {now.after_ffma} cycles after FFMAs, or {now.before_ffma} by FFMAs after others: too soon"
         )

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from gemmport.backends._sass import encoding as sass
+from gemmport.backends._sass.symbolic import State, Symbol, Symbols
 
 ENTRY = -1  # the maker of the values that are there before the body; their part is the register
 
 Value = tuple[int, int]  # the instruction that makes it, and which of its registers
 
 SETTLED = 15  # cycles after which any result of known duration is there: the longest stall that can be written
+FFMA_LATENCY = 6  # cycles that the result of an FFMA takes at most: NVIDIA's compilers leave four or five
 ENTRY_STALL = 11  # cycles after which FFMAs can follow on what was computed before the loop
 
 BARRIERS = 6  # of a warp
@@ -23,23 +25,6 @@ _OF_A_LOOP = sass.ARITHMETIC | sass.MEMORY | sass.SYNCHRONIZATION | sass.UNIFORM
 
 class NotUnderstoodError(Exception):
     """Why a kernel's machine code is left as it is."""
-
-
-class Guards:
-    """Predicates under which instructions run, told apart by when they were written."""
-
-    def __init__(self) -> None:
-        self._versions: dict[int, int] = defaultdict(int)
-
-    def of(self, word: int) -> tuple[int, int]:
-        """The guard of the next instruction."""
-        guard = sass.GUARD.get(word)
-        return guard, self._versions[guard & sass.ALWAYS]
-
-    def passed(self, word: int) -> None:
-        """That instruction has been passed, with the predicates that it writes."""
-        for predicate in sass.writes_predicates(word):
-            self._versions[predicate] += 1
 
 
 class Body:
@@ -58,18 +43,21 @@ class Body:
         self.words = list(words)
         self.sources: list[dict[tuple[int, int], Value]] = []
         self.final: dict[int, Value] = {r: (ENTRY, r) for r in range(sass.ZERO)}
-        guards = Guards()
-        made_under: dict[int, tuple[int, int]] = {}
+        state = State(Symbols())
+        made_under: dict[int, Symbol] = {}
         replaced: dict[int, set[Value]] = {}
-        seen_under: dict[Value, set[tuple[int, int]]] = defaultdict(set)
+        seen_under: dict[Value, set[Symbol]] = defaultdict(set)
         for k, word in enumerate(self.words):
-            if sass.base(word) not in _OF_A_LOOP or (sass.base(word) == sass.BRA) != (k == len(self.words) - 1):
+            known = sass.base(word) in _OF_A_LOOP and sass.understood(word)
+            if not known or (sass.base(word) == sass.BRA) != (k == len(self.words) - 1):
                 raise NotUnderstoodError(f"opcode {sass.OPCODE.get(word):#x} in the loop")
-            guard = guards.of(word)
+            if sass.base(word) in sass.ARITHMETIC and sass.sets(word):
+                raise NotUnderstoodError(f"opcode {sass.OPCODE.get(word):#x} takes an unknown time in the loop")
+            guard = state.guard(word)
             self.sources.append({(o.field.at, i): self.final[r] for o in sass.reads(word) for i, r in enumerate(o)})
             for value in self.sources[k].values():
                 seen_under[value].add(guard)
-            guards.passed(word)
+            state.run(word)
             if target := sass.writes(word):
                 made_under[k], replaced[k] = guard, {self.final[r] for r in target}
                 self.final.update({r: (k, i) for i, r in enumerate(target)})
@@ -77,7 +65,7 @@ class Body:
         self.in_place: set[int] = set()
         for k, guard in made_under.items():
             elsewhere = any(seen_under[k, i] - {guard} for i in range(len(replaced[k])))
-            if guard[0] != sass.ALWAYS and (elsewhere or k in self.leaving):
+            if sass.GUARD.get(self.words[k]) != sass.ALWAYS and (elsewhere or k in self.leaving):
                 if any(maker != ENTRY for maker, _ in replaced[k]):
                     raise NotUnderstoodError(f"instruction {k} of the loop replaces a part of what the loop made")
                 self.in_place.add(k)
@@ -129,10 +117,14 @@ class Body:
 
 
 def depends_beside_registers(before: int, word: int) -> bool:
-    """Whether an instruction may read a predicate or a uniform register that an earlier one writes."""
+    """Whether an instruction must not come before an earlier one because of a predicate, or of a uniform register.
+
+    It may read a predicate that the earlier one writes, or write one that this reads or writes.
+    """
     if sass.base(before) in sass.UNIFORM:
         return True
-    return bool(sass.writes_predicates(before)) and sass.may_read_predicates(word)
+    made, taken = sass.writes_predicates(before), sass.reads_predicates(before)
+    return bool(made & sass.reads_predicates(word) or (made | taken) & sass.writes_predicates(word))
 
 
 class Loop:
@@ -182,16 +174,7 @@ def _liveness(words: Sequence[int]) -> list[set[int]]:
     """The registers that are needed before each instruction, at least those; none behind the last."""
     exposed = [_mask(registers) for registers in _exposed(words)]
     kept = [~_mask(sass.surely_writes(word)) for word in words]
-    meetings = [sass.target(word, i) for i, word in enumerate(words) if sass.base(word) == sass.BSSY]
-    returns = [i + 1 for i, word in enumerate(words) if sass.base(word) == sass.CALL]
-    successors = []
-    for i, word in enumerate(words):
-        code = sass.base(word)
-        follow = [sass.target(word, i)] if code in sass.BRANCHES else meetings if code == sass.BSYNC else []
-        if code == sass.RET:
-            follow = returns
-        leaves = sass.GUARD.get(word) == sass.ALWAYS and code in (sass.BRA, sass.EXIT, sass.RET)
-        successors.append([*follow, *([] if leaves else [i + 1])])
+    successors = _successors(words)
     live = [0] * (len(words) + 1)
     before: list[int] = []
     while before != live:
@@ -208,15 +191,51 @@ def _exposed(words: Sequence[int]) -> Iterator[set[int]]:
     """What each instruction may read, less what an earlier one of its block wrote under the same predicate."""
     starts = {sass.target(word, i) for i, word in enumerate(words) if sass.base(word) in sass.BRANCHES}
     starts |= {i + 1 for i, word in enumerate(words) if not sass.understood(word) or sass.base(word) in sass.BRANCHES}
-    written: dict[int, tuple[int, int]] = {}
-    guards = Guards()
+    written: dict[int, Symbol] = {}
+    symbols = Symbols()
+    state = State(symbols)
     for i, word in enumerate(words):
         if i in starts:
-            written = {}
-        guard = guards.of(word)
-        yield {r for r in sass.may_read(word) if guard[0] == sass.ALWAYS or written.get(r) != guard}
-        guards.passed(word)
+            written, state = {}, State(symbols)
+        if not sass.understood(word):
+            yield sass.may_read(word)
+            continue
+        guard = state.guard(word)
+        yield {r for r in sass.may_read(word) if sass.GUARD.get(word) == sass.ALWAYS or written.get(r) != guard}
+        state.run(word)
         written.update(dict.fromkeys(sass.may_write(word), guard))
+
+
+def _successors(words: Sequence[int]) -> list[list[int]]:
+    """The instructions that can follow each.
+
+    A BSYNC is followed by the meeting point of a BSSY that set its barrier last, on whichever way.
+    """
+    returns = [i + 1 for i, word in enumerate(words) if sass.base(word) == sass.CALL]
+    met: list[set[tuple[int, int]]] = [set() for _ in range(len(words) + 1)]  # barriers and meeting points, before each
+    followed: list[set[int]] = [set() for _ in words]
+    ahead = list(range(len(words)))
+    while ahead:
+        i = ahead.pop()
+        word, held = words[i], met[i]
+        code, always = sass.base(word), sass.GUARD.get(word) == sass.ALWAYS
+        if not (always and code in (sass.BRA, sass.EXIT, sass.RET)):
+            followed[i].add(i + 1)
+        if code in (sass.BRA, sass.CALL):
+            followed[i].add(sass.target(word, i))
+        elif code == sass.RET:
+            followed[i].update(returns)
+        elif code == sass.BSYNC:
+            followed[i].update(to for barrier, to in held if barrier == sass.MEETING.get(word))
+        elif code == sass.BSSY:
+            barrier = sass.MEETING.get(word)
+            kept = {(b, to) for b, to in held if b != barrier or not always}
+            held = {*kept, (barrier, sass.target(word, i))}
+        for j in followed[i]:
+            if not held <= met[j]:
+                met[j] |= held
+                ahead.append(j)
+    return [sorted(follow) for follow in followed]
 
 
 def _mask(registers: set[int]) -> int:

@@ -21,6 +21,7 @@ from gemmport.backends._sass.loop import (
     BARRIER_LATENCY,
     ENTRY,
     ENTRY_STALL,
+    FFMA_LATENCY,
     SETTLED,
     Body,
     Loop,
@@ -109,7 +110,9 @@ class _Product:
 def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     """The function with the loop in another order."""
     steps = _steps(loop.body)
-    order = [product for step in steps for product in _path(loop.body, step)]
+    order: list[_Product] = []
+    for step in steps:
+        order += _path(loop.body, step, order)
     sequence, registers = _fitted(loop, order, len(order) // len(steps), code.most_registers(groups))
     words = list(code.words)
     words[loop.first : loop.last + 1] = _synchronized(_renamed(loop.body, sequence, order, registers), loop.barriers)
@@ -172,10 +175,13 @@ class _Walk:
     before: _Walk | None
 
 
-def _path(body: Body, step: Sequence[_Product]) -> list[_Product]:
-    """The products of a step in an order in which one shares a factor with the next, and the banks' reads are even."""
+def _path(body: Body, step: Sequence[_Product], before: Sequence[_Product]) -> list[_Product]:
+    """The products of a step in an order in which one shares a factor with the next, and the banks' reads are even.
+
+    It does not begin with sums to which those before it have just been added, and which are not there yet.
+    """
     sides = _sides(step)
-    walks = [_walk(body, step, *sides), _walk(body, step, *reversed(sides))]
+    walks = [_walk(body, step, before, *sides), _walk(body, step, before, *reversed(sides))]
     path = []
     at: _Walk | None = min(walks, key=lambda walk: walk.cost)
     while at:
@@ -184,7 +190,9 @@ def _path(body: Body, step: Sequence[_Product]) -> list[_Product]:
     return path[::-1]
 
 
-def _walk(body: Body, step: Sequence[_Product], rows: list[Value], columns: list[Value]) -> _Walk:
+def _walk(
+    body: Body, step: Sequence[_Product], before: Sequence[_Product], rows: list[Value], columns: list[Value]
+) -> _Walk:
     """Such an order that goes along the rows."""
     tile = {
         (a, b): _Product(p.index, a, b, p.home)
@@ -205,18 +213,23 @@ def _walk(body: Body, step: Sequence[_Product], rows: list[Value], columns: list
         """One of each kind: alike are values of one bank whose sums are in one bank."""
         return list({(body.bank(v), tile[row, v].home & 1 if row else 0): v for v in reversed(values)}.values())
 
+    def there(columns: Sequence[Value], row: Value, at: int) -> Sequence[Value]:
+        """The columns whose sums are there for the product at this place, if there are any."""
+        late = {product.home for product in before[at - FFMA_LATENCY :]} if at < FFMA_LATENCY else set()
+        return [c for c in columns if tile[row, c].home not in late] or columns
+
     walks = [
         moved(None, p, body.bank(row), body.bank(column), p.home)
         for row in kinds(rows)
-        for column in kinds(columns, row)
+        for column in kinds(there(columns, row, 0), row)
         for p in [tile[row, column]]
     ]
-    for _ in range(len(tile) - 1):
+    for at in range(1, len(tile)):
         ahead = []
         for walk in walks:
             row, column = walk.last.row, walk.last.column
             if walk.columns:
-                steps = [tile[row, c] for c in kinds(walk.columns, row)]
+                steps = [tile[row, c] for c in kinds(there(walk.columns, row, at), row)]
                 ahead += [moved(walk, p, body.bank(p.column), p.home) for p in steps]
             else:
                 steps = [tile[r, column] for r in kinds(walk.rows)]
@@ -399,7 +412,9 @@ def _allocated(
     last_use: dict[Value, int] = {}
     for k, at in position.items():
         for value in body.sources[k].values():
-            last_use[value] = max(last_use.get(value, -1), at + held * (sass.base(body.words[k]) in sass.MEMORY))
+            # What enters the loop leaves its register to what leaves the loop there, which may come soon, and has to wait then.
+            stays = sass.base(body.words[k]) in sass.MEMORY and value[0] != ENTRY
+            last_use[value] = max(last_use.get(value, -1), at + held * stays)
     registers = {(p.index, 0): p.home for p in order}
     whole = set(registers.values()) | {r for k in body.in_place for r in sass.writes(body.words[k]) or ()}
     busy: dict[int, list[tuple[int, int]]] = defaultdict(list)

@@ -1,0 +1,93 @@
+"""Straight-line code run on symbols: what is in a register or a predicate is named by how it came about."""
+
+from __future__ import annotations
+
+from gemmport.backends._sass import encoding as sass
+
+Symbol = int
+
+
+class Symbols:
+    """Numbers for terms, equal for equal terms only."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], Symbol] = {}
+
+    def of(self, *term: object) -> Symbol:
+        """The number of a term, whose operands are numbers."""
+        return self._numbers.setdefault(term, len(self._numbers))
+
+
+class State:
+    """Registers and predicates on the way through straight-line code of understood instructions, as symbols.
+
+    Attributes:
+        actions: the symbols of the instructions so far, plain FFMAs aside.
+    """
+
+    def __init__(self, symbols: Symbols) -> None:
+        self._symbols = symbols
+        self._registers: dict[int, Symbol] = {}
+        self._predicates: dict[int, Symbol] = {}
+        self._partial: dict[int, tuple[Symbol, Symbol]] = {}  # a guard, and what is in a register where it held
+        self._uniform, self._uniform_predicates = 0, 0  # instructions that have changed the one or the other
+        self.actions: list[Symbol] = []
+
+    def register(self, number: int) -> Symbol:
+        """What is in a register."""
+        return self._registers.get(number, self._symbols.of("register", number))
+
+    def predicate(self, number: int) -> Symbol:
+        """What is in a predicate."""
+        return self._predicates.get(number, self._symbols.of("predicate", number))
+
+    def guard(self, word: int) -> Symbol:
+        """Whether the next instruction runs: equal for two only if both do, or neither."""
+        return self._symbols.of("guard", sass.GUARD_NEGATED.get(word), self.predicate(sass.GUARD_PREDICATE.get(word)))
+
+    def run(self, word: int) -> None:
+        """Goes past an instruction."""
+        guard = self.guard(word)
+        operands = [
+            self._partial[r][1] if self._partial.get(r, ())[:1] == (guard,) else self.register(r)
+            for operand in sass.reads(word)
+            for r in operand
+        ]
+        target = sass.writes(word)
+        if sass.is_plain_ffma(word):
+            a, b, c = operands
+            results = [self._symbols.of("sum", min(a, b), max(a, b), c)]
+        else:
+            self.actions.append(self._action(word, operands))
+            results = [self._symbols.of("result", i, self.actions[-1]) for i in range(target.width if target else 0)]
+            made = {
+                p: self._symbols.of("outcome", place, self.actions[-1]) for place, p in sass.predicates_written(word)
+            }
+            for p, value in made.items():
+                self._predicates[p] = self._where(word, guard, value, self.predicate(p))
+        self._uniform += sass.base(word) in sass.UNIFORM
+        self._uniform_predicates += sass.may_write_uniform_predicates(word)
+        for r, result in zip(target or (), results, strict=True):
+            self._registers[r] = self._where(word, guard, result, self.register(r))
+            self._partial.pop(r, None)
+            if sass.GUARD.get(word) != sass.ALWAYS:
+                self._partial[r] = guard, result
+
+    def _action(self, word: int, operands: list[Symbol]) -> Symbol:
+        """An instruction on values. One in a loop that does nothing but compute is the same wherever it stands."""
+        bare = sass.CONTROL.put(word, 0)
+        for f in (*(operand.field for operand in sass.reads(word)), *sass.predicate_fields(word)):
+            bare = f.put(bare, 0)
+        if sass.writes(word):
+            bare = sass.D.put(bare, 0)
+        conditions = [self.predicate(p) for p in sass.predicates_read(word)]
+        if sass.base(word) not in sass.ARITHMETIC:
+            place = len(self.actions)
+        else:
+            place = self._uniform_predicates if sass.base(word) == sass.PLOP3 else self._uniform
+        return self._symbols.of("action", place, bare, *operands, "where", *conditions)
+
+    def _where(self, word: int, guard: Symbol, new: Symbol, old: Symbol) -> Symbol:
+        if sass.GUARD.get(word) == sass.ALWAYS:
+            return new
+        return self._symbols.of("either", guard, new, old)
