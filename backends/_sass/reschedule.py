@@ -46,6 +46,8 @@ _LOADS = (0.0, 0.4), (0.3, 0.65), (0.5, 0.8)
 # Instructions after which one of unknown duration has read its operands: for sure, likely, most likely.
 _HELD = 150, 80, 40, 16, 4
 
+_BRANCH_STALL = 5  # cycles that the branch back takes at least, before the next pass
+
 _STACK_POINTER = 1  # R1: left alone, though hardly a kernel has a stack
 
 _BEAM = 4  # paths through the tile that are followed at a time
@@ -319,7 +321,7 @@ def _latest(body: Body, order: Sequence[_Product], others: Sequence[int], latenc
     for at, product in reversed(list(enumerate(order))):
         needed.update({maker: at for maker, _ in (product.row, product.column)})
     latest = {}
-    limit = len(order)
+    limit = len(order) - SETTLED  # the first instructions of the next pass may depend on the last
     for k in reversed(others):
         limit -= _APART
         if sass.base(body.words[k]) == sass.LDS and k in needed:
@@ -371,7 +373,7 @@ def _earliest(body: Body, order: Sequence[_Product], size: int, others: Sequence
     earliest = {}
     limit = len(order)
     for k in reversed(others):
-        earliest[k] = SETTLED - ENTRY_STALL
+        earliest[k] = SETTLED - (ENTRY_STALL if sass.base(body.words[k]) == sass.LDS else _BRANCH_STALL)
         if sass.base(body.words[k]) == sass.LDS and k in step_of:
             limit = min(limit, (step_of[k] - 1) * size + 1 + begin, compiled[k] if step_of[k] == steps else limit)
             earliest[k] = max(earliest[k], limit)
