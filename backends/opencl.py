@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -27,7 +28,7 @@ import pyopencl as cl
 import pyopencl.array
 import pyopencl.tools
 
-from gemmport.backends import _cudadriver, _machinecode, _sass
+from gemmport.backends import _cudadriver, _machinecode, _opencldriver, _sass
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import (
     Backend,
@@ -94,6 +95,14 @@ _POCL_SMALL_GRID = 2**16 - 1
 """Work-items along a dimension from which on PoCL's CPU devices compute indices in 64 bits."""
 
 
+class _Call(Call):
+    """A call, with its kernel and geometry as C has them."""
+
+    @cached_property
+    def in_c(self) -> tuple[object, ...]:
+        return _opencldriver.arguments(self.native, self.extent, self.work_group)
+
+
 class OpenCL(Backend):
     """One OpenCL device, in a context of its own or of another library."""
 
@@ -118,6 +127,9 @@ class OpenCL(Backend):
             self.context = context or cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
+            self._queue_in_c = ctypes.c_void_p(self._queue.int_ptr)
+            # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
+            self._launches_without_events = device.type != "cpu"
             self._pool_lock = threading.RLock()
             # A CPU's runtime reads and writes the host's memory where it lies; some take its addresses as they are.
             self._shares_memory = device.type == "cpu" and bool(self._device.host_unified_memory)
@@ -335,7 +347,7 @@ class OpenCL(Backend):
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
         known = " (quirk nvidia-groups-of-256)" if most == 256 and "nvidia-groups-of-256" in self._quirks else ""
         self.check_work_group(function, work_group, most, known)
-        return Call(program, function, kernel, groups, work_group)
+        return _Call(program, function, kernel, groups, work_group)
 
     def _most_work_items(self, kernel: cl.Kernel) -> int:
         ask = cl.kernel_work_group_info
@@ -348,11 +360,15 @@ class OpenCL(Backend):
         call.native.set_arg(number, memory.native)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
-        before = [event.native for event in wait_for if event.native is not None] if wait_for else None
+        if wait_for:
+            self.wait(wait_for, queue=queue)
         with self.current():
-            cl.enqueue_nd_range_kernel(
-                queue or self._queue, call.native, call.extent, call.work_group, wait_for=before or None
-            )
+            if self._launches_without_events:
+                handle = self._queue_in_c if queue is None else ctypes.c_void_p(queue.int_ptr)
+                if _opencldriver.enqueue(handle, *cast("_Call", call).in_c) == _opencldriver.SUCCESS:
+                    return
+            # Where the former failed, PyOpenCL collects garbage if memory is short, tries again, and says what is wrong.
+            cl.enqueue_nd_range_kernel(queue or self._queue, call.native, call.extent, call.work_group)
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info

@@ -1,0 +1,124 @@
+"""Launches without an event, as OpenCL's GPUs have them: here on every device of OpenCL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from gemmport.backends.base import Program
+from test_backend_contract import download, second_queue, source_of_probe, upload
+
+cl = pytest.importorskip("pyopencl")
+
+opencl = pytest.importorskip("gemmport.backends.opencl")
+
+
+@pytest.fixture
+def device(backend: gp.Backend) -> Iterator[gp.Backend]:
+    """A device of OpenCL, opened as if it were a GPU."""
+    if backend.name != "opencl":
+        pytest.skip("it is OpenCL's launches that have events")
+    with opencl.OpenCL(replace(backend.device, type="gpu")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def probe(device: gp.Backend) -> Program:
+    return device.program(source_of_probe(device))
+
+
+@pytest.fixture
+def no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyOpenCL's launch, which makes an event, fails the test."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        pytest.fail("a launch made an event")
+
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", refuse)
+
+
+@pytest.mark.usefixtures("no_event")
+class TestWithoutAnEvent:
+    def test_all_of_the_grid_runs(self, device: gp.Backend, probe: Program) -> None:
+        memory = upload(device, np.full(24 * 8 + 1, -1, np.int32))
+        device.launch(device.prepare(probe, "geometry", (2, 3, 4), (4, 2, 1), [memory]))
+        expected = [g * 1000 + i for g in range(24) for i in range(8)]
+        assert download(device, memory, np.int32, 24 * 8 + 1).tolist() == [*expected, -1]
+
+    def test_a_product_is_right_whatever_memory_it_is_given(self, device: gp.Backend) -> None:
+        for number in range(1, 5):  # from the second on with the kernel that is kept, in other memory
+            a = np.full((40, 30), number, np.float32)
+            c = device.empty((40, 40), np.float32)
+            gp.gemm(device.asarray(a), device.asarray(a), trans_b="T", out=c)
+            assert (c.get() == 30 * number**2).all()
+
+    def test_a_launch_goes_to_the_queue_that_is_given(self, device: gp.Backend, probe: Program) -> None:
+        other, gate = second_queue(device), cl.UserEvent(device.context)
+        data = upload(device, np.array([1], np.int32))
+        call = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(0), np.int32(2)])
+        cl.enqueue_barrier(other, wait_for=[gate])
+        device.launch(call, queue=other)
+        before = download(device, data, np.int32, 1).tolist()
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        other.finish()
+        assert (before, download(device, data, np.int32, 1).tolist()) == ([1], [2])
+
+    def test_queues_wait_for_each_other(self, device: gp.Backend, probe: Program) -> None:
+        other = second_queue(device)
+        data = upload(device, np.array([1], np.int32))
+        spin = device.prepare(
+            probe, "spin", (1, 1, 1), (1, 1, 1), [upload(device, np.ones(1, np.uint32)), np.int32(50_000)]
+        )
+        set_to_two = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(0), np.int32(2)])
+        double = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(10), np.int32(1)])
+        for call in (spin, set_to_two, double):  # the first launch may compile
+            device.launch(call)
+        device.synchronize()
+        for _ in range(3):
+            device.upload(data, np.array([1], np.int32))
+            device.launch(spin, queue=other)
+            device.launch(set_to_two, queue=other)
+            device.launch(double, wait_for=[device.record(queue=other)])
+            assert download(device, data, np.int32, 1).tolist() == [21]
+
+    def test_markers_have_the_time_of_what_lies_between(self, device: gp.Backend, probe: Program) -> None:
+        memory = upload(device, np.ones(1, np.uint32))
+
+        def seconds(steps: int) -> float:
+            call = device.prepare(probe, "spin", (1, 1, 1), (1, 1, 1), [memory, np.int32(steps)])
+            device.launch(call)  # the first launch may compile
+            start = device.record()
+            device.launch(call)
+            return device.elapsed(start, device.record())
+
+        assert min(seconds(60_000) for _ in range(3)) > 2 * min(seconds(500) for _ in range(3)) > 0
+
+
+def test_what_fails_is_tried_as_pyopencl_does(
+    device: gp.Backend, probe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = upload(device, np.ones(1, np.int32))
+    call = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [memory, np.int32(2), np.int32(1)])
+    monkeypatch.setattr(opencl._opencldriver, "enqueue", lambda *_: opencl._opencldriver.SUCCESS - 5)
+    device.launch(call)
+    assert download(device, memory, np.int32, 1).tolist() == [3]
+
+
+def test_what_the_runtime_refuses_is_told_in_its_words(device: gp.Backend, probe: Program) -> None:
+    memory = upload(device, np.ones(1, np.int32))
+    call = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [memory, np.int32(2), np.int32(1)])
+    with pytest.raises(gp.LaunchError, match=r"WORK_(GROUP|ITEM)_SIZE"):
+        device.launch(replace(call, work_group=(2 * device.device.max_work_group, 1, 1)))
+
+
+def test_a_loader_that_is_not_found_costs_only_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: str) -> None:
+        raise OSError(path)
+
+    monkeypatch.setattr(opencl._opencldriver.ctypes, "PyDLL", missing)
+    assert opencl._opencldriver._loaded()() != opencl._opencldriver.SUCCESS
