@@ -684,14 +684,12 @@ class Backend(ABC):
             )
         return array
 
-    def check_work_group(
-        self, function: str, work_group: tuple[int, int, int], most: int, known: str = ""
-    ) -> None:  # fmt: skip
-        """Raises LaunchError where a compiled kernel cannot run with so many work-items per group; `known` ends its message."""
+    def check_work_group(self, function: str, work_group: tuple[int, int, int], most: int) -> None:
+        """Raises LaunchError where a compiled kernel cannot run with so many work-items per group."""
         if math.prod(work_group) > most:
             raise LaunchError(
                 f"{self.device.label}: {function} was compiled to run with at most {most} work-items per group, not "
-                f"{math.prod(work_group)}: it needs too many registers or too much local memory; choose a smaller tile{known}"
+                f"{math.prod(work_group)}: it needs too many registers or too much local memory; choose a smaller tile"
             )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
+import math
 import os
 import re
 import shutil
@@ -345,16 +346,19 @@ class OpenCL(Backend):
             most = self._most_work_items(kernel)
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
-        known = " (quirk nvidia-groups-of-256)" if most == 256 and "nvidia-groups-of-256" in self._quirks else ""
-        self.check_work_group(function, work_group, most, known)
+        self.check_work_group(function, work_group, most)
         return _Call(program, function, kernel, groups, work_group)
 
     def _most_work_items(self, kernel: cl.Kernel) -> int:
         ask = cl.kernel_work_group_info
         most = int(kernel.get_work_group_info(ask.WORK_GROUP_SIZE, self._device))
-        multiple = kernel.get_work_group_info(ask.PREFERRED_WORK_GROUP_SIZE_MULTIPLE, self._device)
-        misleading = "rusticl-group-limit" in self._quirks and most == multiple
-        return self.device.max_work_group if misleading else most
+        if "rusticl-group-limit" in self._quirks:
+            multiple = kernel.get_work_group_info(ask.PREFERRED_WORK_GROUP_SIZE_MULTIPLE, self._device)
+            return self.device.max_work_group if most == multiple else most
+        if "nvidia-groups-of-256" in self._quirks:
+            # Registers are shared out for the group that the source requires: in that it runs (nvidia-groups-of-256).
+            return max(most, math.prod(kernel.get_work_group_info(ask.COMPILE_WORK_GROUP_SIZE, self._device)))
+        return most
 
     def set_memory(self, call: Call, number: int, memory: Memory) -> None:
         call.native.set_arg(number, memory.native)

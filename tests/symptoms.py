@@ -25,6 +25,7 @@ from gemmport import baselines
 from gemmport.errors import LaunchError
 from gemmport.matrix import simulator
 from gemmport.quirks import quirk
+from gemmport.sources import assemble
 
 SHOWN, GONE, CANNOT = "shown", "gone", "cannot show: "
 
@@ -267,23 +268,24 @@ def byte_fills(backend: gp.Backend) -> bool:
 
 @symptom("nvidia-groups-of-256")
 def groups_of_256(backend: gp.Backend) -> bool:
-    """Whether any of the family's kernels with groups of 1,024 is refused for that."""
+    """Whether any of the family's kernels is told to run in smaller groups only than those in which it is right."""
     tile = {"TSM": 128, "TSN": 128, "TSK": 8, "WPTM": 4, "WPTN": 4}
     cases = (("register_tiled", {**tile, "ARRANGE": "strided", "PAD": 0}), ("tiled", {"TS": 32, "PAD": 0}),
              ("prefetch", {**tile, "WIDTH": 4, "STAGES": 2, "REG_PREFETCH": 1, "PAD": 4}))  # fmt: skip
-    for dtype in ("float32", "float64", "complex128"):
-        for kernel, params in cases:
-            if "float64" not in backend.device.computes and dtype != "float32":
-                continue
-            a = np.ones((200, 200), dtype)
-            try:
-                gp.gemm(a, a, device=backend.device, kernel=kernel, params=params)
-            except LaunchError as error:
-                if "quirk nvidia-groups-of-256" in str(error):
-                    return True
-            except gp.ParameterError:
-                continue  # more local memory than there is
-    raise CannotShow("the compiler takes fewer registers for these kernels than for those on which it was seen")
+    a = np.ones((200, 200), np.float32)
+    for kernel, params in cases:
+        launch = gp.plan(gp.GemmProblem.create(200, 200, 200), backend.device, kernel=kernel, params=params).launches[
+            -1
+        ]
+        source = assemble(launch.kernel, backend.name)
+        program = cl.Program(backend.context, source).build(options=list(backend.options()))
+        told = cl.Kernel(program, launch.kernel.function).get_work_group_info(
+            cl.kernel_work_group_info.WORK_GROUP_SIZE, backend.queue.device
+        )
+        if told < np.prod(launch.work_group):
+            assert (gp.gemm(a, a, device=backend.device, kernel=kernel, params=params) == 200).all()
+            return True
+    return False
 
 
 @symptom("nvidia-immediate-allocator")

@@ -1,4 +1,4 @@
-"""Launches without an event, as OpenCL's GPUs have them: here on every device of OpenCL."""
+"""What OpenCL's GPUs need at a launch: here on every device of OpenCL."""
 
 from __future__ import annotations
 
@@ -122,3 +122,53 @@ def test_a_loader_that_is_not_found_costs_only_the_event(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(opencl._opencldriver.ctypes, "PyDLL", missing)
     assert opencl._opencldriver._loaded()() != opencl._opencldriver.SUCCESS
+
+
+class _Told:
+    """What a runtime tells of a kernel."""
+
+    def __init__(self, largest: int, multiple: int, required: list[int]) -> None:
+        ask = cl.kernel_work_group_info
+        self.answers = {
+            ask.WORK_GROUP_SIZE: largest,
+            ask.PREFERRED_WORK_GROUP_SIZE_MULTIPLE: multiple,
+            ask.COMPILE_WORK_GROUP_SIZE: required,
+        }
+
+    def get_work_group_info(self, param: int, device: object) -> Any:
+        return self.answers[param]
+
+
+@pytest.mark.parametrize(
+    ("quirk", "told", "most"),
+    [
+        ("none", _Told(256, 32, [32, 32, 1]), 256),
+        ("nvidia-groups-of-256", _Told(256, 32, [32, 32, 1]), 1024),
+        ("nvidia-groups-of-256", _Told(256, 32, [64, 1, 1]), 256),
+        ("nvidia-groups-of-256", _Told(256, 32, [0, 0, 0]), 256),
+        ("rusticl-group-limit", _Told(8, 8, [0, 0, 0]), 4096),
+        ("rusticl-group-limit", _Told(64, 8, [0, 0, 0]), 64),
+    ],
+)
+def test_what_is_told_of_groups_is_mended(
+    device: gp.Backend, monkeypatch: pytest.MonkeyPatch, quirk: str, told: _Told, most: int
+) -> None:
+    monkeypatch.setattr(device, "_quirks", {quirk})
+    monkeypatch.setattr(device, "device", replace(device.device, max_work_group=4096))
+    assert device._most_work_items(told) == most
+
+
+def test_a_kernel_runs_in_the_group_that_it_requires(device: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a smaller one is told, which counts where it is not known to be wrong."""
+    told = cl.Kernel.get_work_group_info
+
+    def told_small(kernel: Any, param: int, at: Any) -> Any:
+        return 8 if param == cl.kernel_work_group_info.WORK_GROUP_SIZE else told(kernel, param, at)
+
+    monkeypatch.setattr(cl.Kernel, "get_work_group_info", told_small)
+    a = np.ones((20, 20), np.float32)
+    arrays = [device.asarray(a), device.asarray(a)]
+    with pytest.raises(gp.LaunchError, match="at most 8 work-items per group, not 64"):
+        gp.gemm(*arrays, kernel="tiled", params={"TS": 8})
+    monkeypatch.setattr(device, "_quirks", {"nvidia-groups-of-256"})
+    assert (gp.gemm(*arrays, kernel="tiled", params={"TS": 8}).get() == 20).all()
