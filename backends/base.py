@@ -24,7 +24,15 @@ import numpy.typing as npt
 from gemmport import cache
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.device import DeviceInfo
-from gemmport.errors import ArrayError, CompileError, DeviceMemoryError, GemmportError, LaunchError, ShapeError
+from gemmport.errors import (
+    ArrayError,
+    CompileError,
+    DeviceMemoryError,
+    GemmportError,
+    LaunchError,
+    ShapeError,
+    WorkGroupError,
+)
 from gemmport.problem import ALLOCATION_ALIGNMENT
 from gemmport.sources import numbered_excerpt
 
@@ -403,7 +411,7 @@ class Backend(ABC):
         """Binds a kernel to geometry and arguments.
 
         Raises:
-            LaunchError: no such function, or it cannot run with so many work-items.
+            LaunchError: no such function. WorkGroupError: it cannot run with so many work-items.
         """
 
     @abstractmethod
@@ -685,11 +693,12 @@ class Backend(ABC):
         return array
 
     def check_work_group(self, function: str, work_group: tuple[int, int, int], most: int) -> None:
-        """Raises LaunchError where a compiled kernel cannot run with so many work-items per group."""
+        """Raises WorkGroupError where a compiled kernel cannot run with so many work-items per group."""
         if math.prod(work_group) > most:
-            raise LaunchError(
+            raise WorkGroupError(
                 f"{self.device.label}: {function} was compiled to run with at most {most} work-items per group, not "
-                f"{math.prod(work_group)}: it needs too many registers or too much local memory; choose a smaller tile"
+                f"{math.prod(work_group)}: it needs too many registers or too much local memory; choose a smaller tile",
+                most=most,
             )
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from gemmport import api, repeated
+from gemmport import executor, repeated
 from gemmport.errors import ArrayError, DeviceMemoryError, LaunchError
 
 RNG = np.random.default_rng(7)
@@ -229,13 +229,13 @@ class TestRepeated:
     def bound(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         """Plans that are bound in a test."""
         made: list[Any] = []
-        bind = api.bind
+        bind = executor.bind
 
         def counted(plan: Any, *given: Any) -> Any:
             made.append(plan)
             return bind(plan, *given)
 
-        monkeypatch.setattr(api, "bind", counted)
+        monkeypatch.setattr(executor, "bind", counted)
         monkeypatch.setattr(repeated, "bind", counted)
         return made
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from gemmport import api, kernels, repeated
+from gemmport import executor, kernels, repeated
 from gemmport.errors import ArrayError, LaunchError
 from gemmport.variant import KernelVariant
 
@@ -25,13 +25,13 @@ RNG = np.random.default_rng(11)
 def bound(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Plans that are bound in a test, which begins with products that were never computed."""
     made: list[Any] = []
-    bind = api.bind
+    bind = executor.bind
 
     def counted(plan: Any, *given: Any) -> Any:
         made.append(plan)
         return bind(plan, *given)
 
-    monkeypatch.setattr(api, "bind", counted)
+    monkeypatch.setattr(executor, "bind", counted)
     monkeypatch.setattr(repeated, "bind", counted)
     monkeypatch.setattr(backend, "kept", {})
     return made

@@ -25,6 +25,7 @@ from gemmport.errors import (
     ShapeError,
     UnknownNameError,
     UnsupportedError,
+    WorkGroupError,
 )
 from gemmport.kernels import register
 from gemmport.matmul import matmul
@@ -35,8 +36,8 @@ from gemmport.selection import devices, get_backend
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "DeviceArray",
     "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "GemmProblem", "GemmportError", "LaunchError",
-    "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "devices", "gemm",
-    "get_backend", "matmul", "plan", "register", "run",
+    "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices",
+    "gemm", "get_backend", "matmul", "plan", "register", "run",
 ]  # fmt: skip
 
 

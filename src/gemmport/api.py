@@ -22,7 +22,7 @@ from gemmport.device import DeviceInfo
 from gemmport.dtypes import as_dtype
 from gemmport.errors import ArrayError, ConfigError, DtypeError, ParameterError, ShapeError
 from gemmport.exchange import Library, adopted, home_of, library_of
-from gemmport.executor import BoundPlan, bind
+from gemmport.executor import BoundPlan, bind, bind_or_choose
 from gemmport.layout import element_strides, matrices, overlaps_itself, readable_in_place, writable_in_place
 from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
@@ -152,6 +152,8 @@ def gemm(
         ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`.
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         CompileError, LaunchError, DeviceMemoryError: the device refused.
+        WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
+            asked for, others are taken, or another kernel.
     """
     wanted = None
     if wait_for == () and params is None and config is None and (queue is None or type(a) is DeviceArray):
@@ -594,9 +596,13 @@ def _gemm_on(place: _Placement, product: _Product, out: Any, choice: _Choice) ->
         accumulator=choice.accumulator, trans_a=op_a, trans_b=op_b, alpha=product.alpha, beta=product.beta,
         a=a_layout, b=b_layout, c=c_layout, d=d_layout,
     )  # fmt: skip
-    made = plan(problem, backend.device, kernel=choice.kernel, params=choice.params, config=choice.config)
+
+    def chosen(device: DeviceInfo) -> Plan:
+        return plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config)
+
     memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
-    place.bound, place.turned = bind(made, backend, memory), turned
+    place.bound = bind_or_choose(chosen(backend.device), chosen, backend, memory)
+    place.turned = turned
     place.bound.enqueue(queue=queue)
     if written is not d:
         copy_strided(written, d, queue=queue)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gemmport import baselines, kernels
@@ -23,7 +24,7 @@ from gemmport.errors import (
     LaunchError,
     UnsupportedError,
 )
-from gemmport.executor import BoundPlan, bind
+from gemmport.executor import BoundPlan, bind, bind_or_choose
 from gemmport.layout import matrices
 from gemmport.measurement import Contestant, Timing, enqueue_load, measure
 from gemmport.outcome import BaselineResult, Outcome, Status
@@ -180,31 +181,32 @@ def _run_problem(
         reason = (
             str(error) if isinstance(error, DeviceMemoryError) else f"the host is out of memory for {problem}: {error}"
         )
-        yield from (Result(problem, device, plan.variant, "error", reason, plan) for plan in plans)
+        yield from (Result(problem, device, plan.variant, "error", reason, plan) for plan in plans.values())
 
 
-def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[list[Result], list[Plan]]:
-    """A plan for each kernel, or the result that says why there is none."""
+def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[list[Result], dict[str, Plan]]:
+    """A plan for each kernel by its name, or the result that says why there is none."""
     refused: list[Result] = []
-    plans: list[Plan] = []
-    several = len(options.kernels) > 1
+    plans: dict[str, Plan] = {}
     for name in options.kernels:
-        params = options.params
-        if several:
-            known = {parameter.name for parameter in kernels.variant(name).parameters}
-            params = {key: value for key, value in params.items() if key in known}
         try:
-            plans.append(
-                make_plan(
-                    problem, device, options.configuration,
-                    kernel=name, params=params, params_origin=options.params_origin,
-                )
-            )  # fmt: skip
+            plans[name] = _plan(problem, options, name, device)
         except UnsupportedError as error:  # what the user asked for and cannot be is a ParameterError, and not caught
-            if not several:
+            if len(options.kernels) == 1:
                 raise
             refused.append(Result(problem, device, name, "unsupported", str(error)))
     return refused, plans
+
+
+def _plan(problem: GemmProblem, options: Options, name: str, device: DeviceInfo) -> Plan:
+    """The plan for a kernel by name, or "auto"."""
+    params = options.params
+    if len(options.kernels) > 1:
+        known = {parameter.name for parameter in kernels.variant(name).parameters}
+        params = {key: value for key, value in params.items() if key in known}
+    return make_plan(
+        problem, device, options.configuration, kernel=name, params=params, params_origin=options.params_origin
+    )
 
 
 class _Workspace:
@@ -234,15 +236,15 @@ class _Workspace:
         for memory in self.memory.values():
             memory.release()
 
-    def run(self, plans: Sequence[Plan], progress: Callable[[str], None]) -> Iterator[Result]:
+    def run(self, plans: Mapping[str, Plan], progress: Callable[[str], None]) -> Iterator[Result]:
         """Verifies and times the plans, and the baselines once beside them all."""
         problem, device = self.problem, self.backend.device
         bound: list[tuple[Plan, BoundPlan, tuple[Check, ...]]] = []
-        for plan in plans:
+        for name, plan in plans.items():
             progress(f"{problem} on {device.label}: {plan.variant}")
             try:
-                ready = bind(plan, self.backend, self.memory)
-                bound.append((plan, ready, self._checks(ready) if self.options.verify else ()))
+                ready = bind_or_choose(plan, partial(_plan, problem, self.options, name), self.backend, self.memory)
+                bound.append((ready.plan, ready, self._checks(ready) if self.options.verify else ()))
             except (CompileError, LaunchError, DeviceMemoryError) as error:
                 yield Result(problem, device, plan.variant, "error", str(error), plan)
         if not bound:

@@ -58,6 +58,18 @@ class LaunchError(GemmportError, RuntimeError):
     """The runtime refused to run, or failed while running, a compiled kernel."""
 
 
+class WorkGroupError(LaunchError):
+    """A kernel, as it was compiled, runs only with fewer work-items per group than its plan has.
+
+    Attributes:
+        most: with so many at most.
+    """
+
+    def __init__(self, message: str, *, most: int = 0) -> None:
+        super().__init__(message)
+        self.most = most
+
+
 class CompileError(GemmportError, RuntimeError):
     """A kernel did not compile.
 

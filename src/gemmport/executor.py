@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from gemmport.backends.base import Backend, Call, Event, Memory
+from gemmport.device import DeviceInfo
 from gemmport.dtypes import DType, as_dtype
-from gemmport.errors import ArrayError, DeviceMemoryError
+from gemmport.errors import ArrayError, DeviceMemoryError, GemmportError, WorkGroupError
 from gemmport.plan import Argument, Buffer, Integer, Launch, Plan, Scalar
 from gemmport.problem import OPERANDS, Operand
 from gemmport.sources import assemble
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -73,7 +77,7 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
 
     Raises:
         ArrayError: an operand is missing or its memory too small, or the plan was made for another device.
-        CompileError, LaunchError, DeviceMemoryError: as the backend.
+        CompileError, LaunchError, WorkGroupError, DeviceMemoryError: as the backend.
     """
     if plan.device.identity != backend.device.identity:
         raise ArrayError(f"this plan is for {plan.device.label}, not for {backend.device.label}: plan again")
@@ -93,6 +97,33 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
     _check_memory(plan, memory)
     memory.update({scratch.name: backend.allocate(scratch.nbytes) for scratch in plan.scratch})
     return BoundPlan(plan, backend, [prepare_launch(launch, backend, memory) for launch in plan.launches], memory)
+
+
+def bind_or_choose(
+    plan: Plan, choose: Callable[[DeviceInfo], Plan], backend: Backend, operands: Mapping[Operand, Memory]
+) -> BoundPlan:
+    """Binds a plan. Where a kernel of it, as compiled, runs in smaller groups only: what is chosen for a device of such groups.
+
+    Args:
+        choose: the plan for a device; raises where what was asked for does not go with it.
+
+    Raises:
+        WorkGroupError: of the first plan, where no other can be chosen.
+        Others as `bind`.
+    """
+    refused: WorkGroupError | None = None
+    while True:
+        try:
+            return bind(plan, backend, operands)
+        except WorkGroupError as error:
+            log.info("passed over %s: %s", plan.variant, error)
+            refused, most = refused or error, error.most
+            if not most:  # it runs in no group at all, and so does nothing else
+                raise refused from None
+        try:
+            plan = choose(replace(plan.device, max_work_group=most))
+        except GemmportError as error:
+            raise refused from error
 
 
 def _check_memory(plan: Plan, operands: Mapping[str, Memory]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gemmport.backends.base import Backend
-from gemmport.errors import GemmportError, LaunchError
+from gemmport.errors import GemmportError, WorkGroupError
 from gemmport.fuzz.case import Case
 from gemmport.fuzz.draw import draw
 from gemmport.fuzz.specialization import all_kernels
@@ -71,11 +71,7 @@ def examined(index: int, job: Job, backend: Backend) -> dict[str, Any]:
 
 def _too_many_registers(case: Case, error: GemmportError) -> bool:
     """Whether a kernel as compiled cannot run with as many work-items as its parameters say, which only the compiler knows."""
-    return (
-        bool(case.specialization.params)
-        and isinstance(error, LaunchError)
-        and "was compiled to run with at most" in str(error)
-    )
+    return bool(case.specialization.params) and isinstance(error, WorkGroupError)
 
 
 def main() -> None:
