@@ -315,31 +315,46 @@ __device__ inline wide_t to_sums(in_run_t run)
     return x;
 }
 
-// `store` for the first `present` elements of a run.
-__device__ inline void store_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+// `store` for the first `present` elements of a run, in two steps: what C holds, with zeros for the rest, and D with what C held.
+__device__ inline out_run_t read_before(const out_t *c, int present)
 {
-    if (ALIGNED_D && present >= WIDTH) {
-        wide_t value;
-        out_run_t run;
+    out_run_t run;
+    if (ALIGNED_D && present >= WIDTH)
+        run = *(const out_run_t *)c;
+    else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
-        if (!is_zero(beta)) {
-            run = *(const out_run_t *)c;
-            #pragma unroll
-            for (int w = 0; w < WIDTH; ++w)
-                ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, run.element[w]);
-        }
+            run.element[w] = w < present ? c[w] : out_t{};
+    return run;
+}
+__device__ inline void store_over(out_t *d, out_run_t before, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    wide_t value;
+    out_run_t run;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
+    if (!is_zero(beta))
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            run.element[w] = to_stored(ELEMENT(value, w));
+            ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, before.element[w]);
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        run.element[w] = to_stored(ELEMENT(value, w));
+    if (ALIGNED_D && present >= WIDTH)
         *(out_run_t *)d = run;
-    } else {
+    else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
             if (w < present)
-                store(d + w, c + w, ELEMENT(sum, w), alpha, beta);
-    }
+                d[w] = run.element[w];
+}
+__device__ inline void store_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    out_run_t before;
+    if (!is_zero(beta))
+        before = read_before(c, present);
+    store_over(d, before, sum, alpha, beta, present);
 }
 
 #if CONJUGATE_A || CONJUGATE_B

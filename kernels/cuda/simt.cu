@@ -15,6 +15,8 @@
 #define COLUMN_RUNS (WPTN / WIDTH)
 #define PITCH_A (TSM + PAD) // numbers from one term of a tile to the next
 #define PITCH_B (TSN + PAD)
+#define RUNS (WPTM * COLUMN_RUNS) // of a thread's sums
+#define RUNS_READ 8 // of C at once: what hides the latency, and fits in the registers that the loop no longer needs
 #define STAGE (TSK * (PITCH_A + PITCH_B)) // numbers of one tile of A, and one of B behind it
 #define STAGE_BYTES (STAGE * (int)sizeof(acc_t))
 #define BYTES_ON(place, bytes) ((acc_t *)((char *)(place) + (bytes))) // one addition, with nothing to scale
@@ -366,21 +368,33 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
         }
 #endif
         const bool is_part = SHARES && last - first < steps;
-        if (slice == 0)
+        out_t *const d = D + offset_d + tile.batch * stride_d;
+        const out_t *const c_of_tile = C + offset_c + tile.batch * stride_c;
+        if (is_part && slice == 0)
             #pragma unroll
-            for (int r = 0; r < WPTM; ++r) {
-                const int i = tile.row + row_of(place, r);
+            for (int r = 0; r < WPTM; ++r)
                 #pragma unroll
-                for (int c = 0; c < COLUMN_RUNS; ++c) {
-                    const int j = tile.column + column_of(place, c);
-                    if (is_part)
-                        parts[PART(blockIdx.x, first == 0, r, c, place)] = sum[r][c];
-                    else
-                        store_run(
-                            D + offset_d + tile.batch * stride_d + i * ld_d + j,
-                            C + offset_c + tile.batch * stride_c + i * ld_c + j, sum[r][c], alpha, beta,
-                            PRESENT(i < m, n - j));
-                }
+                for (int c = 0; c < COLUMN_RUNS; ++c)
+                    parts[PART(blockIdx.x, first == 0, r, c, place)] = sum[r][c];
+        // C is read some runs at a time, before D, which may be C, is written there.
+#define FOR_EACH_RUN(first, statement)                                                                   \
+    _Pragma("unroll")                                                                                    \
+    for (int x = first; x < (first) + RUNS_READ; ++x)                                                    \
+        if (x < RUNS) {                                                                                  \
+            const int r = x / COLUMN_RUNS;                                                               \
+            const int c = x % COLUMN_RUNS;                                                               \
+            const int i = tile.row + row_of(place, r);                                                   \
+            const int j = tile.column + column_of(place, c);                                             \
+            const int present = PRESENT(i < m, n - j);                                                   \
+            statement;                                                                                   \
+        }
+        if (slice == 0 && !is_part)
+            #pragma unroll
+            for (int first_run = 0; first_run < RUNS; first_run += RUNS_READ) {
+                out_run_t before[RUNS_READ];
+                if (!is_zero(beta))
+                    FOR_EACH_RUN(first_run, before[x - first_run] = read_before(c_of_tile + i * ld_c + j, present))
+                FOR_EACH_RUN(first_run, store_over(d + i * ld_d + j, before[x - first_run], sum[r][c], alpha, beta, present))
             }
 #if SHARES
         left -= last - first;

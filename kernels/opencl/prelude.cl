@@ -325,31 +325,46 @@ inline wide_t to_sums(in_run_t run)
     return x;
 }
 
-// `store` for the first `present` elements of a run.
-inline void store_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+// `store` for the first `present` elements of a run, in two steps: what C holds, with zeros for the rest, and D with what C held.
+inline out_run_t read_before(__global const out_t *c, int present)
 {
-    if (ALIGNED_D && present >= WIDTH) {
-        wide_t value;
-        out_run_t run;
+    out_run_t run;
+    if (ALIGNED_D && present >= WIDTH)
+        run = *(__global const out_run_t *)c;
+    else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
-        if (!is_zero(beta)) {
-            run = *(__global const out_run_t *)c;
-            #pragma unroll
-            for (int w = 0; w < WIDTH; ++w)
-                ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, ((const out_t *)&run)[w]);
-        }
+            ((out_t *)&run)[w] = w < present ? c[w] : (out_t)0;
+    return run;
+}
+inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    wide_t value;
+    out_run_t run;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
+    if (!is_zero(beta))
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            ((out_t *)&run)[w] = to_stored(ELEMENT(value, w));
+            ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, ((const out_t *)&before)[w]);
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ((out_t *)&run)[w] = to_stored(ELEMENT(value, w));
+    if (ALIGNED_D && present >= WIDTH)
         *(__global out_run_t *)d = run;
-    } else {
+    else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
             if (w < present)
-                store(d + w, c + w, ELEMENT(sum, w), alpha, beta);
-    }
+                d[w] = ((const out_t *)&run)[w];
+}
+inline void store_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    out_run_t before;
+    if (!is_zero(beta))
+        before = read_before(c, present);
+    store_over(d, before, sum, alpha, beta, present);
 }
 
 #if CONJUGATE_A || CONJUGATE_B
