@@ -215,12 +215,18 @@ class Simt(KernelVariant):
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name not in ("SHARE", "PORTS")}
         tile = self.tile(parameters)
-        return {
-            **super().defines(own, problem),
-            **run_defines(problem, RUN_BYTES // problem.dtype.itemsize),
-            "WIDTH": RUN_BYTES // problem.dtype.itemsize,
-            "EDGES": int(problem.m % tile.rows != 0 or problem.n % tile.columns != 0),
-        }
+        width = RUN_BYTES // problem.dtype.itemsize
+        defines = {**super().defines(own, problem), **run_defines(problem, width), "WIDTH": width}
+        edges = problem.m % tile.rows != 0 or problem.n % tile.columns != 0
+        # Runs along m and n that are aligned, as the operands lie, have to be so from where the last tiles begin, too.
+        shifted = (
+            problem.m >= tile.rows
+            and problem.n >= tile.columns
+            and (problem.m % width == 0 or not defines["TRANSPOSE_A"] or not defines["ALIGNED_A"])
+            and (problem.n % width == 0 or defines["TRANSPOSE_B"] or not defines["ALIGNED_B"])
+            and (problem.n % width == 0 or not defines["ALIGNED_D"])
+        )
+        return {**defines, "EDGES": int(edges and not shifted), "OVERLAP": int(edges and shifted)}
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         tile, items = self.tile(parameters), self.work_group(parameters)[0]

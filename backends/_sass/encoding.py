@@ -49,6 +49,8 @@ TARGET = Field(34, 48), Field(16, 8)  # of a branch, high and low: in steps of 4
 MEETING = Field(16, 4)  # of BSSY and BSYNC: the barrier where threads meet
 MEETING_POINT = Field(32, 32)  # of BSSY: in bytes from there
 
+WIDE = Field(80, 1)  # of CS2R: two registers
+
 STALL = Field(105, 4)  # cycles until the warp's next instruction
 WRITE_BARRIER = Field(110, 3)  # set until the result is there
 READ_BARRIER = Field(113, 3)  # set until the operands were read
@@ -206,7 +208,7 @@ def surely_writes(word: int) -> set[int]:
     """Registers whose old values end with an instruction: at most those."""
     operand = writes(word) if understood(word) and GUARD.get(word) == ALWAYS else None
     made = list(operand or ())
-    return set(made[:1] if base(word) == CS2R else made)  # there is a narrow one of this
+    return set(made[:1] if base(word) == CS2R and not WIDE.get(word) else made)
 
 
 def may_write(word: int) -> set[int]:

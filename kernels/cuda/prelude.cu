@@ -315,19 +315,20 @@ __device__ inline wide_t to_sums(in_run_t run)
     return x;
 }
 
-// `store` for the first `present` elements of a run, in two steps: what C holds, with zeros for the rest, and D with what C held.
-__device__ inline out_run_t read_before(const out_t *c, int present)
+// `store` for the elements of a run from the `begin`-th to before the `end`-th, in two steps: what C holds, with zeros for the rest,
+// and D with what C held. `store_part_of_run` does both, and `store_run` for the first `present` ones.
+__device__ inline out_run_t read_before(const out_t *c, int begin, int end)
 {
     out_run_t run;
-    if (ALIGNED_D && present >= WIDTH)
+    if (ALIGNED_D && begin <= 0 && end >= WIDTH)
         run = *(const out_run_t *)c;
     else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            run.element[w] = w < present ? c[w] : out_t{};
+            run.element[w] = w >= begin && w < end ? c[w] : out_t{};
     return run;
 }
-__device__ inline void store_over(out_t *d, out_run_t before, wide_t sum, acc_t alpha, acc_t beta, int present)
+__device__ inline void store_over(out_t *d, out_run_t before, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
     wide_t value;
     out_run_t run;
@@ -341,20 +342,24 @@ __device__ inline void store_over(out_t *d, out_run_t before, wide_t sum, acc_t 
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         run.element[w] = to_stored(ELEMENT(value, w));
-    if (ALIGNED_D && present >= WIDTH)
+    if (ALIGNED_D && begin <= 0 && end >= WIDTH)
         *(out_run_t *)d = run;
     else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            if (w < present)
+            if (w >= begin && w < end)
                 d[w] = run.element[w];
 }
-__device__ inline void store_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+__device__ inline void store_part_of_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
     out_run_t before;
     if (!is_zero(beta))
-        before = read_before(c, present);
-    store_over(d, before, sum, alpha, beta, present);
+        before = read_before(c, begin, end);
+    store_over(d, before, sum, alpha, beta, begin, end);
+}
+__device__ inline void store_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    store_part_of_run(d, c, sum, alpha, beta, 0, present);
 }
 
 #if CONJUGATE_A || CONJUGATE_B

@@ -154,7 +154,8 @@ __device__ __forceinline__ const in_t *bring(
 #define PIECE(number) ((COPIES_A + COPIES_B) * (number) / PIECES) // where it begins
 
 // The tile of D that is the number-th: matrix by matrix, in bands of RASTER rows of tiles, column by column of a band, so that
-// what is computed at one time reads few rows of A and columns of B.
+// what is computed at one time reads few rows of A and columns of B. Where tiles OVERLAP, those at the edges begin earlier, so that
+// they are whole, and the loop has no edges to look after.
 __device__ inline tile_t tile_of(int number, int m, int n)
 {
     const int across = (n + TSN - 1) / TSN;
@@ -167,9 +168,23 @@ __device__ inline tile_t tile_of(int number, int m, int n)
     tile_t tile;
     tile.row = (band * height + of_band % rows) * TSM;
     tile.column = of_band / rows * TSN;
+#if OVERLAP
+    tile.row = min(tile.row, m - TSM);
+    tile.column = min(tile.column, n - TSN);
+#endif
     tile.batch = number / (across * down);
     return tile;
 }
+
+// Which elements of a run of D are a tile's to store: those inside; of tiles that overlap, those from a multiple of their size on.
+#if OVERLAP
+#define OWN_LINES(begin, size) (((begin) + (size) - 1) / (size) * (size))
+#define OWN_BEGIN(tile, i, j) ((i) >= OWN_LINES((tile).row, TSM) ? OWN_LINES((tile).column, TSN) - (j) : WIDTH)
+#define OWN_END(i, j) WIDTH
+#else
+#define OWN_BEGIN(tile, i, j) 0
+#define OWN_END(i, j) PRESENT((i) < m, n - (j))
+#endif
 
 // Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles are shared: their steps stand in one row, which
 // blocks, the sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`,
@@ -377,25 +392,29 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
                 for (int c = 0; c < COLUMN_RUNS; ++c)
                     parts[PART(blockIdx.x, first == 0, r, c, place)] = sum[r][c];
         // C is read some runs at a time, before D, which may be C, is written there.
-#define FOR_EACH_RUN(first, statement)                                                                   \
+#define FOR_EACH_RUN(first, number, statement)                                                           \
     _Pragma("unroll")                                                                                    \
-    for (int x = first; x < (first) + RUNS_READ; ++x)                                                    \
+    for (int x = first; x < (first) + (number); ++x)                                                     \
         if (x < RUNS) {                                                                                  \
             const int r = x / COLUMN_RUNS;                                                               \
             const int c = x % COLUMN_RUNS;                                                               \
             const int i = tile.row + row_of(place, r);                                                   \
             const int j = tile.column + column_of(place, c);                                             \
-            const int present = PRESENT(i < m, n - j);                                                   \
+            const int begin = OWN_BEGIN(tile, i, j);                                                     \
+            const int end = OWN_END(i, j);                                                               \
             statement;                                                                                   \
         }
-        if (slice == 0 && !is_part)
-            #pragma unroll
-            for (int first_run = 0; first_run < RUNS; first_run += RUNS_READ) {
-                out_run_t before[RUNS_READ];
-                if (!is_zero(beta))
-                    FOR_EACH_RUN(first_run, before[x - first_run] = read_before(c_of_tile + i * ld_c + j, present))
-                FOR_EACH_RUN(first_run, store_over(d + i * ld_d + j, before[x - first_run], sum[r][c], alpha, beta, present))
-            }
+        if (slice == 0 && !is_part) {
+            out_run_t before[RUNS_READ];
+            if (is_zero(beta)) {
+                FOR_EACH_RUN(0, RUNS, store_over(d + i * ld_d + j, before[0], sum[r][c], alpha, ACC_ZERO, begin, end))
+            } else
+                #pragma unroll
+                for (int x0 = 0; x0 < RUNS; x0 += RUNS_READ) {
+                    FOR_EACH_RUN(x0, RUNS_READ, before[x - x0] = read_before(c_of_tile + i * ld_c + j, begin, end))
+                    FOR_EACH_RUN(x0, RUNS_READ, store_over(d + i * ld_d + j, before[x - x0], sum[r][c], alpha, beta, begin, end))
+                }
+        }
 #if SHARES
         left -= last - first;
         first = 0;
@@ -427,8 +446,8 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
     const tile_t tile = tile_of(whole + number, m, n);
     const int i = tile.row + row_of(thread, r);
     const int j = tile.column + column_of(thread, c);
-    store_run(
+    store_part_of_run(
         D + offset_d + tile.batch * stride_d + i * ld_d + j, C + offset_c + tile.batch * stride_c + i * ld_c + j, sum, alpha, beta,
-        PRESENT(i < m, n - j));
+        OWN_BEGIN(tile, i, j), OWN_END(i, j));
 }
 #endif

@@ -325,19 +325,20 @@ inline wide_t to_sums(in_run_t run)
     return x;
 }
 
-// `store` for the first `present` elements of a run, in two steps: what C holds, with zeros for the rest, and D with what C held.
-inline out_run_t read_before(__global const out_t *c, int present)
+// `store` for the elements of a run from the `begin`-th to before the `end`-th, in two steps: what C holds, with zeros for the rest,
+// and D with what C held. `store_part_of_run` does both, and `store_run` for the first `present` ones.
+inline out_run_t read_before(__global const out_t *c, int begin, int end)
 {
     out_run_t run;
-    if (ALIGNED_D && present >= WIDTH)
+    if (ALIGNED_D && begin <= 0 && end >= WIDTH)
         run = *(__global const out_run_t *)c;
     else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            ((out_t *)&run)[w] = w < present ? c[w] : (out_t)0;
+            ((out_t *)&run)[w] = w >= begin && w < end ? c[w] : (out_t)0;
     return run;
 }
-inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t alpha, acc_t beta, int present)
+inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
     wide_t value;
     out_run_t run;
@@ -351,20 +352,24 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         ((out_t *)&run)[w] = to_stored(ELEMENT(value, w));
-    if (ALIGNED_D && present >= WIDTH)
+    if (ALIGNED_D && begin <= 0 && end >= WIDTH)
         *(__global out_run_t *)d = run;
     else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            if (w < present)
+            if (w >= begin && w < end)
                 d[w] = ((const out_t *)&run)[w];
 }
-inline void store_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+inline void store_part_of_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
     out_run_t before;
     if (!is_zero(beta))
-        before = read_before(c, present);
-    store_over(d, before, sum, alpha, beta, present);
+        before = read_before(c, begin, end);
+    store_over(d, before, sum, alpha, beta, begin, end);
+}
+inline void store_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int present)
+{
+    store_part_of_run(d, c, sum, alpha, beta, 0, present);
 }
 
 #if CONJUGATE_A || CONJUGATE_B
