@@ -22,14 +22,13 @@ from dataclasses import asdict, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array
 import pyopencl.tools
 
-from gemmport.backends import _cudadriver, _machinecode, _opencldriver, _sass
+from gemmport.backends import _machinecode, _opencldriver
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import (
     Backend,
@@ -56,6 +55,9 @@ from gemmport.errors import (
 )
 from gemmport.processor import data_caches
 from gemmport.quirks import quirks_of, within_limits
+
+if TYPE_CHECKING:
+    import pyopencl.array
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +170,7 @@ class OpenCL(Backend):
 
     @classmethod
     def locate(cls, foreign: Any) -> Place | None:
-        if not isinstance(foreign, cl.array.Array):
+        if not _is_array(foreign):
             return None
         devices = [foreign.queue.device] if foreign.queue is not None else cast("cl.Context", foreign.context).devices
         if len(devices) > 1:
@@ -186,7 +188,7 @@ class OpenCL(Backend):
         return Memory(block, block.int_ptr, nbytes, partial(_free, self._pool_lock, block))
 
     def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
-        if not isinstance(foreign, cl.array.Array):
+        if not _is_array(foreign):
             return None
         if foreign.context != self.context:
             raise ArrayError(f"this pyopencl array is in another context; make it in that of {self!r} (its .context)")
@@ -214,16 +216,13 @@ class OpenCL(Backend):
         if not self._shares_memory:
             return None
         read_only = not data.flags.writeable
+        if self._takes_addresses and not read_only:  # PyOpenCL asks for memory that may be written
+            shared = cl.SVM(data)  # which asks nothing of the runtime
+            return Memory(shared, shared.svm_ptr, data.nbytes, alignment=data.itemsize)
+        use = cl.mem_flags.READ_ONLY if read_only else cl.mem_flags.READ_WRITE
         with self.current():
-            native: Any
-            if self._takes_addresses and not read_only:  # PyOpenCL asks for memory that may be written
-                native = cl.SVM(data)
-                handle = native.svm_ptr
-            else:
-                use = cl.mem_flags.READ_ONLY if read_only else cl.mem_flags.READ_WRITE
-                native = cl.Buffer(self.context, use | cl.mem_flags.USE_HOST_PTR, hostbuf=data)
-                handle = native.int_ptr
-        return Memory(native, handle, data.nbytes, alignment=data.itemsize, read_only=read_only)
+            buffer = cl.Buffer(self.context, use | cl.mem_flags.USE_HOST_PTR, hostbuf=data)
+        return Memory(buffer, buffer.int_ptr, data.nbytes, alignment=data.itemsize, read_only=read_only)
 
     def give_back(self, memory: Memory, *, queue: Any = None) -> None:
         with self.current():
@@ -290,13 +289,20 @@ class OpenCL(Backend):
     def compile(self, source: str) -> Program:
         program = self._built(cl.Program(self.context, source), source, *self.options())
         made = Program(program, b"" if self._keeps_programs() else _binary(program), source)
-        return self._rescheduled(made) if self.device.platform == "nvidia" and _sass.asked_for(source) else made
+        return self._rescheduled(made) if self.device.platform == "nvidia" else made
 
     def _rescheduled(self, program: Program) -> Program:
-        """A program of NVIDIA's runtime, whose binary is PTX, from a cubin that was rescheduled; itself where that fails."""
+        """A program of NVIDIA's runtime, whose binary is PTX: from a cubin that was rescheduled, where its source asks for that
+        and nothing fails; else itself.
+        """
+        from gemmport.backends import _cudadriver, _sass  # noqa: PLC0415 - for NVIDIA's devices alone
+
+        groups = _sass.asked_for(program.source)
+        if not groups:
+            return program
         try:
             cubin = _cudadriver.linked(_with_residency(program.binary, program.source), _sass.COMPUTE_CAPABILITY)
-            rescheduled = _sass.rescheduled(cubin, _sass.asked_for(program.source))
+            rescheduled = _sass.rescheduled(cubin, groups)
             return program if rescheduled == cubin else self.load(rescheduled, program.source)
         except (OSError, LaunchError, CompileError) as error:
             log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)
@@ -384,6 +390,8 @@ class OpenCL(Backend):
             )
         binary = call.program.binary
         if self.device.platform == "nvidia":
+            from gemmport.backends import _sass  # noqa: PLC0415 - for NVIDIA's devices alone
+
             told = asdict(self._ptxas_resources(call))
             resources = replace(resources, **{name: value for name, value in told.items() if value is not None})
             listing = (
@@ -520,6 +528,12 @@ class _Errors:
             ) from error
         if isinstance(error, cl.Error):
             raise LaunchError(f"{device.label}: {error}") from error
+
+
+def _is_array(foreign: Any) -> TypeGuard[cl.array.Array]:
+    """Whether it is an array of PyOpenCL's, whose module was then imported by whoever made it."""
+    module = sys.modules.get("pyopencl.array")
+    return module is not None and isinstance(foreign, module.Array)
 
 
 def _with_residency(ptx: bytes, source: str) -> bytes:

@@ -390,14 +390,11 @@ inline wide_t wide_conjugated(wide_t x)
 #define OF_B(run) run
 #endif
 
-// A run all of which is inside, wherever it lies in memory: CPUs move vectors so. `store_run`, likewise.
-#if SUM_LANES == 1
-#define LOAD_ANYWHERE(p) (*(p))
-#define STORE_ANYWHERE(x, p) (*(p) = (x))
-#else
-#define LOAD_ANYWHERE(p) PASTE(vload, SUM_LANES)(0, p)
-#define STORE_ANYWHERE(x, p) PASTE(vstore, SUM_LANES)(x, 0, p)
-#endif
+// A run all of which is inside, wherever it lies in memory: CPUs move vectors so. `store_run`, likewise. These are no vload and
+// vstore, which PoCL takes long to compile.
+typedef struct __attribute__((packed)) { wide_t run; } anywhere_t;
+#define LOAD_ANYWHERE(p) (((__global const anywhere_t *)(p))->run)
+#define STORE_ANYWHERE(x, p) (((__global anywhere_t *)(p))->run = (x))
 inline wide_t load_run_anywhere(__global const in_t *p)
 {
 #if LOADS_SUMS
@@ -425,11 +422,10 @@ inline void store_run_anywhere(
 }
 
 // Exchanges the rows and columns of WIDTH runs. Of vectors that come as they are stored, each step shuffles a half with the
-// other, as one shuffles cards: after log₂(WIDTH) steps they are turned.
+// other, as one shuffles cards: after log₂(WIDTH) steps, which are one loop that is soon compiled, they are turned.
 inline void turn(wide_t *x)
 {
 #if LOADS_SUMS && SUM_LANES > 1
-    #pragma unroll
     for (int step = 1; step < WIDTH; step *= 2) {
         wide_t shuffled[WIDTH];
         #pragma unroll

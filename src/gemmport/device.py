@@ -65,6 +65,9 @@ class DeviceInfo:
     caches: tuple[int, ...] = ()
     extensions: frozenset[str] = frozenset()
 
+    def __hash__(self) -> int:
+        return hash((self.backend, self.index))  # soon done: products that are repeated are looked up by it, too
+
     @property
     def selector(self) -> str:
         """The shortest description that means this device among those of its backend: its platform's and its own number."""
