@@ -114,10 +114,10 @@ class Packed(KernelVariant):
         themselves, where there is one.
 
         Macro-tiles are modelled as by T. M. Low et al., "Analytical Modeling Is Enough for High-Performance BLIS" (ACM TOMS 43,
-        2016), one cache further out: half of the second level holds KC terms of a panel of A and of one of B, a fifth of the third
-        the panels of the whole tile; D, what passes by and other programs are there, too. Prefetching brings panels to the first
-        level in time, and the more terms there are, the less often sums are stored and loaded again. What a macro-tile lays out
-        itself is in the second level as a whole, beside as many terms of the short operand.
+        2016), one cache further out: half of the second level holds KC terms of a panel of A and of one of B, a fifth of the
+        third the panels of the whole tile; D, what passes by and other programs are there, too. Prefetching brings panels to
+        the first level in time, and the more terms there are, the less often sums are stored and loaded again. What a
+        macro-tile lays out itself is in the second level as a whole, beside as many terms of the short operand.
         """
         values = {name: value if isinstance(value, str) else int(value) for name, value in parameters.items()}
         mr, nr, mc, nc, kc = (int(values[name]) for name in ("MR", "NR", "MC", "NC", "KC"))

@@ -49,9 +49,10 @@ def test_tiles_of_packed_fit_the_caches_and_there_are_enough_of_them(caches: tup
     device = DeviceInfo("opencl", "a CPU", "pocl", type="cpu", vector_width=16, compute_units=4, caches=caches)
     tile = variant.tile(variant.fitted(variant.complete({}), problem, device))
     second, third = (*caches, *(2**15, 2**18, 2**20)[len(caches) :])[1:]
-    itemsize = problem.accumulator.itemsize
-    assert tile.depth * (14 + 2 * 64 // itemsize) * itemsize <= second
-    assert (tile.rows + tile.columns) * tile.depth * itemsize <= third
+    itemsize, rows = problem.accumulator.itemsize, 7 if dtype == "complex64" else 14
+    assert second * 0.49 < tile.depth * (rows + 2 * 64 // itemsize) * itemsize <= second * 0.5
+    smallest = (tile.rows, tile.columns) == (14, 32)
+    assert (tile.rows + tile.columns) * tile.depth * itemsize <= third * 0.2 or smallest
     assert -(-4096 // tile.rows) * -(-4096 // tile.columns) >= 4 * 64
 
 
