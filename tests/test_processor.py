@@ -14,7 +14,7 @@ from gemmport.processor import data_caches
 
 ZEN_4 = (
     ("1", "Data", "32K", "0"),
-    ("1", "Instruction", "32K", "0"),
+    ("1", "Instruction", "64K", "0"),
     ("2", "Unified", "1024K", "0"),
     ("3", "Unified", "32M", "0-5,12-13"),
 )
@@ -56,6 +56,14 @@ def test_tiles_of_packed_fit_the_caches_and_there_are_enough_of_them(caches: tup
     assert -(-4096 // tile.rows) * -(-4096 // tile.columns) >= 4 * 64
 
 
+@pytest.mark.parametrize("caches", [(2**15, 2**20, 2**28)], ids=str)
+@pytest.mark.parametrize("size", [512, 1024, 2048])
+def test_no_core_waits_long_for_others_where_caches_are_large(caches: tuple[int, ...], size: int) -> None:
+    variant = kernels.variant("packed")
+    tile = variant.tile(variant.fitted(variant.complete({}), GemmProblem.create(size, size, size), cpu(caches=caches)))
+    assert -(-size // tile.rows) * -(-size // tile.columns) >= 2 * 64
+
+
 def cpu(*, local_memory: int = 2**18, caches: tuple[int, ...] = (2**15, 2**20, 2**24)) -> DeviceInfo:
     return DeviceInfo(
         "opencl",
@@ -70,7 +78,7 @@ def cpu(*, local_memory: int = 2**18, caches: tuple[int, ...] = (2**15, 2**20, 2
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32", "float64", "complex128"])
-@pytest.mark.parametrize("local_memory", [2**15, 2**18, 2**20])
+@pytest.mark.parametrize("local_memory", [2**15, 3 * 2**14, 2**18, 2**20])
 @pytest.mark.parametrize(("m", "n", "own"), [(64, 4096, "b"), (4096, 64, "a")])
 def test_the_long_operand_of_a_thin_product_is_laid_out_by_its_macro_tiles(
     m: int, n: int, own: str, local_memory: int, dtype: str
