@@ -16,7 +16,7 @@ import pytest
 
 import gemmport as gp
 from gemmport import config
-from gemmport.backends import _machinecode, _nvrtc, _sass
+from gemmport.backends import _cudadriver, _machinecode, _nvrtc, _sass
 from gemmport.backends._sass import encoding as sass
 from gemmport.backends._sass import equivalence, ports, reschedule
 from gemmport.backends._sass import loop as loops
@@ -275,7 +275,7 @@ class Runtime:
 def test_opencl_loads_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
     runtime, program = Runtime(), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
-    monkeypatch.setattr(opencl._cudadriver, "linked", lambda ptx, capability: compiled())
+    monkeypatch.setattr(_cudadriver, "linked", lambda ptx, capability: compiled())
     assert opencl.OpenCL._rescheduled(runtime, program).native == "loaded"
     assert runtime.loaded == [_sass.rescheduled(compiled(), 1)]
 
@@ -290,7 +290,7 @@ def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPat
         raise (gp.LaunchError if why == "the driver refuses" else gp.CompileError)("no")
 
     linked = {"the driver refuses": refuse, "nothing changed": lambda *_: b"// still PTX"}
-    monkeypatch.setattr(opencl._cudadriver, "linked", linked.get(why, lambda *_: compiled()))
+    monkeypatch.setattr(_cudadriver, "linked", linked.get(why, lambda *_: compiled()))
     if why == "the runtime refuses":
         monkeypatch.setattr(runtime, "load", refuse)
     assert opencl.OpenCL._rescheduled(runtime, program) is program
