@@ -352,7 +352,7 @@ __device__ inline void store_over(out_t *d, out_run_t before, wide_t sum, acc_t 
 }
 __device__ inline void store_part_of_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
-    out_run_t before;
+    out_run_t before = {};
     if (!is_zero(beta))
         before = read_before(c, begin, end);
     store_over(d, before, sum, alpha, beta, begin, end);

@@ -362,7 +362,7 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
 }
 inline void store_part_of_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
-    out_run_t before;
+    out_run_t before = (out_run_t)0; // PoCL 3.1 writes nothing where it is left undefined
     if (!is_zero(beta))
         before = read_before(c, begin, end);
     store_over(d, before, sum, alpha, beta, begin, end);

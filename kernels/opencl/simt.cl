@@ -405,7 +405,7 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
             statement;                                                                                   \
         }
         if (slice == 0 && !is_part) {
-            out_run_t before[RUNS_READ];
+            out_run_t before[RUNS_READ] = {(out_run_t)0};
             if (is_zero(beta)) {
                 FOR_EACH_RUN(0, RUNS, store_over(d + i * ld_d + j, before[0], sum[r][c], alpha, ACC_ZERO, begin, end))
             } else
