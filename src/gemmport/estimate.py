@@ -10,26 +10,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmport.device import DeviceInfo
-from gemmport.problem import GemmProblem
+from gemmport.problem import GemmProblem, Operand, transposes
 from gemmport.variant import ceil_div
 
 LANES = 128
 """Instructions of work-items that a unit issues per clock; and its multiply-adds of float32, where the device does not tell."""
 
-ISSUE = 1.45
+RUN_BYTES = 16
+"""Of what one instruction copies, reads from local memory or stores, at most."""
+
+ISSUE = 1.29
 """Clocks for what would take one, if all issue slots were used."""
 
-ISSUE_IN_ORDER = 1.25
+ISSUE_IN_ORDER = 1.16
 """The same where the order of instructions fits the register file's ports."""
 
-BYTES_PER_CLOCK = 13.6
-"""Of a unit, from the second-level cache and from memory: 3.6 TB/s over 132 units at 1.98 GHz, less than an H200's memory
-was measured to copy, 4.2."""
+BYTES_PER_CLOCK = 15.7
+"""Of a unit, from the second-level cache and from memory: 4.1 TB/s over 132 units at 1.98 GHz; an H200's memory was measured to
+copy 4.2."""
 
 MIN_STEPS = 4
 """Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
 
-TERM_CLOCKS = 33.0
+TERM_CLOCKS = 14.0
 """A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
 
 MATRIX_RATE = 2
@@ -38,16 +41,31 @@ MATRIX_RATE = 2
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
 
-STEP_CLOCKS = 90.0
+STEP_ISSUE = 25.0
+"""What a work-item issues for a step beside its terms: copies' addresses, counting, the barrier."""
+
+STEP_CLOCKS = 46.0
 """Of a step: its barrier and the wait for copies, where no other group fills the time."""
 
-TILE_CLOCKS = 1300.0
-"""Of a tile: the first copies from memory, and storing the result."""
+SHARPNESS = 4.0
+"""Of issue slots, latency and bytes none hides another wholly: the powers of their times are added up, of this exponent."""
 
-SLICE_CLOCKS = 50.0
+TILE_CLOCKS = 250.0
+"""Of a tile: the first copies from memory."""
+
+STORE_BYTES_PER_CLOCK = 35.0
+"""Of a unit, of results in runs."""
+
+SINGLY = 4.9
+"""Times as long, where rows are not aligned and results are stored one by one."""
+
+SLICE_CLOCKS = 430.0
 """Of adding up the sums of one more slice."""
 
-LAUNCH_CLOCKS = 3600.0
+PART_CLOCKS = 130.0
+"""Of adding up one more part of a shared tile, behind those before it."""
+
+LAUNCH_CLOCKS = 4800.0
 """Of each launch after another."""
 
 
@@ -104,7 +122,8 @@ def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
         parts = 2 if sharers % shared else 1  # of different tiles, of most sharers
         total += _wave(problem, device, tiling, ceil_div(sharers, units), part, parts)
         moved = 2 * (sharers + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
-        total += (2 if whole else 1) * LAUNCH_CLOCKS + moved / (BYTES_PER_CLOCK * units)
+        total += (2 if whole else 1) * LAUNCH_CLOCKS
+        total += sharers / shared * PART_CLOCKS + moved / (BYTES_PER_CLOCK * units)
     return total
 
 
@@ -119,15 +138,27 @@ def _wave(
     size = problem.dtype.itemsize
 
     products = tiling.item_rows * tiling.item_columns * complex_parts  # of a work-item, per term
-    reads = (tiling.item_rows + tiling.item_columns) * size / 16 / terms
-    copies = (tiling.rows * size / 4 / complex_parts + tiling.columns * size / 16) / items
-    others = reads + copies + 12 / tiling.depth
+    reads = (tiling.item_rows + tiling.item_columns) * size / RUN_BYTES / terms
+    copied_rows = tiling.rows * _copies(problem, "a", along=not transposes(problem.trans_a))
+    copied_columns = tiling.columns * _copies(problem, "b", along=transposes(problem.trans_b))
+    others = reads + (copied_rows + copied_columns) / items + STEP_ISSUE / tiling.depth
     issue = ISSUE_IN_ORDER if tiling.in_order else ISSUE
-    term = issue * items * (products / lanes + others / LANES)  # of the unit
-    own = max(issue * (products * LANES / lanes + others), TERM_CLOCKS / terms)  # of a work-item
-    step = max(groups * term * tiling.depth, own * tiling.depth / tiling.slices + STEP_CLOCKS)
-    moved = groups * (tiling.rows + tiling.columns) * tiling.depth * size / BYTES_PER_CLOCK
-    return steps * max(step, moved) + tiles * (TILE_CLOCKS + (tiling.slices - 1) * SLICE_CLOCKS)
+    slots = issue * items * (products / lanes + others / LANES) * tiling.depth  # of the unit, for a step of one group
+    own = max(issue * (products * LANES / lanes + others), TERM_CLOCKS / terms)  # of a work-item, for a term
+    latency = own * tiling.depth / tiling.slices + STEP_CLOCKS
+    results = tiling.rows * tiling.columns * size
+    moved = groups * (steps * (tiling.rows + tiling.columns) * tiling.depth * size + results) / BYTES_PER_CLOCK
+    limits = (groups * steps * slots, steps * latency, moved)
+    stored = results * (1 if problem.alignment("d") % RUN_BYTES == 0 else SINGLY) / STORE_BYTES_PER_CLOCK
+    ends = TILE_CLOCKS + (tiling.slices - 1) * SLICE_CLOCKS + stored
+    joined: float = sum(limit**SHARPNESS for limit in limits) ** (1 / SHARPNESS)
+    return joined + tiles * ends
+
+
+def _copies(problem: GemmProblem, operand: Operand, *, along: bool) -> float:
+    """Instructions that copy an element of a tile: those along k are copied one by one, as are those that are not aligned."""
+    size = problem.dtype.itemsize
+    return 1 if along or problem.alignment(operand) % RUN_BYTES else size / RUN_BYTES
 
 
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> float:
