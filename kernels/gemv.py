@@ -127,9 +127,11 @@ class Gemv(KernelVariant):
         run_bytes = work.width * problem.dtype.itemsize
         values: dict[str, ParameterValue] = {"ITEMS": items}
         if work.along:
-            sides = [side for side in (WARP, 64, 128, 256) if side <= items and (side == WARP or 4 * side <= runs)]
+            few = [side for side in (8, 16) if 4 * side >= runs]  # a short k: several runs for each, a line for all
+            many = [side for side in (64, 128, 256) if 4 * side <= runs]
+            sides = [side for side in (*few, WARP, *many) if side <= items]
             if work.vectors > 1:  # a run of the vectors is read as often as one of the matrix, where registers allow it
-                several: dict[str, ParameterValue] = {**values, "RUNS": 4, "UNROLL": 2}
+                several: dict[str, ParameterValue] = {**values, "RUNS": 4, "UNROLL": 4 if few else 2}
                 if self.registers(self.complete({**several, "SIDE": 1}), problem) <= MOST_REGISTERS:
                     values, wanted = several, device.compute_units * 3 // 4
         else:
