@@ -168,6 +168,7 @@ def test_a_kernel_runs_in_the_group_that_it_requires(device: gp.Backend, monkeyp
     monkeypatch.setattr(cl.Kernel, "get_work_group_info", told_small)
     a = np.ones((20, 20), np.float32)
     arrays = [device.asarray(a), device.asarray(a)]
+    monkeypatch.setattr(device, "_quirks", set())
     with pytest.raises(gp.LaunchError, match="at most 8 work-items per group, not 64"):
         gp.gemm(*arrays, kernel="tiled", params={"TS": 8})
     monkeypatch.setattr(device, "_quirks", {"nvidia-groups-of-256"})

@@ -764,3 +764,11 @@ def test_a_pair_of_zeros_ends_what_was_in_both_registers() -> None:
     pair_of_zeros = sass.WIDE.put(sass.D.put(sass.FORM.put(sass.GUARD.put(sass.CS2R, sass.ALWAYS), 4), 82), 1)
     assert sass.surely_writes(pair_of_zeros) == {82, 83}
     assert sass.surely_writes(sass.WIDE.put(pair_of_zeros, 0)) == {82}  # of 32 bits
+
+
+def test_a_function_of_another_section_may_read_and_write_every_register() -> None:
+    """NVIDIA's OpenCL calls one for divisions of 64 bits."""
+    call = sass.FORM.put(sass.GUARD.put(sass.ELSEWHERE, sass.ALWAYS), 4)
+    assert sass.ordinary(call)
+    assert sass.may_read(call) == sass.may_write(call) == set(range(255))
+    assert not sass.surely_writes(call)

@@ -73,6 +73,7 @@ LDC, LDS, LDG, LDL, LDGSTS, STS, STG, STL, LDGDEPBAR, DEPBAR, BAR, MEMBAR = (
     0x182, 0x184, 0x181, 0x183, 0x1AE, 0x188, 0x186, 0x187, 0x1AF, 0x11A, 0x11D, 0x192,
 )  # fmt: skip
 BRA, CALL, RET, EXIT, BSSY, BSYNC, WARPSYNC, NOP = 0x147, 0x144, 0x150, 0x14D, 0x145, 0x141, 0x148, 0x118
+ELSEWHERE = 0x143  # a call of a function of another section, which returns behind it
 UMOV, USEL, UISETP, UIADD3, ULEA, ULOP3, USHF, UPLOP3, UIMAD, UIMAD_WIDE, ULDC = (
     0x082, 0x087, 0x08C, 0x090, 0x091, 0x092, 0x099, 0x09C, 0x0A4, 0x0A5, 0x0B9,
 )  # fmt: skip
@@ -161,7 +162,7 @@ def understood(word: int) -> bool:
 
 def ordinary(word: int) -> bool:
     """Whether `may_read` knows enough of the instruction."""
-    return understood(word) or base(word) in _NARROW
+    return understood(word) or base(word) in _NARROW or base(word) == ELSEWHERE
 
 
 def _width(word: int, width: int) -> int:
@@ -196,6 +197,8 @@ def may_read(word: int) -> set[int]:
     """Every register that an instruction, understood or not, can read: at least those."""
     if understood(word):
         return {register for operand in reads(word) for register in operand}
+    if base(word) == ELSEWHERE:
+        return set(range(ZERO))
     return {f.get(word) + i for f in (D, A, B, C) for i in range(_WIDEST)}
 
 
@@ -215,6 +218,8 @@ def may_write(word: int) -> set[int]:
     """Every register that an instruction, understood or not, can write: at least those."""
     if understood(word):
         return set(writes(word) or ())
+    if base(word) == ELSEWHERE:
+        return set(range(ZERO))
     return {D.get(word) + i for i in range(_WIDEST)}
 
 
