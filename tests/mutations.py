@@ -926,14 +926,28 @@ _OF_RUNS = (
     ),
     of_prelude("loads a run too long by one", r"aligned && present >=", "aligned && present + 1 >=", kernels=_IN_RUNS),
     of_prelude(
-        "stores a run too long by one", r"ALIGNED_D && present >=", "ALIGNED_D && present + 1 >=", kernels=_IN_RUNS
+        "stores a run too long by one",
+        r"end >= WIDTH\)(\n\s+\*\((?:__global )?out_run_t \*\)d)",
+        r"end + 1 >= WIDTH)\1",
+        kernels=_IN_RUNS,
     ),
     of_prelude(
-        "stores one element less of a part", r"if \(w < present\)\n", "if (w + 1 < present)\n", kernels=_IN_RUNS
+        "stores one element less of a part",
+        r"if \(w >= begin && w < end\)\n",
+        "if (w >= begin && w + 1 < end)\n",
+        kernels=_IN_RUNS,
     ),
-    of_prelude("stores whole runs for parts", r"if \(w < present\)\n", "\n", kernels=_IN_RUNS),
-    of_prelude("never reads runs of C", r"if \(!is_zero\(beta\)\) \{", "if (0) {", kernels=_IN_RUNS),
-    of_prelude("reads runs of C though beta is 0", r"if \(!is_zero\(beta\)\) \{", "{", kernels=_IN_RUNS),
+    of_prelude("stores whole runs for parts", r"if \(w >= begin && w < end\)\n", "\n", kernels=_IN_RUNS),
+    of_prelude(
+        "never reads runs of C", r"if \(!is_zero\(beta\)\)(\n\s+before = read_before)", r"if (0)\1", kernels=_IN_RUNS
+    ),
+    of_prelude(
+        "reads runs of C though beta is 0",
+        r"if \(!is_zero\(beta\)\)(\n\s+(?:before = read_before|#pragma unroll\n.*\n.*= plus_scaled\(ELEMENT))",
+        r"\1",
+        kernels=_IN_RUNS,
+        times=2,
+    ),
     of_prelude("ignores alpha in runs", r"scaled\(alpha, (ELEMENT\(sum, w\))\)", r"\1", kernels=_IN_RUNS),
     of_prelude("adds one element of C to a run", r"(plus_scaled\(ELEMENT.*)\[w\]\)", r"\1[0])", kernels=_IN_RUNS),
     of_prelude("scales runs of C by alpha", r"(plus_scaled\(ELEMENT.*), beta,", r"\1, alpha,", kernels=_IN_RUNS),
@@ -964,8 +978,8 @@ _OF_RUNS = (
     ),
     of_prelude(
         "moves runs of D that are not aligned",
-        r"ALIGNED_D && present >= WIDTH",
-        "present >= WIDTH",
+        r"ALIGNED_D && (begin <= 0 && end >= WIDTH\)\n\s+\*\()",
+        r"\1",
         kernels=_IN_RUNS,
         noticed_by="oclgrind",
     ),
@@ -1081,11 +1095,20 @@ _OF_SIMT = (
         noticed_by="shared tiles",
     ),
     of_kernel(
-        "wraps stages too early", r"stage == \(STAGES - 1\) \* STAGE \?", "stage == (STAGES - 2) * STAGE ?", SIMT
+        "wraps stages too early", r"stage == \(STAGES - 1\) \* STAGE_BYTES", "stage == (STAGES - 2) * STAGE_BYTES", SIMT
     ),
-    of_kernel("brings a tile to the stage that is read", r"BRING\(free, step", "BRING(stage, step", SIMT),
+    of_kernel(
+        "leaves out the first column of an edge",
+        r"(OWN_LINES\(\(tile\)\.column, TSN\) - \(j\))",
+        r"\1 + 1",
+        SIMT,
+        noticed_by="structures",
+    ),
+    of_kernel("brings a tile to the stage that is read", r"BRING\(free, PIECE", "BRING(stage, PIECE", SIMT),
     of_kernel("does not bring the last tile", r"step \+ STAGES - 1 < last", "step + STAGES < last", SIMT),
-    of_kernel("multiplies columns of the first stage", r"b_read = b_place \+ stage", "b_read = b_place", SIMT),
+    of_kernel(
+        "multiplies columns of the first stage", r"b_read = BYTES_ON\(b_place, stage\)", "b_read = b_place", SIMT
+    ),
     of_kernel("reads the half that is multiplied", r"READ\(\(p / AT_ONCE \+ 1\) % 2", "READ(p / AT_ONCE % 2", SIMT),
     of_kernel("forgets the last term of a step", r"multiply\(a\[1\], b\[1\], sum\);", "", SIMT),
     of_kernel("begins every slice with the first term", r"slice \* TERMS \* PITCH_A", "slice * 0 * PITCH_A", SIMT),
@@ -1103,7 +1126,11 @@ _OF_SIMT = (
         "exchanges lines and terms along k", r"return along_k \? (\w+) % TSK :", r"return along_k ? \1 / TSK :", SIMT
     ),
     of_kernel(
-        "brings every term across as its first", r"from \+ p \* ld \+ l;", "from + l;", SIMT, noticed_by="structures"
+        "brings every term across as its first",
+        r"from \+= step \* ld;",
+        "from += along_k ? step * ld : 0;",
+        SIMT,
+        noticed_by="structures",
     ),
     of_kernel("exchanges the axes of a band", r"of_band % rows\) \* TSM", "of_band / rows) * TSM", SIMT),
     of_kernel("takes the last band for a whole one", r"min\(down - band \* height, height\)", "RASTER", SIMT),
@@ -1231,10 +1258,10 @@ EQUIVALENT = (
     ),
     of_prelude(
         "never moves a run whole",
-        r"present >= WIDTH",
+        r"(present|end) >= WIDTH",
         "0",
         kernels=_IN_RUNS,
-        times=2,
+        times=3,
         noticed_by="",
         why="all elements of a run are moved, one after another: only more slowly",
     ),

@@ -19,14 +19,14 @@ LANES = 128
 RUN_BYTES = 16
 """Of what one instruction copies, reads from local memory or stores, at most."""
 
-ISSUE = 1.29
+ISSUE = 1.35
 """Clocks for what would take one, if all issue slots were used."""
 
-ISSUE_IN_ORDER = 1.16
+ISSUE_IN_ORDER = 1.05
 """The same where the order of instructions fits the register file's ports."""
 
-BYTES_PER_CLOCK = 15.7
-"""Of a unit, from the second-level cache and from memory: 4.1 TB/s over 132 units at 1.98 GHz; an H200's memory was measured to
+BYTES_PER_CLOCK = 13.0
+"""Of a unit, from the second-level cache and from memory: 3.4 TB/s over 132 units at 1.98 GHz; an H200's memory was measured to
 copy 4.2."""
 
 MIN_STEPS = 4
@@ -41,22 +41,25 @@ MATRIX_RATE = 2
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
 
-STEP_ISSUE = 25.0
+COPY_ISSUE = 11.0
+"""Instructions for which a copy's own stands: with its address, and with reads from local memory, which wait behind it."""
+
+STEP_ISSUE = 14.0
 """What a work-item issues for a step beside its terms: copies' addresses, counting, the barrier."""
 
-STEP_CLOCKS = 46.0
+STEP_CLOCKS = 25.0
 """Of a step: its barrier and the wait for copies, where no other group fills the time."""
 
 SHARPNESS = 4.0
 """Of issue slots, latency and bytes none hides another wholly: the powers of their times are added up, of this exponent."""
 
-TILE_CLOCKS = 250.0
+TILE_CLOCKS = 130.0
 """Of a tile: the first copies from memory."""
 
-STORE_BYTES_PER_CLOCK = 35.0
+STORE_BYTES_PER_CLOCK = 50.0
 """Of a unit, of results in runs."""
 
-SINGLY = 4.9
+SINGLY = 7.0
 """Times as long, where rows are not aligned and results are stored one by one."""
 
 SLICE_CLOCKS = 430.0
@@ -65,7 +68,7 @@ SLICE_CLOCKS = 430.0
 PART_CLOCKS = 130.0
 """Of adding up one more part of a shared tile, behind those before it."""
 
-LAUNCH_CLOCKS = 4800.0
+LAUNCH_CLOCKS = 3400.0
 """Of each launch after another."""
 
 
@@ -141,7 +144,7 @@ def _wave(
     reads = (tiling.item_rows + tiling.item_columns) * size / RUN_BYTES / terms
     copied_rows = tiling.rows * _copies(problem, "a", along=not transposes(problem.trans_a))
     copied_columns = tiling.columns * _copies(problem, "b", along=transposes(problem.trans_b))
-    others = reads + (copied_rows + copied_columns) / items + STEP_ISSUE / tiling.depth
+    others = reads + COPY_ISSUE * (copied_rows + copied_columns) / items + STEP_ISSUE / tiling.depth
     issue = ISSUE_IN_ORDER if tiling.in_order else ISSUE
     slots = issue * items * (products / lanes + others / LANES) * tiling.depth  # of the unit, for a step of one group
     own = max(issue * (products * LANES / lanes + others), TERM_CLOCKS / terms)  # of a work-item, for a term
