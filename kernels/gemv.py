@@ -127,8 +127,7 @@ class Gemv(KernelVariant):
         run_bytes = work.width * problem.dtype.itemsize
         values: dict[str, ParameterValue] = {"ITEMS": items}
         if work.along:
-            # A short k: several runs for each, a line for all. CPUs take long to compile what that unrolls, and gain nothing.
-            few = [side for side in (8, 16) if 4 * side >= runs and device.type == "gpu"]
+            few = [side for side in (8, 16) if 4 * side >= runs]  # a short k: several runs for each, a line for all
             many = [side for side in (64, 128, 256) if 4 * side <= runs]
             sides = [side for side in (*few, WARP, *many) if side <= items]
             if work.vectors > 1:  # a run of the vectors is read as often as one of the matrix, where registers allow it
