@@ -381,35 +381,45 @@ class TestLaunches:
 
 class TestEvents:
     def test_elapsed_is_positive_and_grows_with_the_work(self, backend: gp.Backend, probe: Program) -> None:
-        memory = upload(backend, np.ones(1, np.uint32))
-
-        def seconds(steps: int) -> float:
-            call = backend.prepare(probe, "spin", (1, 1, 1), (1, 1, 1), [memory, np.int32(steps)])
-            backend.launch(call)  # the first launch may compile
-            start = backend.record()
-            backend.launch(call)
-            return backend.elapsed(start, backend.record())
-
-        short, long = min(seconds(500) for _ in range(3)), min(seconds(60_000) for _ in range(3))
-        assert 0 < short < 1
-        assert long > 2 * short
+        check_elapsed(backend, probe)
 
     def test_a_launch_waits_for_an_event_of_another_queue(self, backend: gp.Backend, probe: Program) -> None:
-        other = second_queue(backend)
-        busy = upload(backend, np.ones(1, np.uint32))
-        data = upload(backend, np.array([1], np.int32))
-        spin = backend.prepare(probe, "spin", (1, 1, 1), (1, 1, 1), [busy, np.int32(50_000)])
-        set_to_two = backend.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(0), np.int32(2)])
-        double = backend.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(10), np.int32(1)])
-        for call in (spin, set_to_two, double):  # the first launch may compile
-            backend.launch(call)
-        backend.synchronize()
-        for _ in range(3):
-            backend.upload(data, np.array([1], np.int32))
-            backend.launch(spin, queue=other)
-            backend.launch(set_to_two, queue=other)
-            backend.launch(double, wait_for=[backend.record(queue=other)])
-            assert download(backend, data, np.int32, 1).tolist() == [21]
+        check_order_of_queues(backend, probe)
+
+
+def check_elapsed(backend: gp.Backend, probe: Program) -> None:
+    """The time between two markers is that of what lies between."""
+    memory = upload(backend, np.ones(1, np.uint32))
+
+    def seconds(steps: int) -> float:
+        call = backend.prepare(probe, "spin", (1, 1, 1), (1, 1, 1), [memory, np.int32(steps)])
+        backend.launch(call)  # the first launch may compile
+        start = backend.record()
+        backend.launch(call)
+        return backend.elapsed(start, backend.record())
+
+    short, long = min(seconds(500) for _ in range(3)), min(seconds(60_000) for _ in range(3))
+    assert 0 < short < 1
+    assert long > 2 * short
+
+
+def check_order_of_queues(backend: gp.Backend, probe: Program) -> None:
+    """A launch that is given an event of another queue comes after it."""
+    other = second_queue(backend)
+    busy = upload(backend, np.ones(1, np.uint32))
+    data = upload(backend, np.array([1], np.int32))
+    spin = backend.prepare(probe, "spin", (1, 1, 1), (1, 1, 1), [busy, np.int32(50_000)])
+    set_to_two = backend.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(0), np.int32(2)])
+    double = backend.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(10), np.int32(1)])
+    for call in (spin, set_to_two, double):  # the first launch may compile
+        backend.launch(call)
+    backend.synchronize()
+    for _ in range(3):
+        backend.upload(data, np.array([1], np.int32))
+        backend.launch(spin, queue=other)
+        backend.launch(set_to_two, queue=other)
+        backend.launch(double, wait_for=[backend.record(queue=other)])
+        assert download(backend, data, np.int32, 1).tolist() == [21]
 
 
 def second_queue(backend: gp.Backend) -> Any:

@@ -163,7 +163,9 @@ class TestProducts:
             beyond = (dm or dn) and kernel != "simt"  # whose tiles begin earlier there
             has_edges = bool(beyond or (dk and t.k > 1 and kernel not in PADS_K))
             if kernel != "gemv":  # whose runs are as long as the rows allow
-                assert dict(product.kernel.defines)["EDGES"] == int(has_edges)
+                defines = dict(product.kernel.defines)
+                assert defines["EDGES"] == int(has_edges)
+                assert defines.get("OVERLAP", 0) == int(kernel == "simt" and bool(dm or dn))
 
 
 @pytest.mark.parametrize("ops", ["NN", "TT"])

@@ -11,7 +11,14 @@ import pytest
 
 import gemmport as gp
 from gemmport.backends.base import Program
-from test_backend_contract import download, second_queue, source_of_probe, upload
+from test_backend_contract import (
+    check_elapsed,
+    check_order_of_queues,
+    download,
+    second_queue,
+    source_of_probe,
+    upload,
+)
 
 cl = pytest.importorskip("pyopencl")
 
@@ -69,34 +76,10 @@ class TestWithoutAnEvent:
         assert (before, download(device, data, np.int32, 1).tolist()) == ([1], [2])
 
     def test_queues_wait_for_each_other(self, device: gp.Backend, probe: Program) -> None:
-        other = second_queue(device)
-        data = upload(device, np.array([1], np.int32))
-        spin = device.prepare(
-            probe, "spin", (1, 1, 1), (1, 1, 1), [upload(device, np.ones(1, np.uint32)), np.int32(50_000)]
-        )
-        set_to_two = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(0), np.int32(2)])
-        double = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [data, np.int32(10), np.int32(1)])
-        for call in (spin, set_to_two, double):  # the first launch may compile
-            device.launch(call)
-        device.synchronize()
-        for _ in range(3):
-            device.upload(data, np.array([1], np.int32))
-            device.launch(spin, queue=other)
-            device.launch(set_to_two, queue=other)
-            device.launch(double, wait_for=[device.record(queue=other)])
-            assert download(device, data, np.int32, 1).tolist() == [21]
+        check_order_of_queues(device, probe)
 
     def test_markers_have_the_time_of_what_lies_between(self, device: gp.Backend, probe: Program) -> None:
-        memory = upload(device, np.ones(1, np.uint32))
-
-        def seconds(steps: int) -> float:
-            call = device.prepare(probe, "spin", (1, 1, 1), (1, 1, 1), [memory, np.int32(steps)])
-            device.launch(call)  # the first launch may compile
-            start = device.record()
-            device.launch(call)
-            return device.elapsed(start, device.record())
-
-        assert min(seconds(60_000) for _ in range(3)) > 2 * min(seconds(500) for _ in range(3)) > 0
+        check_elapsed(device, probe)
 
 
 def test_what_fails_is_tried_as_pyopencl_does(

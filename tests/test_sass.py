@@ -212,8 +212,8 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
     assert after.ffma == 1024
     loads = sum(sass.is_wide_load(word) for word in code.words[inside])
     assert before.cycles > 1.08 * before.instructions
-    assert after.cycles <= 1.06 * (after.instructions + loads)
-    assert after.reads < 2.2 * after.ffma
+    assert after.cycles <= (1.04 if shares or shape == "odd" else 1.025) * (after.instructions + loads)
+    assert after.reads < 2.19 * after.ffma  # those of all instructions
     assert new.registers <= 255
 
 
@@ -537,18 +537,6 @@ def test_what_was_rescheduled_is_proven_equal(shape: str) -> None:
     equivalence.check(before, after, main_loop(before))
 
 
-@with_a_compiler
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_fault_is_found(fault: Callable[[list[int]], None]) -> None:
-    before, after = pair()
-    words = list(after)
-    fault(words)
-    assert len(words) == len(after)
-    assert words != list(after)
-    with pytest.raises(NotUnderstoodError, match=FAULTS[fault]):
-        equivalence.check(before, words, main_loop(before))
-
-
 def test_what_is_marked_for_reuse_is_not_overwritten() -> None:
     first, second = ffma(2, 90, 6, A), ffma(8, 90, 10)
     equivalence._check_marks([first, load(32, 4), second])
@@ -641,14 +629,18 @@ PREDICATE_FAULTS = {
 
 
 @with_a_compiler
-@pytest.mark.parametrize("fault", PREDICATE_FAULTS, ids=lambda fault: fault.__name__)
-def test_a_fault_of_predicates_is_found(fault: Callable[[list[int]], None]) -> None:
-    before, after = pair("odd")
+@pytest.mark.parametrize(
+    ("shape", "fault", "refusal"),
+    [("whole", *one) for one in FAULTS.items()] + [("odd", *one) for one in PREDICATE_FAULTS.items()],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_fault_is_found(shape: str, fault: Callable[[list[int]], None], refusal: str) -> None:
+    before, after = pair(shape)
     words = list(after)
     fault(words)
     assert len(words) == len(after)
     assert words != list(after)
-    with pytest.raises(NotUnderstoodError, match=PREDICATE_FAULTS[fault]):
+    with pytest.raises(NotUnderstoodError, match=refusal):
         equivalence.check(before, words, main_loop(before))
 
 

@@ -127,6 +127,15 @@ def whole_tiles(tiling: tuple[int, ...]) -> Tiling:
     return _tiling({**dict(zip(_NAMES, tiling, strict=True)), "SHARE": 0})
 
 
+@pytest.mark.parametrize("n", [1024, 4096])
+def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(n: int) -> None:
+    tiling = whole_tiles(TILINGS[0])
+    few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
+    assert few > more - few  # a step adds little to what the results take
+    aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
+    assert apart > 1.5 * aligned  # in as many tiles
+
+
 @settings(max_examples=200, deadline=None, database=None, print_blob=True)
 @given(
     tiling=tilings,

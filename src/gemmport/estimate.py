@@ -2,7 +2,7 @@
 
 A unit issues one instruction of each of its schedulers per clock, multiply-adds and everything else alike; groups come in
 waves, the last of which may leave units idle; and what tiles read comes through the second-level cache. The constants are
-those of an H200; choices between tilings depend on them little.
+fitted to the times of an H200, of products large and small.
 """
 
 from __future__ import annotations
