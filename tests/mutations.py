@@ -723,11 +723,11 @@ _OF_PRELUDE = (
         "#define INSIDE(condition) 1",
         kernels=WITHOUT_RUNS,
     ),
-    of_prelude("reads C though beta is 0", r"if \(!is_zero\(beta\)\)\n( +value = plus)", r"\n\1"),
-    of_prelude("never reads C", r"if \(!is_zero\(beta\)\)\n( +value = plus)", r"if (0)\n\1"),
-    of_prelude("ignores alpha", r"scaled\(alpha, sum\)", "sum"),
+    of_prelude("reads C though beta is 0", r"if \(!is_zero\(beta\)\)\n( +value = plus)", r"\n\1", kernels=WITHOUT_RUNS),
+    of_prelude("never reads C", r"if \(!is_zero\(beta\)\)\n( +value = plus)", r"if (0)\n\1", kernels=WITHOUT_RUNS),
+    of_prelude("ignores alpha", r"scaled\(alpha, sum\)", "sum", kernels=WITHOUT_RUNS),
     of_prelude("ignores beta", r"scaled\(beta, (.*)\)\);\n", r"\1);\n"),
-    of_prelude("scales C by alpha", r"plus_scaled\(value, beta", "plus_scaled(value, alpha"),
+    of_prelude("scales C by alpha", r"plus_scaled\(value, beta", "plus_scaled(value, alpha", kernels=WITHOUT_RUNS),
     *(of_prelude(f"ignores the offset of {x}", rf"{x} \+= offset_{x.lower()} \+", f"{x} +=") for x in "ABCD"),
     *(
         of_prelude(f"repeats one {x} of the batch", rf" \+ \(index_t\)\(batch\) \* stride_{x.lower()}", "")

@@ -68,7 +68,9 @@ def test_a_verified_run_exits_with_0_and_prints_a_row(gemmport_command):
 def test_json_has_the_documented_keys_and_nothing_else_is_on_standard_output(gemmport_command):
     status, results = results_of(gemmport_command(*small("--format", "json", "--baseline", "numpy", "--kernel", "all")))
     assert status == 0
-    assert [result["kernel"] for result in results] == [variant.name for variant in kernels.variants()]
+    refused = [result["kernel"] for result in results if result["status"] == "unsupported"]  # is told first
+    others = [variant.name for variant in kernels.variants() if variant.name not in refused]
+    assert [result["kernel"] for result in results] == [*refused, *others]
     for result in results:
         if result["status"] == "unsupported":
             continue

@@ -171,7 +171,7 @@ class TestFaults:
         self, best_backend: gp.Backend, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(campaign, "_START_LIMIT", 60.0)
-        gone = replace(best_backend.device, index=(77, 0), name="gone")
+        gone = replace(best_backend.device, index=(77, 77), name="gone")  # CUDA has one platform
         journal = Journal(Header("0", "cells", (1, 1), "", {}), path)
         work = lanes([gone, best_backend.device], lambda _: [Cell.parse("naive/float32/NN/odd/a1b0")], journal)
         run(work, journal, Options(jobs=2))

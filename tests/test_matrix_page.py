@@ -54,7 +54,7 @@ class Seen(HTMLParser):
             self.raw.append((tag, ""))
 
     def handle_data(self, data: str) -> None:
-        if self.cdata_elem:
+        if self.cdata_elem in ("script", "style"):  # newer parsers of Python have more such elements
             tag, before = self.raw[-1]
             self.raw[-1] = (tag, before + data)
         else:
