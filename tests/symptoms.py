@@ -22,6 +22,7 @@ import pyopencl as cl
 import gemmport as gp
 from exact import Sizes, integers, problem_of
 from gemmport import baselines
+from gemmport.baselines._clblast_tuning import Tuned
 from gemmport.errors import LaunchError
 from gemmport.matrix import simulator
 from gemmport.quirks import quirk
@@ -326,6 +327,33 @@ def refused_by_library(name: str, backend: gp.Backend, problem: gp.GemmProblem) 
 def no_terms(backend: gp.Backend) -> bool:
     refused_by_library("clblas", backend, problem_of(Sizes(4, 4, 0), "NN", "float32", gap=0))
     return False  # it came to an end
+
+
+@symptom("clblast-gemmk-1")
+def equal_tiles_alone_are_right(backend: gp.Backend) -> bool:
+    library = baselines.load("clblast")
+    tile = {
+        "MWG": 128,
+        "NWG": 16,
+        "KWG": 1,
+        "MDIMC": 16,
+        "NDIMC": 4,
+        "MDIMA": 16,
+        "NDIMB": 4,
+        "VWM": 8,
+        "VWN": 1,
+        "KREG": 2,
+    }
+    rest = {"GEMMK": 1, "KWI": 1, "SA": 0, "SB": 0, "STRM": 0, "STRN": 0}
+    each = {"Xgemm": {**tile, **rest}, "GemmRoutine": {"XGEMM_MIN_INDIRECT_SIZE": 0}}
+    for kernel, parameters in each.items():
+        library._override(backend.queue.device.int_ptr, Tuned(Path(), kernel, "", 32, 0.0, parameters, {}))
+    problem = gp.GemmProblem.create(256, 256, 256)
+    a, b = (np.random.default_rng(seed).integers(-4, 5, (256, 256)).astype(np.float32) for seed in (0, 1))
+    d = backend.zeros((256, 256), np.float32)
+    operands = {"a": backend.asarray(a).memory, "b": backend.asarray(b).memory, "d": d.memory}
+    library.bind(problem, backend, operands, {}).enqueue()
+    return not np.array_equal(d.get(), a @ b)
 
 
 @symptom("cublas-int8-multiples")

@@ -368,7 +368,8 @@ class _Workspace:
                 states.append(BaselineResult(name, reason=str(error)))
                 continue
             reason = f"{name} is wrong: {check.detail}" if check and not check.passed else ""
-            states.append(BaselineResult(name, reason, library.version, verified=check.passed if check else None))
+            verified = check.passed if check else None
+            states.append(BaselineResult(name, reason, library.version, verified=verified, tuning=bound.tuning))
             contestants.append(Contestant(name, bound.enqueue, bound.clock))
         return states, contestants
 

@@ -42,6 +42,7 @@ VARIABLES = {
     "GEMMPORT_CONFIG_PATH": "folders of configurations that go before the shipped ones",
     "GEMMPORT_CACHE_DIR": "the folder of compiled programs",
     "GEMMPORT_CLBLAST": "the file of the CLBlast library",
+    "GEMMPORT_CLBLAST_TUNING": "the folder of what CLBlast's tuners found",
     "GEMMPORT_CLBLAS": "the file of the clBLAS library",
 }
 """Every environment variable that gemmport reads, and its effect."""

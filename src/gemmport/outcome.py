@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,13 +19,18 @@ Status = Literal["ok", "failed", "unsupported", "error"]
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """A baseline beside a kernel. Where it could not be measured, `reason` says why and what to do."""
+    """A baseline beside a kernel. Where it could not be measured, `reason` says why and what to do.
+
+    Attributes:
+        tuning: parameters that it was given for this device, by its kernels; empty where it has its own.
+    """
 
     name: str
     reason: str = ""
     version: str = ""
     timing: Timing | None = None
     verified: bool | None = None
+    tuning: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Outcome(ABC):
@@ -137,6 +143,7 @@ class Outcome(ABC):
                     "reason": baseline.reason,
                     "version": baseline.version,
                     "verified": baseline.verified,
+                    "tuning": baseline.tuning,
                     "seconds": seconds_to_dict(baseline.timing),
                     self.rate_key: self.rate(baseline.timing),
                     "ratio": self.ratio(baseline),

@@ -247,6 +247,16 @@ QUIRKS: tuple[Quirk, ...] = (
         evidence="CLBlast 1.5.3 (Debian 12), by its list of changes; calls are made one at a time",
     ),
     Quirk(
+        id="clblast-gemmk-1",
+        backend="opencl",
+        platform="clblast",
+        versions="<1.6.3",
+        symptom="products are wrong with parameters that its tuner takes for right: GEMMK = 1 and MWG ≠ NWG",
+        effect="workaround",
+        where=("src/gemmport/baselines/_clblast_tuning.py: clblast-gemmk-1",),
+        evidence="CLBlast 1.5.3 (Debian 12), with its tuner's best for PoCL 3.1; its list of changes has it mended in 1.6.3",
+    ),
+    Quirk(
         id="cublas-int8-multiples",
         backend="cuda",
         platform="cublas",

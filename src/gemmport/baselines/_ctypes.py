@@ -91,6 +91,10 @@ class OpenCLLibrary(Baseline):
     ) -> Sequence[Callable[[], int]]:
         """The calls that compute a problem, in order; `queue` is a cl_command_queue*."""
 
+    def _tune(self, problem: GemmProblem, backend: Backend) -> Mapping[str, Mapping[str, int]]:
+        """Gives the library parameters for a device and type, and tells which, by kernel; none where it keeps its own."""
+        return {}
+
     def unsupported(self, problem: GemmProblem) -> str | None:
         """Why it cannot compute a problem; None where it can."""
         if problem.types not in self.types:
@@ -113,6 +117,8 @@ class OpenCLLibrary(Baseline):
         host: Mapping[Operand, HostArray],
     ) -> BoundBaseline:
         """Prepares a product; `enqueue` raises LaunchError, with the library's own code, where it is refused."""
+        with _lock:
+            tuning = self._tune(problem, backend)
         queue = ctypes.byref(c_void_p(backend.queue_handle))
         calls = self._calls(problem, operands, queue)
         kept = dict(operands)  # the calls know the memory by its handle alone
@@ -126,7 +132,7 @@ class OpenCLLibrary(Baseline):
                             "its C header tells what the code means"
                         )
 
-        return BoundBaseline(self.name, enqueue, "device", close=kept.clear)
+        return BoundBaseline(self.name, enqueue, "device", close=kept.clear, tuning=tuning)
 
     def _functions(self, symbol: str, *tail: Any, strided: bool = False) -> dict[str, Function]:
         """The function per data type; in the symbol's name, {} stands for BLAS's letter of the type.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
@@ -26,6 +26,7 @@ class BoundBaseline:
         clock: by which clock it is timed.
         result: the host array that holds D with clock "host"; None where D is in the operands' memory.
         close: frees what the library holds for it.
+        tuning: parameters that the library was given for this device, by its kernels; empty where it has its own.
     """
 
     name: str
@@ -33,6 +34,7 @@ class BoundBaseline:
     clock: Literal["device", "host"]
     result: HostArray | None = None
     close: Callable[[], None] = lambda: None
+    tuning: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Baseline(ABC):

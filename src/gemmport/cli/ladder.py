@@ -26,6 +26,7 @@ from gemmport.cli.output import (
     to_json,
     to_markdown,
     troubles,
+    tunings,
     verdict,
     write,
 )
@@ -216,7 +217,7 @@ def _sheet(found: Sequence[Climb], conditions: Conditions) -> Sheet:
         for row, step in zip(rows, climb.steps, strict=True):
             row.extend(_cells(step, names))
     results = [step.result for climb in found for step in climb.steps]
-    return Sheet(columns, rows, [*_circumstances(found), *conditions.notes(), *troubles(results)])
+    return Sheet(columns, rows, [*_circumstances(found), *conditions.notes(), *tunings(results), *troubles(results)])
 
 
 def _parameters(steps: Sequence[Step], labels: Sequence[str]) -> str:

@@ -194,6 +194,17 @@ def troubles(results: Iterable[Outcome]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
+def tunings(results: Iterable[Outcome]) -> list[str]:
+    """Which baselines were given parameters for their kernels, each once."""
+    notes = [
+        f"baseline {b.name} on {result.device.label}: with what its tuner found for {', '.join(b.tuning)}"
+        for result in results
+        for b in result.baselines
+        if b.tuning
+    ]
+    return list(dict.fromkeys(notes))
+
+
 def write(text: str, output: Path | None) -> None:
     """To the file, or to standard output."""
     if output is None:

@@ -24,6 +24,7 @@ from gemmport.cli.output import (
     to_csv,
     to_json,
     troubles,
+    tunings,
     verdict,
     write,
 )
@@ -174,7 +175,8 @@ def _sheet(
         Column("error/bound", numbers=True), Column("result"),
     )  # fmt: skip
     rows = [_cells(one, names) for one in measured]
-    return Sheet(columns, rows, [*(one.told(threshold) for one in stand), *conditions.notes(), *troubles(results)])
+    told = [one.told(threshold) for one in stand]
+    return Sheet(columns, rows, [*told, *conditions.notes(), *tunings(results), *troubles(results)])
 
 
 def _cells(measured: Measured, baselines: Sequence[str]) -> list[str]:
