@@ -4,10 +4,10 @@
     python benchmarks/sweep.py --kernel simt --shapes benchmarks/shapes/workloads.csv --jobs 14 --output NAME.jsonl
     gemmport regret NAME.jsonl
 
-Tries what the planner chooses and the candidates of a file (default: candidates/gpu.yaml or cpu.yaml beside this one), which
-tells its form; those that break a rule of the kernel or a limit of the device are left out. Prints the best of each kernel,
-which are verified on the device; writes all of them, a line for each workload as it is done (docs/shapes.md). With --jobs, so
-many processes compile beforehand, into the cache on disk.
+Tries what the planner chooses, what the kernels' models choose among, and the candidates of a file (default: that of
+candidates/ for GPUs or CPUs), which tells its form; those that break a rule of the kernel or a limit of the device are left
+out. Prints the best of each kernel, which are verified on the device; writes all of them, a line for each workload as it is
+done (docs/shapes.md). With --jobs, so many processes compile beforehand, into the cache on disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import click
 import yaml
 
 import gemmport as gp
-from gemmport import verification
+from gemmport import kernels, verification
 from gemmport.backends.base import Backend, Memory
 from gemmport.cli.shapes import read_shapes
 from gemmport.device import DeviceInfo
@@ -34,7 +34,7 @@ from gemmport.device_check import check_freivalds_on, fill_random_on
 from gemmport.environment import host_environment
 from gemmport.executor import BoundPlan, bind
 from gemmport.measurement import Contestant, measure
-from gemmport.plan import ParameterValue, Plan
+from gemmport.plan import Launch, ParameterValue, Plan
 from gemmport.problem import GemmProblem, Operand
 from gemmport.selection import get_backend, select_device
 from gemmport.sources import assemble
@@ -71,15 +71,26 @@ def _alternatives(factor: Any) -> list[Candidate]:
 
 
 def plans(problem: GemmProblem, target: DeviceInfo, candidates: Mapping[str, Sequence[Candidate]]) -> list[Plan]:
-    """What the planner chooses, and what the device can run of the candidates; each once."""
+    """What the planner chooses, and what the device can run of what the kernels' models considered and of the candidates; what
+    comes to the same launches is there once.
+    """
     found = [gp.plan(problem, target)]
     for kernel, each in candidates.items():
-        for candidate in each:
+        for candidate in (*kernels.variant(kernel).considered(problem, target), *each):
             try:
                 found.append(gp.plan(problem, target, kernel=kernel, params=candidate))
             except (gp.ParameterError, gp.UnsupportedError):
                 continue
-    return list({(plan.variant, *plan.values.items()): plan for plan in found}.values())
+    each: dict[tuple[Launch, ...], Plan] = {}
+    for plan in found:
+        each.setdefault(plan.launches, plan)
+    return [*each.values()]
+
+
+def has_model(kernel: str, workloads: Iterable[Workload], target: DeviceInfo) -> bool:
+    """Whether a kernel has parameters to suggest for a workload."""
+    variant = kernels.variant(kernel)
+    return any(variant.considered(workload.problem, target) for workload in workloads)
 
 
 def compile_only(device: DeviceInfo, sources: Sequence[str]) -> None:
@@ -149,7 +160,9 @@ def told(swept: Swept) -> Iterator[str]:
 @click.command()
 @click.option("--backend", default=None)
 @click.option("--device", default=None)
-@click.option("--kernel", default=None, help="NAME[,NAME]. Default: all of the file of candidates.")
+@click.option(
+    "--kernel", default=None, help="NAME[,NAME]: of the file of candidates (default: all of them), or with a model."
+)
 @click.option("--candidates", "candidates_file", type=click.Path(exists=True, path_type=Path), default=None)
 @click.option(
     "--dtype", default="float32,float64", show_default=True, help="NAME[,NAME]: those that the device computes in."
@@ -175,8 +188,6 @@ def main(
     target = select_device(device, backend)
     known = read_candidates(candidates_file or CANDIDATES / ("cpu.yaml" if target.type == "cpu" else "gpu.yaml"))
     names = list(known) if kernel is None else kernel.split(",")
-    if missing := [name for name in names if name not in known]:
-        raise click.UsageError(f"no candidates for {', '.join(missing)}: the file has {', '.join(known)}")
     workloads: list[Workload] = []
     for kind in dtype.split(","):
         if kind not in target.computes:
@@ -186,7 +197,9 @@ def main(
         else:
             each = (GemmProblem.create(size, size, size, dtype=kind) for size in map(int, sizes.split(",")))
             workloads += map(Workload, each)
-    found = [plans(workload.problem, target, {name: known[name] for name in names}) for workload in workloads]
+    if missing := [name for name in names if name not in known and not has_model(name, workloads, target)]:
+        raise click.UsageError(f"no candidates for {', '.join(missing)}: the file has {', '.join(known)}")
+    found = [plans(workload.problem, target, {name: known.get(name, []) for name in names}) for workload in workloads]
     if jobs > 1:
         compile_beforehand(target, itertools.chain.from_iterable(found), jobs)
     with ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import FLOAT32, FLOAT64
@@ -180,6 +181,10 @@ class Simt(KernelVariant):
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
         """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest; empty where none fits."""
+        return next(iter(self.considered(problem, device)), {})
+
+    def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
+        """The tilings that fit, shared or not, by the time that `gemmport.estimate` expects of them."""
         tilings = [dict(zip(_NAMES, tiling, strict=True)) for tiling in TILINGS]
         if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
             of_matrices = [dict(zip(_NAMES, tiling, strict=True)) for tiling in MATRIX_TILINGS]
@@ -188,7 +193,7 @@ class Simt(KernelVariant):
         if not fitted and (values := self._fitted(dict(zip(_NAMES, SMALLEST, strict=True)), problem, device)):
             fitted = [values]
         choices = [{**values, "SHARE": share} for values in fitted for share in (0, values["GROUPS"])]
-        return min(choices, key=lambda choice: clocks(problem, device, _tiling(choice)), default={})
+        return sorted(choices, key=lambda choice: clocks(problem, device, _tiling(choice)))
 
     def _fitted(self, values: dict[str, int], problem: GemmProblem, device: DeviceInfo) -> dict[str, int]:
         """A tiling with as many stages and groups as the device has room for; empty where it has none for it."""

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import gemmport as gp
 from gemmport import kernels
 from gemmport.cli import cli
+from gemmport.kernels.simt import TILINGS
 from gemmport.measurement import Timing
 from gemmport.problem import GemmProblem
 from gemmport.suite import Workload
@@ -49,10 +50,30 @@ def test_each_kernel_has_candidates_that_its_devices_can_run(name, device):
 
 
 def test_the_planners_choice_is_the_first_and_nothing_is_tried_twice():
-    problem, device = GemmProblem.create(512, 512, 512), DEVICES["NVIDIA sm_90 under CUDA"]
+    problem, device = GemmProblem.create(512, 512, 512), DEVICES["CPU under PoCL"]
     own = gp.plan(problem, device)
     found = script.plans(problem, device, {own.variant: [own.values, own.values], "naive": [{"TS": 8}, {"TS": 99}]})
     assert [(plan.variant, plan.values) for plan in found] == [(own.variant, own.values), ("naive", {"TS": 8})]
+
+
+@pytest.mark.parametrize(("sizes", "ways"), [((512, 512, 512), 2), ((16, 16, 16), 1)])
+def test_all_that_a_model_considers_is_tried_and_the_same_launches_once(sizes, ways):
+    problem, device = GemmProblem.create(*sizes), DEVICES["NVIDIA sm_90 under CUDA"]
+    found = script.plans(problem, device, {"simt": []})
+    assert found[0] == gp.plan(problem, device)
+    each = kernels.variant("simt").considered(problem, device)
+    considered = [gp.plan(problem, device, kernel="simt", params=parameters) for parameters in each]
+    assert considered[0].values == found[0].values
+    assert len(considered) == 2 * len(TILINGS)
+    launches = {plan.launches for plan in considered}  # the same ones where too few steps are there to be shared
+    assert len(found) == len(launches) == ways * len(TILINGS)
+    assert {plan.launches for plan in found} == launches
+
+
+def test_a_kernel_with_a_model_needs_no_candidates():
+    workload, device = Workload(GemmProblem.create(512, 512, 512)), DEVICES["NVIDIA sm_90 under CUDA"]
+    assert script.has_model("simt", [workload], device)
+    assert not script.has_model("tiled", [workload], device)
 
 
 def test_a_wrong_candidate_is_found_and_no_best(best_backend):

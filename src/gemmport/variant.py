@@ -199,6 +199,11 @@ class KernelVariant(Contract):
         """The parameters to take where neither the user nor a configuration states any; what is missing has its default."""
         return {}
 
+    def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
+        """All among which `suggested` chooses, itself the first, in the order of what is expected of them."""
+        suggested = self.suggested(problem, device)
+        return [suggested] if suggested else []
+
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         """The specialization: parameters, types and ops, and whether any tile crosses an edge."""
         tile = self.tile(parameters)
