@@ -32,7 +32,12 @@ Needs = Callable[[GemmProblem], None]
 each_kernel = pytest.mark.parametrize("kernel", VARIANTS)
 each_kernel_and_element = pytest.mark.parametrize(
     ("kernel", "element"),
-    [(name, element) for name in VARIANTS for element in ("int8", "float32") if element in kernels.variant(name).dtypes],
+    [
+        (name, element)
+        for name in VARIANTS
+        for element in ("int8", "float32")
+        if element in kernels.variant(name).dtypes
+    ],
 )
 
 ON_A_CPU = 5e11
