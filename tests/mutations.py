@@ -1160,7 +1160,11 @@ _OF_SIMT = (
         "leaves out the last part of a tile", r"sharer <= end;", "sharer < end;", SIMT, noticed_by="shared tiles"
     ),
     of_kernel(
-        "begins a shared tile anew", r"first = \(int\)\(begin % steps\);", "first = 0;", SIMT, noticed_by="shared tiles"
+        "begins a shared tile anew",
+        r"first = first_step\(number, sharers, shared, steps\);",
+        "first = 0;",
+        SIMT,
+        noticed_by="shared tiles",
     ),
     of_kernel(
         "takes the part before for a tile's first",

@@ -184,8 +184,10 @@ SHAPES = {"whole": (4096, 4096, 4096), "overlapping": (4095, 4095, 4095), "odd":
 
 
 @cache
-def compiled(ops: str = "NN", architecture: str = "sm_90", *, shape: str = "whole", shares: bool = False) -> bytes:
-    """What the compiler makes of simt with its largest tile."""
+def compiled(
+    ops: str = "NN", architecture: str = "sm_90", *, shape: str = "whole", shares: bool = False, to_link: bool = False
+) -> bytes:
+    """What the compiler makes of simt with its largest tile; `to_link`: of other sections' functions only calls, as in OpenCL."""
     problem = gp.GemmProblem.create(*SHAPES[shape], trans_a=ops[0], trans_b=ops[1])
     device = replace(H200, architecture=architecture)
     values = {"TSM": 128, "TSN": 256, "TSK": 8, "WM": 32, "WN": 128, "WPTM": 8, "WPTN": 16, "STAGES": 3}
@@ -193,7 +195,9 @@ def compiled(ops: str = "NN", architecture: str = "sm_90", *, shape: str = "whol
     plan = make_plan(problem, device, config.load_configuration(), kernel="simt", params=values)
     source = assemble(plan.launches[-2 if shares else 0].kernel, "cuda")
     assert bool(_sass.asked_for(source)) == (architecture == "sm_90")
-    return _nvrtc.compile_cuda(source.replace("SCHEDULE_FOR_PORTS 1", "SCHEDULE_FOR_PORTS 0"), architecture)
+    as_compiled = source.replace("SCHEDULE_FOR_PORTS 1", "SCHEDULE_FOR_PORTS 0")
+    options = (*_nvrtc.OPTIONS, *(["--relocatable-device-code=true"] if to_link else []))
+    return _nvrtc._compile(as_compiled, architecture, options).binary
 
 
 @with_a_compiler
@@ -212,9 +216,21 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
     assert after.ffma == 1024
     loads = sum(sass.is_wide_load(word) for word in code.words[inside])
     assert before.cycles > 1.08 * before.instructions
-    assert after.cycles <= (1.04 if shares or shape == "odd" else 1.025) * (after.instructions + loads)
+    assert after.cycles <= (1.045 if shares or shape == "odd" else 1.025) * (after.instructions + loads)
     assert after.reads < 2.19 * after.ffma  # those of all instructions
     assert new.registers <= 255
+
+
+@with_a_compiler
+@pytest.mark.parametrize("shape", ["whole", "overlapping"])
+def test_shared_tiles_call_no_function_of_another_section(shape: str) -> None:
+    """The way to OpenCL's machine code is by a linker. Around a call, registers are moved in the main loop, too, by what is not
+    understood there.
+    """
+    binary = compiled(shape=shape, shares=True, to_link=True)
+    words = Code(binary, "simt").words
+    assert not any(sass.base(word) == sass.ELSEWHERE for word in words)
+    assert cost(Code(_sass.rescheduled(binary, 1), "simt").words).cycles < cost(words).cycles
 
 
 @with_a_compiler

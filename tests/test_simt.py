@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,9 @@ from gemmport import kernels
 from gemmport.estimate import MIN_STEPS, Tiling, clocks, sharing_of
 from gemmport.kernels.simt import _NAMES, MATRIX_TILINGS, TILINGS, WARP, _tiling
 from gemmport.plan import Plan
+from gemmport.sources import assemble
 from made_up_devices import DEVICES
+from test_backend_contract import download, run
 from test_kernels import BASE
 
 SIMT = kernels.variant("simt")
@@ -72,6 +75,62 @@ def test_sharing_changes_no_integer(backend: gp.Backend) -> None:
         gp.gemm(a, b, kernel="simt", params={**BASE["simt"], "SHARE": share}).get() for share in (0, 1, 2, 8)
     )
     assert all(np.array_equal(result, whole) for result in shared)
+
+
+# A kernel behind simt's source that tells how it cuts the row of shared steps.
+_CUT = """
+{
+    out[4 * s] = first_tile(s, sharers, shared);
+    out[4 * s + 1] = first_step(s, sharers, shared, steps);
+    out[4 * s + 2] = first_sharer(s % shared, sharers, shared, steps);
+    out[4 * s + 3] = last_sharer(s % shared, sharers, shared);
+}
+"""
+_CUT_BY = {
+    "opencl": f"""
+inline void cut(__global int *out, int s, int sharers, int shared, int steps) {_CUT}
+__kernel void tell(__global int *out, int sharers, int shared, int steps)
+{{
+    cut(out, (int)get_group_id(0), sharers, shared, steps);
+}}
+""",
+    "cuda": f"""
+__device__ inline void cut(int *out, int s, int sharers, int shared, int steps) {_CUT}
+extern "C" __global__ void tell(int *out, int sharers, int shared, int steps)
+{{
+    cut(out, (int)blockIdx.x, sharers, shared, steps);
+}}
+""",
+}
+
+
+def test_the_row_of_shared_steps_is_cut_into_parts_of_one_length(backend: gp.Backend) -> None:
+    """Also where no product fits in 32 bits, and where there are fewer steps than sharers."""
+    plan = shared_plan(backend, problem_of(SHARED, "NN", "float32", batch=3))
+    program = backend.program(assemble(plan.launches[-1].kernel, backend.name) + _CUT_BY[backend.name])
+    for sharers, shared, steps in (
+        (132, 116, 512), (5, 3, 7), (132, 131, 5), (40, 3, 55), (264, 1, 1056), (3168, 3167, 2**28 - 1), (7, 5, 2**28 - 1),
+    ):  # fmt: skip
+        out = backend.allocate(16 * (sharers + 1))
+        run(backend, program, "tell", out, *map(np.int32, (sharers, shared, steps)), groups=sharers + 1)
+        told = download(backend, out, np.int32, 4 * (sharers + 1)).reshape(-1, 4).tolist()
+        begins = [s * shared * steps // sharers for s in range(sharers + 1)]
+        assert [tile * steps + step for tile, step, _, _ in told] == begins
+        assert all(0 <= step < steps for _, step, _, _ in told)
+        owners = [(bisect_right(begins, t * steps) - 1, bisect_left(begins, (t + 1) * steps) - 1) for t in range(shared)]
+        assert [(begin, end) for _, _, begin, end in told[:shared]] == owners
+
+
+def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(backend: gp.Backend) -> None:
+    """Behind the loop's barrier, not in front of the next round's first products, which would have to wait for them."""
+    if (backend.name, backend.device.platform) != ("opencl", "nvidia"):
+        pytest.skip("it is NVIDIA's OpenCL compiler that joins these reads with those before the loop")
+    params = {**dict(zip(_NAMES, TILINGS[0], strict=True)), "SHARE": 0, "PORTS": 0}
+    plan = gp.plan(gp.GemmProblem.create(1024, 1024, 1024), backend.device, kernel="simt", params=params)
+    ptx = backend.compile(assemble(plan.launches[0].kernel, "opencl")).binary.decode()
+    behind = ptx[ptx.rindex("cp.async.wait_group") :]
+    runs = (params["WPTM"] + params["WPTN"]) // 4
+    assert behind[: behind.index("bra")].count("ld.shared.v4.f32") == runs
 
 
 @pytest.mark.parametrize("tiling", TILINGS, ids=lambda tiling: "-".join(map(str, tiling)))

@@ -62,6 +62,9 @@ inline void copy_element(__local acc_t *to, __global const in_t *from, int wante
 }
 // The compiler shall go on from there, by one addition, and not compute each address from that of the first.
 #define TAKEN(from) __asm__ volatile("" : "+l"(from))
+// What is read before the loop, and again at its end, is read there: NVIDIA's OpenCL compiler makes one read of both, at the start of
+// the loop, where all wait for it, but not where something in between may write memory.
+#define END_OF_READS() __asm__ volatile("" ::: "memory")
 #define END_OF_COPIES() __asm__ volatile("cp.async.commit_group;")
 // Waits for all copies of this work-item but those of the last `tiles` tiles.
 #define AWAIT_COPIES(tiles) __asm__ volatile("cp.async.wait_group %0;" ::"n"(tiles) : "memory")
@@ -78,6 +81,7 @@ inline void copy_element(__local acc_t *to, __global const in_t *from, int wante
         *to = whole || present ? load(from) : ACC_ZERO;
 }
 #define TAKEN(from)
+#define END_OF_READS()
 #define END_OF_COPIES()
 #define AWAIT_COPIES(tiles)
 #endif
@@ -189,8 +193,22 @@ inline tile_t tile_of(int number, int m, int n)
 // Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles are shared: their steps stand in one row, which
 // groups, the sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`,
 // in one of two places: that of a tile whose first step it has, and that of one whose first step it has not.
-inline index_t first_step(int sharer, int sharers, index_t steps) { return sharer * steps / sharers; }
-inline int sharer_of(index_t step, int sharers, index_t steps) { return (int)(((step + 1) * sharers - 1) / steps); }
+//
+// A sharer begins at step sharer * shared * steps / sharers of the row. 32 bits do not hold that product, and a division of 64 bits
+// is a function: where NVIDIA's linker has to call one, a kernel keeps everything where calls leave it, and moves it from there in
+// its main loop. So the tile comes first, and then the step in it, by products below sharers * sharers: fewer tiles are shared than
+// there are sharers. A tile's first and last sharer are those that have its first and last step.
+inline int first_tile(int sharer, int sharers, int shared) { return sharer * shared / sharers; }
+inline int first_step(int sharer, int sharers, int shared, int steps)
+{
+    const int begun = sharer * shared % sharers; // so many of `sharers` parts of the tile are others'
+    return begun * (steps / sharers) + begun * (steps % sharers) / sharers;
+}
+inline int first_sharer(int tile, int sharers, int shared, int steps)
+{
+    return (tile * sharers + (sharers - 1) / steps) / shared;
+}
+inline int last_sharer(int tile, int sharers, int shared) { return ((tile + 1) * sharers - 1) / shared; }
 #define PART(sharer, has_first, r, c, item) \
     (((((index_t)(sharer) * 2 + (has_first)) * WPTM + (r)) * COLUMN_RUNS + (c)) * SLICE_THREADS + (item))
 
@@ -281,11 +299,11 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
     // The tile, its first step here, and the steps that this group has to do.
     int number = (int)get_group_id(0), first = 0, left = steps;
 #if SHARES
-    const index_t all = (index_t)shared * steps;
-    const index_t begin = first_step(number, sharers, all);
-    left = (int)(first_step(number + 1, sharers, all) - begin);
-    number = whole + (int)(begin / steps);
-    first = (int)(begin % steps);
+    const int next = number + 1;
+    first = first_step(number, sharers, shared, steps);
+    left = first_step(next, sharers, shared, steps) - first;
+    left += (first_tile(next, sharers, shared) - first_tile(number, sharers, shared)) * steps;
+    number = whole + first_tile(number, sharers, shared);
     do {
         barrier(CLK_LOCAL_MEM_FENCE); // the tiles of the part before this one have been read
 #endif
@@ -343,6 +361,7 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         int stage = 0, free = (STAGES - 1) * STAGE_BYTES; // bytes before that which is read, and that which is not
         int step = first;
         READ(0, 0);
+        END_OF_READS();
         do {
             #pragma unroll
             for (int p = 0; p < TERMS - AT_ONCE; p += AT_ONCE) {
@@ -433,9 +452,8 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
     const int r = (int)get_group_id(0) / COLUMN_RUNS % WPTM;
     const int number = (int)get_group_id(0) / COLUMN_RUNS / WPTM;
     const int steps = max((k + TSK - 1) / TSK, 1);
-    const index_t all = (index_t)shared * steps;
-    const int begin = sharer_of((index_t)number * steps, sharers, all);
-    const int end = sharer_of((index_t)number * steps + steps - 1, sharers, all);
+    const int begin = first_sharer(number, sharers, shared, steps);
+    const int end = last_sharer(number, sharers, shared);
     if (begin == end)
         return;
 
