@@ -187,7 +187,7 @@ SHAPES = {"whole": (4096, 4096, 4096), "overlapping": (4095, 4095, 4095), "odd":
 def compiled(
     ops: str = "NN", architecture: str = "sm_90", *, shape: str = "whole", shares: bool = False, to_link: bool = False
 ) -> bytes:
-    """What the compiler makes of simt with its largest tile; `to_link`: of other sections' functions only calls, as in OpenCL."""
+    """What the compiler makes of simt with its largest tile; `to_link`: as for a linker, which adds the functions it calls."""
     problem = gp.GemmProblem.create(*SHAPES[shape], trans_a=ops[0], trans_b=ops[1])
     device = replace(H200, architecture=architecture)
     values = {"TSM": 128, "TSN": 256, "TSK": 8, "WM": 32, "WN": 128, "WPTM": 8, "WPTN": 16, "STAGES": 3}
@@ -714,6 +714,13 @@ def branch(code: int, distance: int, barrier: int = 0) -> int:
     return sass.MEETING_POINT.put(sass.MEETING.put(instruction(code, 4), barrier), distance * sass.BYTES)
 
 
+def jump(code: int, distance: int) -> int:
+    """BRA or CALL, to so many instructions behind it."""
+    high, low = sass.TARGET
+    steps = distance * sass.BYTES // 4 & (1 << high.bits + low.bits) - 1
+    return low.put(high.put(instruction(code, 4), steps >> low.bits), steps & (1 << low.bits) - 1)
+
+
 def test_threads_go_on_where_their_barrier_says() -> None:
     nothing, end = instruction(sass.NOP, 4), instruction(sass.EXIT, 4)
     outer = [branch(sass.BSSY, 6, 0), nothing, branch(sass.BSSY, 2, 1), nothing, branch(sass.BSYNC, 0, 1), nothing]
@@ -722,6 +729,69 @@ def test_threads_go_on_where_their_barrier_says() -> None:
     assert found == [[1], [2], [3], [4], [5], [6], [7], [8], [9], []]
     words[:2] = [branch(sass.BSSY, 7, 0), sass.GUARD.put(branch(sass.BSSY, 7, 0), 0)]  # the second perhaps
     assert loops._successors(words)[6] == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("between", "needed"),
+    [
+        ("nothing", False),
+        ("a meeting point is set", False),
+        ("a branch that may be taken", False),
+        ("two ways", False),
+        ("two ways, one of them with another predicate's value", True),
+        ("a way past it", True),
+        ("another predicate's value", True),
+        ("another value of the predicate that is negated", True),
+        ("the value of another predicate alone", False),
+        ("a function is called", False),
+        ("what may write any predicate", True),
+        ("the reader's predicate is negated", True),
+        ("neither has a predicate", False),
+        ("the writer has no predicate", False),
+        ("the reader has no predicate", True),
+        ("half of a pair", True),
+    ],
+)
+def test_what_is_read_where_it_was_written_alone_is_not_needed_before(between: str, needed: bool) -> None:
+    """R20, written and read under P1 on every way, is not needed before, whatever P1 is."""
+    write, read = sass.D.put(MOVE, 20), sass.B.put(MOVE, 20)
+    write_p1, read_p1 = sass.GUARD.put(write, 1), sass.GUARD.put(read, 1)
+    end = instruction(sass.EXIT, 4)
+    words = {
+        "nothing": [write_p1, read_p1],
+        "a meeting point is set": [write_p1, branch(sass.BSSY, 1), read_p1],
+        "a branch that may be taken": [write_p1, sass.GUARD.put(jump(sass.BRA, 1), 2), read_p1],
+        "two ways": [write_p1, sass.GUARD.put(jump(sass.BRA, 1), 2), MOVE, read_p1],
+        "two ways, one of them with another predicate's value": [
+            write_p1, sass.GUARD.put(jump(sass.BRA, 1), 2), COMPARE, read_p1,
+        ],
+        "a way past it": [sass.GUARD.put(jump(sass.BRA, 1), 2), write_p1, read_p1],
+        "another predicate's value": [write_p1, COMPARE, read_p1],
+        "another value of the predicate that is negated": [
+            sass.GUARD.put(write, 8 | 1), COMPARE, sass.GUARD.put(read, 8 | 1),
+        ],
+        "the value of another predicate alone": [
+            write_p1, branch(sass.BSSY, 1), sass.FIRST_PREDICATE.put(COMPARE, 2), read_p1,
+        ],
+        "a function is called": [write_p1, jump(sass.CALL, 2), read_p1, end, instruction(sass.RET, 4)],
+        "what may write any predicate": [write_p1, instruction(sass.SHFL, 4), read_p1],
+        "the reader's predicate is negated": [write_p1, sass.GUARD.put(read, 8 | 1)],
+        "neither has a predicate": [write, jump(sass.BRA, 0), read],
+        "the writer has no predicate": [write, jump(sass.BRA, 0), read_p1],
+        "the reader has no predicate": [write_p1, read],
+        "half of a pair": [sass.D.put(instruction(sass.CS2R, 4), 19), read],
+    }[between]  # fmt: skip
+    (found,) = loops._needed([*words, end], 0)
+    assert (20 in found) == needed
+
+
+def test_what_a_pass_of_a_loop_reads_first_is_needed_before_the_next() -> None:
+    """R20 is what the pass before wrote; under the same predicate, too, but not the first time. R21 is made anew."""
+    write, read = (place.put(sass.GUARD.put(MOVE, 1), 20) for place in (sass.D, sass.B))
+    anew, taken = sass.D.put(MOVE, 21), sass.B.put(MOVE, 21)
+    words = [read, anew, taken, write, sass.GUARD.put(jump(sass.BRA, -5), 2), read, instruction(sass.EXIT, 4)]
+    before, behind = loops._needed(words, 0, 5)
+    assert before & {20, 21} == behind & {20, 21} == {20}
 
 
 def test_what_takes_an_unknown_time_is_not_arithmetic() -> None:

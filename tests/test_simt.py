@@ -117,7 +117,9 @@ def test_the_row_of_shared_steps_is_cut_into_parts_of_one_length(backend: gp.Bac
         begins = [s * shared * steps // sharers for s in range(sharers + 1)]
         assert [tile * steps + step for tile, step, _, _ in told] == begins
         assert all(0 <= step < steps for _, step, _, _ in told)
-        owners = [(bisect_right(begins, t * steps) - 1, bisect_left(begins, (t + 1) * steps) - 1) for t in range(shared)]
+        owners = [
+            (bisect_right(begins, t * steps) - 1, bisect_left(begins, (t + 1) * steps) - 1) for t in range(shared)
+        ]
         assert [(begin, end) for _, _, begin, end in told[:shared]] == owners
 
 

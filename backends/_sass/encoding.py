@@ -208,8 +208,8 @@ def is_wide_load(word: int) -> bool:
 
 
 def surely_writes(word: int) -> set[int]:
-    """Registers whose old values end with an instruction: at most those."""
-    operand = writes(word) if understood(word) and GUARD.get(word) == ALWAYS else None
+    """Registers whose old values end with an instruction, if it runs: at most those."""
+    operand = writes(word) if understood(word) else None
     made = list(operand or ())
     return set(made[:1] if base(word) == CS2R and not WIDE.get(word) else made)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from gemmport.backends._sass import encoding as sass
@@ -19,6 +19,9 @@ ENTRY_STALL = 11  # cycles after which FFMAs can follow on what was computed bef
 
 BARRIERS = 6  # of a warp
 BARRIER_LATENCY = 2  # cycles until a barrier that an instruction sets can be waited for: compilers never leave fewer
+
+_SLOT = 256  # bits: one for each register
+_NEGATED = 8  # bit of a guard
 
 _OF_A_LOOP = sass.ARITHMETIC | sass.MEMORY | sass.SYNCHRONIZATION | sass.UNIFORM | {sass.BRA}
 
@@ -140,9 +143,8 @@ class Loop:
     def __init__(self, words: Sequence[int], first: int, last: int) -> None:
         """Raises NotUnderstoodError as `Body`."""
         self.first, self.last = first, last
-        live = _liveness(words)
-        self.live_in = live[first]
-        self.live_out = live[last + 1] | live[first]
+        self.live_in, behind = _needed(words, first, last + 1)
+        self.live_out = behind | self.live_in
         self.body = Body(words[first : last + 1], self.live_out)
         copies = {sass.WRITE_BARRIER.get(word) for word in self.body.words if sass.base(word) == sass.LDGDEPBAR}
         self.barriers = sorted(set(range(BARRIERS)) - copies)
@@ -170,25 +172,44 @@ def main_loop(words: Sequence[int]) -> Loop:
     return Loop(words, *max(loops, key=lambda loop: sum(sass.base(word) == sass.FFMA for word in words[slice(*loop)])))
 
 
-def _liveness(words: Sequence[int]) -> list[set[int]]:
-    """The registers that are needed before each instruction, at least those; none behind the last."""
+def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
+    """The registers that are needed before each of these instructions, which begin blocks: at least those.
+
+    They are those that some instruction, on some way from there, may read, and none before it surely wrote: under no predicate,
+    or under that of the reader, which has kept its value in between.
+    """
     exposed = [_mask(registers) for registers in _exposed(words)]
-    kept = [~_mask(sass.surely_writes(word)) for word in words]
+    made = [_mask(sass.surely_writes(word)) << sass.GUARD.get(word) * _SLOT for word in words]
+    kept = [~_conditional_on(sass.writes_predicates(word)) for word in words]
     successors = _successors(words)
-    live = [0] * (len(words) + 1)
-    before: list[int] = []
-    while before != live:
-        before = list(live)
-        for i in reversed(range(len(words))):
-            out = 0
-            for successor in successors[i]:
-                out |= live[successor]
-            live[i] = exposed[i] | out & kept[i]
-    return [{r for r in range(sass.ZERO) if mask >> r & 1} for mask in live]
+    found = []
+    for start in starts:
+        # What was surely written on every way to an instruction: registers, in a slot for each predicate that it was under.
+        written = {start: 0}
+        needed, ahead = 0, [start]
+        while ahead:
+            i = ahead.pop()
+            if i == len(words):
+                continue
+            always, here = (written[i] >> guard * _SLOT for guard in (sass.ALWAYS, sass.GUARD.get(words[i])))
+            needed |= exposed[i] & ~(always | here)
+            behind = (written[i] | made[i]) & kept[i]
+            for j in successors[i]:
+                both = written[j] & behind if j in written else behind
+                if written.get(j) != both:
+                    written[j] = both
+                    ahead.append(j)
+        found.append({r for r in range(sass.ZERO) if needed >> r & 1})
+    return found
+
+
+def _conditional_on(predicates: Iterable[int]) -> int:
+    """The slots of what is written under these predicates, or their negations."""
+    return sum(((1 << _SLOT) - 1) * (1 << p * _SLOT | 1 << (p | _NEGATED) * _SLOT) for p in predicates)
 
 
 def _exposed(words: Sequence[int]) -> Iterator[set[int]]:
-    """What each instruction may read, less what an earlier one of its block wrote under the same predicate."""
+    """What each instruction may read, less what an earlier one of its block wrote under a predicate of the same value."""
     starts = {sass.target(word, i) for i, word in enumerate(words) if sass.base(word) in sass.BRANCHES}
     starts |= {i + 1 for i, word in enumerate(words) if not sass.understood(word) or sass.base(word) in sass.BRANCHES}
     written: dict[int, Symbol] = {}
@@ -239,4 +260,4 @@ def _successors(words: Sequence[int]) -> list[list[int]]:
 
 
 def _mask(registers: set[int]) -> int:
-    return sum(1 << r for r in registers)
+    return sum(1 << r for r in registers if r < sass.ZERO)
