@@ -25,6 +25,7 @@ from gemmport.backends._sass.loop import NotUnderstoodError, main_loop
 from gemmport.backends._sass.ports import cost
 from gemmport.backends._sass.symbolic import State, Symbols
 from gemmport.backends.base import Program
+from gemmport.kernels.simt import _NAMES, TILINGS
 from gemmport.planner import make_plan
 from gemmport.sources import assemble
 
@@ -219,6 +220,21 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
     assert after.cycles <= (1.045 if shares or shape == "odd" else 1.025) * (after.instructions + loads)
     assert after.reads < 2.19 * after.ffma  # those of all instructions
     assert new.registers <= 255
+
+
+@with_a_compiler
+@pytest.mark.parametrize(
+    "tiling", [x for x in TILINGS if x[_NAMES.index("PORTS")]], ids=lambda x: "-".join(map(str, x))
+)
+def test_the_loop_of_each_tiling_that_asks_for_it_is_reordered(tiling: tuple[int, ...]) -> None:
+    values = {**dict(zip(_NAMES, tiling, strict=True)), "SHARE": 0}
+    problem = gp.GemmProblem.create(1000, 1000, 1000)
+    plan = make_plan(problem, H200, config.load_configuration(), kernel="simt", params=values)
+    source = assemble(plan.launches[0].kernel, "cuda")
+    groups = _sass.asked_for(source)
+    assert groups == values["GROUPS"]
+    binary = _nvrtc.compile_cuda(source.replace(f"SCHEDULE_FOR_PORTS {groups}", "SCHEDULE_FOR_PORTS 0"), "sm_90")
+    assert _sass.rescheduled(binary, groups) != binary
 
 
 @with_a_compiler
