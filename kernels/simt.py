@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import FLOAT32, FLOAT64
@@ -239,7 +239,20 @@ class Simt(KernelVariant):
             and (problem.n % width == 0 or defines["TRANSPOSE_B"] or not defines["ALIGNED_B"])
             and (problem.n % width == 0 or not defines["ALIGNED_D"])
         )
-        return {**defines, "EDGES": int(edges and not shifted), "OVERLAP": int(edges and shifted)}
+        own_order = not defines["ALIGNED_D"] and self._spreads_columns(parameters, defines, width)
+        apart = int(parameters["WN"]) // int(parameters["WPTN"]) if own_order else 1
+        return {**defines, "EDGES": int(edges and not shifted), "OVERLAP": int(edges and shifted), "APART": apart}
+
+    def _spreads_columns(self, parameters: Parameters, defines: Mapping[str, ParameterValue], width: int) -> bool:
+        """Whether a tile can hold the columns of B in an order in which neighbours' sums are neighbours in D: where they are
+        copied one by one, by work-items whose number along them is a power of two, or one of whole blocks of that order.
+        """
+        if parameters["MMA"] or (defines["ALIGNED_B"] and not defines["TRANSPOSE_B"]):
+            return False
+        items, depth, columns = self.work_group(parameters)[0], int(parameters["TSK"]), int(parameters["TSN"])
+        block = int(parameters["WN"]) // int(parameters["WPTN"]) * width
+        step = items // depth if defines["TRANSPOSE_B"] else min(columns // width, max(items // depth, 8)) * width
+        return step & (step - 1) == 0 or step % block == 0
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         tile, items = self.tile(parameters), self.work_group(parameters)[0]

@@ -325,8 +325,12 @@ inline wide_t to_sums(in_run_t run)
     return x;
 }
 
-// `store` for the elements of a run from the `begin`-th to before the `end`-th, in two steps: what C holds, with zeros for the rest,
-// and D with what C held. `store_part_of_run` does both, and `store_run` for the first `present` ones.
+// `store` for the elements of a run from column `begin` to before column `end`, counted from its first, in two steps: what C holds,
+// with zeros for the rest, and D with what C held. `store_part_of_run` does both, and `store_run` for the first `present` columns.
+// Where rows of D are not aligned, a kernel may choose runs of columns that lie APART.
+#if !defined(APART)
+#define APART 1
+#endif
 inline out_run_t read_before(__global const out_t *c, int begin, int end)
 {
     out_run_t run;
@@ -335,7 +339,7 @@ inline out_run_t read_before(__global const out_t *c, int begin, int end)
     else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            ((out_t *)&run)[w] = w >= begin && w < end ? c[w] : (out_t)0;
+            ((out_t *)&run)[w] = w * APART >= begin && w * APART < end ? c[w * APART] : (out_t)0;
     return run;
 }
 inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
@@ -357,8 +361,8 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
     else
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            if (w >= begin && w < end)
-                d[w] = ((const out_t *)&run)[w];
+            if (w * APART >= begin && w * APART < end)
+                d[w * APART] = ((const out_t *)&run)[w];
 }
 inline void store_part_of_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
@@ -514,7 +518,7 @@ inline wide_t joined(wide_t sum, wide_t itself) { return sum; }
 // The run of op(A) that begins at [i, p], and of op(B) at [p, j], along memory: as it is stored, and as sums; and how many of so
 // many elements are inside.
 #if defined(EDGES) && !EDGES
-#define PRESENT(line_is_inside, left) WIDTH
+#define PRESENT(line_is_inside, left) (WIDTH * APART)
 #else
 #define PRESENT(line_is_inside, left) ((line_is_inside) ? (left) : 0)
 #endif

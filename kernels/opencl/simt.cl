@@ -35,6 +35,14 @@
 #define PLACE(pitch, term, line, more) (term) * (pitch) + (line) + (more)
 #endif
 
+// Rows of D that are not aligned are stored element by element. That neighbours store neighbouring elements, the columns of a
+// work-item's run lie APART, as many as a warp has work-items side by side. In a tile a run's numbers are neighbours all the same, so that
+// its slots hold the columns in another order: this one is in a slot. That in the sum of two slots which have no bit in common, as
+// those where a work-item begins and how much further on it copies, is the sum of theirs.
+#define LINE_IN(slot, apart) \
+    ((apart) == 1 ? (slot) \
+                  : (slot) / ((apart) * WIDTH) * ((apart) * WIDTH) + (slot) % WIDTH * (apart) + (slot) / WIDTH % (apart))
+
 // Copies a run, or one element, to local memory where `wanted`: those of it that are present, and zeros for the rest. A copy
 // that is not wanted is predicated off, not branched around: the loop remains one straight line.
 #if ASYNC_COPIES
@@ -96,7 +104,7 @@ inline void copy_element(__local acc_t *to, __global const in_t *from, int wante
 #define STEP(lines, along_k) (THREADS / ((along_k) ? TSK : BESIDE(lines)))
 #define STEPS(lines, along_k) ((((along_k) ? (lines) : TSK) + STEP(lines, along_k) - 1) / STEP(lines, along_k))
 #define COPIES(lines, along_k) (STEPS(lines, along_k) * ACROSS(lines, along_k))
-inline int line_of(int item, int lines, int along_k)
+inline int slot_of(int item, int lines, int along_k)
 {
     return along_k ? item / TSK : item % BESIDE(lines) * WIDTH;
 }
@@ -109,10 +117,10 @@ inline int term_of(int item, int lines, int along_k)
 // `end`. `from` is where the next of them begins, and so is what is returned; behind the last one, so many terms further on. Where
 // nothing is known to be whole, lines and terms that are not left are zero.
 inline __attribute__((always_inline)) __global const in_t *bring(
-    __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int along_k, int aligned, int begin, int end,
+    __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int apart, int along_k, int aligned, int begin, int end,
     int wanted, int whole, int lines_left, int terms, int item)
 {
-    const int first_line = line_of(item, lines, along_k);
+    const int first_slot = slot_of(item, lines, along_k);
     const int first_term = term_of(item, lines, along_k);
     const int step = STEP(lines, along_k);
     const int line_step = along_k ? step : LINE_STEP(lines);
@@ -123,10 +131,10 @@ inline __attribute__((always_inline)) __global const in_t *bring(
         if (c < begin || c >= end)
             continue;
         if ((TSK % step == 0 || p + first_term < TSK) && (along_k || THREADS % BESIDE(lines) == 0 || first_term < step)
-            && (lines % line_step == 0 || l + first_line < lines)) {
-            __local acc_t *to = tile + PLACE(pitch, first_term + p, first_line, l);
-            __global const in_t *run = along_k ? from : from + l;
-            const int present = p + first_term < terms ? lines_left - l - first_line : 0;
+            && (lines % line_step == 0 || l + first_slot < lines)) {
+            __local acc_t *to = tile + PLACE(pitch, first_term + p, first_slot, l);
+            __global const in_t *run = along_k ? from : from + LINE_IN(l, apart);
+            const int present = p + first_term < terms ? lines_left - LINE_IN(l, apart) - LINE_IN(first_slot, apart) : 0;
             if (along_k)
                 copy_element(to, run, wanted, whole, present > 0);
             else if (aligned && whole)
@@ -136,16 +144,16 @@ inline __attribute__((always_inline)) __global const in_t *bring(
             else
                 #pragma unroll
                 for (int w = 0; w < WIDTH; ++w)
-                    copy_element(to + w, run + w, wanted, whole, w < present);
+                    copy_element(to + w, run + w * apart, wanted, whole, w * apart < present);
         }
         if ((c + 1) % ACROSS(lines, along_k) == 0) {
-            from += step * ld;
+            from += (along_k ? LINE_IN(l + step, apart) - LINE_IN(l, apart) : step) * ld;
             if (along_k)
                 TAKEN(from);
         }
     }
     if (begin < COPIES(lines, along_k) && COPIES(lines, along_k) <= end)
-        from += (along_k ? 1 : ld) * terms - STEPS(lines, along_k) * step * ld;
+        from += (along_k ? 1 : ld) * terms - (along_k ? LINE_IN(STEPS(lines, along_k) * step, apart) : STEPS(lines, along_k) * step) * ld;
     return from;
 }
 
@@ -183,8 +191,8 @@ inline tile_t tile_of(int number, int m, int n)
 // Which elements of a run of D are a tile's to store: those inside; of tiles that overlap, those from a multiple of their size on.
 #if OVERLAP
 #define OWN_LINES(begin, size) (((begin) + (size) - 1) / (size) * (size))
-#define OWN_BEGIN(tile, i, j) ((i) >= OWN_LINES((tile).row, TSM) ? OWN_LINES((tile).column, TSN) - (j) : WIDTH)
-#define OWN_END(i, j) WIDTH
+#define OWN_BEGIN(tile, i, j) ((i) >= OWN_LINES((tile).row, TSM) ? OWN_LINES((tile).column, TSN) - (j) : WIDTH * APART)
+#define OWN_END(i, j) (WIDTH * APART)
 #else
 #define OWN_BEGIN(tile, i, j) 0
 #define OWN_END(i, j) PRESENT((i) < m, n - (j))
@@ -217,10 +225,11 @@ inline int row_of(int item, int r)
 {
     return item / WARP / WARPS_N * WM + (r / WIDTH * LANES_M + item % WARP / LANES_N) * WIDTH + r % WIDTH;
 }
-inline int column_of(int item, int c)
+inline int slot_of_columns(int item, int c)
 {
     return item / WARP % WARPS_N * WN + ((c / JOINED * LANES_N + item % LANES_N) * JOINED + c % JOINED) * WIDTH;
 }
+inline int column_of(int item, int c) { return LINE_IN(slot_of_columns(item, c), APART); }
 
 inline wide_t wide_sum(wide_t x, wide_t y)
 {
@@ -243,7 +252,7 @@ inline int first_of_b(int item)
 #else
 #define COLUMN_STEP (LANES_N * WIDTH)
 inline int first_of_a(int item) { return row_of(item, 0); }
-inline int first_of_b(int item) { return column_of(item, 0); }
+inline int first_of_b(int item) { return slot_of_columns(item, 0); }
 #endif
 
 // A work-item's numbers of the terms that are added at once; and what they add to its sums.
@@ -315,17 +324,17 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         const int missing = steps * TSK - k;
         const int start = max(first * TSK - missing, 0);
         __global const in_t *a_from = A + offset_a + tile.batch * stride_a
-            + INDEX_A(tile.row + line_of(item, TSM, A_RUNS_ALONG_K), start + term_of(item, TSM, A_RUNS_ALONG_K));
+            + INDEX_A(tile.row + slot_of(item, TSM, A_RUNS_ALONG_K), start + term_of(item, TSM, A_RUNS_ALONG_K));
         __global const in_t *b_from = B + offset_b + tile.batch * stride_b
-            + INDEX_B(start + term_of(item, TSN, B_RUNS_ALONG_K), tile.column + line_of(item, TSN, B_RUNS_ALONG_K));
+            + INDEX_B(start + term_of(item, TSN, B_RUNS_ALONG_K), tile.column + LINE_IN(slot_of(item, TSN, B_RUNS_ALONG_K), APART));
 #define BRING(stage, begin, end, wanted, is_whole, terms)                                                                  \
     do {                                                                                                                   \
         __local acc_t *a_tile = BYTES_ON(tiles, stage), *b_tile = a_tile + TSK * PITCH_A;                                  \
         a_from = bring(                                                                                                    \
-            a_tile, PITCH_A, a_from, ld_a, TSM, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted, is_whole, rows_left, terms, \
+            a_tile, PITCH_A, a_from, ld_a, TSM, 1, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted, is_whole, rows_left, terms, \
             item);                                                                                                         \
         b_from = bring(                                                                                                    \
-            b_tile, PITCH_B, b_from, ld_b, TSN, B_RUNS_ALONG_K, ALIGNED_B, (begin) - COPIES_A, (end) - COPIES_A, wanted,   \
+            b_tile, PITCH_B, b_from, ld_b, TSN, APART, B_RUNS_ALONG_K, ALIGNED_B, (begin) - COPIES_A, (end) - COPIES_A, wanted,   \
             is_whole, columns_left, terms, item);                                                                          \
     } while (0)
 
