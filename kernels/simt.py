@@ -241,7 +241,14 @@ class Simt(KernelVariant):
         )
         own_order = not defines["ALIGNED_D"] and self._spreads_columns(parameters, defines, width)
         apart = int(parameters["WN"]) // int(parameters["WPTN"]) if own_order else 1
-        return {**defines, "EDGES": int(edges and not shifted), "OVERLAP": int(edges and shifted), "APART": apart}
+        return {
+            **defines,
+            "EDGES": int(edges and not shifted),
+            "WHOLE_ROWS": int(shifted or problem.m % tile.rows == 0),
+            "WHOLE_COLUMNS": int(shifted or problem.n % tile.columns == 0),
+            "OVERLAP": int(edges and shifted),
+            "APART": apart,
+        }
 
     def _spreads_columns(self, parameters: Parameters, defines: Mapping[str, ParameterValue], width: int) -> bool:
         """Whether a tile can hold the columns of B in an order in which neighbours' sums are neighbours in D: where they are

@@ -331,11 +331,11 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
     do {                                                                                                                   \
         __local acc_t *a_tile = BYTES_ON(tiles, stage), *b_tile = a_tile + TSK * PITCH_A;                                  \
         a_from = bring(                                                                                                    \
-            a_tile, PITCH_A, a_from, ld_a, TSM, 1, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted, is_whole, rows_left, terms, \
+            a_tile, PITCH_A, a_from, ld_a, TSM, 1, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted, (is_whole) && WHOLE_ROWS, rows_left, terms, \
             item);                                                                                                         \
         b_from = bring(                                                                                                    \
             b_tile, PITCH_B, b_from, ld_b, TSN, APART, B_RUNS_ALONG_K, ALIGNED_B, (begin) - COPIES_A, (end) - COPIES_A, wanted,   \
-            is_whole, columns_left, terms, item);                                                                          \
+            (is_whole) && WHOLE_COLUMNS, columns_left, terms, item);                                                                          \
     } while (0)
 
         // The first tiles set out.
@@ -343,7 +343,7 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         END_OF_COPIES();
         #pragma unroll
         for (int s = 1; s < STAGES - 1; ++s) {
-            BRING(s * STAGE_BYTES, 0, COPIES_A + COPIES_B, first + s < last, !EDGES, TSK);
+            BRING(s * STAGE_BYTES, 0, COPIES_A + COPIES_B, first + s < last, 1, TSK);
             END_OF_COPIES();
         }
 
@@ -376,7 +376,7 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
             for (int p = 0; p < TERMS - AT_ONCE; p += AT_ONCE) {
                 READ((p / AT_ONCE + 1) % 2, p + AT_ONCE);
                 if (p / AT_ONCE < PIECES) // one more tile sets out
-                    BRING(free, PIECE(p / AT_ONCE), PIECE(p / AT_ONCE + 1), step + STAGES - 1 < last, !EDGES, TSK);
+                    BRING(free, PIECE(p / AT_ONCE), PIECE(p / AT_ONCE + 1), step + STAGES - 1 < last, 1, TSK);
                 if (p / AT_ONCE == PIECES - 1)
                     END_OF_COPIES();
                 multiply(a[p / AT_ONCE % 2], b[p / AT_ONCE % 2], sum);
