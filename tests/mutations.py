@@ -933,11 +933,15 @@ _OF_RUNS = (
     ),
     of_prelude(
         "stores one element less of a part",
-        r"if \(w >= begin && w < end\)\n",
-        "if (w >= begin && w + 1 < end)\n",
+        r"if \(w \* APART >= begin && w \* APART < end\)\n",
+        "if (w * APART >= begin && w * APART + 1 < end)\n",
         kernels=_IN_RUNS,
     ),
-    of_prelude("stores whole runs for parts", r"if \(w >= begin && w < end\)\n", "\n", kernels=_IN_RUNS),
+    of_prelude(
+        "stores whole runs for parts", r"if \(w \* APART >= begin && w \* APART < end\)\n", "\n", kernels=_IN_RUNS
+    ),
+    of_prelude("stores runs as neighbours", r"d\[w \* APART\] =", "d[w] =", kernels=(SIMT,)),
+    of_prelude("reads runs of C as neighbours", r"\? c\[w \* APART\] :", "? c[w] :", kernels=(SIMT,)),
     of_prelude(
         "never reads runs of C", r"if \(!is_zero\(beta\)\)(\n\s+before = read_before)", r"if (0)\1", kernels=_IN_RUNS
     ),
@@ -1127,11 +1131,26 @@ _OF_SIMT = (
     ),
     of_kernel(
         "brings every term across as its first",
-        r"from \+= step \* ld;",
-        "from += along_k ? step * ld : 0;",
+        r"(\(FURTHER\(c / ACROSS\(lines, along_k\) \+ 1\) - .*\) \* ld);",
+        r"along_k ? \1 : 0;",
         SIMT,
         noticed_by="structures",
     ),
+    of_kernel("brings columns in their order", r"run \+ w \* apart", "run + w", SIMT),
+    of_kernel(
+        "begins with the column of a slot's number",
+        r"tile\.column \+ LINE_IN\((.*), APART\)",
+        r"tile.column + \1",
+        SIMT,
+    ),
+    of_kernel(
+        "brings columns along k in their order",
+        r"along_k \? LINE_IN\((.*), apart\) :",
+        r"along_k ? \1 :",
+        SIMT,
+        ops="NT",
+    ),
+    of_kernel("keeps the order of slots in D", r"return LINE_IN\((.*), APART\);", r"return \1;", SIMT),
     of_kernel("exchanges the axes of a band", r"of_band % rows\) \* TSM", "of_band / rows) * TSM", SIMT),
     of_kernel("takes the last band for a whole one", r"min\(down - band \* height, height\)", "RASTER", SIMT),
     of_kernel(

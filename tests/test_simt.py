@@ -27,6 +27,7 @@ SHARED = Sizes(33, 67, 131)
 
 GPUS = {name: device for name, device in DEVICES.items() if device.type == "gpu"}
 DTYPES = ("float32", "float64", "complex64", "complex128")
+GPU = DEVICES["NVIDIA sm_90 under CUDA"]
 
 
 def shared_plan(backend: gp.Backend, problem: gp.GemmProblem, **params: int) -> Plan:
@@ -150,6 +151,66 @@ def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> 
     check_plan(backend, gp.plan(problem, device, kernel="simt", params=fitted))
 
 
+SPREAD = [
+    (dict(zip(("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES"), tiling, strict=True)), ops, apart)
+    for tiling, ops, apart in (
+        # Every number of work-items side by side; copies of fewer lines at once than those, of as many, and of more.
+        ((128, 4, 8, 128, 4, 4, 4, 1), "NT", 1),
+        ((64, 8, 8, 64, 8, 4, 4, 1), "NT", 2),
+        ((32, 16, 16, 32, 16, 4, 4, 1), "NT", 4),
+        ((64, 16, 8, 32, 16, 4, 4, 2), "TT", 4),
+        ((16, 64, 8, 16, 64, 4, 8, 1), "NT", 8),
+        ((16, 32, 32, 16, 32, 4, 4, 1), "TT", 8),
+        ((8, 64, 8, 8, 64, 4, 4, 1), "TT", 16),
+        ((4, 128, 8, 4, 128, 4, 4, 1), "NT", 32),
+        ((64, 16, 8, 32, 16, 4, 4, 2), "NN", 4),
+        ((16, 64, 8, 16, 64, 4, 8, 1), "TN", 8),
+        ((4, 128, 8, 4, 128, 4, 4, 1), "NN", 32),
+        # 12 lines at once along k, of which the bits are in those of others; across there are 32.
+        ((48, 32, 8, 16, 32, 4, 4, 1), "NT", 1),
+        ((48, 32, 8, 16, 32, 4, 4, 1), "NN", 8),
+    )
+]
+
+
+def apart_of(plan: Plan) -> int:
+    """Columns from one element of a run of D to the next."""
+    return int(dict(plan.launches[0].kernel.defines)["APART"])
+
+
+@pytest.mark.parametrize(
+    ("params", "ops", "apart"), SPREAD, ids=lambda v: "-".join(map(str, v.values())) if isinstance(v, dict) else v
+)
+def test_columns_apart_are_exact(backend: gp.Backend, params: dict[str, int], ops: str, apart: int) -> None:
+    """Rows that are not aligned, of tiles that overlap and of tiles with edges; with C, where D is and elsewhere."""
+    t = Sizes(params["TSM"], params["TSN"], params["TSK"])
+    overlapping, with_edges = Sizes(t.m + 3, 2 * t.n + 5, 2 * t.k + 1), Sizes(t.m + 1, t.n - 1, t.k)
+    for sizes, in_place in ((overlapping, True), (with_edges, False)):
+        problem = problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=2, in_place=in_place)
+        plan = gp.plan(problem, backend.device, kernel="simt", params={**params, "STAGES": 3})
+        assert apart_of(plan) == apart
+        check_plan(backend, plan, in_place=in_place)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_columns_lie_apart_where_rows_are_not_aligned(dtype: str, ops: str) -> None:
+    """Not of runs of one element, of B in runs, which are copied as they are, nor of the matrix unit."""
+
+    def apart(params: dict[str, int] | None = None, **layouts: gp.Layout) -> int:
+        problem = gp.GemmProblem.create(64, 63, 8, dtype=dtype, trans_a=ops[0], trans_b=ops[1], **layouts)
+        return apart_of(gp.plan(problem, GPU, kernel="simt", params={"STAGES": 2, **(params or {})}))
+
+    aligned = gp.Layout(ld=64)
+    side_by_side = 1 if dtype == "complex128" else 8
+    assert apart() == side_by_side
+    assert apart({"WPTN": 8, "WN": 64, "WM": 32}) == side_by_side
+    assert apart(c=aligned, d=aligned) == 1
+    assert apart(b=aligned) == (side_by_side if ops[1] == "T" else 1)
+    if dtype == "float64":
+        assert apart({"WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "MMA": 1, "PAD": 0}) == 1
+
+
 def test_tilings_are_all_different() -> None:
     for tilings in (TILINGS, MATRIX_TILINGS):
         assert len(set(tilings)) == len(tilings)
@@ -181,7 +242,6 @@ def test_where_there_is_no_room_nothing_is_suggested() -> None:
 
 tilings = st.sampled_from(TILINGS)
 sizes = st.integers(1, 5000)
-GPU = DEVICES["NVIDIA sm_90 under CUDA"]
 
 
 def whole_tiles(tiling: tuple[int, ...]) -> Tiling:

@@ -35,10 +35,10 @@
 #define PLACE(pitch, term, line, more) (term) * (pitch) + (line) + (more)
 #endif
 
-// Rows of D that are not aligned are stored element by element. That neighbours store neighbouring elements, the columns of a
-// work-item's run lie APART, as many as a warp has work-items side by side. In a tile a run's numbers are neighbours all the same, so that
-// its slots hold the columns in another order: this one is in a slot. That in the sum of two slots which have no bit in common, as
-// those where a work-item begins and how much further on it copies, is the sum of theirs.
+// Where rows of D are not aligned, elements are stored one by one. So that neighbours store neighbouring ones, the columns of a
+// work-item's run are then APART, by as many as a warp has work-items side by side (else by 1). A tile holds the numbers of a run
+// side by side all the same, so its slots hold columns in another order; this is the line in a slot. Where two slots have no bit in
+// common, the line of their sum is the sum of their lines: where a work-item begins, and how much further on its copies are.
 #define LINE_IN(slot, apart) \
     ((apart) == 1 ? (slot) \
                   : (slot) / ((apart) * WIDTH) * ((apart) * WIDTH) + (slot) % WIDTH * (apart) + (slot) / WIDTH % (apart))
@@ -94,7 +94,7 @@ inline void copy_element(__local acc_t *to, __global const in_t *from, int wante
 #define AWAIT_COPIES(tiles)
 #endif
 
-// Where a work-item begins in a tile of an operand, rows of A or columns of B: its first line and its first term. Along k neighbours
+// Where a work-item begins in a tile of an operand, rows of A or columns of B: its first slot and its first term. Along k neighbours
 // bring neighbouring terms, one by one; else neighbouring runs of lines, with as many work-items beside it as leave each its term, or
 // fill a sector. A work-item's copies lie at fixed distances from the first, and take few instructions: ACROSS of them side by side,
 // STEP lines, or terms, before the next.
@@ -117,13 +117,14 @@ inline int term_of(int item, int lines, int along_k)
 // `end`. `from` is where the next of them begins, and so is what is returned; behind the last one, so many terms further on. Where
 // nothing is known to be whole, lines and terms that are not left are zero.
 inline __attribute__((always_inline)) __global const in_t *bring(
-    __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int apart, int along_k, int aligned, int begin, int end,
-    int wanted, int whole, int lines_left, int terms, int item)
+    __local acc_t *tile, int pitch, __global const in_t *from, index_t ld, int lines, int apart, int along_k, int aligned,
+    int begin, int end, int wanted, int whole, int lines_left, int terms, int item)
 {
     const int first_slot = slot_of(item, lines, along_k);
     const int first_term = term_of(item, lines, along_k);
     const int step = STEP(lines, along_k);
     const int line_step = along_k ? step : LINE_STEP(lines);
+#define FURTHER(steps) (along_k ? LINE_IN((steps) * step, apart) : (steps) * step) // lines, or terms, from the first
     #pragma unroll
     for (int c = 0; c < COPIES(lines, along_k); ++c) {
         const int l = (along_k ? c : c % ACROSS(lines, along_k)) * line_step;
@@ -147,13 +148,13 @@ inline __attribute__((always_inline)) __global const in_t *bring(
                     copy_element(to + w, run + w * apart, wanted, whole, w * apart < present);
         }
         if ((c + 1) % ACROSS(lines, along_k) == 0) {
-            from += (along_k ? LINE_IN(l + step, apart) - LINE_IN(l, apart) : step) * ld;
+            from += (FURTHER(c / ACROSS(lines, along_k) + 1) - FURTHER(c / ACROSS(lines, along_k))) * ld;
             if (along_k)
                 TAKEN(from);
         }
     }
     if (begin < COPIES(lines, along_k) && COPIES(lines, along_k) <= end)
-        from += (along_k ? 1 : ld) * terms - (along_k ? LINE_IN(STEPS(lines, along_k) * step, apart) : STEPS(lines, along_k) * step) * ld;
+        from += (along_k ? 1 : ld) * terms - FURTHER(STEPS(lines, along_k)) * ld;
     return from;
 }
 
@@ -326,16 +327,17 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         __global const in_t *a_from = A + offset_a + tile.batch * stride_a
             + INDEX_A(tile.row + slot_of(item, TSM, A_RUNS_ALONG_K), start + term_of(item, TSM, A_RUNS_ALONG_K));
         __global const in_t *b_from = B + offset_b + tile.batch * stride_b
-            + INDEX_B(start + term_of(item, TSN, B_RUNS_ALONG_K), tile.column + LINE_IN(slot_of(item, TSN, B_RUNS_ALONG_K), APART));
-#define BRING(stage, begin, end, wanted, is_whole, terms)                                                                  \
-    do {                                                                                                                   \
-        __local acc_t *a_tile = BYTES_ON(tiles, stage), *b_tile = a_tile + TSK * PITCH_A;                                  \
-        a_from = bring(                                                                                                    \
-            a_tile, PITCH_A, a_from, ld_a, TSM, 1, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted, (is_whole) && WHOLE_ROWS, rows_left, terms, \
-            item);                                                                                                         \
-        b_from = bring(                                                                                                    \
-            b_tile, PITCH_B, b_from, ld_b, TSN, APART, B_RUNS_ALONG_K, ALIGNED_B, (begin) - COPIES_A, (end) - COPIES_A, wanted,   \
-            (is_whole) && WHOLE_COLUMNS, columns_left, terms, item);                                                                          \
+            + INDEX_B(
+                start + term_of(item, TSN, B_RUNS_ALONG_K), tile.column + LINE_IN(slot_of(item, TSN, B_RUNS_ALONG_K), APART));
+#define BRING(stage, begin, end, wanted, is_whole, terms)                                                              \
+    do {                                                                                                               \
+        __local acc_t *a_tile = BYTES_ON(tiles, stage), *b_tile = a_tile + TSK * PITCH_A;                              \
+        a_from = bring(                                                                                                \
+            a_tile, PITCH_A, a_from, ld_a, TSM, 1, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted,                      \
+            (is_whole) && WHOLE_ROWS, rows_left, terms, item);                                                         \
+        b_from = bring(                                                                                                \
+            b_tile, PITCH_B, b_from, ld_b, TSN, APART, B_RUNS_ALONG_K, ALIGNED_B, (begin) - COPIES_A, (end) - COPIES_A, \
+            wanted, (is_whole) && WHOLE_COLUMNS, columns_left, terms, item);                                           \
     } while (0)
 
         // The first tiles set out.
