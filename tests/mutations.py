@@ -1103,7 +1103,7 @@ _OF_SIMT = (
     ),
     of_kernel(
         "leaves out the first column of an edge",
-        r"(OWN_LINES\(\(tile\)\.column, TSN\) - \(j\))",
+        r"(own_column - \(j\))",
         r"\1 + 1",
         SIMT,
         noticed_by="structures",

@@ -68,8 +68,8 @@ __device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bo
                      ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)), "r"(bytes));
     }
 }
-// The compiler shall go on from there, by one addition, and not compute each address from that of the first.
-#define TAKEN(from) asm volatile("" : "+l"(from))
+// The compiler shall have it now: go on from there by one addition, and not compute each address from that of the first.
+#define TAKEN(place) asm volatile("" : "+l"(place))
 // What is read before the loop, and again at its end, is read there: NVIDIA's OpenCL compiler makes one read of both, at the start of
 // the loop, where all wait for it, but not where something in between may write memory.
 #define END_OF_READS() asm volatile("" ::: "memory")
@@ -88,7 +88,7 @@ __device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bo
     if (wanted)
         *to = whole || present ? load(from) : ACC_ZERO;
 }
-#define TAKEN(from)
+#define TAKEN(place)
 #define END_OF_READS()
 #define END_OF_COPIES()
 #define AWAIT_COPIES(tiles)
@@ -191,11 +191,14 @@ __device__ inline tile_t tile_of(int number, int m, int n)
 
 // Which elements of a run of D are a tile's to store: those inside; of tiles that overlap, those from a multiple of their size on.
 #if OVERLAP
-#define OWN_LINES(begin, size) (((begin) + (size) - 1) / (size) * (size))
-#define OWN_BEGIN(tile, i, j) ((i) >= OWN_LINES((tile).row, TSM) ? OWN_LINES((tile).column, TSN) - (j) : WIDTH * APART)
+#define FIND_OWN(tile)                                            \
+    const int own_row = ((tile).row + TSM - 1) / TSM * TSM;       \
+    const int own_column = ((tile).column + TSN - 1) / TSN * TSN
+#define OWN_BEGIN(i, j) ((i) >= own_row ? own_column - (j) : WIDTH * APART)
 #define OWN_END(i, j) (WIDTH * APART)
 #else
-#define OWN_BEGIN(tile, i, j) 0
+#define FIND_OWN(tile)
+#define OWN_BEGIN(i, j) 0
 #define OWN_END(i, j) PRESENT((i) < m, n - (j))
 #endif
 
@@ -421,8 +424,10 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
                 #pragma unroll
                 for (int c = 0; c < COLUMN_RUNS; ++c)
                     parts[PART(blockIdx.x, first == 0, r, c, place)] = sum[r][c];
-        // C is read some runs at a time, before D, which may be C, is written there.
-#define FOR_EACH_RUN(first, number, statement)                                                           \
+        FIND_OWN(tile);
+        // C is read some runs at a time, before D, which may be C, is written there. Where elements are stored under conditions of their
+        // own, the compiler shall know where the run is before it asks, and not find it out for each.
+#define FOR_EACH_RUN(first, number, ld, statement)                                                       \
     _Pragma("unroll")                                                                                    \
     for (int x = first; x < (first) + (number); ++x)                                                     \
         if (x < RUNS) {                                                                                  \
@@ -430,19 +435,22 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
             const int c = x % COLUMN_RUNS;                                                               \
             const int i = tile.row + row_of(place, r);                                                   \
             const int j = tile.column + column_of(place, c);                                             \
-            const int begin = OWN_BEGIN(tile, i, j);                                                     \
+            const int begin = OWN_BEGIN(i, j);                                                           \
             const int end = OWN_END(i, j);                                                               \
+            index_t at = i * ld + j;                                                                     \
+            if (!ALIGNED_D)                                                                              \
+                TAKEN(at);                                                                               \
             statement;                                                                                   \
         }
         if (slice == 0 && !is_part) {
             out_run_t before[RUNS_READ] = {};
             if (is_zero(beta)) {
-                FOR_EACH_RUN(0, RUNS, store_over(d + i * ld_d + j, before[0], sum[r][c], alpha, ACC_ZERO, begin, end))
+                FOR_EACH_RUN(0, RUNS, ld_d, store_over(d + at, before[0], sum[r][c], alpha, ACC_ZERO, begin, end))
             } else
                 #pragma unroll
                 for (int x0 = 0; x0 < RUNS; x0 += RUNS_READ) {
-                    FOR_EACH_RUN(x0, RUNS_READ, before[x - x0] = read_before(c_of_tile + i * ld_c + j, begin, end))
-                    FOR_EACH_RUN(x0, RUNS_READ, store_over(d + i * ld_d + j, before[x - x0], sum[r][c], alpha, beta, begin, end))
+                    FOR_EACH_RUN(x0, RUNS_READ, ld_c, before[x - x0] = read_before(c_of_tile + at, begin, end))
+                    FOR_EACH_RUN(x0, RUNS_READ, ld_d, store_over(d + at, before[x - x0], sum[r][c], alpha, beta, begin, end))
                 }
         }
 #if SHARES
@@ -475,8 +483,9 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
     const tile_t tile = tile_of(whole + number, m, n);
     const int i = tile.row + row_of(thread, r);
     const int j = tile.column + column_of(thread, c);
+    FIND_OWN(tile);
     store_part_of_run(
         D + offset_d + tile.batch * stride_d + i * ld_d + j, C + offset_c + tile.batch * stride_c + i * ld_c + j, sum, alpha, beta,
-        OWN_BEGIN(tile, i, j), OWN_END(i, j));
+        OWN_BEGIN(i, j), OWN_END(i, j));
 }
 #endif
