@@ -239,27 +239,27 @@ class Simt(KernelVariant):
             and (problem.n % width == 0 or defines["TRANSPOSE_B"] or not defines["ALIGNED_B"])
             and (problem.n % width == 0 or not defines["ALIGNED_D"])
         )
-        own_order = not defines["ALIGNED_D"] and self._spreads_columns(parameters, defines, width)
-        apart = int(parameters["WN"]) // int(parameters["WPTN"]) if own_order else 1
         return {
             **defines,
             "EDGES": int(edges and not shifted),
             "WHOLE_ROWS": int(shifted or problem.m % tile.rows == 0),
             "WHOLE_COLUMNS": int(shifted or problem.n % tile.columns == 0),
             "OVERLAP": int(edges and shifted),
-            "APART": apart,
+            "APART": self._apart(parameters, defines, width),
         }
 
-    def _spreads_columns(self, parameters: Parameters, defines: Mapping[str, ParameterValue], width: int) -> bool:
-        """Whether a tile can hold the columns of B in an order in which neighbours' sums are neighbours in D: where they are
-        copied one by one, by work-items whose number along them is a power of two, or one of whole blocks of that order.
+    def _apart(self, parameters: Parameters, defines: Mapping[str, ParameterValue], width: int) -> int:
+        """Columns from one element of a run of D to the next: as many as a warp has work-items side by side where rows of D
+        are not aligned, so that neighbours store neighbouring elements; else 1, and so where the tile cannot have its columns in
+        that order: they are the matrix unit's, or copied in runs, or by so many work-items that a copy is not as far from the
+        next for all of them.
         """
-        if parameters["MMA"] or (defines["ALIGNED_B"] and not defines["TRANSPOSE_B"]):
-            return False
+        if defines["ALIGNED_D"] or parameters["MMA"] or (defines["ALIGNED_B"] and not defines["TRANSPOSE_B"]):
+            return 1
         items, depth, columns = self.work_group(parameters)[0], int(parameters["TSK"]), int(parameters["TSN"])
-        block = int(parameters["WN"]) // int(parameters["WPTN"]) * width
+        side_by_side = int(parameters["WN"]) // int(parameters["WPTN"])
         step = items // depth if defines["TRANSPOSE_B"] else min(columns // width, max(items // depth, 8)) * width
-        return step & (step - 1) == 0 or step % block == 0
+        return side_by_side if step & (step - 1) == 0 or step % (side_by_side * width) == 0 else 1
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         tile, items = self.tile(parameters), self.work_group(parameters)[0]
