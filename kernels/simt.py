@@ -250,9 +250,9 @@ class Simt(KernelVariant):
 
     def _apart(self, parameters: Parameters, defines: Mapping[str, ParameterValue], width: int) -> int:
         """Columns from one element of a run of D to the next: as many as a warp has work-items side by side where rows of D
-        are not aligned, so that neighbours store neighbouring elements; else 1, and so where the tile cannot have its columns in
-        that order: they are the matrix unit's, or copied in runs, or by so many work-items that a copy is not as far from the
-        next for all of them.
+        are not aligned, so that neighbours store neighbouring elements; else 1, and so where the tile cannot have its columns
+        in that order: they are the matrix unit's, or copied in runs, or by so many work-items that a copy is not as far from
+        the next for all of them.
         """
         if defines["ALIGNED_D"] or parameters["MMA"] or (defines["ALIGNED_B"] and not defines["TRANSPOSE_B"]):
             return 1
