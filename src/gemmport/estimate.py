@@ -59,7 +59,7 @@ TILE_CLOCKS = 130.0
 STORE_BYTES_PER_CLOCK = 50.0
 """Of a unit, of results in runs."""
 
-SINGLY = 7.0
+SINGLY = 4.0
 """Times as long, where rows are not aligned and results are stored one by one."""
 
 SLICE_CLOCKS = 430.0
