@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gemmport.errors import UnknownNameError
 from gemmport.kernels import (
+    batched,
     copy_strided,
     direct,
     fill_random,
@@ -45,7 +46,7 @@ _LADDER = (
 )
 
 # Beside the ladder: the kernels that win, each on its kind of device.
-_BEYOND = (simt, gemv, packed)
+_BEYOND = (simt, gemv, packed, batched)
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (*_LADDER, *_BEYOND)}
 

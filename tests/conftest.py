@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -114,8 +114,12 @@ PART_OF_POCL = 4
 
 def _cells(device: gp.DeviceInfo, *, exhaustive: bool) -> list[str]:
     """The cells of the matrix that are judged on a device, by their ids."""
-    part = (1, PART_OF_POCL) if device.platform == "pocl" and not exhaustive else (1, 1)
-    return [cell.id for cell in cells(device, "full" if exhaustive else "quick", UNTIMED, part)]
+    if exhaustive:
+        return [cell.id for cell in cells(device, "full", UNTIMED)]
+    part = (1, PART_OF_POCL) if device.platform == "pocl" else (1, 1)
+    left_out = FOR_GPUS if device.type == "cpu" else ()
+    names = [variant.name for variant in kernels.variants() if variant.name not in left_out]
+    return [cell.id for cell in cells(device, "quick", replace(UNTIMED, kernels=names), part)]
 
 
 def _parametrizes(metafunc: pytest.Metafunc, name: str) -> bool:
@@ -171,6 +175,9 @@ OF_EVERY_KERNEL = (
 )
 """What runtimes that take a second and more for a program run of all other kernels, in float32."""
 
+FOR_GPUS = ("batched",)
+"""Kernels that no configuration gives to a CPU: CPUs run of them what slow runtimes do, their faults, and their own module."""
+
 PART_OF = ("test_dtypes", "test_special_values", "test_large", "test_mutations", "test_reduce", "test_transpose")
 """Modules of which CPUs run an eighth for all other kernels, always the same: types and kernels meet in turn."""
 
@@ -187,7 +194,7 @@ def _is_slow(item: pytest.Item) -> bool:
     if item.get_closest_marker("one_kernel_where_slow") is not None and device.platform == "pocl" and kernel:
         return True
     module = item.path.stem
-    if slow and kernel:
+    if (slow or (kernel in FOR_GPUS and module != "test_mutations")) and kernel:
         plain = params.get("dtype", "float32") == "float32" and params.get("ops", "NN") in ("NN", "TT")
         return not (plain and getattr(item, "originalname", "") in OF_EVERY_KERNEL)
     wide_types = module == "test_kernels" and params.get("dtype") == "float64"

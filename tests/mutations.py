@@ -20,7 +20,7 @@ TRANSPOSED_B, PADDED = "transposed_b", "padded"
 TRANSPOSE = "transpose"
 PACKED = "packed"
 PREFETCH, DIRECT = "prefetch", "direct"
-GEMV, SIMT = "gemv", "simt"
+GEMV, SIMT, BATCHED = "gemv", "simt", "batched"
 WPT, VECTORIZED, REGISTER_TILED_VECTORIZED = "wpt", "vectorized", "register_tiled_vectorized"
 
 SCALAR = (NAIVE, TILED, WPT, REGISTER_TILED)
@@ -40,7 +40,7 @@ FLOAT32: Types = ("float32", "float32", None)
 COMPLEX64: Types = ("complex64", "complex64", None)
 
 NoticedBy = Literal[
-    "exact", "structures", "statistics", "spans", "groups", "special values", "shared tiles", "oclgrind"
+    "exact", "structures", "statistics", "spans", "groups", "special values", "shared tiles", "batches", "oclgrind"
 ]
 """The check that must notice.
 
@@ -48,6 +48,7 @@ NoticedBy = Literal[
 - statistics: the engine of `gemmport run`, on random operands; special values: test_special_values;
 - spans: operands that lie beyond 2³¹ elements; groups: many large work-groups at once, and Oclgrind's detector of races;
 - shared tiles: `simt` where every tile is shared along k (`test_simt.check_shared`);
+- batches: dense matrices in several groups of products (`test_batched.check_batches`);
 - oclgrind: Oclgrind alone, of reads and races that change no result for certain.
 """
 
@@ -1208,6 +1209,67 @@ _OF_SIMT = (
     ),
 )
 
+_OF_BATCHED = (
+    of_kernel("leaves out what is left of a run", r"multiply\(sum, .*, TSK % WIDTH\);", "", BATCHED),
+    of_kernel("leaves out a term of what is left", r"if \(w < terms\)", "if (w < terms - (terms < WIDTH))", BATCHED),
+    of_kernel("multiplies by the first product's A", r"a_tile \+ product \* SIZE_A", "a_tile", BATCHED),
+    of_kernel("multiplies by the first product's B", r"b_tile \+ product \* SIZE_B", "b_tile", BATCHED),
+    of_kernel(
+        "computes the first group only", r"first = tile\.batch \* PRODUCTS", "first = 0", BATCHED, noticed_by="batches"
+    ),
+    of_kernel(
+        "leaves out the last product of a group",
+        r"min\(batch - first, PRODUCTS\)",
+        "min(batch - first, PRODUCTS - 1)",
+        BATCHED,
+        noticed_by="batches",
+    ),
+    of_kernel("brings the first terms of A again", r"A \+= TSK \*", "A += 0 *", BATCHED),
+    of_kernel("brings the first terms of B again", r"B \+= TSK \*", "B += 0 *", BATCHED),
+    of_kernel(
+        "forgets the last row that is left", r"rows_left = m - tile\.row;", "rows_left = m - tile.row - 1;", BATCHED
+    ),
+    of_kernel(
+        "exchanges rows and columns", r"product \* TSM \+ i\) \* TSN \+ j", "product * TSN + j) * TSM + i", BATCHED
+    ),
+    of_kernel("adds C of the first product", r"C \+ other \* stride_c", "C", BATCHED),
+    of_kernel(
+        "puts a run's end beside its line",
+        r"IN_TILES\(e \+ w\)",
+        "IN_TILES(e) + w",
+        BATCHED,
+        noticed_by="batches",
+    ),
+    of_kernel(
+        "reads the first of matrices in one row",
+        r"flat \? e :",
+        "flat ? e % (lines * length) :",
+        BATCHED,
+        noticed_by="batches",
+    ),
+    of_kernel(
+        "scales results in one row by beta",
+        r"\(numbers \+ e\), alpha, beta",
+        "(numbers + e), beta, beta",
+        BATCHED,
+        noticed_by="batches",
+    ),
+    of_kernel(
+        "multiplies tiles before they are there",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tiles",
+        "// the tiles",
+        BATCHED,
+        noticed_by="oclgrind",
+    ),
+    of_kernel(
+        "overwrites tiles with results",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // they have",
+        "// they have",
+        BATCHED,
+        noticed_by="oclgrind",
+    ),
+)
+
 EQUIVALENT = (
     of_prelude(
         "brings A along the other index",
@@ -1307,6 +1369,7 @@ MUTATIONS = (
     *_OF_PACKED,
     *_OF_GEMV,
     *_OF_SIMT,
+    *_OF_BATCHED,
     *_OF_WPT,
     *_OF_WIDE,
     *_OF_VECTORIZED,

@@ -50,6 +50,7 @@ BASE: dict[str, Parameters] = {
     "direct": {"THREADSX": 4, "THREADSY": 2, "RX": 4, "RY": 2, "RK": 2, "WIDTH": 2},
     "gemv": {"ITEMS": 16, "SIDE": 4, "RUN": 8, "RUNS": 2, "UNROLL": 2, "VECTORS": 3, "SPLIT": 2},
     "packed": {"MR": 4, "NR": 1, "VECTOR": 16, "MC": 8, "NC": 16, "KC": 8},
+    "batched": {"TSM": 8, "TSN": 12, "TSK": 6, "WPTM": 4, "WPTN": 4, "PRODUCTS": 3},
     "register_tiled_vectorized": {"TSM": 8, "TSN": 16, "TSK": 4, "WPTM": 2, "WPTN": 4, "WIDTH": 2, "PAD": 2},
     "simt": {
         "TSM": 16,
@@ -72,7 +73,7 @@ WITH_WIDTH = tuple(
 )
 """Kernels that move WIDTH elements at once where rows are aligned, and are specialized by it."""
 
-WIDE = (*WITH_WIDTH, "gemv", "simt")
+WIDE = (*WITH_WIDTH, "gemv", "simt", "batched")
 """Kernels that move runs whole where rows are aligned."""
 
 PADS_K = ("padded", "packed", "simt")
@@ -420,6 +421,18 @@ STRUCTURES += [
         (16, 32, 32, 16, 32, 4, 4, 4, 2, 1, 1, 4),
         # 96 work-items, by which neither operand comes out even.
         (96, 16, 16, 32, 16, 4, 4, 1, 3, 2, 0, 0),
+    )
+]
+STRUCTURES += [
+    ("batched", dict(zip(("TSM", "TSN", "TSK", "WPTM", "WPTN", "PRODUCTS"), values, strict=True)))
+    for values in (
+        # More work-items than runs; whole runs along k, and what is left of one.
+        (16, 12, 4, 4, 4, 5),
+        (5, 13, 7, 8, 4, 2),
+        # One work-item, whose block is larger than the tile.
+        (3, 1, 2, 4, 8, 1),
+        # Runs of rows and columns that lie across k.
+        (20, 8, 9, 8, 8, 1),
     )
 ]
 STRUCTURES += [

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import gemmport as gp
+import test_batched
 import test_kernels
 import test_simt
 import test_special_values
@@ -67,6 +68,7 @@ CHECKS: dict[str, Callable[[gp.Backend, str, Mutation], None]] = {
     "groups": lambda backend, kernel, mutation: check_many_groups(backend, kernel),
     "special values": lambda backend, kernel, mutation: test_special_values.check(backend, kernel, mutation.types),
     "shared tiles": lambda backend, kernel, mutation: test_simt.check_shared(backend),
+    "batches": lambda backend, kernel, mutation: test_batched.check_batches(backend),
 }
 
 

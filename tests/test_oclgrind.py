@@ -55,6 +55,9 @@ GEMV: dict[str, int | str] = {"ITEMS": 16, "SIDE": 4, "RUN": 8, "RUNS": 2, "UNRO
 SIMT = BASE["simt"]
 """Two slices of a warp each; a tile of one matrix is shared."""
 
+BATCHED: dict[str, int | str] = {"TSM": 12, "TSN": 20, "TSK": 6, "WPTM": 4, "WPTN": 4, "PRODUCTS": 2}
+"""Two steps along k, the second not whole, of 15 work-items of each product; groups that are full, and one that is not."""
+
 CASES = [
     ("naive", {"TS": 4}),
     ("tiled", {"TS": 4, "PAD": 0}),
@@ -76,6 +79,7 @@ CASES = [
     ("gemv", GEMV),
     ("gemv", {"ITEMS": 1, "SIDE": 1, "RUN": 32, "RUNS": 2, "UNROLL": 1, "VECTORS": 2, "SPLIT": 1}),
     ("simt", SIMT),
+    ("batched", BATCHED),
     ("packed", PACKED),
     ("packed", {"MR": 2, "NR": 2, "VECTOR": 32, "MC": 8, "NC": 32, "KC": 4096}),
     ("wpt", {"TS": 4, "WPT": 2, "PAD": 0}),
@@ -133,6 +137,7 @@ PARAMETERS: dict[str, dict[str, int | str]] = {
     "register_tiled_vectorized": UNEVEN_RUNS,
     "gemv": GEMV,
     "simt": SIMT,
+    "batched": BATCHED,
 }
 
 # Of faults that those do not show.
@@ -170,6 +175,8 @@ COMPLAINTS = {
     "overwrites the sums of the vector before": "race",
     "does not wait for the next tile": "race",
     "overwrites the part before": "race",
+    "multiplies tiles before they are there": "race",
+    "overwrites tiles with results": "race",
 }
 
 

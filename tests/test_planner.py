@@ -84,8 +84,13 @@ def shipped(kernel: str, params: dict[str, object], tmp_path: Path) -> Configura
 
 
 def grid_is_impossible(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether even the largest tile that is tried, 64 × 64, makes more work-groups than the device takes."""
-    return ceil_div(problem.m, 64) * ceil_div(problem.n, 64) * problem.batch > device.max_groups
+    """Whether even the largest tile that is tried, 64 × 64, makes more work-groups than the device takes, and so do groups of
+    several products, where these are small.
+    """
+    batched = kernels.variant("batched")
+    small = batched.declined(problem) is None
+    products = int(batched.complete(batched.suggested(problem, device))["PRODUCTS"]) if small else 1
+    return ceil_div(problem.m, 64) * ceil_div(problem.n, 64) * ceil_div(problem.batch, products) > device.max_groups
 
 
 @each_device

@@ -162,6 +162,9 @@ def simulate(kernel: str, params: str, ops: str) -> None:
     check(backend, problem_of(Sizes(9, 19, 0), ops, "float32"), kernel, json.loads(params))
     if kernel == "simt":  # whose groups share tiles that have so many steps, one of them parts of two
         check(backend, problem_of(Sizes(9, 40, 83), ops, "float32", beta=0.5), kernel, json.loads(params))
+    if kernel == "batched":  # whose matrices of the size of the tile are moved as one row
+        dense = gp.GemmProblem.create(12, 20, 6, batch=3, trans_a=ops[0], trans_b=ops[1], beta=0.5)
+        check(backend, dense, kernel, json.loads(params))
 
 
 if __name__ == "__main__":

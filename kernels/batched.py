@@ -1,0 +1,183 @@
+"""`batched`: batches of small products, several of them for each group, their operands whole in local memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gemmport.device import DeviceInfo
+from gemmport.plan import Integer, Launch, ParameterValue
+from gemmport.problem import OPERANDS, GemmProblem, Operand, transposes
+from gemmport.variant import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Parameters,
+    Tile,
+    ceil_div,
+    gemm_arguments,
+    run_defines,
+)
+
+RUN_BYTES = 16
+"""Of sums, which a work-item reads at once from local memory: the most that one instruction moves."""
+
+MOST_WIDTH = 4
+"""Numbers of a run at most: a work-item has whole runs of its rows and columns."""
+
+MOST_ITEMS = 288
+"""Work-items of a group."""
+
+MOST_BYTES = 40960
+"""Of a group's local memory: several groups share a compute unit."""
+
+MOST_LINES = 32
+"""Rows and columns of a product: larger ones are worth a group of their own."""
+
+FEWEST_PRODUCTS = 256
+"""Of a batch, so that its groups fill a GPU."""
+
+FEWEST_OF_GROUP = 4
+"""Products for which MOST_BYTES have room: a group of fewer is what tiled kernels have, without their copies ahead."""
+
+_POWERS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+
+
+class Batched(KernelVariant):
+    """A group computes a tile of TSM × TSN of each of PRODUCTS neighbouring products of the batch, stepping along k by TSK; a
+    work-item WPTM × WPTN of one product. Tiles may have any size, best that of the matrices: where these are dense, a group
+    reads and writes neighbours of the batch as one row of memory.
+    """
+
+    name = "batched"
+    summary = "batches of small products: several of them for each group, whole in local memory"
+    parameters = (
+        Parameter("TSM", 16, "rows of the tile", maximum=256),
+        Parameter("TSN", 16, "columns of the tile", maximum=256),
+        Parameter("TSK", 16, "depth of the tile: terms of the sum per step", maximum=512),
+        Parameter("WPTM", 4, "rows per work-item", choices=(4, 8)),
+        Parameter("WPTN", 4, "columns per work-item", choices=(4, 8)),
+        Parameter("PRODUCTS", 4, "products of a group", maximum=256),
+    )
+    constraints = (
+        Constraint(
+            "⌈TSM / WPTM⌉ · ⌈TSN / WPTN⌉ · PRODUCTS ≤ 1024, the work-items of a group",
+            lambda TSM, TSN, WPTM, WPTN, PRODUCTS: ceil_div(TSM, WPTM) * ceil_div(TSN, WPTN) * PRODUCTS <= 1024,
+        ),
+    )
+
+    def tile(self, parameters: Parameters) -> Tile:
+        return Tile(int(parameters["TSM"]), int(parameters["TSN"]), int(parameters["TSK"]))
+
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        tile = self.tile(parameters)
+        blocks = ceil_div(tile.rows, int(parameters["WPTM"])) * ceil_div(tile.columns, int(parameters["WPTN"]))
+        return blocks * int(parameters["PRODUCTS"]), 1, 1
+
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """The tiles of all products, and later their results, in whole runs."""
+        tile, products, width = self.tile(parameters), int(parameters["PRODUCTS"]), _width(problem)
+        along_a, along_b = not transposes(problem.trans_a), transposes(problem.trans_b)
+        operands = _numbers(tile.rows, tile.depth, width, along_a) + _numbers(tile.columns, tile.depth, width, along_b)
+        results = ceil_div(products * tile.rows * tile.columns, width) * width
+        return max(products * operands, results) * problem.accumulator.sum_bytes
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """Of sums, and of a term of each row and column."""
+        rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
+        return ceil_div((rows * columns + rows + columns) * problem.accumulator.sum_bytes, 4)
+
+    def declined(self, problem: GemmProblem) -> str | None:
+        if max(problem.m, problem.n) > MOST_LINES or problem.batch < FEWEST_PRODUCTS:
+            return (
+                f"it is for {FEWEST_PRODUCTS} products or more of at most {MOST_LINES} rows and columns, and these are "
+                f"{problem.batch} of {problem.m} × {problem.n}"
+            )
+        tiles = self.complete({**_whole(problem), "PRODUCTS": FEWEST_OF_GROUP})
+        if problem.effective_k > self.tile(tiles).depth or self.local_bytes(tiles, problem) > MOST_BYTES:
+            return (
+                f"it is for operands of which {FEWEST_OF_GROUP} products' fit {MOST_BYTES:,} bytes of local memory, and "
+                f"those of {problem.m} × {problem.n} × {problem.effective_k} in {problem.accumulator} do not"
+            )
+        return None
+
+    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
+        """Tiles of the size of the matrices, of as many products as a group has room for, but not of so many that compute
+        units have none; empty where the matrices are too large. Their number is a power of two: from four on, the first
+        element of a group is aligned where its matrices are dense.
+        """
+        if max(problem.m, problem.n) > MOST_LINES:
+            return {}
+        most_items = min(device.max_work_group, device.max_work_item_sizes[0], MOST_ITEMS)
+        most_bytes = min(device.local_memory, MOST_BYTES)
+        for products in _POWERS:
+            values = {**_whole(problem), "PRODUCTS": products}
+            full = self.complete({**values, "PRODUCTS": 1})
+            items, nbytes = self.work_group(full)[0], self.local_bytes({**full, "PRODUCTS": products}, problem)
+            fills = products <= FEWEST_OF_GROUP or products * device.compute_units <= problem.batch
+            if items * products <= most_items and nbytes <= most_bytes and fills:
+                return values
+        return {}
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        width = _width(problem)
+        runs: dict[str, ParameterValue] = {}
+        for operand in OPERANDS:
+            flat, aligned = self._lies(operand, parameters, problem)
+            runs |= {f"FLAT_{operand.upper()}": int(flat), f"RUN_{operand.upper()}": width if aligned else 1}
+        for name in ("FLAT", "RUN"):  # C and D go together
+            runs[f"{name}_D"] = min(int(runs[f"{name}_D"]), int(runs.pop(f"{name}_C")))
+        of_runs = run_defines(problem, width)
+        return {
+            **super().defines(parameters, problem),
+            **{name: of_runs[name] for name in ("IN_RUN_BYTES", "OUT_RUN_BYTES", "SUM_LANES")},
+            **{name: of_runs[name] for name in ("LOADS_SUMS", "STORES_SUMS")},
+            **runs,
+            "ALIGNED_D": 1,
+            "WIDTH": width,
+        }
+
+    def _lies(self, operand: Operand, parameters: Parameters, problem: GemmProblem) -> tuple[bool, bool]:
+        """Whether the tiles of a batch follow each other in memory without a gap, and whether they are moved in runs."""
+        tile, width = self.tile(parameters), _width(problem)
+        rows, columns = {"a": (tile.rows, tile.depth), "b": (tile.depth, tile.columns)}.get(operand, tile[:2])
+        if operand in ("a", "b") and transposes(problem.trans_a if operand == "a" else problem.trans_b):
+            rows, columns = columns, rows
+        layout, size = problem.layout(operand), problem.element_type(operand).itemsize
+        whole = replace(problem, k=problem.effective_k).stored_shape(operand) == (rows, columns)
+        if whole and layout.ld == columns and layout.batch_stride == rows * columns:
+            of_group = replace(layout, ld=0, batch_stride=int(parameters["PRODUCTS"]) * layout.batch_stride)
+            return True, of_group.alignment(size) % (width * size) == 0
+        return False, operand in ("a", "b") and columns % width == 0 and layout.alignment(size) % (width * size) == 0
+
+    def product(
+        self, problem: GemmProblem, parameters: Parameters, prepared: Mapping[Operand, str] | None = None
+    ) -> Launch:
+        tile = self.tile(parameters)
+        tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns)
+        return Launch(
+            self.source(self.defines(parameters, problem)),
+            groups=(tiles * ceil_div(problem.batch, int(parameters["PRODUCTS"])), 1, 1),
+            work_group=self.work_group(parameters),
+            arguments=(*gemm_arguments(problem, prepared), Integer(problem.batch, bits=32)),
+            local_bytes=self.local_bytes(parameters, problem),
+        )
+
+
+def _whole(problem: GemmProblem) -> dict[str, int]:
+    """Tiles of the size of the matrices, as deep as a tile may be."""
+    return {"TSM": max(problem.m, 1), "TSN": max(problem.n, 1), "TSK": min(max(problem.effective_k, 1), 512)}
+
+
+def _width(problem: GemmProblem) -> int:
+    """Elements of a run."""
+    return min(RUN_BYTES // problem.accumulator.sum_bytes, MOST_WIDTH)
+
+
+def _numbers(lines: int, terms: int, width: int, along: bool) -> int:
+    """That an operand's tile of one product takes in local memory: an odd number of runs, as along k a line is."""
+    runs = lines * (ceil_div(terms, width) | 1) if along else terms * ceil_div(lines, width)
+    return (runs | 1) * width
+
+
+VARIANT = Batched()
