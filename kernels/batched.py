@@ -34,6 +34,9 @@ MOST_BYTES = 40960
 MOST_LINES = 32
 """Rows and columns of a product: larger ones are worth a group of their own."""
 
+MOST_TERMS = 128
+"""Of a sum: where it has more, the operands of a group's few products are much to bring for its few work-items."""
+
 FEWEST_PRODUCTS = 256
 """Of a batch, so that its groups fill a GPU."""
 
@@ -88,16 +91,17 @@ class Batched(KernelVariant):
         return ceil_div((rows * columns + rows + columns) * problem.accumulator.sum_bytes, 4)
 
     def declined(self, problem: GemmProblem) -> str | None:
-        if max(problem.m, problem.n) > MOST_LINES or problem.batch < FEWEST_PRODUCTS:
+        m, n, k = problem.m, problem.n, problem.effective_k
+        if max(m, n) > MOST_LINES or k > MOST_TERMS or problem.batch < FEWEST_PRODUCTS:
             return (
-                f"it is for {FEWEST_PRODUCTS} products or more of at most {MOST_LINES} rows and columns, and these are "
-                f"{problem.batch} of {problem.m} × {problem.n}"
+                f"it is for {FEWEST_PRODUCTS} products or more of at most {MOST_LINES} rows and columns and {MOST_TERMS} "
+                f"terms, and these are {problem.batch} of {m} × {n} × {k}"
             )
-        tiles = self.complete({**_whole(problem), "PRODUCTS": FEWEST_OF_GROUP})
-        if problem.effective_k > self.tile(tiles).depth or self.local_bytes(tiles, problem) > MOST_BYTES:
+        needed = self.local_bytes(self.complete({**_whole(problem), "PRODUCTS": FEWEST_OF_GROUP}), problem)
+        if needed > MOST_BYTES:
             return (
                 f"it is for operands of which {FEWEST_OF_GROUP} products' fit {MOST_BYTES:,} bytes of local memory, and "
-                f"those of {problem.m} × {problem.n} × {problem.effective_k} in {problem.accumulator} do not"
+                f"those of {m} × {n} × {k} in {problem.accumulator} take {needed:,}"
             )
         return None
 

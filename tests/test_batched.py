@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 import gemmport as gp
 from exact import Sizes, check, check_plan
 from gemmport import kernels
-from gemmport.kernels.batched import FEWEST_OF_GROUP, FEWEST_PRODUCTS, MOST_BYTES, MOST_ITEMS, MOST_LINES
+from gemmport.kernels.batched import (
+    FEWEST_OF_GROUP,
+    FEWEST_PRODUCTS,
+    MOST_BYTES,
+    MOST_ITEMS,
+    MOST_LINES,
+    MOST_TERMS,
+)
 from gemmport.plan import Plan
 from gemmport.planner import make_plan
 from gemmport.problem import OPERANDS
@@ -91,6 +98,13 @@ def test_gaps_and_offsets_are_kept(backend: gp.Backend, operand: str, field: str
     check_plan(backend, plan)
 
 
+def test_matrices_that_are_as_far_apart_as_dense_ones_may_have_longer_rows() -> None:
+    """Neighbours of A overlap then."""
+    problem = gp.GemmProblem.create(4, 8, 4, batch=7, a=gp.Layout(ld=5, batch_stride=16))
+    plan = gp.plan(problem, GPU, kernel="batched", params={"TSM": 4, "TSN": 8, "TSK": 4})
+    assert "A" not in flat(plan)
+
+
 @best_of_each_backend
 @pytest.mark.parametrize("dtype", TYPES)
 def test_dense_batches_of_every_type_are_exact(backend: gp.Backend, dtype: str) -> None:
@@ -122,8 +136,7 @@ def test_a_matrix_that_is_not_read_may_be_anything(backend: gp.Backend) -> None:
 
 @best_of_each_backend
 def test_one_matrix_may_be_multiplied_by_many(backend: gp.Backend) -> None:
-    shared = gp.Layout(ld=7, batch_stride=0)
-    plan = whole_plan(backend, gp.GemmProblem.create(5, 13, 7, batch=7, a=shared))
+    plan = whole_plan(backend, gp.GemmProblem.create(5, 13, 7, batch=7, a=gp.Layout(ld=7, batch_stride=0)))
     assert "A" not in flat(plan)
     check_plan(backend, plan)
 
@@ -185,11 +198,17 @@ def test_what_is_suggested_fits_and_what_is_for_it_is_whole(
     [
         (5, 13, 5, 30_000, ""),
         (32, 32, 32, FEWEST_PRODUCTS, ""),
-        (5, 13, 5, FEWEST_PRODUCTS - 1, "and these are 255 of 5 × 13$"),
-        (33, 5, 5, 30_000, "at most 32 rows and columns, and these are 30000 of 33 × 5$"),
-        (5, 33, 5, 30_000, "and these are 30000 of 5 × 33$"),
-        (27, 27, 128, 2048, "of which 4 products' fit 40,960 bytes of local memory"),
-        (5, 5, 100_000, 2048, "of which 4 products' fit"),
+        (5, 13, 5, FEWEST_PRODUCTS - 1, "and these are 255 of 5 × 13 × 5$"),
+        (33, 5, 5, 30_000, "at most 32 rows and columns and 128 terms, and these are 30000 of 33 × 5 × 5$"),
+        (5, 33, 5, 30_000, "and these are 30000 of 5 × 33 × 5$"),
+        (
+            27,
+            27,
+            128,
+            2048,
+            "of which 4 products' fit 40,960 bytes of local memory, and those of 27 × 27 × 128 in float32 take ",
+        ),
+        (5, 5, MOST_TERMS + 1, 2048, "and these are 2048 of 5 × 5 × 129$"),
     ],
 )
 def test_it_is_chosen_for_batches_of_small_products_and_computes_anything_by_name(
