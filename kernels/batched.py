@@ -31,17 +31,23 @@ MOST_ITEMS = 288
 MOST_BYTES = 40960
 """Of a group's local memory: several groups share a compute unit."""
 
-MOST_LINES = 32
-"""Rows and columns of a product: larger ones are worth a group of their own."""
+MOST_EXTENT = 32
+"""Rows, columns and terms of the products that it is chosen for: larger ones are worth a group of their own."""
 
-MOST_TERMS = 128
-"""Of a sum: where it has more, the operands of a group's few products are much to bring for its few work-items."""
+PRODUCT_BYTES = 3072
+"""Of A, B and D of a product that it is chosen for, in the type of sums, at most: 16 × 16 × 16 in float32. On an H200 those
+took 0.6 of `simt`'s time, 23 × 23 × 23 and 32 × 32 × 32 1.3 and 1.5 times as long (benchmarks/results/batched-h200.json).
+Only float32 was measured; other types are bounded alike, since bytes are what costs.
+"""
 
-FEWEST_PRODUCTS = 256
-"""Of a batch, so that its groups fill a GPU."""
+LEAST_PER_UNIT = 6
+"""Products of a batch for each compute unit. `simt`'s groups, of one product each, run side by side as long as they are few,
+and are done sooner; more of them take turns. On an H200, of 132 multiprocessors, 5 × 13 × 5 in float32 took 1.09 of `simt`'s
+time with a batch of 512 and 0.88 with one of 1024 (the same file).
+"""
 
-FEWEST_OF_GROUP = 4
-"""Products for which MOST_BYTES have room: a group of fewer is what tiled kernels have, without their copies ahead."""
+ALIGNED_FROM = 4
+"""Products, in powers of two, from which on a group's first element is aligned where its matrices are dense."""
 
 _POWERS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 
@@ -90,27 +96,27 @@ class Batched(KernelVariant):
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
         return ceil_div((rows * columns + rows + columns) * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem) -> str | None:
+    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         m, n, k = problem.m, problem.n, problem.effective_k
-        if max(m, n) > MOST_LINES or k > MOST_TERMS or problem.batch < FEWEST_PRODUCTS:
+        least = LEAST_PER_UNIT * device.compute_units
+        if max(m, n, k) > MOST_EXTENT or problem.batch < least:
             return (
-                f"it is for {FEWEST_PRODUCTS} products or more of at most {MOST_LINES} rows and columns and {MOST_TERMS} "
-                f"terms, and these are {problem.batch} of {m} × {n} × {k}"
+                f"it is for {least} products or more, {LEAST_PER_UNIT} for each compute unit, of at most {MOST_EXTENT} rows, "
+                f"columns and terms, and these are {problem.batch} of {m} × {n} × {k}"
             )
-        needed = self.local_bytes(self.complete({**_whole(problem), "PRODUCTS": FEWEST_OF_GROUP}), problem)
-        if needed > MOST_BYTES:
+        nbytes = (m * k + k * n + m * n) * problem.accumulator.sum_bytes
+        if nbytes > PRODUCT_BYTES:
             return (
-                f"it is for operands of which {FEWEST_OF_GROUP} products' fit {MOST_BYTES:,} bytes of local memory, and "
-                f"those of {m} × {n} × {k} in {problem.accumulator} take {needed:,}"
+                f"it is for products of at most {PRODUCT_BYTES:,} bytes of A, B and D, and {m} × {n} × {k} in "
+                f"{problem.accumulator} have {nbytes:,}"
             )
         return None
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
         """Tiles of the size of the matrices, of as many products as a group has room for, but not of so many that compute
-        units have none; empty where the matrices are too large. Their number is a power of two: from four on, the first
-        element of a group is aligned where its matrices are dense.
+        units have none; empty where the matrices are too large. Their number is a power of two, for the sake of alignment.
         """
-        if max(problem.m, problem.n) > MOST_LINES:
+        if max(problem.m, problem.n) > MOST_EXTENT:
             return {}
         most_items = min(device.max_work_group, device.max_work_item_sizes[0], MOST_ITEMS)
         most_bytes = min(device.local_memory, MOST_BYTES)
@@ -118,7 +124,7 @@ class Batched(KernelVariant):
             values = {**_whole(problem), "PRODUCTS": products}
             full = self.complete({**values, "PRODUCTS": 1})
             items, nbytes = self.work_group(full)[0], self.local_bytes({**full, "PRODUCTS": products}, problem)
-            fills = products <= FEWEST_OF_GROUP or products * device.compute_units <= problem.batch
+            fills = products <= ALIGNED_FROM or products * device.compute_units <= problem.batch
             if items * products <= most_items and nbytes <= most_bytes and fills:
                 return values
         return {}

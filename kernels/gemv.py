@@ -101,7 +101,7 @@ class Gemv(KernelVariant):
         runs = int(parameters["RUNS"]) * (work.vectors + int(parameters["UNROLL"]))
         return ceil_div(runs * work.width * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem) -> str | None:
+    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if min(problem.m, problem.n) > MOST_VECTORS:
             return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
         return None

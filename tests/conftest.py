@@ -176,7 +176,8 @@ OF_EVERY_KERNEL = (
 """What runtimes that take a second and more for a program run of all other kernels, in float32."""
 
 FOR_GPUS = ("batched",)
-"""Kernels that no configuration gives to a CPU: CPUs run of them what slow runtimes do, their faults, and their own module."""
+"""Kernels that no configuration gives to a CPU: CPUs run of them what slow runtimes do, a part of their faults, and their
+own module."""
 
 PART_OF = ("test_dtypes", "test_special_values", "test_large", "test_mutations", "test_reduce", "test_transpose")
 """Modules of which CPUs run an eighth for all other kernels, always the same: types and kernels meet in turn."""

@@ -15,12 +15,12 @@ import gemmport as gp
 from exact import Sizes, check, check_plan
 from gemmport import kernels
 from gemmport.kernels.batched import (
-    FEWEST_OF_GROUP,
-    FEWEST_PRODUCTS,
+    ALIGNED_FROM,
+    LEAST_PER_UNIT,
     MOST_BYTES,
+    MOST_EXTENT,
     MOST_ITEMS,
-    MOST_LINES,
-    MOST_TERMS,
+    PRODUCT_BYTES,
 )
 from gemmport.plan import Plan
 from gemmport.planner import make_plan
@@ -62,6 +62,7 @@ def check_batches(backend: gp.Backend) -> None:
         check_plan(backend, whole_plan(backend, problem, PRODUCTS=products))
 
 
+@best_of_each_backend
 def test_dense_batches_are_exact(backend: gp.Backend) -> None:
     check_batches(backend)
 
@@ -158,14 +159,14 @@ def test_arrays_that_are_views_are_multiplied(backend: gp.Backend) -> None:
     assert np.array_equal(got.get(), a[::2, :, 1:8] @ b[1::2, :, 2:9].transpose(0, 2, 1))
 
 
-sizes = st.integers(1, 2 * MOST_LINES)
+sizes = st.integers(1, 2 * MOST_EXTENT)
 
 
 @settings(max_examples=200, deadline=None, database=None, print_blob=True)
 @given(
     m=sizes,
     n=sizes,
-    k=st.integers(0, 2000),
+    k=st.one_of(sizes, st.integers(0, 2000)),
     batch=st.integers(1, 100_000),
     dtype=st.sampled_from(("float32", *TYPES)),
     ops=st.sampled_from(OPS),
@@ -181,42 +182,47 @@ def test_what_is_suggested_fits_and_what_is_for_it_is_whole(
     if suggested:
         assert items <= min(device.max_work_group, device.max_work_item_sizes[0], MOST_ITEMS)
         assert BATCHED.local_bytes(full, problem) <= min(device.local_memory, MOST_BYTES)
-        assert products <= FEWEST_OF_GROUP or products * device.compute_units <= batch
+        assert products <= ALIGNED_FROM or products * device.compute_units <= batch
         assert BATCHED.product(problem, full).groups[0] == -(-batch // products)
-    if BATCHED.declined(problem) is None:
-        assert max(m, n) <= MOST_LINES
-        assert batch >= FEWEST_PRODUCTS
-        whole = {"TSM": m, "TSN": n, "TSK": max(k, 1), "PRODUCTS": FEWEST_OF_GROUP}
-        assert BATCHED.local_bytes(BATCHED.complete(whole), problem) <= MOST_BYTES
+    if BATCHED.declined(problem, device) is None:
+        assert max(m, n, k) <= MOST_EXTENT
+        assert batch >= LEAST_PER_UNIT * device.compute_units
+        assert (m * k + k * n + m * n) * problem.accumulator.sum_bytes <= PRODUCT_BYTES
         if device.local_memory >= MOST_BYTES:
             assert BATCHED.tile(full) == (m, n, max(k, 1))
-            assert products >= FEWEST_OF_GROUP
+            assert products >= ALIGNED_FROM
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "batch", "reason"),
+    ("m", "n", "k", "batch", "dtype", "reason"),
     [
-        (5, 13, 5, 30_000, ""),
-        (32, 32, 32, FEWEST_PRODUCTS, ""),
-        (5, 13, 5, FEWEST_PRODUCTS - 1, "and these are 255 of 5 × 13 × 5$"),
-        (33, 5, 5, 30_000, "at most 32 rows and columns and 128 terms, and these are 30000 of 33 × 5 × 5$"),
-        (5, 33, 5, 30_000, "and these are 30000 of 5 × 33 × 5$"),
+        (5, 13, 5, 30_000, "float32", ""),
+        (5, 13, 5, 684, "float32", ""),
+        (16, 16, 16, 684, "float32", ""),
+        (11, 11, 11, 684, "float64", ""),
+        (8, 8, 8, 684, "complex128", ""),
         (
-            27,
-            27,
-            128,
-            2048,
-            "of which 4 products' fit 40,960 bytes of local memory, and those of 27 × 27 × 128 in float32 take ",
+            5,
+            13,
+            5,
+            683,
+            "float32",
+            "684 products or more, 6 for each compute unit, of at most 32 rows, columns and terms, and these are 683 of 5 × 13",
         ),
-        (5, 5, MOST_TERMS + 1, 2048, "and these are 2048 of 5 × 5 × 129$"),
+        (33, 5, 5, 30_000, "float32", "and these are 30000 of 33 × 5 × 5$"),
+        (5, 33, 5, 30_000, "float32", "and these are 30000 of 5 × 33 × 5$"),
+        (5, 5, 33, 30_000, "float32", "and these are 30000 of 5 × 5 × 33$"),
+        (23, 23, 23, 30_000, "float32", "at most 3,072 bytes of A, B and D, and 23 × 23 × 23 in float32 have 6,348$"),
+        (16, 16, 17, 30_000, "float32", "and 16 × 16 × 17 in float32 have 3,200$"),
+        (12, 12, 12, 30_000, "float64", "and 12 × 12 × 12 in float64 have 3,456$"),
     ],
 )
 def test_it_is_chosen_for_batches_of_small_products_and_computes_anything_by_name(
-    m: int, n: int, k: int, batch: int, reason: str, tmp_path: Path
+    m: int, n: int, k: int, batch: int, dtype: str, reason: str, tmp_path: Path
 ) -> None:
     """An entry may list it first for all products; what it declines, the next kernel takes."""
-    problem = gp.GemmProblem.create(m, n, k, batch=batch)
-    told = BATCHED.declined(problem)
+    problem = gp.GemmProblem.create(m, n, k, batch=batch, dtype=dtype)
+    told = BATCHED.declined(problem, GPU)
     assert (told is None) == (not reason)
     assert re.search(reason, told or "")
     first = write(tmp_path / "mine.yaml", "batched", {})
@@ -224,12 +230,26 @@ def test_it_is_chosen_for_batches_of_small_products_and_computes_anything_by_nam
     assert make_plan(problem, GPU, NOTHING, kernel="batched").variant == "batched"
 
 
-def test_nvidias_gpus_take_it_before_simt() -> None:
-    small = gp.GemmProblem.create(5, 13, 5, batch=30_000)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch", "expected"),
+    [
+        (5, 13, 5, 30_000, "batched"),
+        (4, 4, 4, 30_000, "batched"),
+        (12, 1, 12, 30_000, "batched"),
+        (23, 23, 23, 30_000, "simt"),
+        (5, 13, 5, 3, "simt"),
+        (64, 1, 64, 30_000, "gemv"),
+        (4, 4096, 512, 30_000, "gemv"),
+        (12, 1, 12, 3, "gemv"),
+    ],
+)
+def test_nvidias_gpus_take_it_for_batches_alone(m: int, n: int, k: int, batch: int, expected: str) -> None:
+    """Though a product of a batch may be a matrix and a few vectors; larger ones are `gemv`'s, as they are without a batch."""
     for name, device in DEVICES.items():
         if device.platform == "nvidia":
-            assert make_plan(small, device, SHIPPED).variant == "batched", name
-            assert make_plan(replace(small, batch=3), device, SHIPPED).variant == "simt", name
+            for dtype in ("float32", "float64"):
+                wanted = gp.GemmProblem.create(m, n, k, batch=batch, dtype=dtype)
+                assert make_plan(wanted, device, SHIPPED).variant == expected, (name, dtype)
 
 
 def test_a_group_is_not_so_large_that_units_have_none() -> None:

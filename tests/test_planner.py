@@ -88,7 +88,7 @@ def grid_is_impossible(problem: GemmProblem, device: DeviceInfo) -> bool:
     several products, where these are small.
     """
     batched = kernels.variant("batched")
-    small = batched.declined(problem) is None
+    small = batched.declined(problem, device) is None
     products = int(batched.complete(batched.suggested(problem, device))["PRODUCTS"]) if small else 1
     return ceil_div(problem.m, 64) * ceil_div(problem.n, 64) * ceil_div(problem.batch, products) > device.max_groups
 
@@ -259,7 +259,7 @@ def test_where_no_kernel_fits_every_reason_is_told() -> None:
     (default,) = SHIPPED.matching(device, problem("odd"))
     unsupported = {
         name: kernels.variant(name).unsupported(problem("odd"), device)
-        or kernels.variant(name).declined(problem("odd"))
+        or kernels.variant(name).declined(problem("odd"), device)
         for name in NAMES
     }
     for kernel in default.entry.kernels:

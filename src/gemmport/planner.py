@@ -69,7 +69,7 @@ def make_plan(
         )
     reasons: list[str] = []
     for candidate in _candidates(problem, device, configuration, kernel):
-        if kernel == AUTO and (reason := candidate.variant.declined(problem)):
+        if kernel == AUTO and (reason := candidate.variant.declined(problem, device)):
             reasons.append(f"{candidate.variant.name}: {reason}")
             log.info("passed over %s", reasons[-1])
             continue

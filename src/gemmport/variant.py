@@ -185,8 +185,8 @@ class KernelVariant(Contract):
             return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
         return None
 
-    def declined(self, problem: GemmProblem) -> str | None:
-        """Why another kernel is the better choice where the user names none; None where this one may be."""
+    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why another kernel is the better choice on the device where the user names none; None where this one may be."""
         return None
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
