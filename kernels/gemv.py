@@ -37,7 +37,10 @@ LEAST_PART = 2**17
 WARP = 32
 
 ITEMS = 256
-"""Work-items of a GPU's group, where nothing asks for more."""
+"""Work-items of a GPU's group, where nothing asks for more. Batches of matrices with no more elements than that are not for
+such groups: on an H200 2,048 products of 2 × 2 × 2 to 4 × 16 × 16 took 2 to 7 times as long as by `simt`, and 65,536 of
+them 3 to 13 times (benchmarks/results/batched-h200.json).
+"""
 
 SIDE_BYTES = (512, 256, 128)
 """Of memory that the work-items side by side read at once where A lies across: those of a warp, down to a cache line."""
@@ -104,6 +107,12 @@ class Gemv(KernelVariant):
     def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if min(problem.m, problem.n) > MOST_VECTORS:
             return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
+        elements = max(problem.m, problem.n) * problem.effective_k
+        if device.type == "gpu" and problem.batch > device.compute_units and elements <= ITEMS:
+            return (
+                f"a product has a group of {ITEMS} work-items, and these are {problem.batch} with matrices of {elements} "
+                "elements"
+            )
         return None
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:

@@ -431,6 +431,20 @@ def test_gemv_is_chosen_for_a_few_vectors_and_computes_anything_by_name(m: int, 
     assert make_plan(wanted, device, first, kernel="gemv").variant == "gemv"
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch", "is_for_it"),
+    [(4, 4, 4, 114, True), (4, 4, 4, 115, False), (16, 4, 16, 115, False), (4, 16, 17, 115, True)],
+)
+def test_gemv_leaves_batches_of_small_products_to_other_kernels(
+    m: int, n: int, k: int, batch: int, is_for_it: bool
+) -> None:
+    """On GPUs, of which this has 114 compute units; a CPU has no large groups."""
+    wanted, gemv = GemmProblem.create(m, n, k, batch=batch), kernels.variant("gemv")
+    device = DEVICES["NVIDIA sm_90 under CUDA"]
+    assert (make_plan(wanted, device, SHIPPED).variant == "gemv") == is_for_it
+    assert gemv.declined(wanted, DEVICES["CPU under PoCL"]) is None
+
+
 def test_gemv_shares_sums_where_rows_are_too_few_for_the_device() -> None:
     device = DEVICES["NVIDIA sm_90 under CUDA"]
     few, many = (make_plan(GemmProblem.create(m, 1, 1_000_000), device, NOTHING, kernel="gemv") for m in (3, 100_000))
