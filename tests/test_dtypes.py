@@ -1,13 +1,15 @@
 """Every kernel, data type, pair of ops and edge, exact on every device: small integers in poisoned memory (see exact.py).
 
-Compiling a program takes a hundred times as long as running it here. Devices that compile in a tenth of a second are shown all
-combinations; on the others every type meets some ops and every pair of ops some types, unless --exhaustive is given.
+Compiling a program takes a hundred times as long as running it here. GPUs, and all with --exhaustive, are shown all
+combinations; CPUs that compile in a tenth of a second all but what either operand has met elsewhere; on others every type meets
+some ops and every pair of ops some types.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +18,7 @@ from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.dtypes import ACCUMULATORS, DTYPES, check_types, default_accumulator
 from gemmport.problem import OPS
+from made_up_devices import DEVICES
 from test_kernels import WIDE, parameters, tile
 
 VARIANTS = tuple(variant.name for variant in kernels.variants())
@@ -54,9 +57,10 @@ def named(types: tuple[str, str, str | None]) -> str:
     return "-".join(filter(None, types))
 
 
-def pairs_of_ops(dtype: str) -> list[str]:
+def pairs_of_ops(types: tuple[str, str, str | None]) -> list[str]:
     """All pairs; of those of complex numbers, all for complex64, and for other types so many that either operand meets all."""
-    if DTYPES[dtype].kind == "complex" and dtype != "complex64":
+    dtype, output, _ = types
+    if DTYPES[dtype].kind == "complex" and {dtype, output} != {"complex64"}:
         return ["NC", "CT", "TR", "RN"]
     ops = OPS if dtype == "complex64" else ("N", "T")
     return ["".join(pair) for pair in itertools.product(ops, repeat=2)]
@@ -64,13 +68,19 @@ def pairs_of_ops(dtype: str) -> list[str]:
 
 def some_of(
     device: gp.DeviceInfo, kernel: str, types: tuple[str, str, str | None], *, all_of_them: bool
-) -> Iterator[str]:
-    """Pairs of ops to try: all, or one that moves on from type to type and from kernel to kernel."""
-    pairs = pairs_of_ops(types[0])
-    if all_of_them or device.platform in QUICK_COMPILERS:
-        yield from pairs
-    else:
-        yield pairs[(TYPES.index(types) + VARIANTS.index(kernel)) % len(pairs)]
+) -> Iterator[tuple[str, int | None]]:
+    """Pairs of ops to try, and the half of their `problems` (None: both).
+
+    Pairs are all, or one that moves on from type to type and from kernel to kernel. Where CPUs try every pair of what there is
+    for a type, the halves lie like the squares of a chessboard: either operand meets both with each of its ops.
+    """
+    pairs = pairs_of_ops(types)
+    if not all_of_them and device.platform not in QUICK_COMPILERS:
+        yield pairs[(TYPES.index(types) + VARIANTS.index(kernel)) % len(pairs)], None
+        return
+    halves = device.type == "cpu" and not all_of_them and len(pairs) == len({ops[0] for ops in pairs}) ** 2
+    for a, b in pairs:
+        yield a + b, (OPS.index(a) + OPS.index(b)) % 2 if halves else None
 
 
 def scalars(output: str) -> tuple[complex, complex]:
@@ -78,9 +88,14 @@ def scalars(output: str) -> tuple[complex, complex]:
     return {"bool": (1, 1), "complex": (2 - 1j, 1j)}.get(kind, (2, -1))
 
 
-def problems(kernel: str, types: tuple[str, str, str | None], ops: str) -> Iterator[gp.GemmProblem]:
+def problems(
+    kernel: str, types: tuple[str, str, str | None], ops: str, half: int | None = None
+) -> Iterator[gp.GemmProblem]:
     """Batches with edges along all dimensions, one element, no terms, four whole tiles; with scalars and without; with gaps.
     Runs are moved element by element and whole.
+
+    Args:
+        half: of kernels that move runs, 0 for edges element by element and whole tiles in whole runs, 1 for the others.
     """
     dtype, output, accumulator = types
     alpha, beta = scalars(output)
@@ -89,6 +104,8 @@ def problems(kernel: str, types: tuple[str, str, str | None], ops: str) -> Itera
     around = Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0)
     multiples = (1, WIDEST_RUN) if kernel in WIDE else (1,)
     for sizes, multiple in itertools.product((*around, whole), multiples):
+        if kernel in WIDE and half is not None and ((sizes == whole) != (multiple == WIDEST_RUN)) != bool(half):
+            continue
         problem = problem_of(
             sizes,
             ops,
@@ -110,8 +127,8 @@ def test_products_of_every_type_are_exact(
     request: pytest.FixtureRequest, backend: gp.Backend, kernel: str, types: tuple[str, str, str | None]
 ) -> None:
     every = request.config.getoption("--exhaustive")
-    for ops in some_of(backend.device, kernel, types, all_of_them=every):
-        for problem in problems(kernel, types, ops):
+    for ops, half in some_of(backend.device, kernel, types, all_of_them=every):
+        for problem in problems(kernel, types, ops, half):
             arithmetic = problem.accumulator.arithmetic
             if arithmetic and arithmetic not in backend.device.computes:
                 with pytest.raises(gp.DtypeError, match=f"does not compute in {arithmetic}"):
@@ -128,6 +145,18 @@ def test_complex_products_scale_with_complex_numbers(
 ) -> None:
     problem = problem_of(Sizes(17, 31, 13), "NC", "complex64", alpha=alpha, beta=beta)
     check(backend, problem, kernel, parameters(kernel))
+
+
+@pytest.mark.parametrize("types", TYPES, ids=named)
+def test_either_operand_meets_both_halves_with_each_of_its_ops(types: tuple[str, str, str | None]) -> None:
+    cpu = replace(DEVICES["CPU under PoCL"], platform=QUICK_COMPILERS[0])
+    met: set[tuple[int, str, int]] = set()
+    for ops, half in some_of(cpu, "direct", types, all_of_them=False):
+        met |= {(operand, ops[operand], x) for operand in (0, 1) for x in ((0, 1) if half is None else (half,))}
+    for half in (0, 1):
+        assert {each for each in met if each[2] == half} == {
+            (operand, ops[operand], half) for operand in (0, 1) for ops in pairs_of_ops(types)
+        }
 
 
 def fits(dtype: str, accumulator: str, output: str) -> bool:
