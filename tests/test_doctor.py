@@ -43,10 +43,10 @@ def own_settings(monkeypatch, best_backend):
 
 @pytest.fixture
 def with_fault(monkeypatch, tmp_path, best_backend):
-    """Runs an examination whose probes have a fault, on the best device alone."""
+    """Runs an examination whose probes have a fault, on the best device alone: a product in float32, or in other types too."""
     device = best_backend.device
 
-    def run(fault: str = "", *, timeout: float = 120.0) -> Diagnosis:
+    def run(fault: str = "", *, timeout: float = 120.0, products: tuple[str, ...] = ("float32",)) -> Diagnosis:
         only = (
             f"real = selection.backend_status\n"
             f"selection.backend_status = probe.backend_status = lambda name: replace(real(name), devices=tuple(\n"
@@ -55,6 +55,7 @@ def with_fault(monkeypatch, tmp_path, best_backend):
         script = tmp_path / "probe.py"
         script.write_text(WITH_FAULT.format(tests=str(TESTS), fault=only + fault), encoding="utf-8")
         monkeypatch.setattr(doctor, "PROBE", (sys.executable, str(script)))
+        monkeypatch.setattr(doctor, "PRODUCTS", products)
         return examine(timeout=timeout)
 
     return run
@@ -69,7 +70,7 @@ def problems(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def test_where_all_is_well_every_device_is_verified_and_none_is_a_problem(with_fault, best_backend):
-    diagnosis = with_fault()
+    diagnosis = with_fault(products=doctor.PRODUCTS)
     assert (diagnosis.right, diagnosis.wrong, diagnosis.exit_status) == ((name_of(best_backend),), (), 0)
     assert diagnosis.chosen == name_of(best_backend)
     assert not problems(diagnosis)
@@ -110,8 +111,7 @@ benchmark.make_plan = lambda *a, **options: real_plan(*a, **{**options, "kernel"
         ("os.system('sleep 3600')", "did not end within 5 seconds"),
     ],
 )
-def test_a_runtime_that_falls_over_in_a_product_is_a_finding(with_fault, monkeypatch, best_backend, fault, told):
-    monkeypatch.setattr(doctor, "PRODUCTS", ("float32",))
+def test_a_runtime_that_falls_over_in_a_product_is_a_finding(with_fault, best_backend, fault, told):
     started = time.monotonic()
     diagnosis = with_fault(f"if asked == 'device':\n    {fault}", timeout=5.0)
     assert time.monotonic() - started < 30
@@ -122,11 +122,10 @@ def test_a_runtime_that_falls_over_in_a_product_is_a_finding(with_fault, monkeyp
     assert "GEMMPORT_DEVICE" in found.remedy
 
 
-def test_what_a_runtime_started_is_ended_with_it(with_fault, monkeypatch, tmp_path):
+def test_what_a_runtime_started_is_ended_with_it(with_fault, tmp_path):
     """Compilers that a runtime starts would go on otherwise."""
     if not Path("/proc/self/stat").exists():
         pytest.skip("processes are looked at in /proc")
-    monkeypatch.setattr(doctor, "PRODUCTS", ("float32",))
     started = tmp_path / "started"
     with_fault(f"if asked == 'device':\n    os.system('echo $$ > {started}; exec sleep 600')", timeout=3.0)
     stat = Path("/proc", started.read_text().strip(), "stat")
@@ -147,7 +146,7 @@ def run_or_crash(problems, *a):
         os.abort()
     return real_run(problems, *a)
 probe.run_benchmark = run_or_crash
-""")
+""", products=("float32", "float64"))  # fmt: skip
     (found,) = (f for f in problems(diagnosis) if best_backend.device.label in f.subject)
     assert found.detail.startswith("float32: was ended by SIGABRT")
     assert any("verified: float64 by" in finding.detail for finding in diagnosis.findings)
