@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 # PyPI's PoCL, so that the command does the same on every machine; make run DEVICE= takes the best device there is.
 DEVICE ?= pocl 3.0
+# What is installed, rather than what each target needs: EXTRAS=dev serves all.
+EXTRAS ?=
 RUN_OPTIONS ?=
 TEST_OPTIONS ?=
 # One kernel, or two to be set side by side.
@@ -16,17 +18,17 @@ MATRIX_RUNTIMES ?= 1
 
 .PHONY: run test inspect matrix lint clean
 
-run: $(VENV)/.installed-pocl
+run: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl)
 	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
 
-test: $(VENV)/.installed-test,pocl,intel
+test: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),test,pocl,intel)
 	$(VENV)/bin/pytest -n auto --maxprocesses 4 $(TEST_OPTIONS)
 
-inspect: $(VENV)/.installed-inspect
+inspect: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),inspect)
 	$(VENV)/bin/gemmport inspect $(KERNEL) $(INSPECT_OPTIONS)
 
 # Starts anew each time; gemmport matrix --output build/matrix.jsonl goes on where one was interrupted.
-matrix: $(VENV)/.installed-pocl,intel
+matrix: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl,intel)
 	tests/matrix/install-runtimes.sh
 	$(VENV)/bin/python tests/matrix/runtimes.py
 	mkdir -p build
