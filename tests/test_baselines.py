@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -120,23 +121,22 @@ def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tu
     return d, expected
 
 
-@pytest.mark.parametrize(("batch", "alpha", "beta"), [(1, 1, 0), (1, 1.5, -0.5), (3, 2, 0), (3, -1, 1)])
-@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+# A library compiles what it needs of a type in each process: all products of a type are one test.
+
+
 @pytest.mark.parametrize("dtype", NATIVE)
-def test_computes_what_the_reference_does(
-    baseline: Baseline, its_backend: Backend, dtype: str, ops: str, batch: int, alpha: float, beta: float
-) -> None:
+def test_computes_what_the_reference_does(baseline: Baseline, its_backend: Backend, dtype: str) -> None:
     if dtype not in its_backend.device.computes:
         pytest.skip(f"{its_backend.device.label} does not compute in {dtype}")
-    problem = problem_of((dtype, None, None), ops, batch=batch, alpha=alpha, beta=beta)
-    assert baseline.unsupported(problem) is None
-    d, expected = compute(baseline, its_backend, problem)
-    assert d.dtype == problem.output.numpy
-    np.testing.assert_array_equal(d, expected)
+    scalars = ((1, 1, 0), (1, 1.5, -0.5), (3, 2, 0), (3, -1, 1))
+    for ops, (batch, alpha, beta) in itertools.product(("NN", "NT", "TN", "TT"), scalars):
+        problem = problem_of((dtype, None, None), ops, batch=batch, alpha=alpha, beta=beta)
+        assert baseline.unsupported(problem) is None
+        d, expected = compute(baseline, its_backend, problem)
+        assert d.dtype == problem.output.numpy
+        np.testing.assert_array_equal(d, expected, err_msg=f"{problem}, alpha = {alpha}, beta = {beta}")
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("ops", ["NN", "CN", "TC"])
 @pytest.mark.parametrize(
     "types",
     [
@@ -151,18 +151,22 @@ def test_computes_what_the_reference_does(
     ids=lambda types: "-".join(filter(None, types)),
 )
 def test_computes_what_the_reference_does_in_other_types(
-    baseline: Baseline, its_backend: Backend, types: Types, ops: str, batch: int
+    baseline: Baseline, its_backend: Backend, types: Types
 ) -> None:
     complex_scalars = types[0].startswith("complex")
     alpha, beta = (1 - 2j, 1j) if complex_scalars else (2, -1)
-    problem = problem_of(types, ops, batch=batch, alpha=alpha, beta=beta, multiple=4)
-    reason = baseline.unsupported(problem)
-    arithmetic = problem.accumulator.arithmetic
+    problems = [
+        problem_of(types, ops, batch=batch, alpha=alpha, beta=beta, multiple=4)
+        for ops, batch in itertools.product(("NN", "CN", "TC"), (1, 3))
+    ]
+    arithmetic = problems[0].accumulator.arithmetic
     if arithmetic and arithmetic not in its_backend.device.computes:
-        reason = f"{its_backend.device.label} does not compute in {arithmetic}"
-    if reason:
+        pytest.skip(f"{its_backend.device.label} does not compute in {arithmetic}")
+    if reason := baseline.unsupported(problems[0]):
         pytest.skip(reason)
-    np.testing.assert_array_equal(*compute(baseline, its_backend, problem))
+    for problem in problems:
+        assert baseline.unsupported(problem) is None
+        np.testing.assert_array_equal(*compute(baseline, its_backend, problem), err_msg=str(problem))
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
