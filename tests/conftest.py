@@ -150,7 +150,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if reason := _unsupported(item):
             item.add_marker(pytest.mark.skip(reason=reason))
     if dropped:
-        items[:] = [item for item in items if item not in set(dropped)]
+        gone = set(dropped)
+        items[:] = [item for item in items if item not in gone]
         config.hook.pytest_deselected(items=dropped)
 
 
