@@ -2,16 +2,19 @@
 
     oclgrind --data-races --uninitialized --log FILE python under_oclgrind.py KERNEL PARAMETERS OPS [FAULT]
 
-KERNEL is a variant or a pass; PARAMETERS is a JSON object; FAULT is the name of a mutation to plant. A wrong result is an
+KERNEL is a variant or a pass; PARAMETERS is a JSON object; OPS are pairs, with commas between them; FAULT is the name of a
+mutation to plant: of a variant, no more products are computed than until Oclgrind complains. A wrong result is an
 AssertionError.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -136,35 +139,37 @@ def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
     for variant in EXTENSIONS:
         gp.register(variant)
     with planted(fault, kernel) if fault else nullcontext(), every_kernel():
-        simulate(kernel, params, ops)
+        for pair in ops.split(","):
+            simulate(kernel, params, pair, until_noticed=bool(fault))
 
 
-def simulate(kernel: str, params: str, ops: str) -> None:
-    backend = gp.get_backend("opencl", device="oclgrind")
-    if kernel in PASSES:
-        PASSES[kernel](backend, ops)
-        return
+def products(kernel: str, ops: str) -> Iterator[tuple[gp.GemmProblem, bool]]:
+    """With edges and without, aligned and not; in place, which is told beside each; without terms."""
+    if kernel == "simt":  # whose groups share tiles that have so many steps, one of them parts of two
+        yield problem_of(Sizes(9, 40, 83), ops, "float32", beta=0.5), False
+    if kernel == "batched":  # whose matrices of the size of the tile are moved as one row
+        yield gp.GemmProblem.create(12, 20, 6, batch=3, trans_a=ops[0], trans_b=ops[1], beta=0.5), False
     for sizes, batch, multiple in (
         (Sizes(9, 19, 11), 2, 1),
         (Sizes(9, 19, 11), 2, WIDEST_RUN),
         (Sizes(1, 1, 1), 1, 1),
         (Sizes(16, 16, 16), 1, WIDEST_RUN),
     ):
-        problem = problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=batch, multiple=multiple)
-        check(backend, problem, kernel, json.loads(params))
-    check(
-        backend,
-        problem_of(Sizes(9, 19, 11), ops, "float32", in_place=True, beta=0.5),
-        kernel,
-        json.loads(params),
-        in_place=True,
-    )
-    check(backend, problem_of(Sizes(9, 19, 0), ops, "float32"), kernel, json.loads(params))
-    if kernel == "simt":  # whose groups share tiles that have so many steps, one of them parts of two
-        check(backend, problem_of(Sizes(9, 40, 83), ops, "float32", beta=0.5), kernel, json.loads(params))
-    if kernel == "batched":  # whose matrices of the size of the tile are moved as one row
-        dense = gp.GemmProblem.create(12, 20, 6, batch=3, trans_a=ops[0], trans_b=ops[1], beta=0.5)
-        check(backend, dense, kernel, json.loads(params))
+        yield problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=batch, multiple=multiple), False
+    yield problem_of(Sizes(9, 19, 11), ops, "float32", in_place=True, beta=0.5), True
+    yield problem_of(Sizes(9, 19, 0), ops, "float32"), False
+
+
+def simulate(kernel: str, params: str, ops: str, *, until_noticed: bool) -> None:
+    backend = gp.get_backend("opencl", device="oclgrind")
+    if kernel in PASSES:
+        PASSES[kernel](backend, ops)
+        return
+    log = Path(os.environ["OCLGRIND_LOG"])
+    for problem, in_place in products(kernel, ops):
+        check(backend, problem, kernel, json.loads(params), in_place=in_place)
+        if until_noticed and log.exists() and log.stat().st_size:
+            return
 
 
 if __name__ == "__main__":
