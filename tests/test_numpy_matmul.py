@@ -115,11 +115,13 @@ def on_the_device(
 ) -> Iterator[None]:
     """Everything that NumPy's tests multiply by `numpy.matmul` is multiplied on the device, and something must be.
 
-    It is by the kernels that the planner chooses; where they take a second each to compile, by the simplest.
+    It is by the kernels that the planner chooses; where they take a second each to compile, by the simplest, but for tests of
+    the values of every type.
     """
     if "float64" not in backend.device.computes:
         pytest.skip(f"{backend.device.label} does not compute in float64, of which NumPy's tests are full")
-    if backend.device.platform == "pocl" and not request.config.getoption("--exhaustive"):
+    of_values = request.node.originalname.endswith("_values")
+    if backend.device.platform == "pocl" and not of_values and not request.config.getoption("--exhaustive"):
         monkeypatch.setattr(PORTED, "kernel", "naive")
     monkeypatch.setattr(PORTED, "device", backend.device)
     monkeypatch.setattr(PORTED, "calls", 0)
