@@ -27,6 +27,7 @@ from gemmport.problem import Layout, as_op
 from gemmport.sources import assemble
 from gemmport.variant import KernelVariant
 from passes import LADDERS
+from test_kernels import BASE
 
 pytestmark = pytest.mark.skipif(
     _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
@@ -59,9 +60,12 @@ def _with_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
 def sources(
     kernel: str, ops: str = "NN", dtype: str = "float32", architecture: str = "sm_90", size: int = 61
 ) -> list[str]:
-    """The specialized sources of all launches of a kernel."""
+    """The specialized sources of all launches of a kernel; of what is for CPUs alone, with few products in a step."""
     problem = gp.GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=2.0, beta=0.5)
-    plan = make_plan(problem, device_for(kernel, architecture), config.load_configuration(), kernel=kernel)
+    params = BASE[kernel] if kernel == "packed" else None
+    plan = make_plan(
+        problem, device_for(kernel, architecture), config.load_configuration(), kernel=kernel, params=params
+    )
     return [assemble(launch.kernel, "cuda") for launch in plan.launches]
 
 
