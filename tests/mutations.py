@@ -1230,7 +1230,7 @@ _OF_BATCHED = (
         "forgets the last row that is left", r"rows_left = m - tile\.row;", "rows_left = m - tile.row - 1;", BATCHED
     ),
     of_kernel(
-        "exchanges rows and columns", r"product \* TSM \+ i\) \* TSN \+ j", "product * TSN + j) * TSM + i", BATCHED
+        "leaves results by columns", r"product \* TSM \+ i\) \* TSN \+ j", "product * TSN + j) * TSM + i", BATCHED
     ),
     of_kernel("adds C of the first product", r"C \+ other \* stride_c", "C", BATCHED),
     of_kernel(

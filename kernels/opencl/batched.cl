@@ -58,7 +58,7 @@
 #define TILES (PRODUCTS * (SIZE_A + SIZE_B))
 #define RESULTS (PRODUCTS * TSM * TSN)
 #define NUMBERS MOST(TILES, (RESULTS + WIDTH - 1) / WIDTH * WIDTH)
-#define IN_TILES(e) ((e) / (lines * length) * size + (e) / length % lines * pitch + (e) % length) // of the e-th element
+#define IN_TILES(e) ((e) / length * pitch + (e) / (lines * length) * (size - lines * pitch) + (e) % length) // of the e-th element
 
 // Brings a tile of each product, `run` elements at once, with zeros for what is not there; `flat` where tiles follow each other in
 // memory without a gap. All but what is left is known to the compiler, so that divisions are by constants.
