@@ -20,7 +20,7 @@ from gemmport.variant import (
 )
 
 RUN_BYTES = 16
-"""Of sums, which a work-item reads at once from local memory: the most that one instruction moves."""
+"""Bytes of sums that a work-item reads at once from local memory: the most that one instruction moves."""
 
 MOST_WIDTH = 4
 """Numbers of a run at most: a work-item has whole runs of its rows and columns."""
@@ -47,7 +47,7 @@ time with a batch of 512 and 0.88 with one of 1024 (the same file).
 """
 
 ALIGNED_FROM = 4
-"""Products, in powers of two, from which on a group's first element is aligned where its matrices are dense."""
+"""So many dense matrices of any size, and every larger power of two of them, are whole runs."""
 
 _POWERS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 
@@ -140,8 +140,10 @@ class Batched(KernelVariant):
         of_runs = run_defines(problem, width)
         return {
             **super().defines(parameters, problem),
-            **{name: of_runs[name] for name in ("IN_RUN_BYTES", "OUT_RUN_BYTES", "SUM_LANES")},
-            **{name: of_runs[name] for name in ("LOADS_SUMS", "STORES_SUMS")},
+            **{
+                name: of_runs[name]
+                for name in ("IN_RUN_BYTES", "OUT_RUN_BYTES", "SUM_LANES", "LOADS_SUMS", "STORES_SUMS")
+            },
             **runs,
             "ALIGNED_D": 1,
             "WIDTH": width,
@@ -185,7 +187,7 @@ def _width(problem: GemmProblem) -> int:
 
 
 def _numbers(lines: int, terms: int, width: int, along: bool) -> int:
-    """That an operand's tile of one product takes in local memory: an odd number of runs, as along k a line is."""
+    """Numbers of local memory for one product's tile of an operand: an odd number of runs, as is each of its lines along k."""
     runs = lines * (ceil_div(terms, width) | 1) if along else terms * ceil_div(lines, width)
     return (runs | 1) * width
 

@@ -110,8 +110,8 @@ class Gemv(KernelVariant):
         elements = max(problem.m, problem.n) * problem.effective_k
         if device.type == "gpu" and problem.batch > device.compute_units and elements <= ITEMS:
             return (
-                f"a product has a group of {ITEMS} work-items, and these are {problem.batch} with matrices of {elements} "
-                "elements"
+                f"it gives each product a group of {ITEMS} work-items, too many for more than {device.compute_units} products "
+                f"with matrices of at most {ITEMS} elements, and these are {problem.batch} of {elements}"
             )
         return None
 

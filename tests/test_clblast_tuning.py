@@ -134,7 +134,7 @@ def test_a_file_of_something_else_is_named(tmp_path, parameters, changes):
 def test_a_folder_without_results_is_named(tmp_path, folder):
     (tmp_path / "other.txt").write_text("{}")
     with pytest.raises(
-        BaselineUnavailableError, match=f"{tuning.VARIABLE} = .*no results of CLBlast's tuners are there"
+        BaselineUnavailableError, match=f"{tuning.VARIABLE} = .*no results of CLBlast's tuners that can be used"
     ):
         tuning.read(tmp_path / folder)
 

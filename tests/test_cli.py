@@ -17,6 +17,7 @@ import gemmport
 from gemmport import backends, cli, kernels, selection
 from gemmport.benchmark import Result
 from gemmport.cache import CacheUse, program_key, store_program
+from gemmport.cli.output import tunings
 from gemmport.cli.run import slower_than_numpy
 from gemmport.measurement import Timing
 from gemmport.outcome import BaselineResult
@@ -439,6 +440,14 @@ def test_a_device_that_is_slower_than_numpy_is_told_with_how_often_and_how_much(
     (line,) = slower_than_numpy(results)
     assert line.startswith(f"{device.label} is slower than NumPy on this host at 2 of 3 problems, at worst 0.25 of its")
     assert "device=" in line
+
+
+def test_what_a_librarys_tuner_found_is_told_once(best_backend):
+    own = result(best_backend.device, 1.0, 1.0)
+    tuned = replace(own, baselines=(BaselineResult("clblast", tuning={"Xgemm": {"MWG": 64}, "Copy": {"COPY_VW": 4}}),))
+    told = f"baseline clblast on {best_backend.device.label}: with what its tuner found for Xgemm, Copy"
+    assert tunings([tuned, own, tuned]) == [told]
+    assert tunings([own]) == []
 
 
 def test_the_best_kernel_of_a_problem_counts(best_backend):

@@ -254,7 +254,7 @@ def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(
     few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
     assert few > more - few  # a step adds little to what the results take
     aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
-    assert apart > 1.4 * aligned  # in as many tiles
+    assert apart > 1.4 * aligned  # `SINGLY` times as long for what is stored, in as many tiles
 
 
 @settings(max_examples=200, deadline=None, database=None, print_blob=True)

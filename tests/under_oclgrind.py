@@ -140,7 +140,8 @@ def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
         gp.register(variant)
     with planted(fault, kernel) if fault else nullcontext(), every_kernel():
         for pair in ops.split(","):
-            simulate(kernel, params, pair, until_noticed=bool(fault))
+            if simulate(kernel, params, pair, until_noticed=bool(fault)):
+                break
 
 
 def products(kernel: str, ops: str) -> Iterator[tuple[gp.GemmProblem, bool]]:
@@ -160,16 +161,18 @@ def products(kernel: str, ops: str) -> Iterator[tuple[gp.GemmProblem, bool]]:
     yield problem_of(Sizes(9, 19, 0), ops, "float32"), False
 
 
-def simulate(kernel: str, params: str, ops: str, *, until_noticed: bool) -> None:
+def simulate(kernel: str, params: str, ops: str, *, until_noticed: bool) -> bool:
+    """Computes a kernel's products, all or until Oclgrind complains, which is returned."""
     backend = gp.get_backend("opencl", device="oclgrind")
     if kernel in PASSES:
         PASSES[kernel](backend, ops)
-        return
+        return False
     log = Path(os.environ["OCLGRIND_LOG"])
     for problem, in_place in products(kernel, ops):
         check(backend, problem, kernel, json.loads(params), in_place=in_place)
         if until_noticed and log.exists() and log.stat().st_size:
-            return
+            return True
+    return False
 
 
 if __name__ == "__main__":

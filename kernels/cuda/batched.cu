@@ -57,7 +57,7 @@
 #define SIZE_B ((LINES_B * PITCH_B / WIDTH / 2 * 2 + 1) * WIDTH)
 #define TILES (PRODUCTS * (SIZE_A + SIZE_B))
 #define RESULTS (PRODUCTS * TSM * TSN)
-#define NUMBERS MOST(TILES, (RESULTS + WIDTH - 1) / WIDTH * WIDTH)
+#define EXTENT MOST(TILES, (RESULTS + WIDTH - 1) / WIDTH * WIDTH) // numbers of shared memory
 #define IN_TILES(e) ((e) / length * pitch + (e) / (lines * length) * (size - lines * pitch) + (e) % length) // of the e-th element
 
 // Brings a tile of each product, `run` elements at once, with zeros for what is not there; `flat` where tiles follow each other in
@@ -116,7 +116,7 @@ __device__ __forceinline__ void multiply(
 extern "C" __global__ __launch_bounds__(THREADS)
 void batched(GEMM_ARGUMENTS, int batch)
 {
-    __shared__ __align__(16) acc_t numbers[NUMBERS];
+    __shared__ __align__(16) acc_t numbers[EXTENT];
     acc_t *const a_tile = numbers;
     acc_t *const b_tile = numbers + PRODUCTS * SIZE_A;
     const int thread = (int)threadIdx.x;

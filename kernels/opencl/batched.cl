@@ -57,7 +57,7 @@
 #define SIZE_B ((LINES_B * PITCH_B / WIDTH / 2 * 2 + 1) * WIDTH)
 #define TILES (PRODUCTS * (SIZE_A + SIZE_B))
 #define RESULTS (PRODUCTS * TSM * TSN)
-#define NUMBERS MOST(TILES, (RESULTS + WIDTH - 1) / WIDTH * WIDTH)
+#define EXTENT MOST(TILES, (RESULTS + WIDTH - 1) / WIDTH * WIDTH) // numbers of local memory
 #define IN_TILES(e) ((e) / length * pitch + (e) / (lines * length) * (size - lines * pitch) + (e) % length) // of the e-th element
 
 // Brings a tile of each product, `run` elements at once, with zeros for what is not there; `flat` where tiles follow each other in
@@ -116,7 +116,7 @@ inline __attribute__((always_inline)) void multiply(
 __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 void batched(GEMM_ARGUMENTS, int batch)
 {
-    __local acc_t numbers[NUMBERS] __attribute__((aligned(16)));
+    __local acc_t numbers[EXTENT] __attribute__((aligned(16)));
     __local acc_t *const a_tile = numbers;
     __local acc_t *const b_tile = numbers + PRODUCTS * SIZE_A;
     const int item = (int)get_local_id(0);

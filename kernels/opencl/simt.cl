@@ -38,7 +38,8 @@
 // Where rows of D are not aligned, elements are stored one by one. So that neighbours store neighbouring ones, the columns of a
 // work-item's run are then APART, by as many as a warp has work-items side by side (else by 1). A tile holds the numbers of a run
 // side by side all the same, so its slots hold columns in another order; this is the line in a slot. Where two slots have no bit in
-// common, the line of their sum is the sum of their lines: where a work-item begins, and how much further on its copies are.
+// common, or one is a multiple of apart * WIDTH, the line of their sum is the sum of their lines: where a work-item begins, and how much
+// further on its copies are.
 #define LINE_IN(slot, apart) \
     ((apart) == 1 ? (slot) \
                   : (slot) / ((apart) * WIDTH) * ((apart) * WIDTH) + (slot) % WIDTH * (apart) + (slot) / WIDTH % (apart))
@@ -209,7 +210,8 @@ inline tile_t tile_of(int number, int m, int n)
 // A sharer begins at step sharer * shared * steps / sharers of the row. 32 bits do not hold that product, and a division of 64 bits
 // is a function: where NVIDIA's linker has to call one, a kernel keeps everything where calls leave it, and moves it from there in
 // its main loop. So the tile comes first, and then the step in it, by products below sharers * sharers: fewer tiles are shared than
-// there are sharers. A tile's first and last sharer are those that have its first and last step.
+// there are sharers, and these are at most 8 for each compute unit (SHARE), so that their square fits on up to 5,792 of them. A tile's
+// first and last sharer are those that have its first and last step.
 inline int first_tile(int sharer, int sharers, int shared) { return sharer * shared / sharers; }
 inline int first_step(int sharer, int sharers, int shared, int steps)
 {

@@ -58,8 +58,9 @@ def read(folder: Path) -> tuple[Tuned, ...]:
     found = tuple(one for file in sorted(folder.glob("*.json")) if (one := _read(file)))
     if not found:
         raise BaselineUnavailableError(
-            f"{VARIABLE} = {folder}: no results of CLBlast's tuners are there; clblast_tuner_xgemm and the others (Debian: "
-            "clblast-utils) write them into the folder in which they run"
+            f"{VARIABLE} = {folder}: it has no results of CLBlast's tuners that can be used (those with which CLBlast computes "
+            "wrongly are passed over: clblast-gemmk-1); clblast_tuner_xgemm and the others (Debian: clblast-utils) write them "
+            "into the folder in which they run"
         )
     return found
 
