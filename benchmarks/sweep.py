@@ -88,9 +88,9 @@ def plans(problem: GemmProblem, target: DeviceInfo, candidates: Mapping[str, Seq
 
 
 def has_model(kernel: str, workloads: Iterable[Workload], target: DeviceInfo) -> bool:
-    """Whether a kernel has parameters to suggest for a workload."""
-    variant = kernels.variant(kernel)
-    return any(variant.considered(workload.problem, target) for workload in workloads)
+    """Whether there is such a kernel, and it has parameters to suggest for a workload."""
+    variant = kernels.family().get(kernel)
+    return variant is not None and any(variant.considered(workload.problem, target) for workload in workloads)
 
 
 def compile_only(device: DeviceInfo, sources: Sequence[str]) -> None:

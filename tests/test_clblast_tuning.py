@@ -13,7 +13,7 @@ import pytest
 
 from gemmport import baselines
 from gemmport.baselines import _clblast_tuning as tuning
-from gemmport.errors import BaselineUnavailableError, GemmportError
+from gemmport.errors import BackendUnavailableError, BaselineUnavailableError, DeviceNotFoundError
 from gemmport.selection import select_device
 
 DEVICE = "A device"
@@ -130,12 +130,17 @@ def test_a_file_of_something_else_is_named(tmp_path, parameters, changes):
         tuning.read(tmp_path)
 
 
-@pytest.mark.parametrize("folder", ["", "there/is/none"])
-def test_a_folder_without_results_is_named(tmp_path, folder):
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("", "it has no results of CLBlast's tuners that can be used"),
+        ("there/is/none", "there is no such folder"),
+        ("other.txt", "there is no such folder"),
+    ],
+)
+def test_a_folder_without_results_is_named(tmp_path, folder, told):
     (tmp_path / "other.txt").write_text("{}")
-    with pytest.raises(
-        BaselineUnavailableError, match=f"{tuning.VARIABLE} = .*no results of CLBlast's tuners that can be used"
-    ):
+    with pytest.raises(BaselineUnavailableError, match=f"^{tuning.VARIABLE} = {tmp_path / folder}: {told}"):
         tuning.read(tmp_path / folder)
 
 
@@ -145,7 +150,7 @@ def device(request: pytest.FixtureRequest):
     try:
         baselines.load("clblast")
         return select_device(request.config.getoption("--device", default=None), "opencl")
-    except GemmportError as error:
+    except (BaselineUnavailableError, BackendUnavailableError, DeviceNotFoundError) as error:
         pytest.skip(str(error))
 
 

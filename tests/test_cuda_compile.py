@@ -27,7 +27,6 @@ from gemmport.problem import Layout, as_op
 from gemmport.sources import assemble
 from gemmport.variant import KernelVariant
 from passes import LADDERS
-from test_kernels import BASE
 
 pytestmark = pytest.mark.skipif(
     _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
@@ -60,12 +59,9 @@ def _with_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
 def sources(
     kernel: str, ops: str = "NN", dtype: str = "float32", architecture: str = "sm_90", size: int = 61
 ) -> list[str]:
-    """The specialized sources of all launches of a kernel; of what is for CPUs alone, with few products in a step."""
+    """The specialized sources of all launches of a kernel."""
     problem = gp.GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=2.0, beta=0.5)
-    params = BASE[kernel] if kernel == "packed" else None
-    plan = make_plan(
-        problem, device_for(kernel, architecture), config.load_configuration(), kernel=kernel, params=params
-    )
+    plan = make_plan(problem, device_for(kernel, architecture), config.load_configuration(), kernel=kernel)
     return [assemble(launch.kernel, "cuda") for launch in plan.launches]
 
 
@@ -75,10 +71,6 @@ def architectures() -> list[str]:
 
 # sm_70 where the compiler still knows it.
 OLDEST_AND_SM_90 = [*architectures()[:1], "sm_90"]
-
-# Kernels with nothing of an architecture in their sources, of which OpenCL's compilers see every type: compiled here for these
-# two architectures, and in float32.
-LIKE_OTHERS = ("batched",)
 
 # Passes: every type for one architecture, one of each kind for the other.
 PASSES_FOR = [
@@ -92,25 +84,16 @@ def is_cubin(binary: bytes) -> bool:
     return binary.startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "architecture"),
-    [(name, each) for name in SHIPPED for each in (OLDEST_AND_SM_90 if name in LIKE_OTHERS else architectures())],
-)
+@pytest.mark.parametrize("architecture", architectures())
+@pytest.mark.parametrize("kernel", SHIPPED)
 def test_kernels_compile_for_every_architecture(kernel: str, architecture: str) -> None:
     for source in sources(kernel, architecture=architecture):
         assert is_cubin(_nvrtc.compile_cuda(source, architecture))
 
 
-@pytest.mark.parametrize(
-    ("kernel", "dtype"),
-    [
-        (name, dtype)
-        for dtype in ("float32", "float64")
-        for name in SHIPPED
-        if dtype == "float32" or name not in LIKE_OTHERS
-    ],
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("ops", ["NN", "TT"])
+@pytest.mark.parametrize("kernel", SHIPPED)
 @pytest.mark.parametrize("size", [61, 64], ids=["edges", "whole"])
 def test_kernels_compile_for_all_ops_and_types(kernel: str, ops: str, dtype: str, size: int) -> None:
     for source in sources(kernel, ops, dtype, size=size):

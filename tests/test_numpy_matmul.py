@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from gemmport.planner import AUTO
 
 CORE = "numpy._core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core"
 MODULES = [
@@ -46,12 +45,11 @@ class Ported:
 
     def __init__(self) -> None:
         self.device: gp.DeviceInfo | None = None
-        self.kernel = AUTO
         self.calls = 0
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         self.calls += 1
-        return gp.matmul(*arguments, device=self.device, kernel=self.kernel, **options)
+        return gp.matmul(*arguments, device=self.device, **options)
 
 
 PORTED = Ported()
@@ -113,16 +111,9 @@ for _copy in COPIES.values():
 def on_the_device(
     backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[None]:
-    """Everything that NumPy's tests multiply by `numpy.matmul` is multiplied on the device, and something must be.
-
-    It is by the kernels that the planner chooses; where they take a second each to compile, by the simplest, but for tests of
-    the values of every type.
-    """
+    """Everything that NumPy's tests multiply by `numpy.matmul` is multiplied on the device, and something must be."""
     if "float64" not in backend.device.computes:
         pytest.skip(f"{backend.device.label} does not compute in float64, of which NumPy's tests are full")
-    of_values = request.node.originalname.endswith("_values")
-    if backend.device.platform == "pocl" and not of_values and not request.config.getoption("--exhaustive"):
-        monkeypatch.setattr(PORTED, "kernel", "naive")
     monkeypatch.setattr(PORTED, "device", backend.device)
     monkeypatch.setattr(PORTED, "calls", 0)
     monkeypatch.setattr(np, "matmul", PORTED)

@@ -53,8 +53,12 @@ def read(folder: Path) -> tuple[Tuned, ...]:
     """The files in a folder that belong to products.
 
     Raises:
-        BaselineUnavailableError: there are none, or one cannot be read; the message names it.
+        BaselineUnavailableError: it is no folder, there are none, or one cannot be read; the message names it.
     """
+    if not folder.is_dir():
+        raise BaselineUnavailableError(
+            f"{VARIABLE} = {folder}: there is no such folder; name that in which CLBlast's tuners were run, or unset {VARIABLE}"
+        )
     found = tuple(one for file in sorted(folder.glob("*.json")) if (one := _read(file)))
     if not found:
         raise BaselineUnavailableError(
