@@ -11,10 +11,10 @@ import operator
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -72,6 +72,7 @@ class Memory:
         keeper: what else must live as long as it is used.
         read_only: whether its owner forbids writing.
         located: what `Backend.address` found.
+        pooled: whether it is a block of the backend's pool. Two of these never overlap.
     """
 
     native: Any
@@ -83,6 +84,7 @@ class Memory:
     keeper: object = None
     read_only: bool = False
     located: tuple[int, int] | None = None
+    pooled: bool = field(default=False, init=False)  # so that a copy, which would overlap, is none
 
     def release(self) -> None:
         """Gives the memory back to the pool. It must not be used again; work already enqueued is not disturbed."""
@@ -282,6 +284,8 @@ class Backend(ABC):
         self.kept: dict[Hashable, Any] = {}
         self._programs = _Programs()
         self._access_lock = threading.RLock()
+        self._owned: dict[weakref.ref[Memory], Callable[[], None]] = {}
+        weakref.finalize(self, _release_all, weakref.ref(self))
 
     # Devices
 
@@ -415,8 +419,12 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def set_memory(self, call: Call, number: int, memory: Memory) -> None:
-        """Puts other memory in the place of an argument that is memory, for the launches that follow."""
+    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
+        """Puts other memory in the place of arguments that are memory, for the launches that follow.
+
+        Args:
+            places: the number of each argument, and the name of its memory.
+        """
 
     @abstractmethod
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
@@ -490,13 +498,16 @@ class Backend(ABC):
     ) -> AbstractContextManager[None]:
         """What is enqueued on the queue inside comes after what other queues did to this memory, and before what they will."""
         self.check_open()
-        return _Ordered(self, self.as_queue(queue), reads, writes)
+        queue = self.as_queue(queue)
+        return _IN_ORDER if _is_alone(queue, reads, writes) else _Ordered(self, queue, reads, writes)
 
     def settle(self, memory: Memory) -> None:
         """Makes the queue on which the memory's owner works wait for everything enqueued here on the memory."""
         self._settle(memory.access)
 
     def _settle(self, access: Access) -> None:
+        if access.writer is access.home and all(reader is access.home for reader in access.readers):
+            return
         with self._access_lock:
             others = [access.writer, *access.readers]
             access.writer, access.readers = access.home, []
@@ -526,9 +537,20 @@ class Backend(ABC):
         free()
 
     def _own(self, memory: Memory) -> Memory:
-        """The memory, which is released in order when it is collected."""
-        memory.free = weakref.finalize(memory, self._release, memory.access, memory.free, memory.native, memory.keeper)
+        """The memory, which is released in order when it is collected, or at the end of the process.
+
+        As `weakref.finalize` would do it, in a third of its time: every new result is such a memory.
+        """
+        reference = weakref.ref(memory, self._disown)
+        self._owned[reference] = partial(self._release, memory.access, memory.free, memory.native, memory.keeper)
+        memory.free = partial(self._disown, reference)
         return memory
+
+    def _disown(self, reference: weakref.ref[Memory]) -> None:
+        """Releases a memory, unless that was done."""
+        release = self._owned.pop(reference, None)
+        if release is not None:
+            release()
 
     # Memory and arrays, on all backends
 
@@ -594,7 +616,9 @@ class Backend(ABC):
             raise ShapeError(f"{nbytes} bytes cannot be allocated: a size is never negative")
         if nbytes > self.device.max_allocation:
             raise self._too_large(nbytes)
-        return self._own(self._allocate(max(nbytes, 1)))
+        memory = self._allocate(max(nbytes, 1))
+        memory.pooled = True
+        return self._own(memory)
 
     def _too_large(self, nbytes: int) -> DeviceMemoryError:
         most = self.device.max_allocation
@@ -777,6 +801,32 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.device.label}>"
+
+
+def _release_all(backend: weakref.ref[Backend]) -> None:
+    """Releases what a backend still owns at the end of the process, while everything that takes is still there."""
+    opened = backend()
+    if opened is not None:
+        for reference in list(opened._owned):
+            opened._disown(reference)
+
+
+_IN_ORDER: AbstractContextManager[None] = nullcontext()
+
+
+def _is_alone(queue: Any, reads: Collection[Memory], writes: Collection[Memory]) -> bool:
+    """Whether no other queue matters to this memory, so that `ordered` has nothing to do.
+
+    A reader on the queue that wrote last need not be known: what waits for that queue waits for both.
+    """
+    for memory in reads:
+        if memory.access.writer is not queue:
+            return False
+    for memory in writes:
+        access = memory.access
+        if access.writer is not queue or any(reader is not queue for reader in access.readers):
+            return False
+    return True
 
 
 class _Ordered:

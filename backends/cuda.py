@@ -7,7 +7,7 @@ import struct
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -82,7 +82,7 @@ class CUDA(Backend):
             self._current = _Current(device, self.context)
             with self.current():
                 self._queue = cu.Stream()
-                self._on_own = _On(device, self.context, self._queue)
+                self._on_own = _Current(device, self.context, self._queue)
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
                 self._beside: OrderedDict[int, Any] = OrderedDict()
@@ -255,8 +255,9 @@ class CUDA(Backend):
         self.check_work_group(function, work_group, most)
         return Call(program, function, kernel, groups, work_group, packed, offsets, dynamic_local_bytes)
 
-    def set_memory(self, call: Call, number: int, memory: Memory) -> None:
-        _POINTER.pack_into(call.arguments, call.offsets[number], memory.handle)
+    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
+        for number, name in places:
+            _POINTER.pack_into(call.arguments, call.offsets[number], memory[name].handle)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
@@ -335,7 +336,10 @@ class CUDA(Backend):
         """PyCUDA's stream to enqueue on, so that it happens on the queue. PyCUDA's name for the legacy stream is None."""
         self.check_open()
         known = None if queue is None else self.as_queue(queue)
-        return self._on_own if known is None else _On(self.device, self.context, known)
+        if known is None:
+            return self._on_own
+        kind = _Beside if isinstance(known, Stream) else _Current
+        return kind(self.device, self.context, known)
 
     def elapsed(self, start: Event, end: Event) -> float:
         with self.current():
@@ -430,16 +434,17 @@ class _Errors:
 
 
 class _Current:
-    """A context as this thread's current one, and the runtime's errors as ours."""
+    """A context as this thread's current one, with PyCUDA's stream to enqueue on, and the runtime's errors as ours."""
 
-    def __init__(self, device: DeviceInfo, context: Any) -> None:
-        self.device, self.context = device, context
+    def __init__(self, device: DeviceInfo, context: Any, stream: Any = None) -> None:
+        self.device, self.context, self.stream = device, context, stream
 
     def __enter__(self) -> Any:
         try:
             self.context.push()
         except cu.Error as error:
             _raise_ours(self.device, error)
+        return self.stream
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -452,17 +457,16 @@ class _Current:
             _raise_ours(self.device, error)
 
 
-class _On(_Current):
-    """A stream to enqueue on: PyCUDA's, or that beside another library's `Stream`, which it joins at both ends."""
+class _Beside(_Current):
+    """The stream beside another library's, which it joins at both ends."""
 
-    def __init__(self, device: DeviceInfo, context: Any, stream: Any) -> None:
-        super().__init__(device, context)
-        self.foreign = stream if isinstance(stream, Stream) else None
-        self.stream = stream if self.foreign is None else self.foreign.beside
+    def __init__(self, device: DeviceInfo, context: Any, foreign: Stream) -> None:
+        super().__init__(device, context, foreign.beside)
+        self.foreign = foreign
 
     def __enter__(self) -> Any:
         super().__enter__()
-        if self.foreign is not None and self.stream is not None:
+        if self.stream is not None:
             try:
                 _cudadriver.join(int(self.stream.handle), self.foreign.handle)
             except BaseException as error:
@@ -474,7 +478,7 @@ class _On(_Current):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is None and self.foreign is not None and self.stream is not None:
+            if error is None and self.stream is not None:
                 _cudadriver.join(self.foreign.handle, int(self.stream.handle))
         finally:
             super().__exit__(kind, error, trace)

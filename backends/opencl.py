@@ -366,8 +366,9 @@ class OpenCL(Backend):
             return max(most, math.prod(kernel.get_work_group_info(ask.COMPILE_WORK_GROUP_SIZE, self._device)))
         return most
 
-    def set_memory(self, call: Call, number: int, memory: Memory) -> None:
-        call.native.set_arg(number, memory.native)
+    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
+        for number, name in places:
+            call.native.set_arg(number, memory[name].native)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:

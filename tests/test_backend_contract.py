@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -179,6 +181,37 @@ class TestMemory:
         with backend.allocate(64) as memory:
             assert (memory.nbytes, memory.native is None) == (64, False)
         assert (memory.handle, memory.nbytes, memory.native) == (0, 0, None)
+
+    def test_memory_is_released_once(self, fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """When it is collected, or by `release`, whichever comes first."""
+        released: list[object] = []
+        release = type(fresh_backend)._release
+        monkeypatch.setattr(
+            type(fresh_backend), "_release", lambda *given: (released.append(given[1]), release(*given))
+        )  # fmt: skip
+        collected, told = fresh_backend.allocate(64), fresh_backend.allocate(64)
+        accesses = [collected.access, told.access]
+        del collected
+        gc.collect()
+        assert released == accesses[:1]
+        told.release()
+        told.release()
+        del told
+        gc.collect()
+        assert released == accesses
+
+    def test_memory_that_is_left_is_released_at_the_end_of_the_process(self, backend: gp.Backend) -> None:
+        """While everything that takes is still there: what modules hold goes after the runtimes' own exit handlers."""
+        code = (
+            "import gemmport as gp\n"
+            f"backend = gp.get_backend({backend.name!r}, {backend.device.selector!r})\n"
+            "release = backend._release\n"
+            "backend._release = lambda *given: (release(*given), print('released', given[0].home))\n"
+            "left = backend.allocate(64)\n"
+            "print('end')\n"
+        )
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert ran.stdout.split("\n")[:2] == ["end", "released None"]
 
     def test_release_does_not_disturb_work_already_enqueued(self, backend: gp.Backend, probe: Program) -> None:
         """The pool may hand the block out again at once: what was enqueued before must be done by then, in order."""

@@ -42,6 +42,15 @@ def numbers(*shape: int) -> np.ndarray:
     return RNG.integers(-4, 5, shape).astype(np.float32)
 
 
+def over_the_same(array: gp.DeviceArray, kind: str) -> gp.DeviceArray:
+    """An array over the same memory, for which another object stands."""
+    memory = array.memory
+    if kind == "copied":
+        return replace(array, memory=replace(memory, free=lambda: None))
+    buffer = memory.native if array.backend.name == "opencl" else memory.handle
+    return array.backend.wrap(buffer, array.shape, array.dtype, nbytes=memory.nbytes)
+
+
 def gemm(*operands: Any, **options: Any) -> Any:
     """`gp.gemm` by the kernel that compiles fastest."""
     return gp.gemm(*operands, **{"kernel": "naive", **options})
@@ -133,6 +142,18 @@ class TestOut:
         gemm(x, x, beta=1.0, c=whole[:16], out=backend.empty((48, 16), np.float32)[8:24])
         with pytest.raises(ArrayError, match="overlaps c"):
             gemm(x, x, beta=1.0, c=whole[:16], out=whole[8:24])
+
+    @pytest.mark.parametrize("kind", ["wrapped", "copied"])
+    def test_over_an_operand_for_which_another_object_stands_is_refused(
+        self, backend: gp.Backend, bound: list[Any], kind: str
+    ) -> None:
+        x, y, other = (backend.asarray(numbers(16, 16)) for _ in range(3))
+        gemm(x, y, out=over_the_same(other, kind))
+        gemm(over_the_same(x, kind), y, out=other)
+        with pytest.raises(ArrayError, match="overlaps a"):
+            gemm(x, y, out=over_the_same(x, kind))  # of the key of the first
+        with pytest.raises(ArrayError, match="overlaps a"):
+            gemm(over_the_same(x, kind), y, out=x)  # of that of the second
 
     def test_that_is_read_only_is_refused(self, backend: gp.Backend, bound: list[Any]) -> None:
         x, out = backend.asarray(numbers(8, 8)), backend.empty((8, 8), np.float32)

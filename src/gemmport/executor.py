@@ -42,14 +42,11 @@ class BoundPlan:
                 self.backend.launch(call, queue=queue, wait_for=wait_for if number == 0 else ())
 
     @cached_property
-    def _places(self) -> list[tuple[Call, int, Operand]]:
-        """Where operands are arguments: the call, the number of the argument, the operand."""
+    def _places(self) -> list[tuple[Call, list[tuple[int, str]]]]:
+        """Of each call the numbers of the arguments that are operands, and which they are."""
         return [
-            (call, number, operand)
+            (call, [(number, name) for number, name in enumerate(map(_operand, launch.arguments)) if name is not None])
             for launch, call in zip(self.plan.launches, self.calls, strict=True)
-            for number, argument in enumerate(launch.arguments)
-            for operand in OPERANDS
-            if argument == Buffer(operand)
         ]
 
     def let_go(self) -> None:
@@ -63,10 +60,14 @@ class BoundPlan:
         scratch memory.
         """
         backend = self.backend
-        for call, number, operand in self._places:
-            backend.set_memory(call, number, operands[operand])
-        for call in self.calls:
+        for call, places in self._places:
+            backend.set_memory(call, places, operands)
             backend.launch(call, queue=queue)
+
+
+def _operand(argument: Argument) -> str | None:
+    """The operand that an argument is, if it is one."""
+    return argument.name if isinstance(argument, Buffer) and argument.name in OPERANDS else None
 
 
 def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> BoundPlan:
