@@ -311,6 +311,7 @@ def _tiling(parameters: Parameters) -> Tiling:
         item_columns=p["WPTN"],
         resident=p["GROUPS"],
         slices=p["SLICES"],
+        stages=p["STAGES"],
         share=p["SHARE"],
         matrix=bool(p.get("MMA", 0)),
         in_order=bool(p["PORTS"]),

@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 import gemmport as gp
 from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
-from gemmport.estimate import MIN_STEPS, Tiling, clocks, sharing_of
-from gemmport.kernels.simt import _NAMES, MATRIX_TILINGS, TILINGS, WARP, _tiling
+from gemmport.estimate import (
+    LAUNCH_CLOCKS,
+    MIN_STEPS,
+    READ_CLOCKS,
+    RUN_BYTES,
+    RUNS_READ,
+    Tiling,
+    clocks,
+    sharing_of,
+)
+from gemmport.kernels.simt import _NAMES, MATRIX_TILINGS, SMALLEST, TILINGS, WARP, _tiling
 from gemmport.plan import Plan
 from gemmport.sources import assemble
 from made_up_devices import DEVICES
@@ -253,8 +262,37 @@ def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(
     tiling = whole_tiles(TILINGS[0])
     few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
     assert few > more - few  # a step adds little to what the results take
-    aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
-    assert apart > 1.4 * aligned  # `SINGLY` times as long for what is stored, in as many tiles
+    aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) - LAUNCH_CLOCKS for extra in (4, 1))
+    assert apart > 1.4 * aligned  # one by one, in as many tiles
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_reading_c_takes_time_for_every_few_of_its_runs(tiling: tuple[int, ...]) -> None:
+    """A work-item reads some runs of C, waits for them, and reads on."""
+    short = gp.GemmProblem.create(4096, 4096, 32)
+    without, read = (clocks(problem, GPU, whole_tiles(tiling)) for problem in (short, short.with_scalars(1, 1)))
+    values = dict(zip(_NAMES, tiling, strict=True))
+    rounds = -(-values["WPTM"] * values["WPTN"] * 4 // (RUN_BYTES * RUNS_READ))
+    tiles = (4096 // values["TSM"]) * -(-4096 // values["TSN"])
+    waves = -(-tiles // (GPU.compute_units * values["GROUPS"]))
+    assert read - without == pytest.approx(rounds * waves * READ_CLOCKS)
+
+
+@settings(max_examples=100, deadline=None, database=None, print_blob=True)
+@given(tiling=tilings, m=sizes, n=sizes, k=sizes, stages=st.integers(2, 7), dtype=st.sampled_from(DTYPES))
+def test_one_more_tile_on_its_way_is_never_estimated_to_be_slower(
+    tiling: tuple[int, ...], m: int, n: int, k: int, stages: int, dtype: str
+) -> None:
+    problem = gp.GemmProblem.create(m, n, k, dtype=dtype)
+    fewer, more = (replace(whole_tiles(tiling), stages=number) for number in (stages, stages + 1))
+    assert clocks(problem, GPU, more) <= clocks(problem, GPU, fewer)
+
+
+def test_two_tiles_are_too_few_for_what_comes_from_far() -> None:
+    """Where one group with few products for each step is on a unit, which no other's work fills."""
+    problem = gp.GemmProblem.create(16, 32, 4096)
+    two, four = (clocks(problem, GPU, replace(whole_tiles(SMALLEST), stages=stages)) for stages in (2, 4))
+    assert two > 1.2 * four
 
 
 @settings(max_examples=200, deadline=None, database=None, print_blob=True)

@@ -1,8 +1,9 @@
 """How long a GPU takes for a product in tiles: a model of waves, issue slots and bytes, for choosing without a search.
 
 A unit issues one instruction of each of its schedulers per clock, multiply-adds and everything else alike; groups come in
-waves, the last of which may leave units idle; and what tiles read comes through the second-level cache. The constants are
-fitted to the times of an H200, of products large and small.
+waves, the last of which may leave units idle; copies to local memory pass one pipe. The constants are fitted to times of an
+H200: those of all tilings for half of 92 products of published workloads, for squares, and for half of 13 in float64
+(docs/simt.md).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmport.device import DeviceInfo
-from gemmport.problem import GemmProblem, Operand, transposes
+from gemmport.problem import GemmProblem, transposes
 from gemmport.variant import ceil_div
 
 LANES = 128
@@ -19,21 +20,11 @@ LANES = 128
 RUN_BYTES = 16
 """Of what one instruction copies, reads from local memory or stores, at most."""
 
-ISSUE = 1.35
-"""Clocks for what would take one, if all issue slots were used."""
+WORD_BYTES = 4
+"""Of one bank of local memory."""
 
-ISSUE_IN_ORDER = 1.05
-"""The same where the order of instructions fits the register file's ports."""
-
-BYTES_PER_CLOCK = 13.0
-"""Of a unit, from the second-level cache and from memory: 3.4 TB/s over 132 units at 1.98 GHz; an H200's memory was measured to
-copy 4.2."""
-
-MIN_STEPS = 4
-"""Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
-
-TERM_CLOCKS = 14.0
-"""A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
+PORTS_ISSUE = 1.13
+"""Clocks for a multiply-add that would take one, where the order of instructions does not fit the register file's ports."""
 
 MATRIX_RATE = 2
 """Multiply-adds of the matrix unit for one of the other units, float64 on Hopper: 66.9 and 33.5 TFLOPS."""
@@ -41,35 +32,59 @@ MATRIX_RATE = 2
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
 
-COPY_ISSUE = 11.0
-"""Instructions for which a copy's own stands: with its address, and with reads from local memory, which wait behind it."""
+MATRIX_PRODUCTS = 16
+"""Multiply-adds of one instruction of the matrix unit, for each work-item of the warp: 16 × 8 × 4 by 32 of them."""
 
-STEP_ISSUE = 14.0
-"""What a work-item issues for a step beside its terms: copies' addresses, counting, the barrier."""
+COPY_ISSUE = 2
+"""Instructions of a copy: its own, and its address."""
 
-STEP_CLOCKS = 25.0
-"""Of a step: its barrier and the wait for copies, where no other group fills the time."""
+STEP_ISSUE = 38
+"""What a work-item issues for a step beside its terms: counting, waits, the barrier."""
 
-SHARPNESS = 4.0
-"""Of issue slots, latency and bytes none hides another wholly: the powers of their times are added up, of this exponent."""
+COPY_CLOCKS = 0.2
+"""Of a unit's memory pipe, for a copy of one work-item, 6.4 for those of 32: of a run, or of one word, where those of 32
+neighbours lie in four pieces of 32 bytes."""
 
-TILE_CLOCKS = 130.0
-"""Of a tile: the first copies from memory."""
+PIECEMEAL = 1.36
+"""Times as long, where rows are not aligned and fewer than the tile has: there, each element is asked for by itself."""
 
-STORE_BYTES_PER_CLOCK = 50.0
-"""Of a unit, of results in runs."""
+TERM_CLOCKS = 26.0
+"""A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
 
-SINGLY = 4.0
-"""Times as long, where rows are not aligned and results are stored one by one."""
+FAR_CLOCKS = 450.0
+"""A copy takes so long to arrive; the steps whose tiles are in local memory already hide it."""
 
-SLICE_CLOCKS = 430.0
-"""Of adding up the sums of one more slice."""
+SHARPNESS = 1.6
+"""Of issue slots, copies, latency and single stores none hides another wholly: the powers of their times are added up, of this
+exponent."""
 
-PART_CLOCKS = 130.0
+STORE_BYTES_PER_CLOCK = 12.6
+"""Of a unit, of results on their way out, and of parts and back: 3.3 TB/s over 132 units at 1.98 GHz; an H200's memory was
+measured to copy 4.2."""
+
+SINGLE_BYTES_PER_CLOCK = 17.7
+"""Of a unit's stores, besides, where rows are not aligned and results are stored one by one."""
+
+READ_CLOCKS = 1750.0
+"""Of C, where it is read: memory's latency under load, for each `RUNS_READ` runs of a work-item."""
+
+RUNS_READ = 8
+"""Runs of C that a work-item reads before it waits for them, as `simt`'s epilogue does."""
+
+SLICE_CLOCKS = 48.0
+"""Of adding up one more slice, for each run of a work-item's sums: they go through local memory, with two barriers."""
+
+MIN_STEPS = 4
+"""Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
+
+PART_CLOCKS = 86.0
 """Of adding up one more part of a shared tile, behind those before it."""
 
-LAUNCH_CLOCKS = 3400.0
-"""Of each launch after another."""
+LAUNCH_CLOCKS = 4900.0
+"""Of each launch."""
+
+WAIT_CLOCKS = 2700.0
+"""Of sharers for the whole tiles before them, the last of which not all units finish at one time."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,7 @@ class Tiling:
         item_rows, item_columns: of a work-item.
         resident: groups that one unit holds at a time.
         slices: sets of work-items that share the terms of a step.
+        stages: tiles in local memory, of which one is multiplied and the others are on their way.
         share: groups per unit that share the tiles behind the last whole wave; 0 where nobody does.
         matrix: whether the matrix unit multiplies.
         in_order: whether the order of instructions is made for the register file's ports.
@@ -93,6 +109,7 @@ class Tiling:
     item_columns: int
     resident: int
     slices: int = 1
+    stages: int = 2
     share: int = 0
     matrix: bool = False
     in_order: bool = False
@@ -117,51 +134,93 @@ def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
 
     # All units hold as many groups as they can, but in the last wave, which is as long as that of the fullest unit.
     waves, rest = divmod(whole, tiling.resident * units)
-    total = LAUNCH_CLOCKS + waves * _wave(problem, device, tiling, tiling.resident, steps)
+    total = LAUNCH_CLOCKS + waves * _whole_wave(problem, device, tiling, tiling.resident, steps)
     if rest:
-        total += _wave(problem, device, tiling, ceil_div(rest, units), steps)
+        total += _whole_wave(problem, device, tiling, ceil_div(rest, units), steps)
     if shared:
         part = ceil_div(shared * steps, sharers)
         parts = 2 if sharers % shared else 1  # of different tiles, of most sharers
-        total += _wave(problem, device, tiling, ceil_div(sharers, units), part, parts)
-        moved = 2 * (sharers + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
-        total += (2 if whole else 1) * LAUNCH_CLOCKS
-        total += sharers / shared * PART_CLOCKS + moved / (BYTES_PER_CLOCK * units)
+        groups = ceil_div(sharers, units)
+        total += _loop(problem, device, tiling, groups, part) + parts * _ends(problem, tiling, groups)
+        moved = (sharers * parts + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
+        total += LAUNCH_CLOCKS + sharers / shared * PART_CLOCKS + moved / (STORE_BYTES_PER_CLOCK * units)
+        if whole:
+            total += LAUNCH_CLOCKS + WAIT_CLOCKS
     return total
 
 
-def _wave(
-    problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int, tiles: int = 1
+def _whole_wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int) -> float:
+    """Clocks of one unit for so many groups at once, each with a tile of its own."""
+    results = _results(problem, tiling)
+    stored = results / STORE_BYTES_PER_CLOCK
+    if problem.reads("c"):
+        stored += ceil_div(_runs(problem, tiling), RUNS_READ) * READ_CLOCKS
+    singly = groups * results / SINGLE_BYTES_PER_CLOCK if problem.alignment("d") % RUN_BYTES else 0.0
+    return _loop(problem, device, tiling, groups, steps, singly) + _ends(problem, tiling, groups) + stored
+
+
+def _loop(
+    problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int, beside: float = 0.0
 ) -> float:  # fmt: skip
-    """Clocks of one unit for so many groups at once, of so many steps each, which belong to so many tiles."""
+    """Clocks of one unit for so many steps of so many groups at once, and for what it does beside them."""
     complex_parts = 4 if problem.dtype.kind == "complex" else 1
     items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
-    lanes = _lanes(problem, device) * (MATRIX_RATE if tiling.matrix else 1)
-    terms = MATRIX_TERMS if tiling.matrix else 1
-    size = problem.dtype.itemsize
-
-    products = tiling.item_rows * tiling.item_columns * complex_parts  # of a work-item, per term
-    reads = (tiling.item_rows + tiling.item_columns) * size / RUN_BYTES / terms
-    copied_rows = tiling.rows * _copies(problem, "a", along=not transposes(problem.trans_a))
-    copied_columns = tiling.columns * _copies(problem, "b", along=transposes(problem.trans_b))
-    others = reads + COPY_ISSUE * (copied_rows + copied_columns) / items + STEP_ISSUE / tiling.depth
-    issue = ISSUE_IN_ORDER if tiling.in_order else ISSUE
-    slots = issue * items * (products / lanes + others / LANES) * tiling.depth  # of the unit, for a step of one group
-    own = max(issue * (products * LANES / lanes + others), TERM_CLOCKS / terms)  # of a work-item, for a term
-    latency = own * tiling.depth / tiling.slices + STEP_CLOCKS
-    results = tiling.rows * tiling.columns * size
-    moved = groups * (steps * (tiling.rows + tiling.columns) * tiling.depth * size + results) / BYTES_PER_CLOCK
-    limits = (groups * steps * slots, steps * latency, moved)
-    stored = results * (1 if problem.alignment("d") % RUN_BYTES == 0 else SINGLY) / STORE_BYTES_PER_CLOCK
-    ends = TILE_CLOCKS + (tiling.slices - 1) * SLICE_CLOCKS + stored
+    products = items * tiling.item_rows * tiling.item_columns * tiling.depth * complex_parts
+    at_once, terms = (MATRIX_PRODUCTS, MATRIX_TERMS) if tiling.matrix else (1, 1)
+    # The matrix unit's columns are spread over twice as many work-items.
+    read = tiling.item_rows + tiling.item_columns / (2 if tiling.matrix else 1)
+    reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
+    multiplied = products / at_once * (1.0 if tiling.in_order else PORTS_ISSUE)
+    issued = multiplied + reads + COPY_ISSUE * _copies(problem, tiling) + STEP_ISSUE * items * tiling.slices
+    slots = max(issued / LANES, products / (_lanes(problem, device) * (MATRIX_RATE if tiling.matrix else 1)))
+    latency = max(TERM_CLOCKS * tiling.depth / tiling.slices, FAR_CLOCKS / (tiling.stages - 1))
+    limits = (groups * steps * slots, groups * steps * _copy_clocks(problem, tiling), steps * latency, beside)
     joined: float = sum(limit**SHARPNESS for limit in limits) ** (1 / SHARPNESS)
-    return joined + tiles * ends
+    return joined
 
 
-def _copies(problem: GemmProblem, operand: Operand, *, along: bool) -> float:
-    """Instructions that copy an element of a tile: those along k are copied one by one, as are those that are not aligned."""
+def _ends(problem: GemmProblem, tiling: Tiling, groups: int) -> float:
+    """Clocks of one unit for the first copies of so many groups at once, and for adding up their slices."""
+    return groups * _copy_clocks(problem, tiling) + (tiling.slices - 1) * _runs(problem, tiling) * SLICE_CLOCKS
+
+
+def _runs(problem: GemmProblem, tiling: Tiling) -> int:
+    """Runs of a work-item's sums."""
+    return ceil_div(tiling.item_rows * tiling.item_columns * problem.dtype.itemsize, RUN_BYTES)
+
+
+def _results(problem: GemmProblem, tiling: Tiling) -> int:
+    """Bytes of a tile's results, of the fullest tile."""
+    return min(tiling.rows, problem.m) * min(tiling.columns, problem.n) * problem.dtype.itemsize
+
+
+def _copies(problem: GemmProblem, tiling: Tiling) -> float:
+    """Instructions that copy the tiles of a step."""
     size = problem.dtype.itemsize
-    return 1 if along or problem.alignment(operand) % RUN_BYTES else size / RUN_BYTES
+    return tiling.depth * sum(
+        lines if singly else lines * size / RUN_BYTES for lines, singly in _operands(problem, tiling)
+    )
+
+
+def _copy_clocks(problem: GemmProblem, tiling: Tiling) -> float:
+    """Clocks of one unit's memory pipe for the copies of a step; larger elements, one by one, lie in more pieces of memory."""
+    size = problem.dtype.itemsize
+    copies = tiling.depth * sum(
+        lines * (size / WORD_BYTES) ** 0.5 if singly else lines * size / RUN_BYTES
+        for lines, singly in _operands(problem, tiling)
+    )
+    few = problem.m < tiling.rows or problem.n < tiling.columns
+    piecemeal = few and any(problem.alignment(operand) % RUN_BYTES for operand in ("a", "b", "d"))
+    return copies * COPY_CLOCKS * (PIECEMEAL if piecemeal else 1.0)
+
+
+def _operands(problem: GemmProblem, tiling: Tiling) -> tuple[tuple[int, bool], tuple[int, bool]]:
+    """Lines of a tile of A and of B, and whether their elements are copied one by one, as they are along k, and where they are
+    not aligned.
+    """
+    a = not transposes(problem.trans_a) or problem.alignment("a") % RUN_BYTES != 0
+    b = transposes(problem.trans_b) or problem.alignment("b") % RUN_BYTES != 0
+    return (tiling.rows, a), (tiling.columns, b)
 
 
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> float:
