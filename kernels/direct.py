@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from gemmport.device import DeviceInfo
 from gemmport.plan import ParameterValue
 from gemmport.problem import GemmProblem
 from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+
+MOST_OF_A_BATCH = 7
+"""Products of a batch of small ones that it is chosen for on a CPU, whose tiles are those of large products: mostly edge, which
+a group computes for nothing. `packed`, after the pass that this one does without, took 0.1 to 0.6 of the time of 16 products
+and more of 5 × 13 × 5 to 32 × 32 × 32 (benchmarks/results/run-{intel,pocl31}-batches-float32.json).
+"""
+
+SMALL = 1024
+"""Elements of D at most, of such products: half a tile of what configs/ has for CPUs."""
 
 
 class Direct(KernelVariant):
@@ -45,6 +55,15 @@ class Direct(KernelVariant):
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         rows, columns, terms = (int(parameters[name]) for name in ("RY", "RX", "RK"))
         return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.sum_bytes, 4)
+
+    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        elements = problem.m * problem.n
+        if device.type == "cpu" and problem.batch > MOST_OF_A_BATCH and elements <= SMALL:
+            return (
+                f"on CPUs it is for {MOST_OF_A_BATCH} products at most where D has no more than {SMALL:,} elements, and these "
+                f"are {problem.batch} with {elements:,}"
+            )
+        return None
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         return {**super().defines(parameters, problem), **run_defines(problem, int(parameters["WIDTH"]))}

@@ -445,6 +445,25 @@ def test_gemv_leaves_batches_of_small_products_to_other_kernels(
     assert gemv.declined(wanted, DEVICES["CPU under PoCL"]) is None
 
 
+def test_batches_of_small_products_are_not_direct_on_cpus() -> None:
+    """A group of `direct` computes a tile of 32 × 64 there, whatever is left of it."""
+    direct, cpu = kernels.variant("direct"), DEVICES["CPU under PoCL"]
+    many, few = (GemmProblem.create(32, 32, 32, batch=batch) for batch in (8, 7))
+    larger = GemmProblem.create(32, 33, 32, batch=8)
+    assert (direct.declined(many, cpu) or "").startswith(
+        "on CPUs it is for 7 products at most where D has no more than 1,024"
+    )
+    assert direct.declined(few, cpu) is None
+    assert direct.declined(larger, cpu) is None
+    assert direct.declined(many, DEVICES["NVIDIA sm_90 under CUDA"]) is None
+    pocl = replace(cpu, platform_version="3.1")
+    assert [make_plan(problem, pocl, SHIPPED).variant for problem in (many, few, larger)] == [
+        "packed",
+        "direct",
+        "direct",
+    ]
+
+
 def test_gemv_shares_sums_where_rows_are_too_few_for_the_device() -> None:
     device = DEVICES["NVIDIA sm_90 under CUDA"]
     few, many = (make_plan(GemmProblem.create(m, 1, 1_000_000), device, NOTHING, kernel="gemv") for m in (3, 100_000))
