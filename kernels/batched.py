@@ -25,8 +25,11 @@ RUN_BYTES = 16
 MOST_WIDTH = 4
 """Numbers of a run at most: a work-item has whole runs of its rows and columns."""
 
-MOST_ITEMS = 288
-"""Work-items of a group."""
+MOST_ITEMS = 160
+"""Work-items of a group: several small ones overlap better than few large ones. With twice as many, 30,000 products of
+12 × 12 × 12, 13 × 5 × 7 and 5 × 13 × 5 in float32 took 1.20, 1.15 and 1.12 times as long on an H200, of 10 × 10 × 10 0.90,
+others nearly the same (benchmarks/results/batched-types-h200.json).
+"""
 
 MOST_BYTES = 40960
 """Of a group's local memory: several groups share a compute unit."""
@@ -37,7 +40,6 @@ MOST_EXTENT = 32
 PRODUCT_BYTES = 3072
 """Of A, B and D of a product that it is chosen for, in the type of sums, at most: 16 × 16 × 16 in float32. On an H200 those
 took 0.6 of `simt`'s time, 23 × 23 × 23 and 32 × 32 × 32 1.3 and 1.5 times as long (benchmarks/results/batched-h200.json).
-Only float32 was measured; other types are bounded alike, since bytes are what costs.
 """
 
 LEAST_PER_UNIT = 6

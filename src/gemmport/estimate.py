@@ -29,11 +29,28 @@ PORTS_ISSUE = 1.13
 MATRIX_RATE = 2
 """Multiply-adds of the matrix unit for one of the other units, float64 on Hopper: 66.9 and 33.5 TFLOPS."""
 
+WARP = 32
+"""Work-items of a warp."""
+
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
 
 MATRIX_PRODUCTS = 16
 """Multiply-adds of one instruction of the matrix unit, for each work-item of the warp: 16 × 8 × 4 by 32 of them."""
+
+SCHEDULERS = 4
+"""Of a unit, and warps that it needs so that each has one."""
+
+ONE_WARP = 1.09
+"""Times as long the matrix unit takes where a scheduler has one warp for it: 60.9 instead of 66.3 TFLOPS of an H200, with all
+numbers in registers (benchmarks/results/simt-matrix-h200.json).
+"""
+
+ALONE_CLOCKS = 60.0
+"""Of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier, and nobody feeds the matrix
+unit. In turns, tiles of 64 × 128, two groups to a unit, took 0.96 to 0.98 of the time of 128 × 128 at 2048 and 8192
+(benchmarks/results/simt-matrix-h200.json).
+"""
 
 COPY_ISSUE = 2
 """Instructions of a copy: its own, and its address."""
@@ -172,7 +189,13 @@ def _loop(
     reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
     multiplied = products / at_once * (1.0 if tiling.in_order else PORTS_ISSUE)
     issued = multiplied + reads + COPY_ISSUE * _copies(problem, tiling) + STEP_ISSUE * items * tiling.slices
-    slots = max(issued / LANES, products / (_lanes(problem, device) * (MATRIX_RATE if tiling.matrix else 1)))
+    computed = products / _lanes(problem, device)
+    if tiling.matrix:
+        one_warp = groups * items * tiling.slices <= SCHEDULERS * WARP
+        computed *= (ONE_WARP if one_warp else 1.0) / MATRIX_RATE
+    slots = max(issued / LANES, computed)
+    if tiling.matrix and tiling.resident == 1:
+        slots += ALONE_CLOCKS
     latency = max(TERM_CLOCKS * tiling.depth / tiling.slices, FAR_CLOCKS / (tiling.stages - 1))
     limits = (groups * steps * slots, groups * steps * _copy_clocks(problem, tiling), steps * latency, beside)
     joined: float = sum(limit**SHARPNESS for limit in limits) ** (1 / SHARPNESS)
