@@ -107,11 +107,13 @@ class Program:
     Attributes:
         native: the runtime's module or program.
         binary: what `Backend.load` makes it of again; empty where the runtime itself keeps what it compiled.
+        idle: kernels of calls that are gone, by function and number of arguments, where a runtime takes long to make one.
     """
 
     native: Any
     binary: bytes
     source: str
+    idle: dict[tuple[str, int], list[Any]] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ PRELUDE = "prelude"
 
 def languages() -> tuple[str, ...]:
     """The languages that gemmport's own kernels are written in, which are named like the backends that run them."""
-    folders = (folder for folder in files("gemmport.kernels").iterdir() if folder.is_dir())
+    folders = (folder for folder in _shipped().iterdir() if folder.is_dir())
     return tuple(sorted(f.name for f in folders if any(file.name.startswith(f"{PRELUDE}.") for file in f.iterdir())))
 
 
@@ -27,16 +28,27 @@ def assemble(kernel: KernelSource, language: str) -> str:
     Raises:
         FileNotFoundError: the kernel has no source in this language.
     """
-    root: Traversable = Path(kernel.folder) if kernel.folder else files("gemmport.kernels")
+    root: Traversable = Path(kernel.folder) if kernel.folder else _shipped()
     definitions = "".join(f"#define {name} {value}\n" for name, value in kernel.defines)
-    shipped = files("gemmport.kernels") / language
-    return f"{definitions}\n{_read(shipped, PRELUDE)}\n{_read(root / language, kernel.stem)}"
+    return f"{definitions}\n{_read(_shipped() / language, PRELUDE)}\n{_read(root / language, kernel.stem)}"
+
+
+@cache
+def _shipped() -> Traversable:
+    """The folder of gemmport's own kernels."""
+    return files("gemmport.kernels")
 
 
 def _read(folder: Traversable, stem: str) -> str:
+    return _file(folder, stem).read_text(encoding="utf-8")
+
+
+@cache
+def _file(folder: Traversable, stem: str) -> Traversable:
+    """Where a source is. What it says is read each time: it may be edited meanwhile."""
     for file in folder.iterdir() if folder.is_dir() else ():
         if file.name.rpartition(".")[0] == stem:
-            return file.read_text(encoding="utf-8")
+            return file
     raise FileNotFoundError(f"no source {stem}.* in {folder}")
 
 
