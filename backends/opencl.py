@@ -99,15 +99,18 @@ _POCL_SMALL_GRID = 2**16 - 1
 
 
 class _Call(Call):
-    """A call, with its kernel and geometry as C has them."""
+    """A call, with its kernel and geometry as C has them. When it is gone, another may have its kernel: what was enqueued has
+    its arguments.
+    """
+
+    idle: list[cl.Kernel]
 
     @cached_property
     def in_c(self) -> tuple[object, ...]:
         return _opencldriver.arguments(self.native, self.extent, self.work_group)
 
     def __del__(self) -> None:
-        # What was enqueued has its arguments: they may be set anew.
-        self.program.idle.setdefault((self.function, self.native.num_args), []).append(self.native)
+        self.idle.append(self.native)
 
 
 class OpenCL(Backend):
@@ -349,7 +352,8 @@ class OpenCL(Backend):
         native += [cl.LocalMemory(dynamic_local_bytes)] if dynamic_local_bytes else []
         try:
             # A kernel object keeps its arguments and is not thread-safe: each call has its own.
-            kernel = _idle_kernel(program, function, len(native)) or cl.Kernel(program.native, function)
+            idle = program.idle.setdefault((function, len(native)), [])
+            kernel = _last(idle) or cl.Kernel(program.native, function)
             # One by one: set_args would write, compile and cache a function of Python for it.
             for number, value in enumerate(native):
                 kernel.set_arg(number, value)
@@ -357,7 +361,9 @@ class OpenCL(Backend):
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        return _Call(program, function, kernel, groups, work_group)
+        call = _Call(program, function, kernel, groups, work_group)
+        call.idle = idle
+        return call
 
     def _most_work_items(self, kernel: cl.Kernel) -> int:
         ask = cl.kernel_work_group_info
@@ -504,11 +510,11 @@ class OpenCL(Backend):
         del self._queue, self.context
 
 
-def _idle_kernel(program: Program, function: str, arguments: int) -> cl.Kernel | None:
-    """A kernel of a call that is gone. PyOpenCL takes 0.7 ms to make one, and Rusticl compiles each anew."""
+def _last(idle: list[cl.Kernel]) -> cl.Kernel | None:
+    """A kernel of a call that is gone, if there is one: PyOpenCL takes 0.7 ms to make another."""
     try:
-        return cast("cl.Kernel", program.idle[function, arguments].pop())
-    except (KeyError, IndexError):
+        return idle.pop()
+    except IndexError:  # also where another thread was faster
         return None
 
 

@@ -82,6 +82,37 @@ class TestWithoutAnEvent:
         check_elapsed(device, probe)
 
 
+def test_a_kernel_is_used_again_once_its_call_is_gone(device: gp.Backend, probe: Program) -> None:
+    memory = upload(device, np.ones(1, np.int32))
+
+    def prepared(*arguments: Any) -> Any:
+        return device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [memory, *arguments])
+
+    first, second = prepared(np.int32(2), np.int32(1)), prepared(np.int32(2), np.int32(1))
+    kernel = first.native
+    assert second.native is not kernel
+    del first
+    assert prepared(np.int32(2)).native is not kernel  # whose other argument would be an older call's
+    third, fourth = prepared(np.int32(3), np.int32(1)), prepared(np.int32(3), np.int32(1))
+    assert third.native is kernel
+    assert kernel not in (second.native, fourth.native)
+
+
+def test_what_was_enqueued_keeps_its_arguments_when_its_kernel_is_used_again(
+    device: gp.Backend, probe: Program
+) -> None:
+    other, gate = second_queue(device), cl.UserEvent(device.context)
+    blocks = [upload(device, np.array([number], np.int32)) for number in range(20)]
+    cl.enqueue_barrier(other, wait_for=[gate])
+    for number, memory in enumerate(blocks):
+        arguments = [memory, np.int32(100), np.int32(number)]
+        device.launch(device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), arguments), queue=other)
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    other.finish()
+    expected = [100 * number + number for number in range(20)]
+    assert [download(device, memory, np.int32, 1).tolist()[0] for memory in blocks] == expected
+
+
 def test_what_fails_is_tried_as_pyopencl_does(
     device: gp.Backend, probe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

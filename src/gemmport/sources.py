@@ -40,7 +40,7 @@ def _shipped() -> Traversable:
 
 
 def _read(folder: Traversable, stem: str) -> str:
-    return _file(folder, stem).read_text(encoding="utf-8")
+    return _file(folder, stem).read_text(encoding="utf-8")  # type: ignore[arg-type]  # paths are hashable
 
 
 @cache
