@@ -8,6 +8,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 
@@ -60,9 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # Mesa's OpenCL on the CPU is off by default. It is the poorest device there is: 32 KB of local memory, no float64.
     os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
-    if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit their parent's folder
-        config.stash[_FOLDER] = tempfile.mkdtemp(prefix="gemmport-tests-")
-        os.environ["GEMMPORT_CACHE_DIR"] = config.stash[_FOLDER]
+    # The workers of pytest-xdist inherit their parent's folder, and a run its caller's, who says so.
+    if not hasattr(config, "workerinput"):
+        folder = os.environ.get("TESTS_CACHE_DIR", "")
+        if not folder:
+            folder = config.stash[_FOLDER] = tempfile.mkdtemp(prefix="gemmport-tests-")
+        os.environ["GEMMPORT_CACHE_DIR"] = folder
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -234,6 +238,7 @@ def _names(config: pytest.Config) -> Sequence[str]:
     return (wanted,) if wanted else backends.names()
 
 
+@cache
 def _devices(config: pytest.Config) -> list[gp.DeviceInfo]:
     found = [device for name in _names(config) for device in gp.devices(name)]
     found.sort(key=gp.devices().index)
