@@ -37,9 +37,10 @@ MOST_BYTES = 40960
 MOST_EXTENT = 32
 """Rows, columns and terms of the products that it is chosen for: larger ones are worth a group of their own."""
 
-PRODUCT_BYTES = 3072
-"""Of A, B and D of a product that it is chosen for, in the type of sums, at most: 16 × 16 × 16 in float32. On an H200 those
-took 0.6 of `simt`'s time, 23 × 23 × 23 and 32 × 32 × 32 1.3 and 1.5 times as long (benchmarks/results/batched-h200.json).
+MOST_NUMBERS = 768
+"""Of A, B and D of a product that it is chosen for: 16 × 16 × 16. On an H200 those took 0.5 to 0.9 of `simt`'s time in each of
+float32, float64, complex64 and complex128, while 23 × 23 × 23 and 32 × 32 × 32 in float32 took 1.3 and 1.5 times as long
+(benchmarks/results/batched-types-h200.json, batched-h200.json).
 """
 
 LEAST_PER_UNIT = 6
@@ -106,11 +107,11 @@ class Batched(KernelVariant):
                 f"it is for {least} products or more, {LEAST_PER_UNIT} for each compute unit, of at most {MOST_EXTENT} rows, "
                 f"columns and terms, and these are {problem.batch} of {m} × {n} × {k}"
             )
-        nbytes = (m * k + k * n + m * n) * problem.accumulator.sum_bytes
-        if nbytes > PRODUCT_BYTES:
+        numbers = m * k + k * n + m * n
+        if numbers > MOST_NUMBERS:
             return (
-                f"it is for products of at most {PRODUCT_BYTES:,} bytes of A, B and D, and {m} × {n} × {k} in "
-                f"{problem.accumulator} have {nbytes:,}"
+                f"it is for products of at most {MOST_NUMBERS} numbers in A, B and D, and those of {m} × {n} × {k} have "
+                f"{numbers:,}"
             )
         return None
 

@@ -273,6 +273,8 @@ class Simt(KernelVariant):
         defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
         if parameters["PORTS"] and has_known_ports(device) and problem.accumulator == FLOAT32:
             defines["SCHEDULE_FOR_PORTS"] = parameters["GROUPS"]
+        if parameters["MMA"] and device.backend == "opencl":
+            defines["LINKED"] = 1  # as under CUDA
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
 
         def launch(groups: int, items: int, *, shares: int, function: str = "", local_bytes: int = 0) -> Launch:

@@ -20,7 +20,7 @@ from gemmport.kernels.batched import (
     MOST_BYTES,
     MOST_EXTENT,
     MOST_ITEMS,
-    PRODUCT_BYTES,
+    MOST_NUMBERS,
 )
 from gemmport.plan import Plan
 from gemmport.planner import make_plan
@@ -187,7 +187,7 @@ def test_what_is_suggested_fits_and_what_is_for_it_is_whole(
     if BATCHED.declined(problem, device) is None:
         assert max(m, n, k) <= MOST_EXTENT
         assert batch >= LEAST_PER_UNIT * device.compute_units
-        assert (m * k + k * n + m * n) * problem.accumulator.sum_bytes <= PRODUCT_BYTES
+        assert m * k + k * n + m * n <= MOST_NUMBERS
         if device.local_memory >= MOST_BYTES:
             assert BATCHED.tile(full) == (m, n, max(k, 1))
             assert products >= ALIGNED_FROM
@@ -199,8 +199,8 @@ def test_what_is_suggested_fits_and_what_is_for_it_is_whole(
         (5, 13, 5, 30_000, "float32", ""),
         (5, 13, 5, 684, "float32", ""),
         (16, 16, 16, 684, "float32", ""),
-        (11, 11, 11, 684, "float64", ""),
-        (8, 8, 8, 684, "complex128", ""),
+        (16, 16, 16, 684, "float64", ""),
+        (16, 16, 16, 684, "complex128", ""),
         (
             5,
             13,
@@ -212,9 +212,9 @@ def test_what_is_suggested_fits_and_what_is_for_it_is_whole(
         (33, 5, 5, 30_000, "float32", "and these are 30000 of 33 × 5 × 5$"),
         (5, 33, 5, 30_000, "float32", "and these are 30000 of 5 × 33 × 5$"),
         (5, 5, 33, 30_000, "float32", "and these are 30000 of 5 × 5 × 33$"),
-        (23, 23, 23, 30_000, "float32", "at most 3,072 bytes of A, B and D, and 23 × 23 × 23 in float32 have 6,348$"),
-        (16, 16, 17, 30_000, "float32", "and 16 × 16 × 17 in float32 have 3,200$"),
-        (12, 12, 12, 30_000, "float64", "and 12 × 12 × 12 in float64 have 3,456$"),
+        (23, 23, 23, 30_000, "float32", "at most 768 numbers in A, B and D, and those of 23 × 23 × 23 have 1,587$"),
+        (16, 16, 17, 30_000, "float32", "and those of 16 × 16 × 17 have 800$"),
+        (13, 17, 19, 30_000, "float64", "and those of 13 × 17 × 19 have 791$"),
     ],
 )
 def test_it_is_chosen_for_batches_of_small_products_and_computes_anything_by_name(

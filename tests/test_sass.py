@@ -28,6 +28,7 @@ from gemmport.backends.base import Program
 from gemmport.kernels.simt import _NAMES, TILINGS
 from gemmport.planner import make_plan
 from gemmport.sources import assemble
+from made_up_devices import DEVICES
 
 with_a_compiler = pytest.mark.skipif(
     _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
@@ -294,7 +295,7 @@ def test_another_order_that_does_not_pay_is_not_taken(monkeypatch: pytest.Monkey
 
 
 class Runtime:
-    """NVIDIA's OpenCL as far as rescheduling sees it."""
+    """NVIDIA's OpenCL as far as linking and rescheduling see it."""
 
     def __init__(self) -> None:
         self.device = H200
@@ -310,8 +311,24 @@ def test_opencl_loads_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> N
     opencl = pytest.importorskip("gemmport.backends.opencl")
     runtime, program = Runtime(), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
     monkeypatch.setattr(_cudadriver, "linked", lambda ptx, capability: compiled())
-    assert opencl.OpenCL._rescheduled(runtime, program).native == "loaded"
+    assert opencl.OpenCL._linked(runtime, program).native == "loaded"
     assert runtime.loaded == [_sass.rescheduled(compiled(), 1)]
+
+
+def test_opencl_loads_what_was_linked_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    opencl = pytest.importorskip("gemmport.backends.opencl")
+    runtime, asked = Runtime(), []
+    runtime.device = replace(H200, architecture="sm_103")
+    monkeypatch.setattr(_cudadriver, "linked", lambda *given: asked.append(given) or b"cubin")
+    problem = gp.GemmProblem.create(256, 256, 256, dtype="float64")
+    nvidia = DEVICES["NVIDIA sm_90 under OpenCL"]
+    for params, native in (({"MMA": 1, "PAD": 0}, "loaded"), ({"MMA": 0}, "built")):
+        params |= {"TSM": 64, "TSN": 64, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8}
+        plan = gp.plan(problem, nvidia, kernel="simt", params=params)
+        program = Program("built", b"// PTX", assemble(plan.launches[0].kernel, "opencl"))
+        assert opencl.OpenCL._linked(runtime, program).native == native
+    assert asked == [(b"// PTX", 103)]
+    assert runtime.loaded == [b"cubin"]
 
 
 @with_a_compiler
@@ -327,7 +344,7 @@ def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(_cudadriver, "linked", linked.get(why, lambda *_: compiled()))
     if why == "the runtime refuses":
         monkeypatch.setattr(runtime, "load", refuse)
-    assert opencl.OpenCL._rescheduled(runtime, program) is program
+    assert opencl.OpenCL._linked(runtime, program) is program
     assert not runtime.loaded
 
 
