@@ -286,8 +286,7 @@ class Backend(ABC):
         self.kept: dict[Hashable, Any] = {}
         self._programs = _Programs()
         self._access_lock = threading.RLock()
-        self._owned: dict[weakref.ref[Memory], Callable[[], None]] = {}
-        weakref.finalize(self, _release_all, weakref.ref(self))
+        self._releases_at_exit = False
 
     # Devices
 
@@ -543,16 +542,13 @@ class Backend(ABC):
 
         As `weakref.finalize` would do it, in a third of its time: every new result is such a memory.
         """
-        reference = weakref.ref(memory, self._disown)
-        self._owned[reference] = partial(self._release, memory.access, memory.free, memory.native, memory.keeper)
-        memory.free = partial(self._disown, reference)
+        if not self._releases_at_exit:  # now, since what was registered last goes first: memory before its pool
+            self._releases_at_exit = True
+            weakref.finalize(self, _release_all, weakref.ref(self))
+        reference = weakref.ref(memory, _disown)
+        _owned[reference] = self, partial(self._release, memory.access, memory.free, memory.native, memory.keeper)
+        memory.free = partial(_disown, reference)
         return memory
-
-    def _disown(self, reference: weakref.ref[Memory]) -> None:
-        """Releases a memory, unless that was done."""
-        release = self._owned.pop(reference, None)
-        if release is not None:
-            release()
 
     # Memory and arrays, on all backends
 
@@ -805,12 +801,28 @@ class Backend(ABC):
         return f"<{type(self).__name__} {self.device.label}>"
 
 
+_owned: dict[weakref.ref[Memory], tuple[Backend, Callable[[], None]]] = {}
+"""Memory to be released, whose it is, and how. Not kept by the backend: in a cycle of garbage with it, no reference would call.
+"""
+
+
+def _disown(reference: weakref.ref[Memory]) -> None:
+    """Releases a memory, unless that was done."""
+    owned = _owned.pop(reference, None)
+    if owned is not None:
+        _, release = owned
+        release()
+
+
 def _release_all(backend: weakref.ref[Backend]) -> None:
     """Releases what a backend still owns at the end of the process, while everything that takes is still there."""
     opened = backend()
-    if opened is not None:
-        for reference in list(opened._owned):
-            opened._disown(reference)
+    for reference, (owner, _) in list(_owned.items()):
+        if owner is opened:
+            try:
+                _disown(reference)
+            except Exception:
+                log.exception("memory of %s is not released", opened)
 
 
 _IN_ORDER: AbstractContextManager[None] = nullcontext()

@@ -201,17 +201,21 @@ class TestMemory:
         assert released == accesses
 
     def test_memory_that_is_left_is_released_at_the_end_of_the_process(self, backend: gp.Backend) -> None:
-        """While everything that takes is still there: what modules hold goes after the runtimes' own exit handlers."""
-        code = (
-            "import gemmport as gp\n"
-            f"backend = gp.get_backend({backend.name!r}, {backend.device.selector!r})\n"
-            "release = backend._release\n"
-            "backend._release = lambda *given: (release(*given), print('released', given[0].home))\n"
-            "left = backend.allocate(64)\n"
-            "print('end')\n"
-        )
+        """While everything that takes is still there, and also of a backend that nobody knows any more."""
+        code = f"""
+import atexit, gc
+atexit.register(print, "exit")
+import gemmport as gp
+known = gp.get_backend({backend.name!r}, {backend.device.selector!r})
+opened = type(known)(known.device)  # which nobody else keeps
+opened._release = lambda *given, release=opened._release: (release(*given), print("released", given[0].home))
+left, opened.kept["memory"] = opened.allocate(64), opened.allocate(64)
+del opened, known
+gc.collect()
+print("end")
+"""
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert ran.stdout.split("\n")[:2] == ["end", "released None"]
+        assert ran.stdout.split("\n")[:4] == ["end", "released None", "released None", "exit"]
 
     def test_release_does_not_disturb_work_already_enqueued(self, backend: gp.Backend, probe: Program) -> None:
         """The pool may hand the block out again at once: what was enqueued before must be done by then, in order."""

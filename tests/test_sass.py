@@ -332,7 +332,9 @@ def test_opencl_loads_what_was_linked_where_that_is_asked_for(monkeypatch: pytes
 
 
 @with_a_compiler
-@pytest.mark.parametrize("why", ["the driver refuses", "the runtime refuses", "nothing changed"])
+@pytest.mark.parametrize(
+    "why", ["the driver refuses", "the runtime refuses", "nothing changed", "who knows the device"]
+)
 def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
     runtime, program = Runtime(), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
@@ -342,6 +344,8 @@ def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPat
 
     linked = {"the driver refuses": refuse, "nothing changed": lambda *_: b"// still PTX"}
     monkeypatch.setattr(_cudadriver, "linked", linked.get(why, lambda *_: compiled()))
+    if why == "who knows the device":
+        runtime.device = replace(H200, architecture="")
     if why == "the runtime refuses":
         monkeypatch.setattr(runtime, "load", refuse)
     assert opencl.OpenCL._linked(runtime, program) is program

@@ -2,8 +2,8 @@
 
 A unit issues one instruction of each of its schedulers per clock, multiply-adds and everything else alike; groups come in
 waves, the last of which may leave units idle; copies to local memory pass one pipe. The constants are fitted to times of an
-H200: those of all tilings for half of 92 products of published workloads, for squares, and for half of 13 in float64
-(docs/simt.md).
+H200: those of all tilings for benchmarks/shapes/regret.csv, for every other of 92 published workloads and for seven
+products in float64 (docs/simt.md).
 """
 
 from __future__ import annotations

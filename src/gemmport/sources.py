@@ -45,7 +45,7 @@ def _read(folder: Traversable, stem: str) -> str:
 
 @cache
 def _file(folder: Traversable, stem: str) -> Traversable:
-    """Where a source is. What it says is read each time: it may be edited meanwhile."""
+    """Where a source is, as long as the process lives. What it says is read each time: it may be edited meanwhile."""
     for file in folder.iterdir() if folder.is_dir() else ():
         if file.name.rpartition(".")[0] == stem:
             return file
