@@ -107,13 +107,11 @@ class Program:
     Attributes:
         native: the runtime's module or program.
         binary: what `Backend.load` makes it of again; empty where the runtime itself keeps what it compiled.
-        idle: kernels of calls that are gone, by function and number of arguments, where a runtime takes long to make one.
     """
 
     native: Any
     binary: bytes
     source: str
-    idle: dict[tuple[str, int], list[Any]] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass
@@ -821,7 +819,7 @@ def _release_all(backend: weakref.ref[Backend]) -> None:
         if owner is opened:
             try:
                 _disown(reference)
-            except Exception:
+            except Exception:  # whatever it is, the next can still be released
                 log.exception("memory of %s is not released", opened)
 
 

@@ -18,7 +18,7 @@ import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -102,6 +102,17 @@ _LINKED = "#define LINKED 1\n"
 """What a source has that asks to be linked as under CUDA. Of float64 by the matrix unit OpenCL's own linker makes code that
 runs on an H200 at 0.91 of the speed of what CUDA's makes of the same PTX (driver 580.159.04, docs/simt.md).
 """
+
+
+@dataclass(frozen=True)
+class _Program(Program):
+    """A program, and those of its kernels whose calls are gone: PyOpenCL takes 0.6 ms to make one.
+
+    Attributes:
+        idle: by function and number of arguments.
+    """
+
+    idle: dict[tuple[str, int], list[cl.Kernel]] = field(default_factory=dict, repr=False, compare=False)
 
 
 class _Call(Call):
@@ -301,7 +312,7 @@ class OpenCL(Backend):
 
     def compile(self, source: str) -> Program:
         program = self._built(cl.Program(self.context, source), source, *self.options())
-        made = Program(program, b"" if self._keeps_programs() else _binary(program), source)
+        made = _Program(program, b"" if self._keeps_programs() else _binary(program), source)
         return self._linked(made) if self.device.platform == "nvidia" else made
 
     def _linked(self, program: Program) -> Program:
@@ -331,7 +342,7 @@ class OpenCL(Backend):
             program = cl.Program(self.context, [self._device], [binary])
         except cl.Error as error:
             raise CompileError("the OpenCL runtime refuses the program", log=str(error), source=source) from error
-        return Program(self._built(program, source, *self.options()), binary, source)
+        return _Program(self._built(program, source, *self.options()), binary, source)
 
     def _keeps_programs(self) -> bool:
         # PoCL has a cache of its own unless it is told not to. Asked for a program's binary, it compiles every kernel once
@@ -363,7 +374,7 @@ class OpenCL(Backend):
         native += [cl.LocalMemory(dynamic_local_bytes)] if dynamic_local_bytes else []
         try:
             # A kernel object keeps its arguments and is not thread-safe: each call has its own.
-            idle = program.idle.setdefault((function, len(native)), [])
+            idle = cast("_Program", program).idle.setdefault((function, len(native)), [])
             kernel = _last(idle) or cl.Kernel(program.native, function)
             # One by one: set_args would write, compile and cache a function of Python for it.
             for number, value in enumerate(native):
@@ -522,7 +533,7 @@ class OpenCL(Backend):
 
 
 def _last(idle: list[cl.Kernel]) -> cl.Kernel | None:
-    """A kernel of a call that is gone, if there is one: PyOpenCL takes 0.6 ms to make another."""
+    """A kernel of a call that is gone, if there is one."""
     try:
         return idle.pop()
     except IndexError:  # also where another thread was faster

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import FLOAT32, FLOAT64
 from gemmport.errors import ParameterError
-from gemmport.estimate import Tiling, clocks, sharing_of
+from gemmport.estimate import WARP, Tiling, clocks, sharing_of
 from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.problem import GemmProblem
 from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
@@ -26,8 +26,6 @@ from gemmport.variant import (
 
 RUN_BYTES = 16
 """What a work-item reads and copies at once: the most that one instruction moves."""
-
-WARP = 32
 
 MOST_REGISTERS = 255
 """Of a work-item, on NVIDIA's GPUs."""

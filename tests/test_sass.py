@@ -218,8 +218,9 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
     assert after.ffma == 1024
     loads = sum(sass.is_wide_load(word) for word in code.words[inside])
     assert before.cycles > 1.08 * before.instructions
-    # Compilers assign other registers: NVRTC 13.0 and 13.5 and nvcc 13.0 come out below these.
-    bound = 1.06 if shape == "odd" else 1.05 if shares else 1.03
+    # Compilers assign other registers: NVRTC 13.0 and 13.5 and nvcc 13.0 come out below these. With edges along B's terms NVRTC
+    # 13.5 has 1.06, 13.0 less than 1.05.
+    bound = 1.06 if shape == "odd" and ops[1] == "T" else 1.05 if shares else 1.03
     assert after.cycles <= bound * (after.instructions + loads)
     assert after.reads < 2.2 * after.ffma  # those of all instructions
     assert new.registers <= 255

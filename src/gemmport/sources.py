@@ -40,15 +40,9 @@ def _shipped() -> Traversable:
 
 
 def _read(folder: Traversable, stem: str) -> str:
-    return _file(folder, stem).read_text(encoding="utf-8")  # type: ignore[arg-type]  # paths are hashable
-
-
-@cache
-def _file(folder: Traversable, stem: str) -> Traversable:
-    """Where a source is, as long as the process lives. What it says is read each time: it may be edited meanwhile."""
     for file in folder.iterdir() if folder.is_dir() else ():
         if file.name.rpartition(".")[0] == stem:
-            return file
+            return file.read_text(encoding="utf-8")
     raise FileNotFoundError(f"no source {stem}.* in {folder}")
 
 
