@@ -1243,7 +1243,7 @@ _OF_BATCHED = (
     of_kernel(
         "reads the first of matrices in one row",
         r"flat \? e :",
-        "flat ? e % (lines * length) :",
+        "flat ? e % (lines * length) / run * run :",  # aligned: GPUs end a process that reads where no run begins
         BATCHED,
         noticed_by="batches",
     ),

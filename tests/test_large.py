@@ -209,7 +209,8 @@ def test_more_than_65_535_groups(backend: gp.Backend, kernel: str, along: str) -
     """CUDA's limit on the second and third dimension of a grid."""
     tile = kernels.variant(kernel).tile(kernels.variant(kernel).complete(BASE[kernel]))
     if along == "batch":
-        problem = problem_of(Sizes(3, 2, 2), "NT", "float32", batch=65_600)
+        products = int(BASE[kernel].get("PRODUCTS", 1))
+        problem = problem_of(Sizes(3, 2, 2), "NT", "float32", batch=65_600 * products)
     else:
         problem = problem_of(Sizes(tile.rows * 257, tile.columns * 257, 2), "NT", "float32")
     assert gp.plan(problem, backend.device, kernel=kernel, params=BASE[kernel]).launches[-1].groups[0] > 65_535

@@ -15,8 +15,8 @@ import gemmport as gp
 from gemmport.benchmark import Options, run_benchmark
 from gemmport.config import load_configuration
 
-A = np.ones((48, 40), np.float32)
-PROBLEM = gp.GemmProblem.create(48, 48, 40, trans_b="T")
+A = np.ones((48, 128), np.float32)
+PROBLEM = gp.GemmProblem.create(48, 48, 128, trans_b="T")
 
 
 class Limits:
@@ -49,7 +49,7 @@ def limits(fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> Limits
 
 def product(backend: gp.Backend, **how: object) -> None:
     a = backend.asarray(A)
-    assert (gp.gemm(a, a, trans_b="T", **how).get() == 40).all()
+    assert (gp.gemm(a, a, trans_b="T", **how).get() == 128).all()
 
 
 def limit_below_the_first_choice(device: gp.DeviceInfo, problem: gp.GemmProblem) -> int:
@@ -90,7 +90,7 @@ def test_what_was_chosen_anew_is_kept(fresh_backend: gp.Backend, limits: Limits)
     for _ in range(3):
         gp.gemm(a, a, trans_b="T", out=out)
     assert len(limits.refused) == 1
-    assert (out.get() == 40).all()
+    assert (out.get() == 128).all()
 
 
 @pytest.mark.parametrize("how", ["params", "config"])
