@@ -145,9 +145,10 @@ def _with_nvrtc(bindings: Any, source: str, target: str, options: Sequence[str])
     program = check(*bindings.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
 
     def read(what: str) -> bytes:
-        found: bytes = b" " * check(*getattr(bindings, f"nvrtcGet{what}Size")(program))
+        # Not b" " * size, as NVIDIA's examples have it: an empty log is one byte, and Python has one b" " for everybody.
+        found = bytearray(check(*getattr(bindings, f"nvrtcGet{what}Size")(program)))
         check(*getattr(bindings, f"nvrtcGet{what}")(program, found))
-        return found
+        return bytes(found)
 
     def text(what: str) -> str:
         return read(what).decode(errors="replace").rstrip("\0")

@@ -270,6 +270,12 @@ def test_an_error_is_told_with_its_line() -> None:
     assert caught.value.source == "\n".join(lines)
 
 
+def test_compiling_leaves_python_its_bytes() -> None:
+    """A log of nothing is one byte, and Python has one object for all bytes of a value: nobody must write into that."""
+    _nvrtc.compile_cuda("__global__ void nothing() {}", "sm_90")
+    assert [byte for byte in range(256) if bytes([byte])[0] != byte] == []
+
+
 def test_an_architecture_too_old_names_those_that_are_known() -> None:
     with pytest.raises(gp.CompileError, match="sm_50") as caught:
         _nvrtc.compile_cuda("", "sm_50")
