@@ -115,12 +115,16 @@ class _Program(Program):
     idle: dict[tuple[str, int], list[cl.Kernel]] = field(default_factory=dict, repr=False, compare=False)
 
 
+@dataclass
 class _Call(Call):
     """A call, with its kernel and geometry as C has them. When it is gone, another may have its kernel: what was enqueued has
     its arguments.
+
+    Attributes:
+        idle: where the kernel goes then.
     """
 
-    idle: list[cl.Kernel]
+    idle: list[cl.Kernel] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @cached_property
     def in_c(self) -> tuple[object, ...]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import FLOAT32, FLOAT64
 from gemmport.errors import ParameterError
-from gemmport.estimate import WARP, Tiling, clocks, sharing_of
+from gemmport.estimate import WARP, Tiling, clocks, pass_clocks, sharing_of
+from gemmport.kernels import transpose
 from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
-from gemmport.problem import GemmProblem
+from gemmport.problem import GemmProblem, Operand, transposed, transposes
 from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
 from gemmport.variant import (
     Constraint,
@@ -20,6 +23,7 @@ from gemmport.variant import (
     Steps,
     Tile,
     ceil_div,
+    check_limits,
     gemm_arguments,
     run_defines,
 )
@@ -32,6 +36,15 @@ MOST_REGISTERS = 255
 
 ADDRESSES = 31
 """Registers of a work-item beside sums and what is read ahead."""
+
+MEMORY_FOR_PASSES = 16
+"""Operands that are transposed beforehand take this part of the device's memory at most, which others need, too."""
+
+MOST_FOR_PASSES = 0.15
+"""Of a product's time, for transposing its operands: that nothing gains."""
+
+DOUBT = 1.01
+"""Times as long as expected a product may take whose operands are transposed beforehand, and what they displace from caches."""
 
 _NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS", "PORTS")
 
@@ -91,6 +104,8 @@ class Simt(KernelVariant):
 
     With MMA, a warp's float64 products go through the matrix unit, 16 × 8 sums and 4 terms at a time, at twice the rate.
 
+    With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
+
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups (stream-K: M. Osama
     et al., PPoPP 2023): the steps of these tiles in one row are cut into parts of one length, and a second launch adds up what
     belongs to one tile, in its order, so that the bits are the same in every run.
@@ -120,6 +135,7 @@ class Simt(KernelVariant):
         ),
         Parameter("PORTS", 0, "1: machine code in the order that the register file's ports like best", choices=(0, 1)),
         Parameter("MMA", 0, "1: by the matrix unit, float64 on NVIDIA's GPUs from Hopper on", choices=(0, 1)),
+        Parameter("ACROSS", 0, "1: operands that lie along k are transposed beforehand", choices=(0, 1)),
         padding(4),
     )
     constraints = (
@@ -184,7 +200,7 @@ class Simt(KernelVariant):
         return next(iter(self.considered(problem, device)), {})
 
     def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
-        """The tilings that fit, shared or not, by the time that `gemmport.estimate` expects of them."""
+        """The tilings that fit, shared or not, operands as they lie or across, by the time that `gemmport.estimate` expects."""
         tilings = [dict(zip(_NAMES, tiling, strict=True)) for tiling in TILINGS]
         if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
             of_matrices = [dict(zip(_NAMES, tiling, strict=True)) for tiling in MATRIX_TILINGS]
@@ -192,8 +208,16 @@ class Simt(KernelVariant):
         fitted = [values for tiling in tilings if (values := self._fitted(tiling, problem, device))]
         if not fitted and (values := self._fitted(dict(zip(_NAMES, SMALLEST, strict=True)), problem, device)):
             fitted = [values]
-        choices = [{**values, "SHARE": share} for values in fitted for share in (0, values["GROUPS"])]
-        return sorted(choices, key=lambda choice: clocks(problem, device, _tiling(choice)))
+        choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, values["GROUPS"])]
+        expected = [(clocks(problem, device, _tiling(choice)), choice) for choice in choices]
+        turned, made = _across(problem)
+        passes = _clocks_of_passes(made.values(), device)
+        if made and expected and passes <= MOST_FOR_PASSES * min(expected, key=_first)[0]:
+            expected += [
+                ((clocks(turned, device, _tiling(choice)) + passes) * DOUBT, {**choice, "ACROSS": 1})
+                for choice in choices
+            ]
+        return [choice for _, choice in sorted(expected, key=_first)]
 
     def _fitted(self, values: dict[str, int], problem: GemmProblem, device: DeviceInfo) -> dict[str, int]:
         """A tiling with as many stages and groups as the device has room for; empty where it has none for it."""
@@ -226,7 +250,7 @@ class Simt(KernelVariant):
         return None
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
-        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "PORTS")}
+        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "PORTS", "ACROSS")}
         tile = self.tile(parameters)
         width = RUN_BYTES // problem.dtype.itemsize
         defines = {**super().defines(own, problem), **run_defines(problem, width), "WIDTH": width}
@@ -262,6 +286,29 @@ class Simt(KernelVariant):
         return side_by_side if step & (step - 1) == 0 or step % (side_by_side * width) == 0 else 1
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+        if not parameters["ACROSS"]:
+            return self._product(problem, device, parameters)
+        turned, made = _across(problem)
+        product = self._product(
+            turned, device, parameters, {operand: each.scratch.name for operand, each in made.items()}
+        )
+        return Steps(
+            [*(each.launch for each in made.values()), *product.launches],
+            [*(each.scratch for each in made.values()), *product.scratch],
+        )
+
+    def _product(
+        self,
+        problem: GemmProblem,
+        device: DeviceInfo,
+        parameters: Parameters,
+        prepared: Mapping[Operand, str] | None = None,
+    ) -> Steps:
+        """The launches of the product itself.
+
+        Args:
+            prepared: as `product`.
+        """
         tile, items = self.tile(parameters), self.work_group(parameters)[0]
         tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
         depth = max(ceil_div(problem.effective_k, tile.depth), 1)
@@ -281,7 +328,7 @@ class Simt(KernelVariant):
                 self.source({**defines, "SHARES": shares}, function=function),
                 groups=(groups, 1, 1),
                 work_group=(items, 1, 1),
-                arguments=(*gemm_arguments(problem), parts, *sharing),
+                arguments=(*gemm_arguments(problem, prepared), parts, *sharing),
                 local_bytes=local_bytes,
             )
 
@@ -294,6 +341,36 @@ class Simt(KernelVariant):
         launches.append(launch(shared * runs, _slice(parameters), shares=1, function="combine"))
         parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.dtype.itemsize)
         return Steps(launches, [parts])
+
+
+def _across(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
+    """The product of operands of which none lies along k, and those that are transposed for it."""
+    made: dict[Operand, transpose.Prepared] = {}
+    if problem.effective_k:
+        if not transposes(problem.trans_a):
+            made["a"] = transpose.prepare(problem, "a", "a_across", {})
+            problem = replace(problem, trans_a=transposed(problem.trans_a), a=made["a"].layout)
+        if transposes(problem.trans_b):
+            made["b"] = transpose.prepare(problem, "b", "b_across", {})
+            problem = replace(problem, trans_b=transposed(problem.trans_b), b=made["b"].layout)
+    return problem, made
+
+
+def _clocks_of_passes(made: Collection[transpose.Prepared], device: DeviceInfo) -> float:
+    """What it takes to transpose operands; infinite where the device has no room for that."""
+    sizes = [each.scratch.nbytes for each in made]
+    if sum(sizes) * MEMORY_FOR_PASSES > device.memory or max(sizes, default=0) > device.max_allocation:
+        return math.inf
+    try:
+        for each in made:
+            check_limits(transpose.PASS.name, each.launch, {}, device)
+    except ParameterError:
+        return math.inf
+    return sum(pass_clocks(nbytes, device) for nbytes in sizes)
+
+
+def _first(expected: tuple[float, dict[str, int]]) -> float:
+    return expected[0]
 
 
 def _slice(parameters: Parameters) -> int:

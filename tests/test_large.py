@@ -20,8 +20,9 @@ from gemmport import kernels
 from gemmport import verification as verify
 from gemmport.backends.base import Memory
 from gemmport.device_check import check_freivalds_on, check_rows_on, fill_random_on
-from gemmport.executor import bind
+from gemmport.executor import bind, bind_or_choose
 from gemmport.kernels.fill_random import Whole
+from gemmport.plan import Plan
 from gemmport.problem import OPERANDS, GemmProblem, Layout, Operand
 from gemmport.reference import reference
 from test_kernels import BASE, narrowest
@@ -233,3 +234,35 @@ def test_operands_beyond_the_memory_in_all_are_an_error_with_the_numbers(backend
     assert bind(replace(plan, device=replace(plan.device, memory=1200)), backend, memory)
     with pytest.raises(gp.DeviceMemoryError, match=r"hold 1,200 bytes and .* takes 0; the device has 1,199 in all"):
         bind(replace(plan, device=replace(plan.device, memory=1199)), backend, memory)
+
+
+def test_without_room_for_scratch_memory_another_plan_is_chosen(
+    fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a device with less of it; where there is none, or the plan needs none, it is an error."""
+    problem, device = GemmProblem.create(10, 10, 10), fresh_backend.device
+    padded, tiled = (gp.plan(problem, device, kernel=kernel) for kernel in ("padded", "tiled"))
+    sizes = {scratch.nbytes for scratch in padded.scratch}
+    memory: dict[Operand, Memory] = {operand: fresh_backend.allocate(400) for operand in ("a", "b", "d")}
+    allocate, asked_for = fresh_backend.allocate, list[gp.DeviceInfo]()
+
+    def full(nbytes: int) -> Memory:
+        if nbytes in sizes:
+            raise gp.DeviceMemoryError("the first")
+        return allocate(nbytes)
+
+    def choose(device: gp.DeviceInfo) -> Plan:
+        asked_for.append(device)
+        return tiled
+
+    def refuse(device: gp.DeviceInfo) -> Plan:
+        raise gp.UnsupportedError("the second")
+
+    monkeypatch.setattr(fresh_backend, "allocate", full)
+    assert bind_or_choose(padded, choose, fresh_backend, memory).plan == tiled
+    assert asked_for == [replace(device, max_allocation=max(sizes) - 1)]
+    with pytest.raises(gp.DeviceMemoryError, match="the first"):
+        bind_or_choose(padded, refuse, fresh_backend, memory)
+    small = replace(tiled, device=replace(device, memory=1199))
+    with pytest.raises(gp.DeviceMemoryError, match="1,199 in all"):
+        bind_or_choose(small, refuse, fresh_backend, memory)

@@ -220,6 +220,65 @@ def test_columns_lie_apart_where_rows_are_not_aligned(dtype: str, ops: str) -> N
         assert apart({"WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "MMA": 1, "PAD": 0}) == 1
 
 
+OPS_ACROSS = {"NN": ("a",), "NT": ("a", "b"), "TN": (), "TT": ("b",), "RC": ("a", "b"), "CR": ()}
+"""Of some ops the operands that lie along k."""
+
+
+@pytest.mark.parametrize("share", [0, 2])
+@pytest.mark.parametrize("ops", OPS_ACROSS)
+def test_operands_across_are_exact(backend: gp.Backend, ops: str, share: int) -> None:
+    """Rows with gaps, a batch that shares A, conjugates; none is transposed that lies across already."""
+    complex_ops = not set(ops) <= set("NT")
+    for sizes, own in ((Sizes(33, 67, 29), True), (Sizes(64, 32, 40), False)):
+        problem = problem_of(
+            sizes, ops, "complex64" if complex_ops else "float32", alpha=2.0, beta=-1.0, batch=3, share_a=not own,
+            multiple=1 if own else 4,
+        )  # fmt: skip
+        params = {**BASE["simt"], "SHARE": share, "ACROSS": 1}
+        plan = gp.plan(problem, backend.device, kernel="simt", params=params)
+        turned = [f"{operand}_across" for operand in OPS_ACROSS[ops]]
+        assert [scratch.name for scratch in plan.scratch if scratch.name != "parts"] == turned
+        assert [launch.kernel.function for launch in plan.launches].count("transpose") == len(turned)
+        assert all(dict(launch.kernel.defines).get("TRANSPOSE_A", 1) for launch in plan.launches)
+        assert not any(dict(launch.kernel.defines).get("TRANSPOSE_B", 0) for launch in plan.launches)
+        check_plan(backend, plan)
+
+
+def test_nothing_is_transposed_of_no_terms(backend: gp.Backend) -> None:
+    plan = gp.plan(
+        problem_of(Sizes(9, 5, 0), "NT", "float32", beta=2.0), backend.device, kernel="simt", params={"ACROSS": 1}
+    )
+    assert not any(scratch.name.endswith("across") for scratch in plan.scratch)
+    check_plan(backend, plan)
+
+
+def across(problem: gp.GemmProblem, device: gp.DeviceInfo = GPU) -> int:
+    return int(SIMT.suggested(problem, device)["ACROSS"])
+
+
+@pytest.mark.parametrize(("ops", "least"), [("NN", 8192), ("NT", 4096), ("TT", 4096), ("TN", None)])
+def test_large_operands_are_transposed_where_they_lie_along_k(ops: str, least: int | None) -> None:
+    for n in (256, 512, 1024, 2048, 4096, 8192, 16384):
+        found = across(gp.GemmProblem.create(n, n, n, trans_a=ops[0], trans_b=ops[1]))
+        if least is None or n <= least // 4:
+            assert not found, n
+        elif n >= least:
+            assert found, n
+
+
+def test_operands_are_transposed_only_where_there_is_room() -> None:
+    """Of memory, of one allocation, and of groups; and a product takes what is left without."""
+    problem = gp.GemmProblem.create(8192, 8192, 8192, trans_b="T")
+    nbytes = 8192 * 8192 * 4
+    assert across(problem, replace(GPU, memory=2 * 16 * nbytes, max_allocation=nbytes))
+    for less in (
+        {"memory": 2 * 16 * nbytes - 1},
+        {"max_allocation": nbytes - 1},
+        {"max_groups": 8192 * 8192 // 1024 - 1},
+    ):
+        assert not across(problem, replace(GPU, **less))
+
+
 def test_tilings_are_all_different() -> None:
     for tilings in (TILINGS, MATRIX_TILINGS):
         assert len(set(tilings)) == len(tilings)

@@ -100,6 +100,11 @@ PART_CLOCKS = 86.0
 LAUNCH_CLOCKS = 4900.0
 """Of each launch."""
 
+PASS_BYTES_PER_CLOCK = 13.2
+"""Of a unit, of an operand that is transposed beforehand, read and written: 3.46 TB/s over 132 units at 1.98 GHz
+(benchmarks/results/ladder-h200-transpose-16384.json).
+"""
+
 WAIT_CLOCKS = 2700.0
 """Of sharers for the whole tiles before them, the last of which not all units finish at one time."""
 
@@ -164,6 +169,11 @@ def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
         if whole:
             total += LAUNCH_CLOCKS + WAIT_CLOCKS
     return total
+
+
+def pass_clocks(nbytes: int, device: DeviceInfo) -> float:
+    """Clocks of a pass that lays so many bytes out anew."""
+    return LAUNCH_CLOCKS + 2 * nbytes / (PASS_BYTES_PER_CLOCK * max(device.compute_units, 1))
 
 
 def _whole_wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int) -> float:

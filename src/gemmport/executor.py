@@ -104,27 +104,37 @@ def bind_or_choose(
     plan: Plan, choose: Callable[[DeviceInfo], Plan], backend: Backend, operands: Mapping[Operand, Memory]
 ) -> BoundPlan:
     """Binds a plan. Where a kernel of it, as compiled, runs in smaller groups only: what is chosen for a device of such groups.
+    Where there is no room for its scratch memory: what is chosen for a device that has less.
 
     Args:
         choose: the plan for a device; raises where what was asked for does not go with it.
 
     Raises:
-        WorkGroupError: of the first plan, where no other can be chosen.
+        WorkGroupError, DeviceMemoryError: of the first plan, where no other can be chosen.
         Others as `bind`.
     """
-    refused: WorkGroupError | None = None
+    refused: WorkGroupError | DeviceMemoryError | None = None
     while True:
         try:
             return bind(plan, backend, operands)
-        except WorkGroupError as error:
+        except (WorkGroupError, DeviceMemoryError) as error:
             log.info("passed over %s: %s", plan.variant, error)
-            refused, most = refused or error, error.most
-            if not most:  # it runs in no group at all, and so does nothing else
-                raise refused from None
+            refused = refused or error
+            lesser = _lesser(plan, error)
+        if lesser is None:
+            raise refused
         try:
-            plan = choose(replace(plan.device, max_work_group=most))
+            plan = choose(lesser)
         except GemmportError as error:
             raise refused from error
+
+
+def _lesser(plan: Plan, refused: WorkGroupError | DeviceMemoryError) -> DeviceInfo | None:
+    """A device for which a plan is made that does without what was refused; None where there is none."""
+    if isinstance(refused, WorkGroupError):  # with 0 it runs in no group at all, and so does nothing else
+        return replace(plan.device, max_work_group=refused.most) if refused.most else None
+    most = max((scratch.nbytes for scratch in plan.scratch), default=0)
+    return replace(plan.device, max_allocation=most - 1) if most else None
 
 
 def _check_memory(plan: Plan, operands: Mapping[str, Memory]) -> None:
