@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -211,13 +210,12 @@ class Simt(KernelVariant):
         choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, values["GROUPS"])]
         expected = [(clocks(problem, device, _tiling(choice)), choice) for choice in choices]
         turned, made = _across(problem)
-        passes = _clocks_of_passes(made.values(), device)
-        if (
-            made and expected and passes < math.inf
-        ):  # in the tiling that is best without: of others the model expects too much
+        if expected and made and _fit(made.values(), device):
+            # In the tiling that is best without: of others the model expects too much.
             best = min(expected, key=_first)[1]
-            taken = clocks(turned, device, _tiling(best)) + passes
-            expected.append((taken * (MATRIX_DOUBT if best.get("MMA") else DOUBT), {**best, "ACROSS": 1}))
+            passes = sum(pass_clocks(each.scratch.nbytes, device) for each in made.values())
+            doubt = MATRIX_DOUBT if best.get("MMA") else DOUBT
+            expected.append(((clocks(turned, device, _tiling(best)) + passes) * doubt, {**best, "ACROSS": 1}))
         return [choice for _, choice in sorted(expected, key=_first)]
 
     def _fitted(self, values: dict[str, int], problem: GemmProblem, device: DeviceInfo) -> dict[str, int]:
@@ -357,17 +355,17 @@ def _across(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.
     return problem, made
 
 
-def _clocks_of_passes(made: Collection[transpose.Prepared], device: DeviceInfo) -> float:
-    """What it takes to transpose operands; infinite where the device has no room for that."""
+def _fit(made: Collection[transpose.Prepared], device: DeviceInfo) -> bool:
+    """Whether the device has room for operands that are transposed beforehand, and groups for it."""
     sizes = [each.scratch.nbytes for each in made]
-    if sum(sizes) * MEMORY_FOR_PASSES > device.memory or max(sizes, default=0) > device.max_allocation:
-        return math.inf
+    if sum(sizes) * MEMORY_FOR_PASSES > device.memory or max(sizes) > device.max_allocation:
+        return False
     try:
         for each in made:
             check_limits(transpose.PASS.name, each.launch, {}, device)
     except ParameterError:
-        return math.inf
-    return sum(pass_clocks(nbytes, device) for nbytes in sizes)
+        return False
+    return True
 
 
 def _first(expected: tuple[float, dict[str, int]]) -> float:
