@@ -188,7 +188,7 @@ void gemv(GEMM_ARGUMENTS, __global acc_t *part_sums, int parts, int depth, index
 #endif
         const int j = column + v;
         if (ADDER(item) == 0 && j < n)
-            #pragma unroll
+            #pragma unroll 16 // all rows of a GPU's work-items; a CPU's may have 128, which take its compiler seconds
             for (int r = 0; r < ROWS; ++r) {
                 const int i = row + r;
                 const acc_t x = sums[r * ITEMS + item];
