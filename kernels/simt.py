@@ -36,8 +36,11 @@ MOST_REGISTERS = 255
 ADDRESSES = 31
 """Registers of a work-item beside sums and what is read ahead."""
 
-MEMORY_FOR_PASSES = 16
-"""Operands that are transposed beforehand take this part of the device's memory at most, which others need, too."""
+MOST_OF_MEMORY = 1 / 16
+"""Of the device's, that operands take that are transposed beforehand: others need it, too."""
+
+LEAST_TERMS = 24
+"""Of a product whose operands are transposed beforehand: of fewer it was not measured."""
 
 DOUBT, MATRIX_DOUBT = 1.005, 1.02
 """A product whose operands are transposed beforehand must be expected to gain so much; the latter with the matrix unit, which
@@ -199,7 +202,9 @@ class Simt(KernelVariant):
         return next(iter(self.considered(problem, device)), {})
 
     def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
-        """The tilings that fit, shared or not, operands as they lie or across, by the time that `gemmport.estimate` expects."""
+        """The tilings that fit, shared or not, and the best of them with operands across, by the time that `gemmport.estimate`
+        expects of them.
+        """
         tilings = [dict(zip(_NAMES, tiling, strict=True)) for tiling in TILINGS]
         if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
             of_matrices = [dict(zip(_NAMES, tiling, strict=True)) for tiling in MATRIX_TILINGS]
@@ -210,7 +215,7 @@ class Simt(KernelVariant):
         choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, values["GROUPS"])]
         expected = [(clocks(problem, device, _tiling(choice)), choice) for choice in choices]
         turned, made = _across(problem)
-        if expected and made and _fit(made.values(), device):
+        if expected and made and transposing_is_measured(problem, device) and _fit(made.values(), device):
             # In the tiling that is best without: of others the model expects too much.
             best = min(expected, key=_first)[1]
             passes = sum(pass_clocks(each.scratch.nbytes, device) for each in made.values())
@@ -358,7 +363,7 @@ def _across(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.
 def _fit(made: Collection[transpose.Prepared], device: DeviceInfo) -> bool:
     """Whether the device has room for operands that are transposed beforehand, and groups for it."""
     sizes = [each.scratch.nbytes for each in made]
-    if sum(sizes) * MEMORY_FOR_PASSES > device.memory or max(sizes) > device.max_allocation:
+    if sum(sizes) > MOST_OF_MEMORY * device.memory or max(sizes) > device.max_allocation:
         return False
     try:
         for each in made:
@@ -399,6 +404,17 @@ def has_known_ports(device: DeviceInfo) -> bool:
     """Whether the device's compiler leaves undone what `gemmport.backends` then does: an order of instructions in which the
     register files' banks deliver what the multiply-adds ask for. Measured for NVIDIA's compute capability 9.0 alone.
     """
+    return _is_hopper(device)
+
+
+def transposing_is_measured(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether what the model expects of operands that are transposed beforehand was measured on such a device: what the passes
+    cost, by its memory, and what the loop gains are those of NVIDIA's compute capability 9.0.
+    """
+    return _is_hopper(device) and problem.effective_k >= LEAST_TERMS
+
+
+def _is_hopper(device: DeviceInfo) -> bool:
     return device.platform == "nvidia" and re.match(r"sm_90\b|sm_90a", device.architecture) is not None
 
 

@@ -299,3 +299,16 @@ def test_the_oldest_are_forgotten(backend: gp.Backend, bound: list[Any], monkeyp
         x = backend.asarray(numbers(size, size))
         gemm(x, x)
     assert [known.shape for known in backend.kept.values()] == [(5, 5), (6, 6)]
+
+
+def test_what_was_chosen_for_want_of_memory_is_not_kept(fresh_backend: gp.Backend) -> None:
+    """There may be more of it at the next call."""
+    a, device = fresh_backend.asarray(np.ones((8, 8), np.float32)), fresh_backend.device
+    d = gemm(a, a)
+    (found,) = fresh_backend.kept.values()
+    (bound,) = found.idle
+    short = replace(bound, plan=replace(bound.plan, device=replace(device, max_allocation=device.max_allocation - 1)))
+    for one, kept in ((short, 0), (bound, 1)):
+        fresh_backend.kept.clear()
+        repeated.keep_of_device_arrays("a key", one, turned=False, operands=[a, a], result=d)
+        assert len(fresh_backend.kept) == kept

@@ -230,24 +230,37 @@ OPS_ACROSS = {"NN": ("a",), "NT": ("a", "b"), "TN": (), "TT": ("b",), "RC": ("a"
 """Of some ops the operands that lie along k."""
 
 
-@pytest.mark.parametrize("share", [0, 2])
+@pytest.mark.parametrize("share", [0, 3])
 @pytest.mark.parametrize("ops", OPS_ACROSS)
 def test_operands_across_are_exact(backend: gp.Backend, ops: str, share: int) -> None:
-    """Rows with gaps, a batch that shares A, conjugates; none is transposed that lies across already."""
+    """Rows with gaps, a batch that shares A, conjugates, C in D; none is transposed that lies across already."""
     complex_ops = not set(ops) <= set("NT")
-    for sizes, own in ((Sizes(33, 67, 29), True), (Sizes(64, 32, 40), False)):
+    for sizes, own in ((SHARED, True), (Sizes(64, 32, 40), False)):
         problem = problem_of(
             sizes, ops, "complex64" if complex_ops else "float32", alpha=2.0, beta=-1.0, batch=3, share_a=not own,
-            multiple=1 if own else 4,
+            multiple=1 if own else 4, in_place=own,
         )  # fmt: skip
         params = {**parameters(problem.dtype.name), "SHARE": share, "ACROSS": 1}
         plan = gp.plan(problem, backend.device, kernel="simt", params=params)
         turned = [f"{operand}_across" for operand in OPS_ACROSS[ops]]
         assert [scratch.name for scratch in plan.scratch if scratch.name != "parts"] == turned
-        assert [launch.kernel.function for launch in plan.launches].count("transpose") == len(turned)
+        functions = [launch.kernel.function for launch in plan.launches]
+        assert functions.count("transpose") == len(turned)
+        if own:
+            assert ("combine" in functions) == bool(share)
         assert all(dict(launch.kernel.defines).get("TRANSPOSE_A", 1) for launch in plan.launches)
         assert not any(dict(launch.kernel.defines).get("TRANSPOSE_B", 0) for launch in plan.launches)
-        check_plan(backend, plan)
+        check_plan(backend, plan, in_place=own)
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0])
+def test_a_shared_b_across_is_exact(backend: gp.Backend, scale: float) -> None:
+    """One matrix of B for the whole batch is transposed once; none of them is of no products."""
+    problem = problem_of(Sizes(33, 20, 29), "TT", "float32", alpha=scale, beta=1.0, batch=3)
+    problem = replace(problem, b=replace(problem.b, batch_stride=0))
+    plan = gp.plan(problem, backend.device, kernel="simt", params={**BASE["simt"], "SHARE": 0, "ACROSS": 1})
+    assert [scratch.nbytes for scratch in plan.scratch] == ([20 * 29 * 4] if scale else [])
+    check_plan(backend, plan)
 
 
 def test_nothing_is_transposed_of_no_terms(backend: gp.Backend) -> None:
@@ -273,7 +286,7 @@ def test_large_operands_are_transposed_where_they_lie_along_k(ops: str, least: i
 
 
 def test_operands_are_transposed_only_where_there_is_room() -> None:
-    """Of memory, of one allocation, and of groups; and a product takes what is left without."""
+    """Of memory, of one allocation, and of groups."""
     problem = gp.GemmProblem.create(8192, 8192, 8192, trans_b="T")
     nbytes = 8192 * 8192 * 4
     assert across(problem, replace(GPU, memory=2 * 16 * nbytes, max_allocation=nbytes))
@@ -283,6 +296,15 @@ def test_operands_are_transposed_only_where_there_is_room() -> None:
         {"max_groups": 8192 * 8192 // 1024 - 1},
     ):
         assert not across(problem, replace(GPU, **less))
+
+
+def test_operands_are_transposed_only_where_that_was_measured() -> None:
+    large, thin = gp.GemmProblem.create(8192, 8192, 8192, trans_b="T"), gp.GemmProblem.create(11520, 8000, 24)
+    assert across(large)
+    assert not across(large, replace(GPU, architecture="sm_89"))
+    assert not across(large, DEVICES["AMD gfx90a"])
+    assert across(thin)
+    assert not across(replace(thin, k=23))
 
 
 def test_tilings_are_all_different() -> None:

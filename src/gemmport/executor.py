@@ -119,7 +119,8 @@ def bind_or_choose(
             return bind(plan, backend, operands)
         except (WorkGroupError, DeviceMemoryError) as error:
             log.info("passed over %s: %s", plan.variant, error)
-            refused = refused or error
+            # Without its frames, which keep scratch memory that the next plan may need.
+            refused = refused or error.with_traceback(None)
             lesser = _lesser(plan, error)
         if lesser is None:
             raise refused

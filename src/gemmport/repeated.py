@@ -256,7 +256,8 @@ def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated) -> None
         hash(wanted)
     except TypeError:
         return
-    if wanted is None or found.plan.scratch_bytes > _MOST_SCRATCH:
+    short = found.plan.device.max_allocation < found.backend.device.max_allocation  # of memory, for the plan of before
+    if wanted is None or short or found.plan.scratch_bytes > _MOST_SCRATCH:
         return
     while len(known) >= _MOST:
         known.pop(next(iter(known), None), None)
