@@ -78,7 +78,7 @@ class TestProblems:
         names = all_kernels()
         found: dict[str, Counter[str]] = {"kernel": Counter(), "op": Counter(), "feature": Counter(), "in": Counter()}
         outputs = set()
-        for index in range(0, 100 * BLOCK, 16):
+        for index in range(0, 128 * BLOCK, 16):
             case = draw(0, index, names)
             found["kernel"][case.facts.kernel] += 1
             found["op"].update([case.problem.trans_a, case.problem.trans_b])
