@@ -72,12 +72,9 @@ def some_of(
     """Pairs of ops to try, and the half of their `problems` (None: both).
 
     Pairs are all, or one that moves on from type to type and from kernel to kernel. Where CPUs try every pair of what there is
-    for a type, the halves lie like the squares of a chessboard: either operand meets both with each of its ops. All pairs of
-    conjugates they try where D is complex64, too: what a sum is stored as is none of the ops' business.
+    for a type, the halves lie like the squares of a chessboard: either operand meets both with each of its ops.
     """
     pairs = pairs_of_ops(types)
-    if device.type == "cpu" and not all_of_them and types[0] == "complex64" and types[1] != "complex64":
-        pairs = pairs_of_ops(("complex128", types[1], None))
     if not all_of_them and device.platform not in QUICK_COMPILERS:
         yield pairs[(TYPES.index(types) + VARIANTS.index(kernel)) % len(pairs)], None
         return
@@ -98,8 +95,7 @@ def problems(
     Runs are moved element by element and whole.
 
     Args:
-        half: of kernels that move runs, 0 for edges element by element and whole tiles in whole runs, 1 for the others; of
-            others, 0 for edges, 1 for whole tiles.
+        half: of kernels that move runs, 0 for edges element by element and whole tiles in whole runs, 1 for the others.
     """
     dtype, output, accumulator = types
     alpha, beta = scalars(output)
@@ -108,8 +104,7 @@ def problems(
     around = Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0)
     multiples = (1, WIDEST_RUN) if kernel in WIDE else (1,)
     for sizes, multiple in itertools.product((*around, whole), multiples):
-        in_runs = kernel in WIDE and multiple == WIDEST_RUN
-        if half is not None and ((sizes == whole) != in_runs) != bool(half):
+        if kernel in WIDE and half is not None and ((sizes == whole) != (multiple == WIDEST_RUN)) != bool(half):
             continue
         problem = problem_of(
             sizes,
