@@ -329,9 +329,8 @@ class OpenCL(Backend):
         if not groups and not as_it_is:
             return program
         try:
-            capability = int(
-                self.device.architecture.removeprefix("sm_")
-            )  # ValueError where the driver does not tell it
+            # ValueError where the driver does not tell it.
+            capability = int(self.device.architecture.removeprefix("sm_"))
             if as_it_is:
                 return self.load(_cudadriver.linked(program.binary, capability), program.source)
             cubin = _cudadriver.linked(_with_residency(program.binary, program.source), capability)
