@@ -97,15 +97,21 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
 
 
 def _check_marks(body: Sequence[int]) -> None:
-    """Whether what an FFMA marks for reuse is not overwritten before the next, which may find it without reading it again."""
-    marked: set[int] = set()
-    for word in body:
-        if marked & set(sass.writes(word) or ()):
-            raise NotUnderstoodError("what an FFMA of the loop marks for reuse is overwritten before the next")
+    """Whether what an FFMA marks for reuse is not overwritten while a later one may find it without reading it again.
+
+    Until one has another register of its bank in that place, or the same without a mark.
+    """
+    places = (sass.A, sass.REUSE_A), (sass.B, sass.REUSE_B), (sass.C, sass.REUSE_C)
+    kept: dict[tuple[int, int], int] = {}
+    for word in (*body, *body):
         if sass.base(word) == sass.FFMA:
-            marks = sass.REUSE.get(word)
-            places = ((sass.A, sass.REUSE_A), (sass.B, sass.REUSE_B), (sass.C, sass.REUSE_C))
-            marked = {place.get(word) for place, mark in places if marks & mark}
+            for place, mark in places:
+                register = place.get(word)
+                kept.pop((mark, register & 1), None)
+                if sass.REUSE.get(word) & mark:
+                    kept[mark, register & 1] = register
+        if {*kept.values()} & {*(sass.writes(word) or ())}:
+            raise NotUnderstoodError("what an FFMA of the loop marks for reuse is overwritten before the next")
 
 
 def _check_distances(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:

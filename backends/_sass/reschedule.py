@@ -1,8 +1,9 @@
 """The main loop of a matrix product in an order that the register ports like (see `ports`).
 
-Its FFMAs go term by term of the inner product, and for each along the rows of the thread's tile, so that each has a factor in
-common with that before it. The other instructions keep their order, and come between. A sum stays in one register; what is
-loaded, and what is computed on the way, gets registers anew, and all get barriers anew.
+Its FFMAs go term by term of the inner product, and for each along two rows of the thread's tile at a time, column by
+column: the rows' numbers are in different banks, so that both are kept, and a column's is read once for the two. The
+other instructions keep their order, and come between. A sum stays in one register; what is loaded, and what is computed
+on the way, gets registers anew, and all get barriers anew.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 from gemmport.backends._sass import encoding as sass
@@ -165,37 +166,55 @@ def _steps(body: Body) -> list[list[_Product]]:
     return [steps[terms] for terms in sorted(steps)]
 
 
+_Strip = tuple[Value, ...]
+"""Rows of the tile along which a path goes together."""
+
+
 @dataclass(frozen=True)
 class _Walk:
-    """A path through a part of the tile: its cost, then where it stands, and the path before its last product."""
+    """A path through a part of the tile, and the part that is left.
 
-    cost: tuple[int, int]
-    ports: Ports
-    rows: tuple[Value, ...]
-    columns: tuple[Value, ...]
-    last: _Product
-    before: _Walk | None
+    Attributes:
+        cost: cycles, and the reads that waited in them.
+        ports: what waits at its end.
+        kept: the factors read last, by place and bank.
+        strip: where it is; strips: those to which it has not come.
+        column: where it is; columns: those of its strip to which it has not come.
+        here: the products of its strip and column that are left.
+        last: its last product; before: the path up to that.
+    """
+
+    strips: tuple[_Strip, ...]
+    cost: tuple[int, int] = (0, 0)
+    ports: Ports = field(default_factory=Ports)
+    kept: Mapping[tuple[int, int], Value] = field(default_factory=dict)
+    strip: _Strip = ()
+    column: Value | None = None
+    columns: tuple[Value, ...] = ()
+    here: tuple[_Product, ...] = ()
+    last: _Product | None = None
+    before: _Walk | None = None
 
 
 def _path(body: Body, step: Sequence[_Product], before: Sequence[_Product]) -> list[_Product]:
-    """The products of a step in an order in which one shares a factor with the next, and the banks' reads are even.
+    """The products of a step in an order in which few factors are read, and those from both banks alike.
 
     It does not begin with sums to which those before it have just been added, and which are not there yet.
     """
-    sides = _sides(step)
-    walks = [_walk(body, step, before, *sides), _walk(body, step, before, *reversed(sides))]
+    rows, columns = _sides(step)
+    walks = [_walk(body, step, before, *sides) for sides in ((rows, columns), (columns, rows))]
     path = []
     at: _Walk | None = min(walks, key=lambda walk: walk.cost)
-    while at:
+    while at and at.last:
         path.append(at.last)
         at = at.before
     return path[::-1]
 
 
 def _walk(
-    body: Body, step: Sequence[_Product], before: Sequence[_Product], rows: list[Value], columns: list[Value]
+    body: Body, step: Sequence[_Product], before: Sequence[_Product], rows: Sequence[Value], columns: Sequence[Value]
 ) -> _Walk:
-    """Such an order that goes along the rows."""
+    """Such an order that goes along strips of rows, column by column."""
     tile = {
         (a, b): _Product(p.index, a, b, p.home)
         for p in step
@@ -205,39 +224,61 @@ def _walk(
     if len(tile) != len(rows) * len(columns):
         raise NotUnderstoodError("the products of a step are not those of a column and a row")
 
-    def moved(walk: _Walk | None, to: _Product, *reads: int) -> _Walk:
-        ports = walk.ports.after(reads) if walk else Ports().after(reads)
-        left = tuple(c for c in (walk.columns if walk and walk.last.row == to.row else columns) if c != to.column)
-        cost = ports.cycles, (walk.cost[1] if walk else 0) + max(ports.even, ports.odd)
-        return _Walk(cost, ports, tuple(r for r in (walk.rows if walk else rows) if r != to.row), left, to, walk)
+    def moved(walk: _Walk, to: _Product) -> _Walk:
+        factors = {(place, body.bank(v) & 1): v for place, v in ((sass.A.at, to.row), (sass.B.at, to.column))}
+        reads = [body.bank(v) for place, v in factors.items() if walk.kept.get(place) != v]
+        ports = walk.ports.after([*reads, to.home])
+        cost = ports.cycles, walk.cost[1] + max(ports.even, ports.odd)
+        here = tuple(p for p in walk.here if p != to)
+        return replace(walk, cost=cost, ports=ports, kept={**walk.kept, **factors}, here=here, last=to, before=walk)
 
-    def kinds(values: Sequence[Value], row: Value | None = None) -> list[Value]:
-        """One of each kind: alike are values of one bank whose sums are in one bank."""
-        return list({(body.bank(v), tile[row, v].home & 1 if row else 0): v for v in reversed(values)}.values())
+    def entered(walk: _Walk, column: Value) -> list[_Walk]:
+        """The walks that go on in a column of the strip, by any of its rows."""
+        left = tuple(c for c in walk.columns if c != column)
+        here = tuple(tile[row, column] for row in walk.strip)
+        return [moved(replace(walk, column=column, columns=left, here=here), to) for to in here]
 
-    def there(columns: Sequence[Value], row: Value, at: int) -> Sequence[Value]:
-        """The columns whose sums are there for the product at this place, if there are any."""
+    def turned(walk: _Walk) -> list[_Walk]:
+        """The walk on its way into another strip, one of each kind: alike are those of the same banks."""
+        kinds = {tuple(body.bank(row) & 1 for row in strip): strip for strip in reversed(walk.strips)}
+        return [
+            replace(walk, strip=strip, strips=tuple(s for s in walk.strips if s != strip), columns=tuple(columns))
+            for strip in kinds.values()
+        ]
+
+    def ahead(walk: _Walk, at: int) -> list[Value]:
+        """The next columns, one of each kind: alike are those of one bank whose sums are in the same banks.
+
+        Those whose sums are there for the product at this place, if there are any.
+        """
         late = {product.home for product in before[at - FFMA_LATENCY :]} if at < FFMA_LATENCY else set()
-        return [c for c in columns if tile[row, c].home not in late] or columns
+        there = [c for c in walk.columns if all(tile[row, c].home not in late for row in walk.strip)]
+        kinds = {
+            (body.bank(c) & 1, *(tile[row, c].home & 1 for row in walk.strip)): c
+            for c in reversed(there or walk.columns)
+        }
+        return list(kinds.values())
 
-    walks = [
-        moved(None, p, body.bank(row), body.bank(column), p.home)
-        for row in kinds(rows)
-        for column in kinds(there(columns, row, 0), row)
-        for p in [tile[row, column]]
-    ]
-    for at in range(1, len(tile)):
-        ahead = []
-        for walk in walks:
-            row, column = walk.last.row, walk.last.column
-            if walk.columns:
-                steps = [tile[row, c] for c in kinds(there(walk.columns, row, at), row)]
-                ahead += [moved(walk, p, body.bank(p.column), p.home) for p in steps]
-            else:
-                steps = [tile[r, column] for r in kinds(walk.rows)]
-                ahead += [moved(walk, p, body.bank(p.row), p.home) for p in steps]
-        walks = sorted(ahead, key=lambda walk: walk.cost)[:_BEAM]
+    def onward(walk: _Walk, at: int) -> list[_Walk]:
+        if walk.here:
+            return [moved(walk, to) for to in walk.here]
+        if walk.columns:
+            return [way for c in ahead(walk, at) for way in entered(walk, c)]
+        return [
+            way for w in turned(walk) for c in ([walk.column] if walk.column else ahead(w, at)) for way in entered(w, c)
+        ]
+
+    walks = [_Walk(_strips(body, rows))]
+    for at in range(len(tile)):
+        walks = sorted((way for walk in walks for way in onward(walk, at)), key=lambda walk: walk.cost)[:_BEAM]
     return walks[0]
+
+
+def _strips(body: Body, rows: Sequence[Value]) -> tuple[_Strip, ...]:
+    """The rows in pairs of one from each bank, both of which are kept, and what is left of one bank alone."""
+    even, odd = ([row for row in rows if body.bank(row) & 1 == bank] for bank in (0, 1))
+    pairs = min(len(even), len(odd))
+    return *zip(even, odd, strict=False), *((row,) for row in even[pairs:] + odd[pairs:])
 
 
 def _sides(step: Sequence[_Product]) -> tuple[list[Value], list[Value]]:
@@ -333,18 +374,25 @@ def _latest(body: Body, order: Sequence[_Product], others: Sequence[int], latenc
 def _products(body: Body, order: Sequence[_Product]) -> list[int]:
     """The products as FFMAs in registers of the right banks, with their marks for reuse."""
     words = []
-    for product, behind in zip(order, [*order[1:], None], strict=True):
+    for product, marks in zip(order, _marks(body, order), strict=True):
         word = sass.A.put(body.words[product.index], body.bank(product.row))
         word = sass.C.put(sass.B.put(word, body.bank(product.column)), product.home)
-        words.append(sass.REUSE.put(word, _marks(product, behind)))
+        words.append(sass.REUSE.put(word, marks))
     return words
 
 
-def _marks(product: _Product, behind: _Product | None) -> int:
-    """The marks for reuse of a product before another: for the factor that they have in common."""
-    if behind is None:
-        return 0
-    return sass.REUSE_A * (product.row == behind.row) | sass.REUSE_B * (product.column == behind.column)
+def _marks(body: Body, order: Sequence[_Product]) -> list[int]:
+    """The marks for reuse of each product: of a factor that is the next of its bank in its place, too."""
+    following: dict[tuple[int, int], Value] = {}
+    marks = []
+    for product in reversed(order):
+        mark = 0
+        for flag, value in ((sass.REUSE_A, product.row), (sass.REUSE_B, product.column)):
+            place = flag, body.bank(value) & 1
+            mark |= flag * (following.get(place) == value)
+            following[place] = value
+        marks.append(mark)
+    return marks[::-1]
 
 
 def _costs_nothing(flow: Flow, word: int, product: int) -> bool:
@@ -487,7 +535,7 @@ def _bundles(body: Body, makers: dict[int, _Lifetime]) -> list[tuple[set[int], b
 def _renamed(body: Body, sequence: Sequence[int], order: Sequence[_Product], registers: dict[Value, int]) -> list[int]:
     """The instructions in their new order with their new registers, marks for reuse and stalls."""
     product_at = {p.index: p for p in order}
-    behind = iter(order[1:])
+    marks = iter(_marks(body, order))
 
     def register(value: Value) -> int:
         return value[1] if value[0] == ENTRY else registers[value]
@@ -500,7 +548,7 @@ def _renamed(body: Body, sequence: Sequence[int], order: Sequence[_Product], reg
         if product := product_at.get(k):
             word = sass.CONTROL.put(word, _FFMA_CONTROL)
             places = [(sass.A, product.row), (sass.B, product.column), (sass.C, (k, 0))]
-            word = sass.REUSE.put(word, _marks(product, next(behind, None)))
+            word = sass.REUSE.put(word, next(marks))
         else:
             word = sass.STALL.put(sass.REUSE.put(word, 0), body.least_stall(k))
             places = [(sass.Field(at, 8), value) for (at, part), value in body.sources[k].items() if part == 0]
