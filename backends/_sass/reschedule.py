@@ -1,9 +1,10 @@
 """The main loop of a matrix product in an order that the register ports like (see `ports`).
 
 Its FFMAs go term by term of the inner product, and for each along two rows of the thread's tile at a time, column by
-column: the rows' numbers are in different banks, so that both are kept, and a column's is read once for the two. The
-other instructions keep their order, and come between. A sum stays in one register; what is loaded, and what is computed
-on the way, gets registers anew, and all get barriers anew.
+column: the rows' numbers are in different banks, so that both are kept, and a column's is read once for the two. Where a
+product has all its operands in one bank, they go along one row at a time. The other instructions keep their order, and
+come between. A sum stays in one register; what is loaded, and what is computed on the way, gets registers anew, and all
+get barriers anew.
 """
 
 from __future__ import annotations
@@ -114,8 +115,11 @@ def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     """The function with the loop in another order."""
     steps = _steps(loop.body)
     order: list[_Product] = []
+    # Where a product has all its operands in one bank, as in the loops of shared tiles, two rows at a time were 2 to 5 %
+    # slower on an H200 than one, though they read less; elsewhere up to 1.5 % faster (docs/ports.md).
+    height = 1 if any(_in_one_bank(loop.body, product) for product in steps[0]) else 2
     for step in steps:
-        order += _path(loop.body, step, order)
+        order += _path(loop.body, step, order, height)
     sequence, registers = _fitted(loop, order, len(order) // len(steps), code.most_registers(groups))
     words = list(code.words)
     words[loop.first : loop.last + 1] = _synchronized(_renamed(loop.body, sequence, order, registers), loop.barriers)
@@ -196,13 +200,13 @@ class _Walk:
     before: _Walk | None = None
 
 
-def _path(body: Body, step: Sequence[_Product], before: Sequence[_Product]) -> list[_Product]:
+def _path(body: Body, step: Sequence[_Product], before: Sequence[_Product], height: int) -> list[_Product]:
     """The products of a step in an order in which few factors are read, and those from both banks alike.
 
     It does not begin with sums to which those before it have just been added, and which are not there yet.
     """
     rows, columns = _sides(step)
-    walks = [_walk(body, step, before, *sides) for sides in ((rows, columns), (columns, rows))]
+    walks = [_walk(body, step, before, *sides, height) for sides in ((rows, columns), (columns, rows))]
     path = []
     at: _Walk | None = min(walks, key=lambda walk: walk.cost)
     while at and at.last:
@@ -212,9 +216,14 @@ def _path(body: Body, step: Sequence[_Product], before: Sequence[_Product]) -> l
 
 
 def _walk(
-    body: Body, step: Sequence[_Product], before: Sequence[_Product], rows: Sequence[Value], columns: Sequence[Value]
+    body: Body,
+    step: Sequence[_Product],
+    before: Sequence[_Product],
+    rows: Sequence[Value],
+    columns: Sequence[Value],
+    height: int,
 ) -> _Walk:
-    """Such an order that goes along strips of rows, column by column."""
+    """Such an order that goes along strips of so many rows, column by column."""
     tile = {
         (a, b): _Product(p.index, a, b, p.home)
         for p in step
@@ -226,11 +235,16 @@ def _walk(
 
     def moved(walk: _Walk, to: _Product) -> _Walk:
         factors = {(place, body.bank(v) & 1): v for place, v in ((sass.A.at, to.row), (sass.B.at, to.column))}
+        kept = walk.kept if height > 1 else {}
         reads = [body.bank(v) for place, v in factors.items() if walk.kept.get(place) != v]
         ports = walk.ports.after([*reads, to.home])
         cost = ports.cycles, walk.cost[1] + max(ports.even, ports.odd)
         here = tuple(p for p in walk.here if p != to)
-        return replace(walk, cost=cost, ports=ports, kept={**walk.kept, **factors}, here=here, last=to, before=walk)
+        return replace(walk, cost=cost, ports=ports, kept={**kept, **factors}, here=here, last=to, before=walk)
+
+    def alike(value: Value) -> int:
+        """What tells factors apart: with two rows, of which there are twice as many ways, only their banks."""
+        return body.bank(value) & 1 if height > 1 else body.bank(value)
 
     def entered(walk: _Walk, column: Value) -> list[_Walk]:
         """The walks that go on in a column of the strip, by any of its rows."""
@@ -240,7 +254,7 @@ def _walk(
 
     def turned(walk: _Walk) -> list[_Walk]:
         """The walk on its way into another strip, one of each kind: alike are those of the same banks."""
-        kinds = {tuple(body.bank(row) & 1 for row in strip): strip for strip in reversed(walk.strips)}
+        kinds = {tuple(map(alike, strip)): strip for strip in reversed(walk.strips)}
         return [
             replace(walk, strip=strip, strips=tuple(s for s in walk.strips if s != strip), columns=tuple(columns))
             for strip in kinds.values()
@@ -253,10 +267,7 @@ def _walk(
         """
         late = {product.home for product in before[at - FFMA_LATENCY :]} if at < FFMA_LATENCY else set()
         there = [c for c in walk.columns if all(tile[row, c].home not in late for row in walk.strip)]
-        kinds = {
-            (body.bank(c) & 1, *(tile[row, c].home & 1 for row in walk.strip)): c
-            for c in reversed(there or walk.columns)
-        }
+        kinds = {(alike(c), *(tile[row, c].home & 1 for row in walk.strip)): c for c in reversed(there or walk.columns)}
         return list(kinds.values())
 
     def onward(walk: _Walk, at: int) -> list[_Walk]:
@@ -268,17 +279,24 @@ def _walk(
             way for w in turned(walk) for c in ([walk.column] if walk.column else ahead(w, at)) for way in entered(w, c)
         ]
 
-    walks = [_Walk(_strips(body, rows))]
+    walks = [_Walk(_strips(body, rows, height))]
     for at in range(len(tile)):
         walks = sorted((way for walk in walks for way in onward(walk, at)), key=lambda walk: walk.cost)[:_BEAM]
     return walks[0]
 
 
-def _strips(body: Body, rows: Sequence[Value]) -> tuple[_Strip, ...]:
-    """The rows in pairs of one from each bank, both of which are kept, and what is left of one bank alone."""
+def _strips(body: Body, rows: Sequence[Value], height: int) -> tuple[_Strip, ...]:
+    """Each row alone; or in pairs of one from each bank, both of which are kept, and what is left of one bank alone."""
+    if height == 1:
+        return tuple((row,) for row in rows)
     even, odd = ([row for row in rows if body.bank(row) & 1 == bank] for bank in (0, 1))
     pairs = min(len(even), len(odd))
     return *zip(even, odd, strict=False), *((row,) for row in even[pairs:] + odd[pairs:])
+
+
+def _in_one_bank(body: Body, product: _Product) -> bool:
+    """Whether all three operands of a product are in one bank."""
+    return len({register & 1 for register in (body.bank(product.row), body.bank(product.column), product.home)}) == 1
 
 
 def _sides(step: Sequence[_Product]) -> tuple[list[Value], list[Value]]:
