@@ -20,6 +20,7 @@ from gemmport.backends import _cudadriver, _machinecode, _nvrtc, _sass
 from gemmport.backends._sass import encoding as sass
 from gemmport.backends._sass import equivalence, ports, reschedule
 from gemmport.backends._sass import loop as loops
+from gemmport.backends._sass import path as paths
 from gemmport.backends._sass.cubin import Code, functions
 from gemmport.backends._sass.loop import NotUnderstoodError, main_loop
 from gemmport.backends._sass.ports import cost
@@ -223,7 +224,7 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
     bound = 1.06 if shape == "odd" and ops[1] == "T" else 1.05 if shares else 1.03
     assert after.cycles <= bound * (after.instructions + loads)
     # Those of all instructions. An FFMA reads its sum and a factor; where two rows go together half of them their sum alone.
-    rows = 1 if any(reschedule._in_one_bank(loop.body, p) for p in reschedule._steps(loop.body)[0]) else 2
+    rows = 1 if any(paths.in_one_bank(loop.body, p) for p in reschedule._steps(loop.body)[0]) else 2
     least, most = {1: (2.0, 2.2), 2: (1.5, 1.8)}[rows]
     assert least * after.ffma < after.reads < most * after.ffma
     assert new.registers <= 255
@@ -616,12 +617,12 @@ def test_two_rows_are_kept_while_a_column_is_read_once() -> None:
     """Of a term: 4 strips of 2 and 16, or 8 of 2 and 8, whose last one is the first of the next strip."""
     body = main_loop(pair()[0]).body
     step = reschedule._steps(body)[0]
-    path = reschedule._path(body, step, [], 2)
+    path = paths.path(body, step, [], 2)
     assert {p.index for p in path} == {p.index for p in step}
     assert len(path) == len(step) == 128
     kept: dict[tuple[int, int], loops.Value] = {}
     read = 0
-    for product, marks in zip(path, reschedule._marks(body, path), strict=True):
+    for product, marks in zip(path, paths.marks(body, path), strict=True):
         for mark, factor in ((A, product.row), (B, product.column)):
             read += kept.get((mark, body.bank(factor) % 2)) != factor
             kept.pop((mark, body.bank(factor) % 2), None)
@@ -875,10 +876,10 @@ def test_what_takes_an_unknown_time_is_not_arithmetic() -> None:
 def test_a_step_does_not_begin_with_sums_that_are_on_their_way() -> None:
     body = main_loop(pair()[0]).body
     first, second, *_ = reschedule._steps(body)
-    homes = [product.home for product in reschedule._path(body, second, [], 2)]
+    homes = [product.home for product in paths.path(body, second, [], 2)]
     product_of = {product.home: product for product in first}
     before = [product_of[home] for home in reversed(homes)]
-    path = [product.home for product in reschedule._path(body, second, before, 2)]
+    path = [product.home for product in paths.path(body, second, before, 2)]
     assert sorted(path) == sorted(homes)
     both = [product.home for product in before] + path
     assert min(both.index(home, i + 1) - i for i, home in enumerate(both[: len(path)])) >= loops.FFMA_LATENCY

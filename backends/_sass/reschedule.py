@@ -1,10 +1,8 @@
 """The main loop of a matrix product in an order that the register ports like (see `ports`).
 
-Its FFMAs go term by term of the inner product, and for each along two rows of the thread's tile at a time, column by
-column: the rows' numbers are in different banks, so that both are kept, and a column's is read once for the two. Where a
-product has all its operands in one bank, they go along one row at a time. The other instructions keep their order, and
-come between. A sum stays in one register; what is loaded, and what is computed on the way, gets registers anew, and all
-get barriers anew.
+Its FFMAs go term by term of the inner product, and for each along a path through the thread's tile (see `path`). The
+other instructions keep their order, and come between. A sum stays in one register; what is loaded, and what is computed
+on the way, gets registers anew, and all get barriers anew.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import cycle
 
 from gemmport.backends._sass import encoding as sass
@@ -23,7 +21,6 @@ from gemmport.backends._sass.loop import (
     BARRIER_LATENCY,
     ENTRY,
     ENTRY_STALL,
-    FFMA_LATENCY,
     SETTLED,
     Body,
     Loop,
@@ -31,7 +28,8 @@ from gemmport.backends._sass.loop import (
     Value,
     main_loop,
 )
-from gemmport.backends._sass.ports import Flow, Ports, cost
+from gemmport.backends._sass.path import Product, in_one_bank, marks, path
+from gemmport.backends._sass.ports import Flow, cost
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +49,6 @@ _HELD = 150, 80, 40, 16, 4
 _BRANCH_STALL = 5  # cycles that the branch back takes at least, before the next pass
 
 _STACK_POINTER = 1  # R1: left alone, though hardly a kernel has a stack
-
-_BEAM = 4  # paths through the tile that are followed at a time
 
 _FFMA_CONTROL = 1 | 1 << 4 | sass.NO_BARRIER << 5 | sass.NO_BARRIER << 8  # a stall of one cycle, no yield, no barriers
 
@@ -95,31 +91,15 @@ def rescheduled(binary: bytes, groups: int) -> bytes:
     return binary
 
 
-@dataclass(frozen=True)
-class _Product:
-    """An FFMA of the loop.
-
-    Attributes:
-        index: its place in the body as compiled.
-        row, column: its factors, in the places A and B.
-        home: the register of its sum.
-    """
-
-    index: int
-    row: Value
-    column: Value
-    home: int
-
-
 def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     """The function with the loop in another order."""
     steps = _steps(loop.body)
-    order: list[_Product] = []
+    order: list[Product] = []
     # Where a product has all its operands in one bank, as in the loops of shared tiles, two rows at a time were 2 to 5 %
     # slower on an H200 than one, though they read less; elsewhere up to 1.5 % faster (docs/ports.md).
-    height = 1 if any(_in_one_bank(loop.body, product) for product in steps[0]) else 2
+    height = 1 if any(in_one_bank(loop.body, product) for product in steps[0]) else 2
     for step in steps:
-        order += _path(loop.body, step, order, height)
+        order += path(loop.body, step, order, height)
     sequence, registers = _fitted(loop, order, len(order) // len(steps), code.most_registers(groups))
     words = list(code.words)
     words[loop.first : loop.last + 1] = _synchronized(_renamed(loop.body, sequence, order, registers), loop.barriers)
@@ -131,7 +111,7 @@ def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     return words
 
 
-def _fitted(loop: Loop, order: Sequence[_Product], size: int, most: int) -> tuple[list[int], dict[Value, int]]:
+def _fitted(loop: Loop, order: Sequence[Product], size: int, most: int) -> tuple[list[int], dict[Value, int]]:
     """The new order and the registers: loads as early, and operands left alone as long, as there are registers for it."""
     why = NotUnderstoodError("nothing was tried")
     for begin, end in _LOADS:
@@ -144,10 +124,10 @@ def _fitted(loop: Loop, order: Sequence[_Product], size: int, most: int) -> tupl
     raise why
 
 
-def _steps(body: Body) -> list[list[_Product]]:
+def _steps(body: Body) -> list[list[Product]]:
     """The products by the term of the inner product to which they belong: their place in the chain of additions to a sum."""
     chain: dict[Value, tuple[int, int]] = {}  # of a sum on its way: its register and the number of terms in it
-    steps: dict[int, list[_Product]] = defaultdict(list)
+    steps: dict[int, list[Product]] = defaultdict(list)
     uses = Counter(value for sources in body.sources for value in sources.values())
     for k, word in enumerate(body.words):
         if sass.base(word) != sass.FFMA:
@@ -161,7 +141,7 @@ def _steps(body: Body) -> list[list[_Product]]:
         if a in chain or b in chain or (c not in chain and c[0] != ENTRY) or uses[c] != 1:
             raise NotUnderstoodError(f"FFMA {k} of the loop adds to what is no sum, or multiplies with one")
         chain[k, 0] = home, terms + 1
-        steps[terms].append(_Product(k, a, b, home))
+        steps[terms].append(Product(k, a, b, home))
     if not steps or len({len(step) for step in steps.values()}) != 1:
         raise NotUnderstoodError("the sums of the loop get no terms, or not as many each")
     for product in steps[0]:
@@ -170,153 +150,7 @@ def _steps(body: Body) -> list[list[_Product]]:
     return [steps[terms] for terms in sorted(steps)]
 
 
-_Strip = tuple[Value, ...]
-"""Rows of the tile along which a path goes together."""
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """A path through a part of the tile, and the part that is left.
-
-    Attributes:
-        cost: cycles, and the reads that waited in them.
-        ports: what waits at its end.
-        kept: the factors read last, by place and bank.
-        strip: where it is; strips: those to which it has not come.
-        column: where it is; columns: those of its strip to which it has not come.
-        here: the products of its strip and column that are left.
-        last: its last product; before: the path up to that.
-    """
-
-    strips: tuple[_Strip, ...]
-    cost: tuple[int, int] = (0, 0)
-    ports: Ports = field(default_factory=Ports)
-    kept: Mapping[tuple[int, int], Value] = field(default_factory=dict)
-    strip: _Strip = ()
-    column: Value | None = None
-    columns: tuple[Value, ...] = ()
-    here: tuple[_Product, ...] = ()
-    last: _Product | None = None
-    before: _Walk | None = None
-
-
-def _path(body: Body, step: Sequence[_Product], before: Sequence[_Product], height: int) -> list[_Product]:
-    """The products of a step in an order in which few factors are read, and those from both banks alike.
-
-    It does not begin with sums to which those before it have just been added, and which are not there yet.
-    """
-    rows, columns = _sides(step)
-    walks = [_walk(body, step, before, *sides, height) for sides in ((rows, columns), (columns, rows))]
-    path = []
-    at: _Walk | None = min(walks, key=lambda walk: walk.cost)
-    while at and at.last:
-        path.append(at.last)
-        at = at.before
-    return path[::-1]
-
-
-def _walk(
-    body: Body,
-    step: Sequence[_Product],
-    before: Sequence[_Product],
-    rows: Sequence[Value],
-    columns: Sequence[Value],
-    height: int,
-) -> _Walk:
-    """Such an order that goes along strips of so many rows, column by column."""
-    tile = {
-        (a, b): _Product(p.index, a, b, p.home)
-        for p in step
-        for a, b in ((p.row, p.column), (p.column, p.row))
-        if a in rows
-    }
-    if len(tile) != len(rows) * len(columns):
-        raise NotUnderstoodError("the products of a step are not those of a column and a row")
-
-    def moved(walk: _Walk, to: _Product) -> _Walk:
-        factors = {(place, body.bank(v) & 1): v for place, v in ((sass.A.at, to.row), (sass.B.at, to.column))}
-        kept = walk.kept if height > 1 else {}
-        reads = [body.bank(v) for place, v in factors.items() if walk.kept.get(place) != v]
-        ports = walk.ports.after([*reads, to.home])
-        cost = ports.cycles, walk.cost[1] + max(ports.even, ports.odd)
-        here = tuple(p for p in walk.here if p != to)
-        return replace(walk, cost=cost, ports=ports, kept={**kept, **factors}, here=here, last=to, before=walk)
-
-    def alike(value: Value) -> int:
-        """What tells factors apart: with two rows, of which there are twice as many ways, only their banks."""
-        return body.bank(value) & 1 if height > 1 else body.bank(value)
-
-    def entered(walk: _Walk, column: Value) -> list[_Walk]:
-        """The walks that go on in a column of the strip, by any of its rows."""
-        left = tuple(c for c in walk.columns if c != column)
-        here = tuple(tile[row, column] for row in walk.strip)
-        return [moved(replace(walk, column=column, columns=left, here=here), to) for to in here]
-
-    def turned(walk: _Walk) -> list[_Walk]:
-        """The walk on its way into another strip, one of each kind: alike are those of the same banks."""
-        kinds = {tuple(map(alike, strip)): strip for strip in reversed(walk.strips)}
-        return [
-            replace(walk, strip=strip, strips=tuple(s for s in walk.strips if s != strip), columns=tuple(columns))
-            for strip in kinds.values()
-        ]
-
-    def ahead(walk: _Walk, at: int) -> list[Value]:
-        """The next columns, one of each kind: alike are those of one bank whose sums are in the same banks.
-
-        Those whose sums are there for the product at this place, if there are any.
-        """
-        late = {product.home for product in before[at - FFMA_LATENCY :]} if at < FFMA_LATENCY else set()
-        there = [c for c in walk.columns if all(tile[row, c].home not in late for row in walk.strip)]
-        kinds = {(alike(c), *(tile[row, c].home & 1 for row in walk.strip)): c for c in reversed(there or walk.columns)}
-        return list(kinds.values())
-
-    def onward(walk: _Walk, at: int) -> list[_Walk]:
-        if walk.here:
-            return [moved(walk, to) for to in walk.here]
-        if walk.columns:
-            return [way for c in ahead(walk, at) for way in entered(walk, c)]
-        return [
-            way for w in turned(walk) for c in ([walk.column] if walk.column else ahead(w, at)) for way in entered(w, c)
-        ]
-
-    walks = [_Walk(_strips(body, rows, height))]
-    for at in range(len(tile)):
-        walks = sorted((way for walk in walks for way in onward(walk, at)), key=lambda walk: walk.cost)[:_BEAM]
-    return walks[0]
-
-
-def _strips(body: Body, rows: Sequence[Value], height: int) -> tuple[_Strip, ...]:
-    """Each row alone; or in pairs of one from each bank, both of which are kept, and what is left of one bank alone."""
-    if height == 1:
-        return tuple((row,) for row in rows)
-    even, odd = ([row for row in rows if body.bank(row) & 1 == bank] for bank in (0, 1))
-    pairs = min(len(even), len(odd))
-    return *zip(even, odd, strict=False), *((row,) for row in even[pairs:] + odd[pairs:])
-
-
-def _in_one_bank(body: Body, product: _Product) -> bool:
-    """Whether all three operands of a product are in one bank."""
-    return len({register & 1 for register in (body.bank(product.row), body.bank(product.column), product.home)}) == 1
-
-
-def _sides(step: Sequence[_Product]) -> tuple[list[Value], list[Value]]:
-    """The factors of a step on two sides, so that a product has one of each."""
-    partners: dict[Value, set[Value]] = defaultdict(set)
-    for product in step:
-        partners[product.row].add(product.column)
-        partners[product.column].add(product.row)
-    side = {step[0].row: 0}
-    reached = [step[0].row]
-    for value in reached:
-        for other in partners[value] - side.keys():
-            side[other] = 1 - side[value]
-            reached.append(other)
-    if len(side) != len(partners) or any(side[p.row] == side[p.column] for p in step):
-        raise NotUnderstoodError("the factors of a step are not those of one column and one row")
-    return [value for value in partners if not side[value]], [value for value in partners if side[value]]
-
-
-def _merged(body: Body, order: Sequence[_Product], size: int, begin: float, end: float) -> list[int]:
+def _merged(body: Body, order: Sequence[Product], size: int, begin: float, end: float) -> list[int]:
     """The body's instructions in their new order, by their places in the old: products as given, the others in their order.
 
     Args:
@@ -371,7 +205,7 @@ def _merged(body: Body, order: Sequence[_Product], size: int, begin: float, end:
     return [*sequence, len(body.words) - 1]
 
 
-def _latest(body: Body, order: Sequence[_Product], others: Sequence[int], latency: int) -> dict[int, int]:
+def _latest(body: Body, order: Sequence[Product], others: Sequence[int], latency: int) -> dict[int, int]:
     """The number of products that come before each of the other instructions at most, as far as it can be had.
 
     Loads need time until what they bring is multiplied; what comes before them has to leave them time.
@@ -389,28 +223,14 @@ def _latest(body: Body, order: Sequence[_Product], others: Sequence[int], latenc
     return latest
 
 
-def _products(body: Body, order: Sequence[_Product]) -> list[int]:
+def _products(body: Body, order: Sequence[Product]) -> list[int]:
     """The products as FFMAs in registers of the right banks, with their marks for reuse."""
     words = []
-    for product, marks in zip(order, _marks(body, order), strict=True):
+    for product, reused in zip(order, marks(body, order), strict=True):
         word = sass.A.put(body.words[product.index], body.bank(product.row))
         word = sass.C.put(sass.B.put(word, body.bank(product.column)), product.home)
-        words.append(sass.REUSE.put(word, marks))
+        words.append(sass.REUSE.put(word, reused))
     return words
-
-
-def _marks(body: Body, order: Sequence[_Product]) -> list[int]:
-    """The marks for reuse of each product: of a factor that is the next of its bank in its place, too."""
-    following: dict[tuple[int, int], Value] = {}
-    marks = []
-    for product in reversed(order):
-        mark = 0
-        for flag, value in ((sass.REUSE_A, product.row), (sass.REUSE_B, product.column)):
-            place = flag, body.bank(value) & 1
-            mark |= flag * (following.get(place) == value)
-            following[place] = value
-        marks.append(mark)
-    return marks[::-1]
 
 
 def _costs_nothing(flow: Flow, word: int, product: int) -> bool:
@@ -420,7 +240,7 @@ def _costs_nothing(flow: Flow, word: int, product: int) -> bool:
     return more + max(with_it.even, with_it.odd) - max(without.even, without.odd) <= 0
 
 
-def _earliest(body: Body, order: Sequence[_Product], size: int, others: Sequence[int], begin: int) -> dict[int, int]:
+def _earliest(body: Body, order: Sequence[Product], size: int, others: Sequence[int], begin: int) -> dict[int, int]:
     """The number of products that come before each of the other instructions at least.
 
     Loads are not issued more than a step, less `begin`, before that which needs their results, as their registers are needed
@@ -462,9 +282,7 @@ class _Lifetime:
         return any(self.begin < end and begin < self.end for begin, end in others)
 
 
-def _allocated(
-    loop: Loop, sequence: Sequence[int], order: Sequence[_Product], most: int, held: int
-) -> dict[Value, int]:
+def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], most: int, held: int) -> dict[Value, int]:
     """The register of each value that the body makes.
 
     Args:
@@ -550,10 +368,10 @@ def _bundles(body: Body, makers: dict[int, _Lifetime]) -> list[tuple[set[int], b
     return [(group, bool(group & enters)) for k, group in bundle.items() if k == min(group)]
 
 
-def _renamed(body: Body, sequence: Sequence[int], order: Sequence[_Product], registers: dict[Value, int]) -> list[int]:
+def _renamed(body: Body, sequence: Sequence[int], order: Sequence[Product], registers: dict[Value, int]) -> list[int]:
     """The instructions in their new order with their new registers, marks for reuse and stalls."""
     product_at = {p.index: p for p in order}
-    marks = iter(_marks(body, order))
+    reused = iter(marks(body, order))
 
     def register(value: Value) -> int:
         return value[1] if value[0] == ENTRY else registers[value]
@@ -566,7 +384,7 @@ def _renamed(body: Body, sequence: Sequence[int], order: Sequence[_Product], reg
         if product := product_at.get(k):
             word = sass.CONTROL.put(word, _FFMA_CONTROL)
             places = [(sass.A, product.row), (sass.B, product.column), (sass.C, (k, 0))]
-            word = sass.REUSE.put(word, next(marks))
+            word = sass.REUSE.put(word, next(reused))
         else:
             word = sass.STALL.put(sass.REUSE.put(word, 0), body.least_stall(k))
             places = [(sass.Field(at, 8), value) for (at, part), value in body.sources[k].items() if part == 0]
