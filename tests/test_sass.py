@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -224,7 +225,7 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
     bound = 1.06 if shape == "odd" and ops[1] == "T" else 1.05 if shares else 1.03
     assert after.cycles <= bound * (after.instructions + loads)
     # Those of all instructions. An FFMA reads its sum and a factor; where two rows go together half of them their sum alone.
-    rows = 1 if any(paths.in_one_bank(loop.body, p) for p in reschedule._steps(loop.body)[0]) else 2
+    rows = 1 if any(paths.in_one_bank(loop.body, p) for step in reschedule._steps(loop.body) for p in step) else 2
     least, most = {1: (2.0, 2.2), 2: (1.5, 1.8)}[rows]
     assert least * after.ffma < after.reads < most * after.ffma
     assert new.registers <= 255
@@ -609,7 +610,57 @@ def test_what_is_marked_for_reuse_is_not_overwritten() -> None:
     with pytest.raises(NotUnderstoodError, match="marks for reuse is overwritten"):  # in the next pass
         equivalence._check_marks([load(128, 4), second, first, between])
     equivalence._check_marks([first, between, ffma(8, 92, 10), load(128, 4), second])  # R92 took its place
-    equivalence._check_marks([first, between, second, load(128, 4)])  # without a mark it is not kept on
+    with pytest.raises(
+        NotUnderstoodError, match="marks for reuse is overwritten"
+    ):  # that the second ends it is not counted on
+        equivalence._check_marks([first, between, second, load(128, 4)])
+    with pytest.raises(NotUnderstoodError, match="marks for reuse is overwritten"):
+        equivalence._check_marks([first, second, load(128, 4), other(sass.IADD3, 90)])
+
+
+def test_marks_are_ffmas_and_end_in_the_loop() -> None:
+    with pytest.raises(NotUnderstoodError, match="other than FFMAs marks"):
+        equivalence._check_marks([sass.REUSE.put(other(sass.IADD3, 90), A), ffma(8, 90, 10)])
+    with pytest.raises(NotUnderstoodError, match="kept behind the loop"):
+        equivalence._check_marks([ffma(8, 90, 10), ffma(2, 92, 6, A)])
+    equivalence._check_marks([ffma(2, 90, 6, A), ffma(4, 90, 10, A), ffma(8, 90, 12)])
+
+
+class Registers:
+    """A body of which only the registers of factors are asked."""
+
+    def bank(self, value: loops.Value) -> int:
+        return value[1]
+
+
+def step_of(rows: Sequence[int], columns: Sequence[int], home: Callable[[int, int], int]) -> list[paths.Product]:
+    return [
+        paths.Product(i, (-1, row), (-2, column), home(row, column))
+        for i, (row, column) in enumerate(itertools.product(rows, columns))
+    ]
+
+
+@pytest.mark.parametrize("height", [1, 2])
+@pytest.mark.parametrize("bank", [0, 1, None], ids=["even", "odd", "both"])
+def test_a_path_has_every_product_and_no_mark_that_is_not_taken_up(bank: int | None, height: int) -> None:
+    for m, n in itertools.product(range(1, 6), repeat=2):
+        rows = [100 + i if bank is None else 100 + 2 * i + bank for i in range(m)]
+        columns = range(120, 120 + n)
+        step = step_of(rows, columns, lambda row, column: row % 100 * 10 + column % 100)
+        path = paths.path(Registers(), step, [], height)
+        assert sorted(p.index for p in path) == list(range(m * n))
+        words = [
+            sass.REUSE.put(ffma(p.home, p.row[1], p.column[1]), marks)
+            for p, marks in zip(path, paths.marks(Registers(), path), strict=True)
+        ]
+        equivalence._check_marks(words)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "home", "one"), [(2, 4, 6, 1), (3, 5, 7, 1), (3, 4, 6, 0), (2, 5, 6, 0), (2, 4, 7, 0)]
+)
+def test_operands_are_in_one_bank(row: int, column: int, home: int, one: int) -> None:
+    assert paths.in_one_bank(Registers(), paths.Product(0, (-1, row), (-2, column), home)) == bool(one)
 
 
 @with_a_compiler
@@ -873,13 +924,14 @@ def test_what_takes_an_unknown_time_is_not_arithmetic() -> None:
 
 
 @with_a_compiler
-def test_a_step_does_not_begin_with_sums_that_are_on_their_way() -> None:
+@pytest.mark.parametrize("height", [1, 2])
+def test_a_step_does_not_begin_with_sums_that_are_on_their_way(height: int) -> None:
     body = main_loop(pair()[0]).body
     first, second, *_ = reschedule._steps(body)
-    homes = [product.home for product in paths.path(body, second, [], 2)]
+    homes = [product.home for product in paths.path(body, second, [], height)]
     product_of = {product.home: product for product in first}
     before = [product_of[home] for home in reversed(homes)]
-    path = [product.home for product in paths.path(body, second, before, 2)]
+    path = [product.home for product in paths.path(body, second, before, height)]
     assert sorted(path) == sorted(homes)
     both = [product.home for product in before] + path
     assert min(both.index(home, i + 1) - i for i, home in enumerate(both[: len(path)])) >= loops.FFMA_LATENCY

@@ -98,7 +98,7 @@ def _walk(
 
     def moved(walk: _Walk, to: Product) -> _Walk:
         factors = {(place, body.bank(v) & 1): v for place, v in ((sass.A.at, to.row), (sass.B.at, to.column))}
-        kept = walk.kept if height > 1 else {}  # with one row that before is counted on alone
+        kept = walk.kept if height > 1 else {}  # with one row what the product just before has is counted on alone
         reads = [body.bank(v) for place, v in factors.items() if walk.kept.get(place) != v]
         ports = walk.ports.after([*reads, to.home])
         cost = ports.cycles, walk.cost[1] + max(ports.even, ports.odd)
@@ -106,7 +106,7 @@ def _walk(
         return replace(walk, cost=cost, ports=ports, kept={**kept, **factors}, here=here, last=to, before=walk)
 
     def alike(value: Value) -> int:
-        """What tells factors apart: with two rows, of which there are twice as many ways, only their banks."""
+        """What tells factors apart: which they are; with two rows, for which there are twice as many ways, only their banks."""
         return body.bank(value) & 1 if height > 1 else body.bank(value)
 
     def entered(walk: _Walk, column: Value) -> list[_Walk]:
@@ -116,7 +116,7 @@ def _walk(
         return [moved(replace(walk, column=column, columns=left, here=here), to) for to in here]
 
     def turned(walk: _Walk) -> list[_Walk]:
-        """The walk on its way into another strip, one of each kind: alike are those of the same banks."""
+        """The walk on its way into another strip, one of each kind (see `alike`)."""
         kinds = {tuple(map(alike, strip)): strip for strip in reversed(walk.strips)}
         return [
             replace(walk, strip=strip, strips=tuple(s for s in walk.strips if s != strip), columns=tuple(columns))
@@ -124,7 +124,7 @@ def _walk(
         ]
 
     def ahead(walk: _Walk, at: int) -> list[Value]:
-        """The next columns, one of each kind: alike are those of one bank whose sums are in the same banks.
+        """The next columns, one of each kind (see `alike`): those of a kind have their sums in the same banks, too.
 
         Those whose sums are there for the product at this place, if there are any.
         """

@@ -95,9 +95,9 @@ def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     """The function with the loop in another order."""
     steps = _steps(loop.body)
     order: list[Product] = []
-    # Where a product has all its operands in one bank, as in the loops of shared tiles, two rows at a time were 2 to 5 %
-    # slower on an H200 than one, though they read less; elsewhere up to 1.5 % faster (docs/ports.md).
-    height = 1 if any(in_one_bank(loop.body, product) for product in steps[0]) else 2
+    # Where products have all their operands in one bank, as in the loops of shared tiles, two rows at a time were 3 % slower
+    # on an H200 than one, though they read less; large products without were 1.5 % faster (docs/ports.md).
+    height = 1 if any(in_one_bank(loop.body, product) for step in steps for product in step) else 2
     for step in steps:
         order += path(loop.body, step, order, height)
     sequence, registers = _fitted(loop, order, len(order) // len(steps), code.most_registers(groups))
