@@ -97,37 +97,25 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
 
 
 def _check_marks(body: Sequence[int]) -> None:
-    """Whether what FFMAs mark for reuse is not overwritten while a later instruction may find it instead of reading it.
+    """Whether what FFMAs mark for reuse is not overwritten while a later one may find it instead of reading it.
 
-    What is marked is kept until an FFMA has another register of its bank in that place. That one which has the same without a
-    mark ends it as well is not counted on in the loop; behind it, it is.
+    What is marked is kept until an FFMA has another register of its bank in that place, or, which no loop here has told, the
+    same without a mark. So nothing is kept from one pass to the next, or behind the loop.
     """
     marks = {sass.A.at: sass.REUSE_A, sass.B.at: sass.REUSE_B, sass.C.at: sass.REUSE_C}
     kept: dict[tuple[int, int], int] = {}  # by place and bank
-    overwritten: set[tuple[int, int]] = set()
-    awaited: set[tuple[int, int]] = set()  # marked, and not found yet
-    for word in (*body, *body):
-        is_ffma = sass.base(word) == sass.FFMA
-        if sass.REUSE.get(word) and not is_ffma:
-            raise NotUnderstoodError("an instruction of the loop other than FFMAs marks an operand for reuse")
-        operands = [(o.field.at, r) for o in sass.reads(word) for r in o if r != sass.ZERO]
-        for at, register in operands if sass.base(word) not in sass.MEMORY else []:
-            place = at, register & 1
-            if place in overwritten and kept[place] == register:
-                raise NotUnderstoodError(
-                    "what an FFMA of the loop marks for reuse is overwritten before it is read again"
-                )
-            if is_ffma:
-                awaited.discard(place)
-                if kept.get(place, register) != register:
-                    del kept[place]
-                    overwritten.discard(place)
+    for word in body:
+        if sass.base(word) == sass.FFMA:
+            for at, register in [(o.field.at, r) for o in sass.reads(word) for r in o if r != sass.ZERO]:
+                kept.pop((at, register & 1), None)
                 if sass.REUSE.get(word) & marks[at]:
-                    kept[place] = register
-                    awaited.add(place)
-        overwritten |= {place for place, register in kept.items() if register in (sass.writes(word) or ())}
-    if awaited:
-        raise NotUnderstoodError("what an FFMA of the loop marks for reuse is still kept behind the loop")
+                    kept[at, register & 1] = register
+        elif sass.REUSE.get(word):
+            raise NotUnderstoodError("an instruction of the loop other than FFMAs marks an operand for reuse")
+        if {*kept.values()} & {*(sass.writes(word) or ())}:
+            raise NotUnderstoodError("what an FFMA of the loop marks for reuse is overwritten before it is read again")
+    if kept:
+        raise NotUnderstoodError("what an FFMA of the loop marks for reuse is still kept behind it")
 
 
 def _check_distances(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
