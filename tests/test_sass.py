@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -644,11 +645,15 @@ def test_a_path_has_every_product_and_no_mark_that_is_not_taken_up(bank: int | N
         step = step_of(rows, columns, lambda row, column: 140 + 10 * (row % 10) + column % 10)
         path = paths.path(Registers(), step, [], height)
         assert sorted(p.index for p in path) == list(range(m * n))
-        words = [
-            sass.REUSE.put(ffma(p.home, p.row[1], p.column[1]), marks)
-            for p, marks in zip(path, paths.marks(Registers(), path), strict=True)
-        ]
-        equivalence._check_marks(words)
+        marks = paths.marks(Registers(), path)
+        for flag, factor in ((A, attrgetter("row")), (B, attrgetter("column"))):
+            for i, product in enumerate(path):
+                bank_of = factor(product)[1] % 2
+                following = next((factor(p) for p in path[i + 1 :] if factor(p)[1] % 2 == bank_of), None)
+                assert bool(marks[i] & flag) == (following == factor(product))
+        equivalence._check_marks(
+            [sass.REUSE.put(ffma(p.home, p.row[1], p.column[1]), m) for p, m in zip(path, marks, strict=True)]
+        )
 
 
 @pytest.mark.parametrize(
