@@ -420,6 +420,12 @@ class TestConversations:
             threading.Timer(0.3, other.end).start()
             assert other.hear(60) is None
 
+    def test_may_be_over_before_they_are_ended_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with self.started("pass") as other:
+            other._process.wait(60)
+            monkeypatch.setattr(other._process, "poll", lambda: None)  # as while another thread waits for it
+            other.end()
+
     def test_do_not_begin_without_a_program(self) -> None:
         with pytest.raises(gp.LaunchError, match="no/such/program"):
             Conversation(["no/such/program"])

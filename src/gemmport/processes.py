@@ -24,7 +24,9 @@ def end_session(process: subprocess.Popen[Any]) -> None:
     """Ends a process that leads a session, with what it started; one that hangs in its driver is left behind."""
     if process.poll() is None:
         if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
+            # Another thread may have ended it and be waiting for it: then it is gone, and `poll` cannot tell yet.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
         with suppress(subprocess.TimeoutExpired):
