@@ -67,6 +67,15 @@ def path(body: Body, step: Sequence[Product], before: Sequence[Product], height:
     """The products of a step in an order in which few factors are read, and those from both banks alike.
 
     It does not begin with sums to which those before it have just been added, and which are not there yet.
+
+    Args:
+        body: the loop's body.
+        step: the products of one term: of each number of a column with each of a row.
+        before: the products of the terms before, in their order.
+        height: rows that go together, 1 or 2.
+
+    Raises:
+        NotUnderstoodError: the step has other products.
     """
     rows, columns = _sides(step)
     walks = [_walk(body, step, before, *sides, height) for sides in ((rows, columns), (columns, rows))]
@@ -180,7 +189,7 @@ def _sides(step: Sequence[Product]) -> tuple[list[Value], list[Value]]:
 
 
 def marks(body: Body, order: Sequence[Product]) -> list[int]:
-    """The marks for reuse of each product: of a factor that is the next of its bank in its place, too."""
+    """The marks for reuse of each product, in their order: of factors that are also the next of their bank in their place."""
     following: dict[tuple[int, int], Value] = {}
     found = []
     for product in reversed(order):
