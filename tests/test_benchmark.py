@@ -141,8 +141,19 @@ def test_a_baseline_is_itself_checked(best_backend, monkeypatch, factor, verifie
     (result,) = run(GemmProblem.create(16, 16, 16), best_backend, baselines=("twice",))
     (baseline,) = result.baselines
     assert baseline.verified is verified
+    assert baseline.relative_error == pytest.approx(factor - 1, abs=1e-6)
     assert ("twice is wrong" in baseline.reason) is not verified
     assert result.ratio(baseline) > 0
+
+
+def test_the_errors_of_a_kernel_and_of_a_baseline_stand_side_by_side(best_backend, monkeypatch):
+    monkeypatch.setattr(Twice, "factor", 1.0)
+    monkeypatch.setattr(baselines, "load", lambda name: Twice())
+    (result,) = run(GemmProblem.create(64, 64, 64), best_backend, baselines=("twice",))
+    told = result.to_dict()
+    assert 1e-9 < told["checks"]["statistical"]["relative"] < 1e-6
+    assert 1e-9 < told["baselines"]["twice"]["relative_error"] < 1e-6
+    assert told["checks"]["exact"]["relative"] is None
 
 
 def test_an_absent_baseline_is_named_with_how_to_get_it(best_backend, monkeypatch):

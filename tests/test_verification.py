@@ -49,6 +49,26 @@ def test_an_honest_product_is_well_within_the_statistical_bound(dtype, m, n, k, 
         assert check.error_over_bound < 0.7
 
 
+@pytest.mark.parametrize(("dtype", "wide"), [("float32", "float64"), ("complex64", "complex128")])
+def test_the_relative_error_is_in_the_frobenius_norm(dtype, wide):
+    problem = GemmProblem.create(3, 2, 40, batch=2, dtype=dtype)
+    operands = verify.random_operands(problem, 3)
+    exact = product(problem, operands, np.dtype(wide))
+    d = exact.astype(problem.output.numpy)
+    d[0, 0, 1] += 0.25
+    d[1, 2, 0] -= 0.5
+    norm = np.sqrt(np.sum(np.abs(exact) ** 2))
+    assert verify.check_random(problem, operands, d).relative == pytest.approx(np.hypot(0.25, 0.5) / norm, rel=1e-5)
+
+
+def test_a_relative_error_that_is_no_number_is_none():
+    problem = GemmProblem.create(3, 2, 4, alpha=0.0)
+    operands = verify.random_operands(problem, 3)
+    assert verify.check_random(problem, operands, np.zeros((1, 3, 2), np.float32)).relative is None
+    problem = GemmProblem.create(3, 2, 4)
+    assert verify.check_random(problem, operands, np.full((1, 3, 2), np.inf, np.float32)).relative is None
+
+
 @pytest.mark.parametrize("k", [1, 32, 1000, 20000])
 @pytest.mark.parametrize("bits", [pytest.param(11, id="TF32"), pytest.param(8, id="bfloat16")])
 def test_a_product_of_rounded_inputs_fails_as_float32(k, bits):

@@ -368,8 +368,11 @@ class _Workspace:
                 states.append(BaselineResult(name, reason=str(error)))
                 continue
             reason = f"{name} is wrong: {check.detail}" if check and not check.passed else ""
-            verified = check.passed if check else None
-            states.append(BaselineResult(name, reason, library.version, verified=verified, tuning=bound.tuning))
+            verified, relative = (check.passed, check.relative) if check else (None, None)
+            state = BaselineResult(
+                name, reason, library.version, verified=verified, tuning=bound.tuning, relative_error=relative
+            )
+            states.append(state)
             contestants.append(Contestant(name, bound.enqueue, bound.clock))
         return states, contestants
 

@@ -23,6 +23,7 @@ class BaselineResult:
 
     Attributes:
         tuning: parameters that it was given for this device, by its kernels; empty where it has its own.
+        relative_error: `Check.relative` of its result.
     """
 
     name: str
@@ -31,6 +32,7 @@ class BaselineResult:
     timing: Timing | None = None
     verified: bool | None = None
     tuning: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    relative_error: float | None = None
 
 
 class Outcome(ABC):
@@ -131,6 +133,7 @@ class Outcome(ABC):
                     "error": check.error if np.isfinite(check.error) else None,  # JSON knows no infinity
                     "bound": check.bound,
                     "detail": check.detail,
+                    "relative": check.relative,
                 }
                 for check in self.checks
             },
@@ -143,6 +146,7 @@ class Outcome(ABC):
                     "reason": baseline.reason,
                     "version": baseline.version,
                     "verified": baseline.verified,
+                    "relative_error": baseline.relative_error,
                     "tuning": baseline.tuning,
                     "seconds": seconds_to_dict(baseline.timing),
                     self.rate_key: self.rate(baseline.timing),

@@ -62,6 +62,8 @@ class Check:
         name: "exact", "statistical", "untouched" or "freivalds".
         error, bound: of the worst element: its error, and what was allowed there.
         detail: what is wrong and where, for people; empty where the check passed.
+        relative: ‖error‖ / ‖reference‖ in the Frobenius norm, of all that was compared; None where that is no number, or
+            nothing rounds.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Check:
     error: float
     bound: float
     detail: str = ""
+    relative: float | None = None
 
     @property
     def error_over_bound(self) -> float:
@@ -372,7 +375,14 @@ def judged(
             f"{_place(at if places is None else places[at])}, is {d[at]} and should be {expected[at]} ± {bound[at]:.2g}"
         )
     worst = float(error[at])
-    return Check(name, passed, worst if math.isfinite(worst) else math.inf, float(bound[at]), detail)
+    worst = worst if math.isfinite(worst) else math.inf
+    return Check(name, passed, worst, float(bound[at]), detail, _relative(error, expected))
+
+
+def _relative(error: HostArray, expected: HostArray) -> float | None:
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        relative = float(np.linalg.norm(error) / np.linalg.norm(expected))
+    return relative if math.isfinite(relative) else None
 
 
 def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check:
