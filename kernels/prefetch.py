@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gemmport.plan import KernelSource
 from gemmport.problem import GemmProblem
 from gemmport.register_tiles import (
     FEW_SUMS,
@@ -25,6 +24,7 @@ class Prefetch(RegisterTilesOfRuns):
     """
 
     name = "prefetch"
+    function = "prefetched"
     summary = "the next tiles, and the next term of this one, loaded while the last are computed"
     parameters = (
         *tile_parameters(depth=8, rows=8),
@@ -46,10 +46,6 @@ class Prefetch(RegisterTilesOfRuns):
             lambda TSM, TSN, TSK, WPTM, WPTN: TSK * (TSM + TSN) * WPTM * WPTN <= 128 * TSM * TSN,
         ),
     )
-
-    def source(self, defines: Parameters, *, function: str = "prefetched", stem: str = "") -> KernelSource:
-        """Its function is named otherwise: OpenCL C has a `prefetch` of its own."""
-        return super().source(defines, function=function, stem=stem)
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
         return int(parameters["STAGES"]) * super().local_bytes(parameters, problem)

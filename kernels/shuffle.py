@@ -23,6 +23,7 @@ class Shuffle(RegisterTiles):
     """
 
     name = "shuffle"
+    function = "shuffling"
     summary = "registers exchanged inside a sub-group: A without local memory"
     parameters = (
         *tile_parameters(),

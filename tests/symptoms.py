@@ -30,7 +30,7 @@ from gemmport.sources import assemble
 
 SHOWN, GONE, CANNOT = "shown", "gone", "cannot show: "
 
-END_THE_PROCESS = ("rusticl-unknown-binary", "nvidia-immediate-allocator")
+END_THE_PROCESS = ("rusticl-unknown-binary", "nvidia-immediate-allocator", "pocl-left-rounds")
 NEVER_END = ("clblas-no-terms",)
 BY_CHANCE = ("nvidia-immediate-allocator",)
 """Races: that one is not seen says nothing."""
@@ -241,18 +241,29 @@ def queue_context(backend: gp.Backend) -> bool:
         return True
 
 
-@symptom("pocl-required-sub-groups")
-def required_sub_groups(backend: gp.Backend) -> bool:
-    if "cl_intel_required_subgroup_size" not in backend.device.extensions:
-        raise CannotShow("the runtime does not announce cl_intel_required_subgroup_size")
-    source = (
-        "__kernel __attribute__((intel_reqd_sub_group_size(16))) void f(__global int *a) { a[get_global_id(0)] = 1; }"
-    )
-    try:
-        computed(backend, source, np.zeros(16, np.int32), (16,))
-    except cl.Error:
-        return True
-    return False
+@symptom("pocl-left-rounds")
+def left_rounds(backend: gp.Backend) -> bool:
+    launch = gp.plan(gp.GemmProblem.create(2, 2, 20), backend.device, kernel="batched").launches[0]
+    source = assemble(launch.kernel, backend.name)
+    without = source.replace("#ifdef POCL_DEVICE_ADDRESS_BITS", "#if 0")
+    assert without != source
+    program = cl.Program(backend.context, without).build(list(backend.options()), cache_dir=False)
+    return not program.binaries[0]  # asked for its binary, PoCL compiles the kernel
+
+
+@symptom("pocl-shuffle-down")
+def shuffle_down(backend: gp.Backend) -> bool:
+    if not backend.device.extensions >= {"cl_intel_subgroups", "cl_intel_required_subgroup_size"}:
+        raise CannotShow("the runtime does not announce cl_intel_subgroups and cl_intel_required_subgroup_size")
+    source = """
+__kernel __attribute__((intel_reqd_sub_group_size(16))) void f(__global uint *a)
+{
+    const uint x = a[get_global_id(0)];
+    a[get_global_id(0)] = intel_sub_group_shuffle_down(x, x, 3u);
+}
+"""
+    lanes = computed(backend, source, np.arange(16, dtype=np.uint32), (16,))
+    return lanes[:13].tolist() != list(range(3, 16))
 
 
 @symptom("nvidia-byte-fills")

@@ -112,7 +112,7 @@ def test_versions_devices_and_platforms_decide() -> None:
     assert "pocl-vector-stores" in names(replace(POCL, platform_version="3.0-rc2"))
     assert "pocl-vector-stores" not in names(POCL)
     assert "pocl-skipped-loop" in names(POCL)
-    assert "pocl-skipped-loop" not in names(replace(POCL, platform_version="6.0"))
+    assert "pocl-skipped-loop" not in names(replace(POCL, platform_version="7.1"))
     assert "pocl-local-memory" in names(replace(POCL, platform_version="6.0"))
     assert not names(DEVICES["Apple"])
 

@@ -93,14 +93,14 @@ def test_nvidia_s_opencl_loads_through_the_read_only_path_if_asked(name: str) ->
     text = preprocessed(source(NVIDIA, name, {"USE_LDG": 1}))
     for load in ("u8 %0", "u16 %0", "u32 %0", "v2.u32 {%0, %1}", "v4.u32 {%0, %1, %2, %3}"):
         assert text.count(f"ld.global.nc.{load}, [") == 1
-    (kernel,) = re.findall(r"void shuffle\(.*", text, flags=re.DOTALL)
+    (kernel,) = re.findall(r"void shuffling\(.*", text, flags=re.DOTALL)
     assert len(re.findall(r"\bload_read_only\([AB] \+ ", kernel)) == 2
     assert not re.search(r"\bload\(", kernel)
 
 
 def test_intel_s_opencl_is_told_by_its_extension() -> None:
     text = preprocessed(source(INTEL))
-    assert "__attribute__((intel_reqd_sub_group_size(16)))\nvoid shuffle(" in text
+    assert "__attribute__((intel_reqd_sub_group_size(16)))\nvoid shuffling(" in text
     assert "intel_sub_group_shuffle(x, (uint)lane)" in text
     assert "asm" not in text
 

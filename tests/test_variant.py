@@ -108,6 +108,23 @@ def test_a_bool_is_no_choice_of_a_number() -> None:
         Parameter("WIDTH", 1, "width", choices=(1, 2)).check(True)
 
 
+BUILT_IN = {
+    "abs_diff", "any", "barrier", "clamp", "cross", "degrees", "distance", "dot", "exp", "floor", "fma", "fract",
+    "length", "log", "mad", "max", "min", "mix", "mod", "normalize", "pow", "prefetch", "printf", "radians",
+    "remainder", "rotate", "round", "select", "shuffle", "shuffle2", "sign", "step", "trunc", "upsample",
+}  # fmt: skip
+"""Functions of OpenCL C that are named by words which might be a kernel's (OpenCL C 3.0, 6.15)."""
+
+
+def test_no_kernel_has_the_name_of_a_function_that_opencl_has() -> None:
+    """PoCL makes macros of these names from 5.0 on: a kernel is then called otherwise than its source says."""
+    sources = Path(kernels.__file__).parent / "opencl"
+    kernel = re.compile(r"^__kernel\b.*?\bvoid (\w+)\(", re.MULTILINE | re.DOTALL)
+    names = {name for path in sources.glob("*.cl") for name in kernel.findall(path.read_text("utf-8"))}
+    assert {"shuffling", "prefetched", "simt"} <= names
+    assert not names & BUILT_IN
+
+
 @each_variant
 def test_the_defaults_of_a_shipped_variant_are_valid(variant: KernelVariant) -> None:
     assert variant.complete({}) == {parameter.name: parameter.default for parameter in variant.parameters}

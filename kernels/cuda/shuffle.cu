@@ -47,7 +47,7 @@ __device__ inline acc_t load_read_only(const in_t *p)
 #endif
 
 extern "C" __global__ __launch_bounds__(ITEMS) SUB_GROUP_KERNEL
-void shuffle(GEMM_ARGUMENTS)
+void shuffling(GEMM_ARGUMENTS)
 {
     __shared__ acc_t b_tile[TSK][TSN + PAD];
 #if !USE_SHUFFLE

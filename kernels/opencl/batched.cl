@@ -160,7 +160,11 @@ void batched(GEMM_ARGUMENTS, int batch)
         A += TSK * (A_RUNS_ALONG_K ? 1 : ld_a);
         B += TSK * (B_RUNS_ALONG_K ? 1 : ld_b);
         barrier(CLK_LOCAL_MEM_FENCE); // the tiles are there
+#ifdef POCL_DEVICE_ADDRESS_BITS // 5.0 and 6.0 cannot compile five rounds behind a barrier, four of them at once (pocl-left-rounds)
+        #pragma unroll 1
+#else
         #pragma unroll 4
+#endif
         for (int p = 0; p < TSK / WIDTH * WIDTH; p += WIDTH)
             multiply(sum, a_from, b_from, p, WIDTH);
 #if TSK % WIDTH

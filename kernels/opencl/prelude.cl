@@ -542,7 +542,10 @@ inline int this_sub_group(void) { return (int)get_sub_group_id(); }
 inline int this_lane(void) { return (int)get_sub_group_local_id(); }
 inline int this_item(void) { return this_sub_group() * SUB_GROUP + this_lane(); }
 inline uint shuffled_word(uint x, int lane) { return intel_sub_group_shuffle(x, (uint)lane); }
-inline uint shuffled_down_word(uint x, int offset) { return intel_sub_group_shuffle_down(x, x, (uint)offset); }
+inline uint shuffled_down_word(uint x, int offset) // not by intel_sub_group_shuffle_down (pocl-shuffle-down)
+{
+    return shuffled_word(x, (this_lane() + offset) % SUB_GROUP);
+}
 #else
 #define SUB_GROUP_KERNEL
 inline int this_item(void) { return (int)(get_local_id(1) * get_local_size(0) + get_local_id(0)); }

@@ -48,7 +48,7 @@ inline acc_t load_read_only(__global const in_t *p)
 #endif
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) SUB_GROUP_KERNEL
-void shuffle(GEMM_ARGUMENTS)
+void shuffling(GEMM_ARGUMENTS)
 {
     __local acc_t b_tile[TSK][TSN + PAD];
 #if !USE_SHUFFLE

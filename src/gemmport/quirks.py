@@ -76,12 +76,13 @@ QUIRKS: tuple[Quirk, ...] = (
         id="pocl-skipped-loop",
         backend="opencl",
         platform="pocl",
-        versions=">=3.0rc1,<4",
+        versions=">=3.0rc1,<7",
         symptom="in groups one work-item wide, the first goes twice through what follows a loop with barriers of which "
         "no round is run",
         effect="workaround",
         where=_BARRIER_LOOPS,
-        evidence="PoCL 3.0-rc2 (PyPI) and 3.1 (Debian 12): `gemmport fuzz` found C scaled by beta² in place, without terms",
+        evidence="PoCL 3.0-rc2 (PyPI) and 3.1 (Debian 12): `gemmport fuzz` found C scaled by beta² in place, without terms; "
+        "5.0 and 6.0 show it too; 7.1 does it right",
     ),
     Quirk(
         id="pocl-vector-stores",
@@ -105,14 +106,26 @@ QUIRKS: tuple[Quirk, ...] = (
         limits={"local_memory": 2**18},
     ),
     Quirk(
-        id="pocl-required-sub-groups",
+        id="pocl-shuffle-down",
         backend="opencl",
         platform="pocl",
-        versions=">=5,<6",
-        symptom="it announces cl_intel_required_subgroup_size, but a kernel that requires a width is not in its program",
-        effect="refusal",
-        where=("src/gemmport/sub_groups.py: pocl-required-sub-groups",),
-        evidence="PoCL 5.0 (Ubuntu 24.04) on Intel Xeon: clCreateKernel answers INVALID_KERNEL_NAME for `shuffle`",
+        versions=">=5,<7",
+        symptom="intel_sub_group_shuffle_down(x, x, n) gives the first lane's number to all",
+        effect="workaround",
+        where=("kernels/opencl/prelude.cl: pocl-shuffle-down",),
+        evidence="PoCL 5.0 and 6.0: numbers of the next sub-group are taken for those of this one; 7.1 does it right",
+    ),
+    Quirk(
+        id="pocl-left-rounds",
+        backend="opencl",
+        platform="pocl",
+        versions=">=5,<7",
+        symptom="a loop behind a barrier, unrolled in part so that rounds are left over, ends the process: the compiler meets "
+        "a PHI node where a region begins",
+        effect="workaround",
+        where=("kernels/opencl/batched.cl: pocl-left-rounds",),
+        evidence="PoCL 5.0 (Ubuntu 24.04, and built with assertions) and 6.0 (likewise): `gemmport matrix` saw `batched` abort "
+        "with TSK / WIDTH = 5, 6, 7 or 13, not with 4, 8, 12 or 16; 7.1 does it right",
     ),
     Quirk(
         id="rusticl-loop-rounds",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from gemmport.device import DeviceInfo
-from gemmport.quirks import quirk
-
-_NOT_KEPT = quirk("pocl-required-sub-groups")
 
 INTEL_WIDTH = 16
 """Lanes that are asked for where the kernel has the choice.
@@ -21,8 +18,6 @@ def unsupported(device: DeviceInfo) -> str | None:
     """Why work-items cannot exchange registers on the device; None where they can."""
     if _way(device):
         return None
-    if _NOT_KEPT.applies_to(device):
-        return f"its work-items cannot exchange registers: {_NOT_KEPT.symptom} ({_NOT_KEPT.mark})"
     missing = " and ".join(sorted(_INTEL - device.extensions))
     return f"its work-items cannot exchange registers: the runtime does not announce {missing}"
 
@@ -45,6 +40,6 @@ def _way(device: DeviceInfo) -> str | None:
         return "SHUFFLE_CUDA"
     if device.sub_group and device.platform == "nvidia":
         return "SHUFFLE_PTX"  # NVIDIA's OpenCL has no sub-groups, but takes its instructions
-    if device.backend == "opencl" and device.extensions >= _INTEL and not _NOT_KEPT.applies_to(device):
+    if device.backend == "opencl" and device.extensions >= _INTEL:
         return "SHUFFLE_INTEL"
     return None

@@ -89,6 +89,8 @@ class Contract(ABC):
     constraints: ClassVar[tuple[Constraint, ...]] = ()
     folder: ClassVar[str] = ""
     """Where the language folders with its sources lie; empty for the family that gemmport ships."""
+    function: ClassVar[str] = ""
+    """What its function is called, if not like itself, which the name of a function of OpenCL C must not be."""
 
     def complete(self, values: Parameters) -> dict[str, ParameterValue]:
         """All parameters: the given values, checked, and the defaults for the rest.
@@ -112,7 +114,9 @@ class Contract(ABC):
 
     def source(self, defines: Parameters, *, function: str = "", stem: str = "") -> KernelSource:
         """A function of this contract's source; both are named like the contract where nothing else is said."""
-        return KernelSource(stem or self.name, function or self.name, tuple(sorted(defines.items())), self.folder)
+        return KernelSource(
+            stem or self.name, function or self.function or self.name, tuple(sorted(defines.items())), self.folder
+        )
 
 
 class Pass(Contract):
