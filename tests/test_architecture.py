@@ -289,7 +289,7 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
 @pytest.mark.parametrize("stem", STEMS)
 def test_twins_read_and_define_the_same_macros(stem: str) -> None:
     """Words in capitals of at least two letters; what belongs to one language alone is named here."""
-    of_one_language = {"CLK_LOCAL_MEM_FENCE", "OPENCL", "FP_CONTRACT", "OFF"}
+    of_one_language = {"CLK_LOCAL_MEM_FENCE", "OPENCL", "FP_CONTRACT", "OFF", "POCL_DEVICE_ADDRESS_BITS"}
     twins = []
     for folder in FOLDERS:
         (path,) = sources(folder, stem)
