@@ -62,8 +62,8 @@ class Check:
         name: "exact", "statistical", "untouched" or "freivalds".
         error, bound: of the worst element: its error, and what was allowed there.
         detail: what is wrong and where, for people; empty where the check passed.
-        relative: ‖error‖ / ‖reference‖ in the Frobenius norm, of all that was compared; None where that is no number, or
-            nothing rounds.
+        relative: ‖error‖ / ‖reference‖ in the Frobenius norm, of all that was compared within a bound; None where that is no
+            number, or the check is bit for bit.
     """
 
     name: str
