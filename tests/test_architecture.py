@@ -48,7 +48,7 @@ ROOMS = [
     {"repeated"},
     {"inspection.*", "inspection"},
     {"api", "trial"},
-    {"outcome", "jobs"},
+    {"outcome", "jobs", "comparison"},
     {"matmul"},
     {"benchmark"},
     {"bandwidth"},

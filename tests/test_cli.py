@@ -113,6 +113,67 @@ def test_output_goes_to_the_file(gemmport_command, tmp_path):
     assert json.loads(file.read_text())["schema"] == 1
 
 
+def committed(file, gemmport_command, change=lambda document: None):
+    """A document of a run in a file, changed by hand."""
+    assert gemmport_command(*small("--baseline", "numpy", "--format", "json", "--output", file))[0] == 0
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+    return file
+
+
+def baseline_seconds_times(factor):
+    def change(document):
+        for result in document["results"]:
+            timed = result["baselines"]["numpy"]["seconds"]
+            for key in ("median", "first_quartile", "third_quartile"):
+                timed[key] *= factor
+
+    return change
+
+
+@pytest.mark.parametrize(("factor", "verdict", "status"), [(1e-6, "better", 0), (1e6, "worse", 1)])
+def test_compare_sets_a_run_beside_a_file_and_exits_with_1_where_one_is_worse(
+    gemmport_command, tmp_path, factor, verdict, status
+):
+    file = committed(tmp_path / "then.json", gemmport_command, baseline_seconds_times(factor))
+    found, out, _ = gemmport_command(*small("--baseline", "numpy", "--repeat", 2, "--compare", file))
+    assert (found, f"1 {verdict}" in out) == (status, True)
+    found, out, _ = gemmport_command(
+        *small("--baseline", "numpy", "--repeat", 2, "--compare", file, "--format", "json")
+    )
+    comparison = json.loads(out)["comparison"]
+    assert (found, [row["verdict"] for row in comparison["rows"]]) == (status, [verdict])
+    assert comparison["with"] == str(file)
+
+
+def test_compare_refuses_a_file_or_a_device_before_anything_is_measured(gemmport_command, tmp_path, monkeypatch):
+    def other_device(document):
+        for device in document["environment"]["devices"].values():
+            device["compute_units"] += 1
+
+    file = committed(tmp_path / "then.json", gemmport_command, other_device)
+    shapes = tmp_path / "shapes.json"
+    shapes.write_text("m,n,k")
+    monkeypatch.setattr(sys.modules["gemmport.cli.run"], "run_benchmark", None)  # would fail
+    for arguments, message in (
+        (("--compare", file), "compute units must be"),
+        (("--compare", shapes), f"{shapes} must be a JSON document"),
+        (("--compare", file, "--format", "csv"), "use --format table or json"),
+    ):
+        status, out, err = gemmport_command(*small(*arguments))
+        assert (status, out) == (2, "")
+        assert message in err
+
+
+def test_compare_with_nothing_in_common_is_an_error_after_the_results(gemmport_command, tmp_path):
+    file = committed(tmp_path / "then.json", gemmport_command)
+    status, out, err = gemmport_command("run", "--size", 33, "--repeat", 1, "--baseline", "numpy", "--compare", file)
+    assert status == 2
+    assert "33×33×33" in out
+    assert f"must be in {file}; got none" in err
+
+
 def test_sizes_include_their_stop_and_a_given_size_stays(gemmport_command):
     _, results = results_of(gemmport_command(*small("--sizes", "16:48:16", "-k", 5, "--format", "json")))
     assert [(r["m"], r["n"], r["k"]) for r in results] == [(16, 16, 5), (32, 32, 5), (48, 48, 5)]

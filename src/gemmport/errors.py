@@ -98,3 +98,7 @@ class ProfileError(GemmportError, RuntimeError):
 
 class RecordError(GemmportError, ValueError):
     """A file of results, of the test matrix or of a sweep, that cannot be read, gone on with, or merged."""
+
+
+class ComparisonError(GemmportError, ValueError):
+    """Results that cannot be compared: of unlike devices, or with nothing in common."""

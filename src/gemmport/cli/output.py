@@ -84,16 +84,20 @@ class Conditions:
         return [*filter(None, [self.taken]), *missing, *programs]
 
 
-def to_json(content: dict[str, Any], conditions: Conditions) -> str:
+def document_of(content: dict[str, Any], conditions: Conditions) -> dict[str, Any]:
     """The document that docs/results.md describes, around its content."""
-    document = {
+    return {
         "schema": SCHEMA,
         "environment": conditions.environment(),
         "unavailable": conditions.unavailable,
         "programs": {device.label: asdict(counts) for device, counts in conditions.programs.items()},
         **content,
     }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def to_json(content: dict[str, Any], conditions: Conditions) -> str:
+    """That document as text."""
+    return json.dumps(document_of(content, conditions), indent=2, allow_nan=False) + "\n"
 
 
 def to_csv(results: Iterable[dict[str, Any]]) -> str:

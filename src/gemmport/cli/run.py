@@ -11,11 +11,13 @@ import click
 
 from gemmport.benchmark import Options, Result, run_benchmark
 from gemmport.cli import options
+from gemmport.cli.comparison import comparison_sheet
 from gemmport.cli.output import (
     Column,
     Conditions,
     ProgramMeter,
     Sheet,
+    document_of,
     drawn,
     duration,
     exit_status,
@@ -29,6 +31,7 @@ from gemmport.cli.output import (
     write,
 )
 from gemmport.cli.shapes import read_shapes
+from gemmport.comparison import Comparison, Results, compare, like_devices, read_results, results_of
 from gemmport.config import load_configuration
 from gemmport.device import DeviceInfo
 from gemmport.planner import AUTO
@@ -72,25 +75,40 @@ MOST_SIZES = 10_000
     show_default=True,
     help="Over several problems: count those whose ratio to a baseline is less.",
 )
+@click.option(
+    "--compare",
+    "committed",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Set each ratio beside that of a JSON document of an earlier run on such a device.",
+)
 @options.report("table", "json", "csv")
 def run(
     backend: str | None, device: str | None, kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
     sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
     trans_b: str, alpha: complex, beta: complex, batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...],
-    baseline: str, verify: bool, repeat: int, seed: int, threshold: float, form: str, output: Path | None,
+    baseline: str, verify: bool, repeat: int, seed: int, threshold: float, committed: Path | None,
+    form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Compute products, verify them, and time them beside the baselines.
 
     Over several problems, the ratios to each baseline are summed up: geometric mean, worst, and how many are below
     --threshold.
 
-    Exit status: 0 all verified; 1 a result failed verification; 2 bad usage or configuration; 3 the backend or device
-    is not usable here.
+    With --compare, each ratio to a baseline is set beside that of the file: worse and better are beyond the spread of
+    both.
+
+    Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
+    2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device is not usable
+    here.
     """
     defaults: dict[str, Any] = {
         "batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator,
         "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
     }  # fmt: skip
+    if committed is not None and form == "csv":
+        raise click.UsageError("--compare prints a second table: use --format table or json")
+    then = None if committed is None else read_results(committed)
     workloads = _workloads(defaults, m, n, k, size, sizes, shapes)
     chosen = Options(
         configuration=load_configuration(config_files),
@@ -105,6 +123,8 @@ def run(
     devices, unavailable = options.chosen_devices(backend, device)
     if output is not None:
         options.check_writable("--output", output)
+    if then is not None:
+        like_devices(_this_run([], Conditions(devices, unavailable, {})), then)  # refused before anything is measured
     meter = ProgramMeter(devices)
     with progress_on_terminal() as tell:
         measured = [
@@ -115,20 +135,41 @@ def run(
     results = [one.result for one in measured]
     stand = standings(measured, chosen.kernels)
     conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
+    comparison = None if then is None else compare(_this_run(measured, conditions), then)
     if form == "csv":
         text = to_csv([one.to_dict() for one in measured])
     elif form == "json":
         content = {
             "results": [one.to_dict() for one in measured],
             "standings": [one.to_dict(threshold) for one in stand],
+            **({} if comparison is None else {"comparison": comparison.to_dict()}),
         }
         text = to_json(content, conditions)
     else:
-        text = drawn(_sheet(measured, stand, threshold, conditions), to_terminal=output is None)
+        sheets = [_sheet(measured, stand, threshold, conditions)]
+        sheets += [] if comparison is None else [comparison_sheet(comparison)]
+        text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
     write(text, output)
     for line in slower_than_numpy(results):
         click.echo(f"warning: {line}", err=True)
-    return exit_status(results)
+    return exit_status(results) or _status_of(comparison)
+
+
+def _this_run(measured: Sequence[Measured], conditions: Conditions) -> Results:
+    """What this command's JSON document says of ratios."""
+    return results_of(document_of({"results": [one.to_dict() for one in measured]}, conditions), "this run")
+
+
+def _status_of(comparison: Comparison | None) -> int:
+    """1: a ratio is worse than it was; 0: none is, or none was compared.
+
+    Raises:
+        ComparisonError: there was nothing to compare.
+    """
+    if comparison is None:
+        return 0
+    comparison.require_common()
+    return 1 if comparison.worse else 0
 
 
 def _workloads(

@@ -1,0 +1,34 @@
+"""This run beside a committed one, as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gemmport.cli.output import Column, Sheet, number
+from gemmport.comparison import Comparison, Ratio
+
+
+def comparison_sheet(comparison: Comparison) -> Sheet:
+    """A row for each ratio, and under them how many are worse, why some are on one side only, and which versions differ."""
+    columns = (
+        Column("device"), Column("task"), Column("kernel"), Column("baseline"), Column("now", numbers=True),
+        Column("then", numbers=True), Column("change %", numbers=True), Column("verdict"),
+    )  # fmt: skip
+    rows = [
+        (
+            row.device, str(row.task), row.kernel, f"× {row.baseline}", _cell(row.now), _cell(row.then),
+            number(row.change, 1), row.verdict,
+        )
+        for row in comparison.rows
+    ]  # fmt: skip
+    counts = Counter(row.verdict for row in comparison.rows)
+    told = (
+        f"beside {comparison.name} of {comparison.date}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}"
+    )
+    reasons = dict.fromkeys(f"{row.verdict}: {row.reason}" for row in comparison.rows if row.reason)
+    return Sheet(columns, rows, [told, *reasons, *comparison.notes])
+
+
+def _cell(ratio: Ratio | None) -> str:
+    """A ratio and its spread in a cell of a table."""
+    return "" if ratio is None else f"{ratio.value:.3f} ±{100 * ratio.spread:.1f}%"
