@@ -7,7 +7,7 @@ needs. Backends are fresh, so that their pools do not hold the memory of one tes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -251,11 +251,11 @@ def test_without_room_for_scratch_memory_another_plan_is_chosen(
             raise gp.DeviceMemoryError("the first")
         return allocate(nbytes)
 
-    def choose(device: gp.DeviceInfo) -> Plan:
+    def choose(device: gp.DeviceInfo, without: Collection[str]) -> Plan:
         asked_for.append(device)
         return tiled
 
-    def refuse(device: gp.DeviceInfo) -> Plan:
+    def refuse(device: gp.DeviceInfo, without: Collection[str]) -> Plan:
         raise gp.UnsupportedError("the second")
 
     monkeypatch.setattr(fresh_backend, "allocate", full)

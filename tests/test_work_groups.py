@@ -47,26 +47,43 @@ def limits(fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> Limits
     return limited(fresh_backend, monkeypatch)
 
 
+def asking_for_tiled(folder: Path) -> Path:
+    """A configuration file whose one entry lists `tiled`, in groups of 64."""
+    file = folder / "mine.yaml"
+    file.write_text(
+        "schema: 1\ndescription: of a test\nentries:\n"
+        "- {name: mine, kernels: {tiled: {TS: 8}}, provenance: {tuned: false}}\n"
+    )
+    return file
+
+
 def product(backend: gp.Backend, **how: object) -> None:
     a = backend.asarray(A)
     assert (gp.gemm(a, a, trans_b="T", **how).get() == 128).all()
 
 
-def limit_below_the_first_choice(device: gp.DeviceInfo, problem: gp.GemmProblem) -> int:
-    """So many work-items that what is chosen for a device cannot run, and something else can."""
-    return max(math.prod(launch.work_group) for launch in gp.plan(problem, device).launches) - 1
+def refuse_the_first_choice(limits: Limits, device: gp.DeviceInfo, problem: gp.GemmProblem) -> int:
+    """Lets what is chosen first for a device run in smaller groups only, or, where its groups have one work-item, in none.
+
+    Returns:
+        The most work-items of such a group.
+    """
+    launches = gp.plan(problem, device).launches
+    most = max(math.prod(launch.work_group) for launch in launches) - 1
+    refused = {launch.kernel.function for launch in launches}
+    limits.of = lambda function, items: most if most or function in refused else items
+    return most
 
 
 def test_another_kernel_is_chosen_and_the_reason_logged(
     fresh_backend: gp.Backend, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    most = limit_below_the_first_choice(fresh_backend.device, PROBLEM)
+    most = refuse_the_first_choice(limits, fresh_backend.device, PROBLEM)
     first = gp.plan(PROBLEM, fresh_backend.device).variant
-    limits.of = lambda function, items: most
     with caplog.at_level(logging.INFO, "gemmport.executor"):
         product(fresh_backend)
     assert limits.refused
-    assert limits.accepted[-1][1] <= most
+    assert limits.accepted[-1][1] <= most or not most
     (told,) = (record.getMessage() for record in caplog.records)
     assert told.startswith(f"passed over {first}: ")
     assert f"at most {most} work-items per group" in told
@@ -84,8 +101,7 @@ def test_other_tilings_are_chosen_of_ever_smaller_groups(backend: gp.Backend, mo
 
 
 def test_what_was_chosen_anew_is_kept(fresh_backend: gp.Backend, limits: Limits) -> None:
-    most = limit_below_the_first_choice(fresh_backend.device, PROBLEM)
-    limits.of = lambda function, items: most
+    refuse_the_first_choice(limits, fresh_backend.device, PROBLEM)
     a, out = fresh_backend.asarray(A), fresh_backend.empty((48, 48), np.float32)
     for _ in range(3):
         gp.gemm(a, a, trans_b="T", out=out)
@@ -100,12 +116,7 @@ def test_parameters_that_were_asked_for_are_refused(
     limits.of = lambda function, items: 16
     asked: dict[str, object] = {"kernel": "tiled", "params": {"TS": 8}}
     if how == "config":
-        file = tmp_path / "mine.yaml"
-        file.write_text(
-            "schema: 1\ndescription: of a test\nentries:\n"
-            "- {name: mine, kernels: {tiled: {TS: 8}}, provenance: {tuned: false}}\n"
-        )
-        asked = {"config": file}
+        asked = {"config": asking_for_tiled(tmp_path)}
     told = "tiled was compiled to run with at most 16 work-items per group, not 64"
     with pytest.raises(gp.WorkGroupError, match=told) as caught:
         product(fresh_backend, **asked)
@@ -124,7 +135,31 @@ def test_the_first_refusal_is_told_where_nothing_is_left(fresh_backend: gp.Backe
     )
 
 
-def test_nothing_else_is_tried_where_no_group_runs(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_runs_in_no_group_is_passed_over(
+    fresh_backend: gp.Backend, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is chosen first on a device, groups of one work-item included."""
+    first = gp.plan(PROBLEM, fresh_backend.device)
+    functions = {launch.kernel.function for launch in first.launches}
+    limits.of = lambda function, items: 0 if function in functions else items
+    product(fresh_backend)
+    assert [function for function, _ in limits.refused] == [first.launches[0].kernel.function]
+    assert functions.isdisjoint(function for function, _ in limits.accepted)
+
+
+def test_a_configuration_that_asks_for_a_kernel_that_runs_in_no_group_is_refused(
+    fresh_backend: gp.Backend, limits: Limits, tmp_path: Path
+) -> None:
+    limits.of = lambda function, items: 0
+    with pytest.raises(gp.WorkGroupError, match="tiled was compiled to run with at most 0 work-items") as caught:
+        product(fresh_backend, config=asking_for_tiled(tmp_path))
+    assert "mine asks for tiled" in str(caught.value.__cause__)
+    assert limits.refused == [("tiled", 64)]
+
+
+def test_nothing_else_is_tried_where_a_named_kernel_runs_in_no_group(
+    backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with type(backend)(replace(backend.device, type="gpu")) as device:
         limits = limited(device, monkeypatch)
         limits.of = lambda function, items: 0
@@ -137,13 +172,12 @@ def test_nothing_else_is_tried_where_no_group_runs(backend: gp.Backend, monkeypa
 def test_a_run_times_what_was_chosen_anew(
     fresh_backend: gp.Backend, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = limit_below_the_first_choice(fresh_backend.device, PROBLEM)
-    limits.of = lambda function, items: most
+    most = refuse_the_first_choice(limits, fresh_backend.device, PROBLEM)
     monkeypatch.setattr("gemmport.benchmark.get_backend", lambda device: fresh_backend)
     options = Options(load_configuration(), baselines=(), repeat=1)
     (result,) = run_benchmark([PROBLEM], [fresh_backend.device], options)
     assert result.status == "ok", result.reason
     assert limits.refused
     assert result.plan is not None
-    assert all(math.prod(launch.work_group) <= most for launch in result.plan.launches)
+    assert all(math.prod(launch.work_group) <= most or not most for launch in result.plan.launches)
     assert result.timing is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +43,7 @@ def plan(
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
+    without: Collection[str] = (),
 ) -> Plan:
     """How a problem is computed on a device: the kernel, its parameters and where they came from, every launch.
 
@@ -52,13 +53,15 @@ def plan(
         kernel: a name from `gemmport kernels`, or "auto".
         params: parameters of the kernel; they go before any configuration.
         config: files that go before the user's and the shipped ones; each is read once per process.
+        without: names of kernels that are left out.
 
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planner.make_plan`.
     """
     asked = _asked(params)
     folders = os.environ.get("GEMMPORT_CONFIG_PATH", "")
-    return _cached_plan(problem, device, kernel, asked, _config_files(config), folders, kernels.variants())
+    left_out = frozenset(without)
+    return _cached_plan(problem, device, kernel, asked, left_out, _config_files(config), folders, kernels.variants())
 
 
 @lru_cache(maxsize=1024)
@@ -67,11 +70,13 @@ def _cached_plan(
     device: DeviceInfo,
     kernel: str,
     params: tuple[tuple[str, ParameterValue], ...],
+    without: frozenset[str],
     files: tuple[str, ...],
     _folders: str,
     _family: tuple[KernelVariant, ...],  # part of the key: a variant may be registered over another
 ) -> Plan:
-    return make_plan(problem, device, _configuration(files, _folders), kernel=kernel, params=dict(params))
+    configuration = _configuration(files, _folders)
+    return make_plan(problem, device, configuration, kernel=kernel, params=dict(params), without=without)
 
 
 @lru_cache(maxsize=16)
@@ -597,8 +602,8 @@ def _gemm_on(place: _Placement, product: _Product, out: Any, choice: _Choice) ->
         a=a_layout, b=b_layout, c=c_layout, d=d_layout,
     )  # fmt: skip
 
-    def chosen(device: DeviceInfo) -> Plan:
-        return plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config)
+    def chosen(device: DeviceInfo, without: Collection[str] = ()) -> Plan:
+        return plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without)
 
     memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
     place.bound = bind_or_choose(chosen(backend.device), chosen, backend, memory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -198,15 +198,18 @@ def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[
     return refused, plans
 
 
-def _plan(problem: GemmProblem, options: Options, name: str, device: DeviceInfo) -> Plan:
+def _plan(
+    problem: GemmProblem, options: Options, name: str, device: DeviceInfo, without: Collection[str] = ()
+) -> Plan:
     """The plan for a kernel by name, or "auto"."""
     params = options.params
     if len(options.kernels) > 1:
         known = {parameter.name for parameter in kernels.variant(name).parameters}
         params = {key: value for key, value in params.items() if key in known}
     return make_plan(
-        problem, device, options.configuration, kernel=name, params=params, params_origin=options.params_origin
-    )
+        problem, device, options.configuration, kernel=name, params=params, params_origin=options.params_origin,
+        without=without,
+    )  # fmt: skip
 
 
 class _Workspace:

@@ -101,19 +101,25 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
 
 
 def bind_or_choose(
-    plan: Plan, choose: Callable[[DeviceInfo], Plan], backend: Backend, operands: Mapping[Operand, Memory]
+    plan: Plan,
+    choose: Callable[[DeviceInfo, Collection[str]], Plan],
+    backend: Backend,
+    operands: Mapping[Operand, Memory],
 ) -> BoundPlan:
-    """Binds a plan. Where a kernel of it, as compiled, runs in smaller groups only: what is chosen for a device of such groups.
-    Where there is no room for its scratch memory: what is chosen for a device that has less.
+    """Binds a plan, or another where this one does not run.
+
+    A kernel that runs in smaller groups only, as compiled: the plan for a device of such groups. A kernel that runs in no group: the
+    plan without that kernel. No room for the scratch memory: the plan for a device that has less.
 
     Args:
-        choose: the plan for a device; raises where what was asked for does not go with it.
+        choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.
 
     Raises:
         WorkGroupError, DeviceMemoryError: of the first plan, where no other can be chosen.
         Others as `bind`.
     """
     refused: WorkGroupError | DeviceMemoryError | None = None
+    without: frozenset[str] = frozenset()
     while True:
         try:
             return bind(plan, backend, operands)
@@ -121,19 +127,21 @@ def bind_or_choose(
             log.info("passed over %s: %s", plan.variant, error)
             # Without its frames, which keep scratch memory that the next plan may need.
             refused = refused or error.with_traceback(None)
+            if isinstance(error, WorkGroupError) and not error.most:
+                without |= {plan.variant}
             lesser = _lesser(plan, error)
         if lesser is None:
             raise refused
         try:
-            plan = choose(lesser)
+            plan = choose(lesser, without)
         except GemmportError as error:
             raise refused from error
 
 
 def _lesser(plan: Plan, refused: WorkGroupError | DeviceMemoryError) -> DeviceInfo | None:
-    """A device for which a plan is made that does without what was refused; None where there is none."""
-    if isinstance(refused, WorkGroupError):  # with 0 it runs in no group at all, and so does nothing else
-        return replace(plan.device, max_work_group=refused.most) if refused.most else None
+    """The device for which the next plan is made, with the limit that was met; None where no other plan can do without."""
+    if isinstance(refused, WorkGroupError):
+        return replace(plan.device, max_work_group=refused.most) if refused.most else plan.device
     most = max((scratch.nbytes for scratch in plan.scratch), default=0)
     return replace(plan.device, max_allocation=most - 1) if most else None
 

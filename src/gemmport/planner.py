@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from gemmport import kernels
@@ -42,11 +42,15 @@ def make_plan(
     kernel: str = AUTO,
     params: Parameters | None = None,
     params_origin: str = "params=",
+    without: Collection[str] = (),
 ) -> Plan:
     """How the problem is computed on the device.
 
     With kernel "auto", the first kernel of the first matching entry that fits; with a name, that kernel with the
     parameters of the first matching entry that lists it. `params` go before any entry.
+
+    Args:
+        without: names of kernels that are left out: as compiled, they do not run on this device.
 
     Raises:
         DtypeError: the device does not compute in the problem's type.
@@ -69,6 +73,11 @@ def make_plan(
         )
     reasons: list[str] = []
     for candidate in _candidates(problem, device, configuration, kernel):
+        if candidate.variant.name in without:
+            if candidate.entry is not None and candidate.entry.asked_for:
+                raise UnsupportedError(f"{candidate.origin} asks for {candidate.variant.name}, which does not run here")
+            reasons.append(f"{candidate.variant.name}: left out")
+            continue
         if kernel == AUTO and (reason := candidate.variant.declined(problem, device)):
             reasons.append(f"{candidate.variant.name}: {reason}")
             log.info("passed over %s", reasons[-1])
