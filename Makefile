@@ -1,5 +1,6 @@
 # make run: a verified product on the CPU, from nothing. make test: the tests. make inspect: what is inside a kernel, compiled by
-# CUDA without a GPU. None needs root. make matrix: every kernel on every runtime, of which root installs Debian's, too.
+# CUDA without a GPU. make bench-check: whether the CPU runtimes are as fast as on file. None needs root. make matrix: every
+# kernel on every runtime, of which root installs Debian's, too.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +17,7 @@ MATRIX_OPTIONS ?=
 # The runtimes that must have verified cells in the end.
 MATRIX_RUNTIMES ?= 1
 
-.PHONY: run test inspect matrix lint clean
+.PHONY: run test inspect bench-check matrix lint clean
 
 run: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl)
 	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
@@ -26,6 +27,10 @@ test: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),test,pocl,intel)
 
 inspect: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),inspect)
 	$(VENV)/bin/gemmport inspect $(KERNEL) $(INSPECT_OPTIONS)
+
+# Two minutes on a machine with nothing else to do: docs/cpu.md, "Measuring".
+bench-check: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl,intel)
+	$(VENV)/bin/python benchmarks/check.py
 
 # Starts anew each time; gemmport matrix --output build/matrix.jsonl goes on where one was interrupted.
 matrix: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl,intel)

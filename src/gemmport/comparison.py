@@ -386,7 +386,7 @@ class _Environment(_Host):
 
     def _machine(self, device: _Device) -> Machine:
         host = self.machine() if device.type == "cpu" else Machine({}, {})
-        facts = {
+        facts: dict[str, str | int] = {
             "backend": device.backend, "device": device.name, "platform": device.platform, "type": device.type,
             "compute units": device.compute_units, "architecture": device.architecture,
         }  # fmt: skip
@@ -429,12 +429,12 @@ class _Product(_Part):
         return f"{self.device} ({self.backend}, {self.platform})"
 
     def task(self) -> Task:
-        fields = ("m", "n", "k", "batch", "dtype", "output", "accumulator", "trans_a", "trans_b")
-        scalars = {
-            name: complex(*value) if isinstance(value, tuple) else value
-            for name, value in (("alpha", self.alpha), ("beta", self.beta))
-        }
-        return Task(self.label, GemmProblem.create(**{name: getattr(self, name) for name in fields}, **scalars))
+        alpha, beta = (complex(*value) if isinstance(value, tuple) else value for value in (self.alpha, self.beta))
+        problem = GemmProblem.create(
+            self.m, self.n, self.k, batch=self.batch, dtype=self.dtype, output=self.output, accumulator=self.accumulator,
+            trans_a=self.trans_a, trans_b=self.trans_b, alpha=alpha, beta=beta,
+        )  # fmt: skip
+        return Task(self.label, problem)
 
     def entries(self) -> Iterator[Entry]:
         for name, beside in self.baselines.items():
