@@ -228,6 +228,15 @@ def test_of_several_devices_each_is_compared_with_its_like():
         assert comparison.notes == ()
 
 
+def test_no_device_of_the_file_serves_two_of_this_run():
+    versions = [replace(CPU, platform_version=version) for version in ("3.1", "5.0", "6.0", "7.0")]
+    old, new = versions[:2], versions[2:]
+    documents = [run_document(*(product(device=one) for one in two), devices=two) for two in (new, old)]
+    assert verdicts(*documents) == ["same", "same"]
+    with pytest.raises(ComparisonError, match=r"pocl 7\.0.* must be like a device of then\.json"):
+        compared(documents[0], run_document(product(), devices=[CPU]))
+
+
 def test_a_device_that_the_file_lacks_is_refused_before_there_are_results():
     then = results_of(run_document(product()), "then.json")
     with pytest.raises(ComparisonError, match=r"Board .* must be like a device of then\.json"):
