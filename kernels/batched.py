@@ -50,7 +50,10 @@ time with a batch of 512 and 0.88 with one of 1024 (batched-h200.json), 13 × 5 
 """
 
 ALIGNED_FROM = 4
-"""So many dense matrices of any size, and every larger power of two of them, are whole runs."""
+"""So many dense matrices of any size, and every larger power of two of them, are whole runs. With two in a group, 30,000 products
+of 21 × 25 × 1, 25 × 25 × 2 and 23 × 29 × 1 in float32 took 1.1, 1.6 and 1.2 times as long as `simt` on an H200; with four, of
+4 × 8 per work-item, 0.68, 1.04 and 0.78 times (benchmarks/results/batched-few-h200.json).
+"""
 
 _POWERS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 
@@ -113,18 +116,27 @@ class Batched(KernelVariant):
                 f"it is for products of at most {MOST_NUMBERS} numbers in A, B and D, and those of {m} × {n} × {k} have "
                 f"{numbers:,}"
             )
+        products = self.suggested(problem, device).get("PRODUCTS", 0)
+        if int(products) < ALIGNED_FROM:
+            return f"it is for groups of {ALIGNED_FROM} products or more, and a group has room for {products} of {m} × {n} × {k}"
         return None
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
         """Tiles of the size of the matrices, of as many products as a group has room for, but not of so many that compute
         units have none; empty where the matrices are too large. Their number is a power of two, for the sake of alignment.
+        Where fewer than ALIGNED_FROM fit, a work-item computes 4 × 8 instead of 4 × 4.
         """
         if max(problem.m, problem.n) > MOST_EXTENT:
             return {}
+        small, wide = (self._fitting(problem, device, {**_whole(problem), "WPTN": columns}) for columns in (4, 8))
+        return wide if small.get("PRODUCTS", 0) < min(ALIGNED_FROM, wide.get("PRODUCTS", 0)) else small
+
+    def _fitting(self, problem: GemmProblem, device: DeviceInfo, tile: dict[str, int]) -> dict[str, int]:
+        """The tile with the most products that a group has room for; empty where it has none."""
         most_items = min(device.max_work_group, device.max_work_item_sizes[0], MOST_ITEMS)
         most_bytes = min(device.local_memory, MOST_BYTES)
         for products in _POWERS:
-            values = {**_whole(problem), "PRODUCTS": products}
+            values = {**tile, "PRODUCTS": products}
             full = self.complete({**values, "PRODUCTS": 1})
             items, nbytes = self.work_group(full)[0], self.local_bytes({**full, "PRODUCTS": products}, problem)
             fills = products <= ALIGNED_FROM or products * device.compute_units <= problem.batch

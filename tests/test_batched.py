@@ -188,9 +188,8 @@ def test_what_is_suggested_fits_and_what_is_for_it_is_whole(
         assert max(m, n, k) <= MOST_EXTENT
         assert batch >= LEAST_PER_UNIT * device.compute_units
         assert m * k + k * n + m * n <= MOST_NUMBERS
-        if device.local_memory >= MOST_BYTES:
-            assert BATCHED.tile(full) == (m, n, max(k, 1))
-            assert products >= ALIGNED_FROM
+        assert BATCHED.tile(full) == (m, n, max(k, 1))
+        assert products >= ALIGNED_FROM
 
 
 @pytest.mark.parametrize(
