@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from gemmport.backends import _machinecode, _sass
+from gemmport.backends._compilation import CUDA_OPTIONS
 from gemmport.backends.base import Disassembly, Listing
 from gemmport.errors import CompileError
 
 HOW_TO_GET = "pip install 'gemmport[nvrtc]', or put the CUDA toolkit's nvcc on the PATH"
-
-OPTIONS = ("--std=c++17", "--generate-line-info")
 
 
 @cache
@@ -88,7 +87,7 @@ def compile_cuda(source: str, architecture: str) -> bytes:
     Raises:
         CompileError: the source has errors (with the log), or the compiler no longer knows the architecture.
     """
-    return _compile(source, architecture, OPTIONS).binary
+    return _compile(source, architecture, CUDA_OPTIONS).binary
 
 
 def disassemble(source: str, architecture: str, function: str) -> Disassembly:
@@ -97,7 +96,7 @@ def disassemble(source: str, architecture: str, function: str) -> Disassembly:
     Raises:
         CompileError: as `compile_cuda`.
     """
-    compiled = _compile(source, architecture, (*OPTIONS, *_verbose()))
+    compiled = _compile(source, architecture, (*CUDA_OPTIONS, *_verbose()))
     listings = (Listing("PTX", compiled.ptx, f"made by {compiler()}"), _machinecode.sass(compiled.binary, function))
     return Disassembly(listings, _machinecode.ptxas_resources(compiled.log, function))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gemmport import dlpack
-from gemmport.backends import _cudadriver, _nvrtc
+from gemmport.backends import _compilation, _cudadriver, _nvrtc
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, Call, Disassembly, Discovery, Event, HostArray, Memory, Place, Program
 from gemmport.device import DeviceInfo
@@ -216,7 +216,7 @@ class CUDA(Backend):
     # Programs
 
     def options(self) -> tuple[str, ...]:
-        return _nvrtc.OPTIONS
+        return _compilation.options(self.device)
 
     def compiler(self) -> str:
         return _nvrtc.compiler()

@@ -28,7 +28,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _machinecode, _opencldriver
+from gemmport.backends import _compilation, _machinecode, _opencldriver
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import (
     Backend,
@@ -96,12 +96,6 @@ _INTEL_LANES = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
 
 _POCL_SMALL_GRID = 2**16 - 1
 """Work-items along a dimension from which on PoCL's CPU devices compute indices in 64 bits."""
-
-
-_LINKED = "#define LINKED 1\n"
-"""What a source has that asks to be linked as under CUDA. Of float64 by the matrix unit OpenCL's own linker makes code that
-runs on an H200 at 0.91 of the speed of what CUDA's makes of the same PTX (driver 580.159.04, docs/simt.md).
-"""
 
 
 @dataclass(frozen=True)
@@ -309,7 +303,7 @@ class OpenCL(Backend):
     # Programs
 
     def options(self) -> tuple[str, ...]:
-        return ("-cl-std=CL1.2", *(["-cl-opt-disable"] if "oclgrind-optimized-code" in self._quirks else []))
+        return _compilation.options(self.device)
 
     def compiler(self) -> str:
         return f"{self.device.platform_name} {self.device.driver}"
@@ -325,7 +319,7 @@ class OpenCL(Backend):
         """
         from gemmport.backends import _cudadriver, _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
-        groups, as_it_is = _sass.asked_for(program.source), _LINKED in program.source
+        groups, as_it_is = _sass.asked_for(program.source), _compilation.LINKED in program.source
         if not groups and not as_it_is:
             return program
         try:
@@ -582,10 +576,10 @@ def _is_array(foreign: Any) -> TypeGuard[cl.array.Array]:
 
 def _with_residency(ptx: bytes, source: str) -> bytes:
     """PTX that says how many groups a compute unit shall hold, if the source does: RESIDENT of the prelude, with GROUPS."""
-    found = re.search(r"^#define GROUPS (\d+)$", source, flags=re.MULTILINE)
-    if not found:
+    groups = _compilation.residency(source)
+    if not groups:
         return ptx
-    return re.sub(rb"^(\.reqntid [^\n]*)$", rb"\1\n.minnctapersm " + found.group(1).encode(), ptx, flags=re.MULTILINE)
+    return re.sub(rb"^(\.reqntid [^\n]*)$", rb"\1\n.minnctapersm " + groups.encode(), ptx, flags=re.MULTILINE)
 
 
 def _binary(program: cl.Program) -> bytes:

@@ -15,18 +15,25 @@ calls are enqueued and timed one by one, then the device is waited for, so that 
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click
 import numpy as np
 import numpy.typing as npt
 
 import gemmport as gp
+from gemmport import api
+from gemmport.digest import call_path_digest, launches_digests
 from gemmport.environment import host_environment
+from gemmport.executor import bind_or_choose
+from gemmport.plan import Plan
 from gemmport.selection import select_device
 
 SCHEMA = 2
@@ -53,16 +60,17 @@ def main(
 ) -> None:
     """Measures calls and prints a line for each device and size."""
     results: list[dict[str, Any]] = []
-    environment = host_environment()
+    environment: dict[str, Any] = {**host_environment(), "devices": {}}
     for description in devices or (None,):
         opened = gp.get_backend(device=select_device(description, backend))
-        environment |= {f"{opened.device.label}: {name}": version for name, version in opened.environment().items()}
+        environment["devices"][opened.device.label] = {**opened.device.to_dict(), "runtime": opened.environment()}
         for size in map(int, sizes.split(",")):
             measured = of_numpy(opened, size, dtype, turns) if arrays == "numpy" else of_device(opened, size, dtype)
             about = {"device": opened.device.label, "arrays": arrays, "m": size, "n": size, "k": size, "dtype": dtype}
-            results.append(about | measured)
+            results.append({**about, **measured, "call_path": call_path_digest(opened.name)})
     if output is not None:
-        document = {"schema": SCHEMA, "environment": environment, "results": results}
+        command = shlex.join(["python", "benchmarks/calls.py", *without_output(sys.argv[1:])])
+        document = {"schema": SCHEMA, "command": command, "environment": environment, "results": results}
         output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
@@ -72,6 +80,7 @@ def of_numpy(backend: gp.Backend, size: int, dtype: str, turns: int) -> dict[str
     a, b = (RNG.standard_normal((size, size)).astype(dtype) for _ in range(2))
     c = np.empty_like(a)
     nothing = empty_launch(backend)
+    plan = plan_of(lambda: gp.matmul(a, b, out=c, device=device))
     own, other, floor = timed(
         [lambda: gp.matmul(a, b, out=c, device=device), lambda: np.matmul(a, b, out=c), nothing], turns
     )
@@ -81,7 +90,7 @@ def of_numpy(backend: gp.Backend, size: int, dtype: str, turns: int) -> dict[str
         f"{device.label}  {dtype} {size}³: {own['median'] * 1e6:,.1f} µs ({2 * size**3 / own['median'] * 1e-9:,.0f} GFLOPS), "
         f"NumPy {other['median'] * 1e6:,.1f} µs: {ratio:.2f}; floor {floor['median'] * 1e6:,.1f} µs"
     )
-    return {"seconds": own, "numpy_seconds": other, "floor_seconds": floor, "ratio": ratio}
+    return {"seconds": own, "numpy_seconds": other, "floor_seconds": floor, "ratio": ratio, **told(plan)}
 
 
 def of_device(backend: gp.Backend, size: int, dtype: str) -> dict[str, Any]:
@@ -89,15 +98,43 @@ def of_device(backend: gp.Backend, size: int, dtype: str) -> dict[str, Any]:
     host = [RNG.standard_normal((size, size)).astype(dtype) for _ in range(2)]
     a, b = (backend.asarray(x) for x in host)
     c = backend.empty((size, size), dtype)
+    plan = plan_of(lambda: gp.gemm(a, b, out=c))
     given = quartiles(enqueued(backend, lambda: gp.gemm(a, b, out=c)))
     new = quartiles(enqueued(backend, lambda: gp.gemm(a, b)))
     check(c.get(), *host)
-    told = [
+    times = [
         f"{x['median'] * 1e6:.1f} µs ({x['first_quartile'] * 1e6:.1f} to {x['third_quartile'] * 1e6:.1f})"
         for x in (given, new)
     ]
-    click.echo(f"{backend.device.label}  {dtype} {size}³: out given {told[0]}, new result {told[1]}")
-    return {"host_seconds": {"out": given, "new": new}}
+    click.echo(f"{backend.device.label}  {dtype} {size}³: out given {times[0]}, new result {times[1]}")
+    return {"host_seconds": {"out": given, "new": new}, **told(plan)}
+
+
+def plan_of(call: Callable[[], object]) -> Plan:
+    """The plan of a call that is the first of its kind: those that follow have the same."""
+    plans: list[Plan] = []
+
+    def bound(*arguments: Any) -> Any:
+        found = bind_or_choose(*arguments)
+        plans.append(found.plan)
+        return found
+
+    with patch.object(api, "bind_or_choose", bound):
+        call()
+    return plans[0]
+
+
+def told(plan: Plan) -> dict[str, Any]:
+    """What was asked for, and what was launched, as docs/results.md describes it."""
+    asked = {"kernel": "auto", "parameters": {}, "problem": plan.problem.to_dict()}
+    return {"asked": asked, "launches": launches_digests(plan.launches, plan.device)}
+
+
+def without_output(arguments: Sequence[str]) -> list[str]:
+    """Arguments but for where the output goes."""
+    places = [number for number, word in enumerate(arguments) if word == "--output"]
+    hidden = {*places, *(number + 1 for number in places)}
+    return [word for number, word in enumerate(arguments) if number not in hidden and not word.startswith("--output=")]
 
 
 def enqueued(backend: gp.Backend, call: Callable[[], object]) -> list[float]:

@@ -25,7 +25,7 @@ PLACES = {
 # From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
 ROOMS = [
     {"errors", "device", "cache", "configs", "processor"},
-    {"processes"},
+    {"processes", "fingerprint"},
     {"dtypes", "occupancy"},
     {"quirks"},
     {"sub_groups"},
@@ -39,6 +39,7 @@ ROOMS = [
     {"kernels.*"},
     {"kernels"},
     {"backends.*"},
+    {"digest"},
     {"entry"},
     {"configfile"},
     {"config"},

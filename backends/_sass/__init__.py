@@ -5,7 +5,19 @@ product in an order that does, and `equivalence` proves that it does what it did
 needed.
 """
 
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from gemmport import fingerprint
 from gemmport.backends._sass.cubin import is_cubin
 from gemmport.backends._sass.reschedule import COMPUTE_CAPABILITY, asked_for, rescheduled
 
-__all__ = ["COMPUTE_CAPABILITY", "asked_for", "is_cubin", "rescheduled"]
+__all__ = ["COMPUTE_CAPABILITY", "asked_for", "is_cubin", "rescheduled", "version"]
+
+
+@cache
+def version() -> str:
+    """A fingerprint of this package: what it makes of machine code changes with nothing else."""
+    return fingerprint.of_code(Path(__file__).parent.glob("*.py"))

@@ -22,7 +22,7 @@ from gemmport.executor import prepare_launch
 from gemmport.jobs import HostArray, Job
 from gemmport.measurement import Contestant, Timing, enqueue_load, measure
 from gemmport.outcome import BaselineResult, Outcome, Status, seconds_to_dict
-from gemmport.plan import ParameterValue
+from gemmport.plan import Launch, ParameterValue
 from gemmport.planner import AUTO
 from gemmport.selection import get_backend
 from gemmport.trial import same_bits
@@ -68,6 +68,7 @@ class PassResult(Outcome):
     Attributes:
         copy: the runtime's copy of the source, from the same interleaved measurement.
         turns: buffers that took turns.
+        launches: see `Outcome`.
     """
 
     job: Job
@@ -81,6 +82,7 @@ class PassResult(Outcome):
     clocks: dict[str, str] = field(default_factory=dict)
     copy: Timing | None = None
     turns: int = 0
+    launches: tuple[Launch, ...] = ()
 
     unit = "GB/s"
     rate_key = "gb_per_second"
@@ -252,7 +254,8 @@ class _Workspace:
                 ready[rung.name] = bound
                 wrong = [f"{check.name}: {check.detail}" for check in checks if not check.passed]
                 results[rung.name] = PassResult(
-                    job, rung, device, "failed" if wrong else "ok", "; ".join(wrong), checks=checks
+                    job, rung, device, "failed" if wrong else "ok", "; ".join(wrong), checks=checks,
+                    launches=tuple(steps.launches),
                 )  # fmt: skip
         if ready:
             progress(f"{job} on {device.label}: measuring")

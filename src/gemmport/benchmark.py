@@ -28,7 +28,7 @@ from gemmport.executor import BoundPlan, bind, bind_or_choose
 from gemmport.layout import matrices
 from gemmport.measurement import Contestant, Timing, enqueue_load, measure
 from gemmport.outcome import BaselineResult, Outcome, Status
-from gemmport.plan import ParameterValue, Plan
+from gemmport.plan import Launch, ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
 from gemmport.problem import GemmProblem, Operand, Scalar
 from gemmport.reference import Matrices, reference
@@ -65,6 +65,19 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a plan was asked to be: with the problem, the device and the configuration, enough to make it again.
+
+    Attributes:
+        kernel: a name, or "auto".
+        parameters: the user's own. Where the first plan did not run, those of the plan that took its place, and its kernel.
+    """
+
+    kernel: str = AUTO
+    parameters: Parameters = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Result(Outcome):
     """A kernel on a problem on a device; see `Outcome`."""
 
@@ -78,6 +91,7 @@ class Result(Outcome):
     checks: tuple[Check, ...] = ()
     baselines: tuple[BaselineResult, ...] = ()
     clocks: dict[str, str] = field(default_factory=dict)
+    asked: Asked = Asked()
 
     unit = "GFLOPS"
     rate_key = "gflops"
@@ -97,6 +111,11 @@ class Result(Outcome):
     def values(self) -> dict[str, ParameterValue]:
         """Parameters of the kernel by name."""
         return self.plan.values if self.plan else {}
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Those of the plan."""
+        return self.plan.launches if self.plan else ()
 
     @property
     def work(self) -> int:
@@ -126,6 +145,7 @@ class Result(Outcome):
             "kernel": self.name,
             "parameters": {name: {"value": c.value, "origin": c.origin} for name, c in plan.parameters} if plan else {},
             "entry": plan.entry if plan else None,
+            "asked": {"kernel": self.asked.kernel, "parameters": dict(self.asked.parameters)},
             "m": problem.m,
             "n": problem.n,
             "k": problem.k,
@@ -181,7 +201,10 @@ def _run_problem(
         reason = (
             str(error) if isinstance(error, DeviceMemoryError) else f"the host is out of memory for {problem}: {error}"
         )
-        yield from (Result(problem, device, plan.variant, "error", reason, plan) for plan in plans.values())
+        yield from (
+            Result(problem, device, plan.variant, "error", reason, plan, asked=_asked(options, name))
+            for name, plan in plans.items()
+        )
 
 
 def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[list[Result], dict[str, Plan]]:
@@ -194,22 +217,26 @@ def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[
         except UnsupportedError as error:  # what the user asked for and cannot be is a ParameterError, and not caught
             if len(options.kernels) == 1:
                 raise
-            refused.append(Result(problem, device, name, "unsupported", str(error)))
+            refused.append(Result(problem, device, name, "unsupported", str(error), asked=_asked(options, name)))
     return refused, plans
 
 
-def _plan(
-    problem: GemmProblem, options: Options, name: str, device: DeviceInfo, without: Collection[str] = ()
-) -> Plan:
+def _plan(problem: GemmProblem, options: Options, name: str, device: DeviceInfo, without: Collection[str] = ()) -> Plan:
     """The plan for a kernel by name, or "auto"."""
+    asked = _asked(options, name)
+    return make_plan(
+        problem, device, options.configuration, kernel=asked.kernel, params=asked.parameters,
+        params_origin=options.params_origin, without=without,
+    )  # fmt: skip
+
+
+def _asked(options: Options, name: str) -> Asked:
+    """What the options ask of a kernel by name, or "auto"."""
     params = options.params
     if len(options.kernels) > 1:
         known = {parameter.name for parameter in kernels.variant(name).parameters}
         params = {key: value for key, value in params.items() if key in known}
-    return make_plan(
-        problem, device, options.configuration, kernel=name, params=params, params_origin=options.params_origin,
-        without=without,
-    )  # fmt: skip
+    return Asked(name, params)
 
 
 class _Workspace:
@@ -242,19 +269,21 @@ class _Workspace:
     def run(self, plans: Mapping[str, Plan], progress: Callable[[str], None]) -> Iterator[Result]:
         """Verifies and times the plans, and the baselines once beside them all."""
         problem, device = self.problem, self.backend.device
-        bound: list[tuple[Plan, BoundPlan, tuple[Check, ...]]] = []
+        bound: list[tuple[Asked, BoundPlan, tuple[Check, ...]]] = []
         for name, plan in plans.items():
             progress(f"{problem} on {device.label}: {plan.variant}")
+            asked = _asked(self.options, name)
             try:
                 ready = bind_or_choose(plan, partial(_plan, problem, self.options, name), self.backend, self.memory)
-                bound.append((ready.plan, ready, self._checks(ready) if self.options.verify else ()))
+                asked = asked if ready.plan is plan else Asked(ready.plan.variant, ready.plan.values)
+                bound.append((asked, ready, self._checks(ready) if self.options.verify else ()))
             except (CompileError, LaunchError, DeviceMemoryError) as error:
-                yield Result(problem, device, plan.variant, "error", str(error), plan)
+                yield Result(problem, device, plan.variant, "error", str(error), plan, asked=asked)
         if not bound:
             return
         self._load(self.random)
         states, contestants = self._baselines(progress)
-        contestants += [Contestant(plan.variant, ready.enqueue) for plan, ready, _ in bound]
+        contestants += [Contestant(ready.plan.variant, ready.enqueue) for _, ready, _ in bound]
         progress(f"{problem} on {device.label}: measuring")
         timings: dict[str, Timing] = {}
         clocks: dict[str, str] = {}
@@ -265,12 +294,12 @@ class _Workspace:
             clocks = gpu_state(device)
         self.backend.synchronize()
         beside = tuple(replace(state, timing=timings.get(state.name)) for state in states)
-        for plan, _, checks in bound:
-            failed = [check for check in checks if not check.passed]
+        for asked, ready, checks in bound:
+            plan, failed = ready.plan, [check for check in checks if not check.passed]
             yield Result(
                 problem, device, plan.variant, "failed" if failed else "ok",
                 "; ".join(f"{check.name}: {check.detail}" for check in failed),
-                plan, timings.get(plan.variant), checks, beside, clocks,
+                plan, timings.get(plan.variant), checks, beside, clocks, asked,
             )  # fmt: skip
 
     def _checks(self, ready: BoundPlan) -> tuple[Check, ...]:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gemmport.device import DeviceInfo
+from gemmport.digest import launches_digests
 from gemmport.measurement import Timing
-from gemmport.plan import ParameterValue
+from gemmport.plan import Launch, ParameterValue
 from gemmport.verification import Check
 
 Status = Literal["ok", "failed", "unsupported", "error"]
@@ -43,6 +44,7 @@ class Outcome(ABC):
             or its compiler refused.
         reason: why the status is not "ok".
         clocks: of the GPU just after the measurement, under load.
+        launches: of one call, in order; empty where it did not come to that.
     """
 
     device: DeviceInfo
@@ -52,6 +54,7 @@ class Outcome(ABC):
     checks: tuple[Check, ...]
     baselines: tuple[BaselineResult, ...]
     clocks: dict[str, str]
+    launches: tuple[Launch, ...]
 
     unit: ClassVar[str]
     """Of `rate`: 10⁹ of what `work` counts, per second."""
@@ -124,6 +127,7 @@ class Outcome(ABC):
 
     def _what_came(self) -> dict[str, Any]:
         return {
+            "launches": launches_digests(self.launches, self.device),
             "status": self.status,
             "reason": self.reason,
             "verified": self.verified,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,11 +89,24 @@ def document_of(content: dict[str, Any], conditions: Conditions) -> dict[str, An
     """The document that docs/results.md describes, around its content."""
     return {
         "schema": SCHEMA,
+        "command": command_line(),
         "environment": conditions.environment(),
         "unavailable": conditions.unavailable,
         "programs": {device.label: asdict(counts) for device, counts in conditions.programs.items()},
         **content,
     }
+
+
+def command_line() -> str:
+    """The command as it was given, without where its output goes; of files that are named in full, their names alone."""
+    given = iter(sys.argv[1:])
+    told = ["gemmport"]
+    for word in given:
+        if word == "--output":
+            next(given, None)
+        elif not word.startswith("--output="):
+            told.append(Path(word).name if Path(word).is_absolute() else word)
+    return shlex.join(told)
 
 
 def to_json(content: dict[str, Any], conditions: Conditions) -> str:
