@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 RUNTIMES = {"intel": "intel", "pocl31": "pocl 3.1", "pocl30": "pocl 3.0"}
 """The ending of the file's name, and what --device takes."""
 
-REPEAT = 15
+REPEAT = 17
 """Samples of each of four products on three runtimes: two minutes on two cores."""
 
 

@@ -321,10 +321,22 @@ def test_a_comparison_is_plain_data_and_a_table():
     assert told["rows"][0] == {
         "device": CPU.label, "task": "float32 NN 64×64×64", "kernel": "packed", "baseline": "numpy",
         "now": {"value": 0.5, "spread": 0.0}, "then": {"value": 1.0, "spread": pytest.approx(0.02)},
-        "change_percent": -50.0, "verdict": "worse", "reason": "",
+        "change_percent": -50.0, "hidden_percent": pytest.approx(2), "verdict": "worse", "reason": "",
     }  # fmt: skip
     sheet = comparison_sheet(comparison)
     assert sheet.rows[0][1:] == (
         "float32 NN 64×64×64", "packed", "× numpy", "0.500 ±0.0%", "1.000 ±2.0%", "-50.0", "worse",
     )  # fmt: skip
-    assert sheet.notes[0] == "beside then.json of 2026-01-02: 1 worse, 1 new, 1 missing"
+    assert sheet.notes[:2] == [
+        "beside then.json of 2026-01-02: 1 worse, 1 new, 1 missing",
+        f"the spreads hide losses of up to 2.0%: float32 NN 64×64×64 × numpy on {CPU.label}",
+    ]
+
+
+@pytest.mark.parametrize(("change", "verdict"), [(-0.01, "same"), (0.01, "worse")])
+def test_a_loss_beyond_what_the_spreads_hide_is_worse(change, verdict):
+    then = run_document(product(2.0, 0.0625), product(1.0, size=65))
+    comparison = compared(run_document(product(2.0, 0.125), product(1.0, size=65)), then)
+    assert comparison.coarsest == comparison.rows[0]
+    lost = 2.0 * (1 - (comparison.coarsest.hidden + change) / 100)
+    assert verdicts(run_document(product(lost, 0.125), product(1.0, size=65)), then) == [verdict, "same"]

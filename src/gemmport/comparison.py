@@ -143,6 +143,11 @@ class Row:
         """Percent that the ratio is now more than it was; None where one is missing."""
         return 100 * (self.now.value / self.then.value - 1) if self.now and self.then else None
 
+    @property
+    def hidden(self) -> float | None:
+        """A loss of less than so many percent is within the spreads; None where a ratio is missing."""
+        return 100 * (1 - (1 - self.then.spread) / (1 + self.now.spread)) if self.now and self.then else None
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as docs/results.md describes it."""
         return {
@@ -153,6 +158,7 @@ class Row:
             "now": asdict(self.now) if self.now else None,
             "then": asdict(self.then) if self.then else None,
             "change_percent": self.change,
+            "hidden_percent": self.hidden,
             "verdict": self.verdict,
             "reason": self.reason,
         }
@@ -171,6 +177,13 @@ class Comparison:
     date: str
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+
+    @property
+    def coarsest(self) -> Row | None:
+        """The row whose spreads hide the largest loss; None where nothing was compared."""
+        return max(
+            (row for row in self.rows if row.hidden is not None), key=lambda row: row.hidden or 0.0, default=None
+        )
 
     @property
     def worse(self) -> tuple[Row, ...]:

@@ -26,7 +26,15 @@ def comparison_sheet(comparison: Comparison) -> Sheet:
         f"beside {comparison.name} of {comparison.date}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}"
     )
     reasons = dict.fromkeys(f"{row.verdict}: {row.reason}" for row in comparison.rows if row.reason)
-    return Sheet(columns, rows, [told, *reasons, *comparison.notes])
+    return Sheet(columns, rows, [told, *_told_hidden(comparison), *reasons, *comparison.notes])
+
+
+def _told_hidden(comparison: Comparison) -> list[str]:
+    """What the spreads hide, so that nobody takes a noisy run for a good one."""
+    row = comparison.coarsest
+    if row is None:
+        return []
+    return [f"the spreads hide losses of up to {row.hidden:.1f}%: {row.task} × {row.baseline} on {row.device}"]
 
 
 def _cell(ratio: Ratio | None) -> str:
