@@ -26,9 +26,9 @@ from gemmport.quirks import quirk
 from mutations import NAIVE, planted
 
 DOCUMENTED_KEYS = {
-    "label", "source", "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "m", "n", "k", "batch",
-    "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta", "status", "reason", "verified", "checks",
-    "seconds", "gflops", "peak_percent", "baselines", "clocks",
+    "label", "source", "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "asked", "m", "n", "k",
+    "batch", "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta", "launches", "status", "reason",
+    "verified", "checks", "seconds", "gflops", "peak_percent", "baselines", "clocks",
 }  # fmt: skip
 
 
@@ -81,6 +81,23 @@ def test_json_has_the_documented_keys_and_nothing_else_is_on_standard_output(gem
             result["gflops"] / result["baselines"]["numpy"]["gflops"]
         )
         assert set(result) == DOCUMENTED_KEYS
+
+
+def test_json_tells_the_command_what_was_asked_for_and_what_was_launched(gemmport_command, tmp_path):
+    shapes = tmp_path / "some.csv"
+    shapes.write_text("m,n,k\n8,8,8\n")
+    file = tmp_path / "results.json"
+    options = ("run", "--shapes", shapes, "--set", "TS=4", "--kernel", "tiled", "--baseline", "none", "--repeat", 1)
+    gemmport_command(*options, "--format", "json", "--output", file)
+    document = json.loads(file.read_text())
+    assert document["command"] == (
+        "gemmport run --shapes some.csv --set TS=4 --kernel tiled --baseline none --repeat 1 --format json"
+    )
+    (result,) = document["results"]
+    assert result["asked"] == {"kernel": "tiled", "parameters": {"TS": 4}}
+    (launch,) = result["launches"]
+    assert launch["function"] == "tiled"
+    assert re.fullmatch("[0-9a-f]{16}", launch["digest"])
 
 
 def test_programs_are_counted_for_each_command_and_told(gemmport_command, best_backend):

@@ -410,11 +410,11 @@ each_ladder = pytest.mark.parametrize("name", SMALL)
 
 OF_EVERY_STEP = {
     "step", "adds", "gain", "backend", "device", "platform", "selector", "parameters", "dtype", "status", "reason", "verified",
-    "checks", "seconds", "baselines", "clocks",
+    "launches", "checks", "seconds", "baselines", "clocks",
 }  # fmt: skip
 OF_PASSES = {"pass", "gb_per_second", "copy_percent", "copy", "turns"}
 DOCUMENTED_KEYS = {
-    "gemm": {"kernel", "entry", "m", "n", "k", "batch", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta",
+    "gemm": {"kernel", "entry", "asked", "m", "n", "k", "batch", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta",
              "gflops", "peak_percent"},
     "transpose": {*OF_PASSES, "rows", "columns"},
     "reduce": {*OF_PASSES, "count"},
@@ -448,7 +448,7 @@ def test_json_has_the_documented_keys(ladder_command, best_backend, name):
     status, out, _ = ladder_command(*SMALL[name], "--format", "json")
     document = json.loads(out)
     assert status == 0
-    assert set(document) == {"schema", "environment", "unavailable", "programs", "ladder", "results"}
+    assert set(document) == {"schema", "command", "environment", "unavailable", "programs", "ladder", "results"}
     assert (document["schema"], document["ladder"]) == (1, name)
     assert set(document["programs"][best_backend.device.label]) == {"compiled", "from_disk", "from_memory"}
     assert [result["step"] for result in document["results"]] == STEPS[name]
