@@ -1,6 +1,7 @@
-# make run: a verified product on the CPU, from nothing. make test: the tests. make inspect: what is inside a kernel, compiled by
-# CUDA without a GPU. make bench-check: whether the CPU runtimes are as fast as on file. None needs root. make matrix: every
-# kernel on every runtime, of which root installs Debian's, too.
+# make run: a verified product on the CPU, from nothing. make test: the tests, in minutes; make test-all: all that is promised, on
+# every runtime that is here. make inspect: what is inside a kernel, compiled by CUDA without a GPU. make bench-check: whether the
+# CPU runtimes are as fast as on file. None needs root. make matrix: every kernel on every runtime, of which root installs
+# Debian's, too.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +11,7 @@ DEVICE ?= pocl 3.0
 EXTRAS ?=
 RUN_OPTIONS ?=
 TEST_OPTIONS ?=
+PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --durations=20
 # One kernel, or two to be set side by side.
 KERNEL ?= register_tiled
 INSPECT_OPTIONS ?= --arch sm_90
@@ -17,13 +19,17 @@ MATRIX_OPTIONS ?=
 # The runtimes that must have verified cells in the end.
 MATRIX_RUNTIMES ?= 1
 
-.PHONY: run test inspect bench-check matrix lint clean
+.PHONY: run test test-all inspect bench-check matrix lint clean
 
 run: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl)
 	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
 
+# Which tests run when: tests/tiers.py.
 test: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),test,pocl,intel)
-	$(VENV)/bin/pytest -n auto --maxprocesses 4 $(TEST_OPTIONS)
+	$(PYTEST) $(TEST_OPTIONS)
+
+test-all: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),test,pocl,intel)
+	$(PYTEST) --all $(TEST_OPTIONS)
 
 inspect: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),inspect)
 	$(VENV)/bin/gemmport inspect $(KERNEL) $(INSPECT_OPTIONS)
@@ -35,12 +41,12 @@ bench-check: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl,intel)
 # Starts anew each time; gemmport matrix --output build/matrix.jsonl goes on where one was interrupted.
 matrix: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl,intel)
 	tests/matrix/install-runtimes.sh
-	$(VENV)/bin/python tests/matrix/runtimes.py
+	$(VENV)/bin/python tests/runtimes.py
 	mkdir -p build
 	rm -f build/matrix.jsonl build/matrix.html build/matrix.xml
 	RUSTICL_ENABLE=llvmpipe $(VENV)/bin/gemmport matrix $(MATRIX_OPTIONS) \
 		--output build/matrix.jsonl --html build/matrix.html --junit build/matrix.xml
-	$(VENV)/bin/python tests/matrix/runtimes.py build/matrix.jsonl --at-least $(MATRIX_RUNTIMES)
+	$(VENV)/bin/python tests/runtimes.py build/matrix.jsonl --at-least $(MATRIX_RUNTIMES)
 
 # Types are checked over the installed package: mypy does not look through an editable one.
 lint: $(VENV)/.installed-dev

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from exact import integers
 
 
@@ -124,7 +125,7 @@ class TestGemm:
 
     def test_computes_mixed_types_in_the_wider(self, best_backend: gp.Backend, where: dict[str, Any]) -> None:
         if "float64" not in best_backend.device.computes:
-            pytest.skip(f"{best_backend.device.label} does not compute in float64")
+            pytest.skip(beyond(best_backend.device, "it does not compute in float64"))
         a, b = pair((5, 7), (7, 3))
         b = b.astype(np.float64) + 2.0**-40
         product = gp.gemm(a, b, **where)

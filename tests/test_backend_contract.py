@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from exact import integers
 from gemmport import cache
 from gemmport.backends.base import Memory, Program
@@ -23,6 +24,8 @@ from gemmport.plan import KernelSource
 from gemmport.quirks import quirk
 from gemmport.sources import assemble
 from gemmport.variant import problem_defines
+
+pytestmark = pytest.mark.every_runtime
 
 _salt = itertools.count()
 
@@ -296,7 +299,7 @@ class TestPrograms:
         self, fresh_backend: gp.Backend, cache_folder: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         if (known := quirk("rusticl-unknown-binary")).applies_to(fresh_backend.device):
-            pytest.skip(known.symptom)
+            pytest.skip(beyond(fresh_backend.device, known.symptom))
         source = source_of_probe(fresh_backend, next(_salt))
         fresh_backend.program(source)
         (entry,) = entries(cache_folder)
@@ -472,7 +475,7 @@ def second_queue(backend: gp.Backend) -> Any:
 
         with backend.current():
             return cu.Stream()
-    return pytest.skip(f"how {backend.name} makes a second queue is not told here")
+    return pytest.skip(beyond(backend.device, "how its backend makes a second queue is not told here"))
 
 
 VIEWS = [
@@ -575,7 +578,7 @@ class TestForeignArrays:
 
     def test_of_another_context_are_refused(self, backend: gp.Backend, fresh_backend: gp.Backend) -> None:
         if backend.name != "opencl":
-            pytest.skip(f"{backend.name} has one context per device, which all libraries share")
+            pytest.skip(beyond(backend.device, "its backend has one context, which all libraries share"))
         foreign, _ = foreign_array(fresh_backend, np.zeros(4, np.float32))
         with pytest.raises(gp.ArrayError, match="another context"):
             backend.asarray(foreign)
@@ -606,7 +609,7 @@ def foreign_array(backend: gp.Backend, host: np.ndarray, key: Any = ()) -> tuple
     if backend.name == "cuda":
         owner = backend.asarray(host)
         return _WithInterface(owner[key] if key else owner), owner.memory.handle
-    return pytest.skip(f"which libraries share memory with {backend.name} is not told here")
+    return pytest.skip(beyond(backend.device, "which libraries share its memory is not told here"))
 
 
 class TestThreads:

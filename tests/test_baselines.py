@@ -11,16 +11,17 @@ import pytest
 
 import exact
 import gemmport as gp
-from conftest import NATIVE
+import tested
+from absences import BASELINES, CLBLAST, beyond, skip_without
 from gemmport import baselines, trial
 from gemmport.backends.base import Backend, Memory
 from gemmport.baselines.base import Baseline, HostArray
-from gemmport.errors import BaselineUnavailableError, GemmportError
+from gemmport.errors import BaselineUnavailableError
 from gemmport.layout import matrices
 from gemmport.problem import OPERANDS, Operand
 from gemmport.reference import reference
-from gemmport.selection import select_device
 from gemmport.verification import poison
+from tiers import NATIVE
 
 M, N, K = 37, 53, 29
 
@@ -33,20 +34,18 @@ LIBRARIES = {"clblast": "GEMMPORT_CLBLAST", "clblas": "GEMMPORT_CLBLAS"}
 @pytest.fixture(params=baselines.names())
 def baseline(request: pytest.FixtureRequest) -> Baseline:
     """Each baseline that is installed."""
-    try:
-        return baselines.load(request.param)
-    except BaselineUnavailableError as error:
-        pytest.skip(str(error))
+    skip_without(*BASELINES[request.param])
+    return baselines.load(request.param)
 
 
 @pytest.fixture
 def its_backend(baseline: Baseline, request: pytest.FixtureRequest) -> Backend:
     """The best device, or that of --device, whose memory the baseline computes on."""
-    device = request.config.getoption("--device", default=None)
-    try:
-        return gp.get_backend(device=select_device(device, next(iter(baseline.backends), "opencl")))
-    except GemmportError as error:
-        pytest.skip(str(error))
+    name = next(iter(baseline.backends), "opencl")
+    found = [device for device in tested.devices(request.config) if device.backend == name]
+    if not found:
+        pytest.skip(tested.none_of(name))
+    return gp.get_backend(device=found[0])
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tu
 @pytest.mark.parametrize("dtype", NATIVE)
 def test_computes_what_the_reference_does(baseline: Baseline, its_backend: Backend, dtype: str) -> None:
     if dtype not in its_backend.device.computes:
-        pytest.skip(f"{its_backend.device.label} does not compute in {dtype}")
+        pytest.skip(beyond(its_backend.device, f"it does not compute in {dtype}"))
     scalars = ((1, 1, 0), (1, 1.5, -0.5), (3, 2, 0), (3, -1, 1))
     for ops, (batch, alpha, beta) in itertools.product(("NN", "NT", "TN", "TT"), scalars):
         problem = problem_of((dtype, None, None), ops, batch=batch, alpha=alpha, beta=beta)
@@ -161,9 +160,9 @@ def test_computes_what_the_reference_does_in_other_types(
     ]
     arithmetic = problems[0].accumulator.arithmetic
     if arithmetic and arithmetic not in its_backend.device.computes:
-        pytest.skip(f"{its_backend.device.label} does not compute in {arithmetic}")
+        pytest.skip(beyond(its_backend.device, f"it does not compute in {arithmetic}"))
     if reason := baseline.unsupported(problems[0]):
-        pytest.skip(reason)
+        pytest.skip(beyond(its_backend.device, reason))
     for problem in problems:
         assert baseline.unsupported(problem) is None
         np.testing.assert_array_equal(*compute(baseline, its_backend, problem), err_msg=str(problem))
@@ -171,10 +170,8 @@ def test_computes_what_the_reference_does_in_other_types(
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_type_that_a_library_does_not_know_is_told_with_those_it_knows(name: str) -> None:
-    try:
-        library = baselines.load(name)
-    except BaselineUnavailableError as error:
-        pytest.skip(str(error))
+    skip_without(*BASELINES[name])
+    library = baselines.load(name)
     told = library.unsupported(problem_of(("float16", "float64", None), "NN"))
     assert told is not None
     assert "computes float32, float64" in told
@@ -229,20 +226,16 @@ def test_numpy_reads_neither_operand_where_alpha_is_0_nor_c_where_beta_is_0() ->
 def test_products_that_a_library_gets_wrong_are_refused_before_the_call(
     name: str, sizes: tuple[int, int, int], words: str
 ) -> None:
-    try:
-        library = baselines.load(name)
-    except BaselineUnavailableError as error:
-        pytest.skip(str(error))
+    skip_without(*BASELINES[name])
+    library = baselines.load(name)
     reason = library.unsupported(gp.GemmProblem.create(*sizes))
     assert reason is not None
     assert words in reason
 
 
 def test_a_refusal_has_the_library_and_its_code() -> None:
-    try:
-        library, backend = baselines.load("clblast"), gp.get_backend("opencl")
-    except GemmportError as error:
-        pytest.skip(str(error))
+    skip_without(CLBLAST)
+    library, backend = baselines.load("clblast"), gp.get_backend("opencl")
     problem = gp.GemmProblem.create(1024, 1024, 8)
     memory: dict[Operand, Memory] = {operand: backend.allocate(1) for operand in ("a", "b", "d")}
     with pytest.raises(gp.LaunchError, match=r"CLBlast refuses float32 NN 1024×1024×8 with error -10\d\d"):

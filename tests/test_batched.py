@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmport as gp
+from absences import beyond
 from exact import Sizes, check, check_plan
 from gemmport import kernels
 from gemmport.kernels.batched import (
@@ -116,7 +117,7 @@ def test_dense_batches_of_every_type_are_exact(backend: gp.Backend, dtype: str) 
     )
     arithmetic = problem.accumulator.arithmetic
     if arithmetic and arithmetic not in backend.device.computes:
-        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+        pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
     check_plan(backend, whole_plan(backend, problem))
 
 
@@ -162,7 +163,7 @@ def test_arrays_that_are_views_are_multiplied(backend: gp.Backend) -> None:
 sizes = st.integers(1, 2 * MOST_EXTENT)
 
 
-@settings(max_examples=200, deadline=None, database=None, print_blob=True)
+@settings(max_examples=200)
 @given(
     m=sizes,
     n=sizes,

@@ -87,6 +87,7 @@ def test_scalars_that_round_are_verified_too(best_backend, alpha, beta, dtype):
         assert {check.name for check in result.checks} == {"untouched", "exact", "statistical"}
 
 
+@pytest.mark.large
 def test_sums_too_long_for_the_exact_check_have_the_others(best_backend):
     (result,) = run(GemmProblem.create(2, 2, 9_000_000), best_backend, kernels=("tiled",))
     assert result.status == "ok"

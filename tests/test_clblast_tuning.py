@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gemmport import baselines
+import tested
+from absences import CLBLAST, skip_without
 from gemmport.baselines import _clblast_tuning as tuning
-from gemmport.errors import BackendUnavailableError, BaselineUnavailableError, DeviceNotFoundError
-from gemmport.selection import select_device
+from gemmport.errors import BaselineUnavailableError
 
 DEVICE = "A device"
 
@@ -147,11 +147,11 @@ def test_a_folder_without_results_is_named(tmp_path, folder, told):
 @pytest.fixture
 def device(request: pytest.FixtureRequest):
     """An OpenCL device, where CLBlast is installed."""
-    try:
-        baselines.load("clblast")
-        return select_device(request.config.getoption("--device", default=None), "opencl")
-    except (BaselineUnavailableError, BackendUnavailableError, DeviceNotFoundError) as error:
-        pytest.skip(str(error))
+    skip_without(CLBLAST)
+    found = [device for device in tested.devices(request.config) if device.backend == "opencl"]
+    if not found:
+        pytest.skip(tested.none_of("opencl"))
+    return found[0]
 
 
 def run(device, folder: Path, *options: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import gemmport as gp
+from absences import CUDA_COMPILER, NVCC, needs, skip_without
 from extensions import EXTENSIONS
 from gemmport import config, kernels
 from gemmport.backends import _nvrtc
@@ -28,9 +29,7 @@ from gemmport.sources import assemble
 from gemmport.variant import KernelVariant
 from passes import LADDERS
 
-pytestmark = pytest.mark.skipif(
-    _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
-)
+pytestmark = needs(CUDA_COMPILER)
 
 # A GPU that is not here: only plans are made for it.
 H200 = gp.DeviceInfo(
@@ -72,6 +71,9 @@ def architectures() -> list[str]:
 # sm_70 where the compiler still knows it.
 OLDEST_AND_SM_90 = [*architectures()[:1], "sm_90"]
 
+# Asynchronous copies from sm_80 on, the matrix unit and another order of instructions from sm_90 on.
+DIFFERENT = list(dict.fromkeys([*architectures()[:1], "sm_80", "sm_90", *architectures()[-1:]]))
+
 # Passes: every type for one architecture, one of each kind for the other.
 PASSES_FOR = [
     (each, name)
@@ -84,26 +86,35 @@ def is_cubin(binary: bytes) -> bool:
     return binary.startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("architecture", architectures())
-@pytest.mark.parametrize("kernel", SHIPPED)
+@pytest.mark.every_pair("architecture", DIFFERENT)
+@pytest.mark.every_pair("kernel", SHIPPED)
+def test_kernels_compile_where_their_code_differs(kernel: str, architecture: str) -> None:
+    for source in sources(kernel, architecture=architecture):
+        assert is_cubin(_nvrtc.compile_cuda(source, architecture))
+
+
+@pytest.mark.machine_code
+@pytest.mark.every_value("architecture", architectures())
+@pytest.mark.every_value("kernel", SHIPPED)
 def test_kernels_compile_for_every_architecture(kernel: str, architecture: str) -> None:
     for source in sources(kernel, architecture=architecture):
         assert is_cubin(_nvrtc.compile_cuda(source, architecture))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("ops", ["NN", "TT"])
-@pytest.mark.parametrize("kernel", SHIPPED)
-@pytest.mark.parametrize("size", [61, 64], ids=["edges", "whole"])
+@pytest.mark.machine_code
+@pytest.mark.every_pair("dtype", ["float32", "float64"])
+@pytest.mark.every_pair("ops", ["NN", "TT"])
+@pytest.mark.every_pair("kernel", SHIPPED)
+@pytest.mark.every_pair("size", [61, 64])
 def test_kernels_compile_for_all_ops_and_types(kernel: str, ops: str, dtype: str, size: int) -> None:
     for source in sources(kernel, ops, dtype, size=size):
         assert is_cubin(_nvrtc.compile_cuda(source, "sm_90"))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kernel", ADDED)
-@pytest.mark.parametrize("size", [61, 64], ids=["edges", "whole"])
-@pytest.mark.parametrize("architecture", OLDEST_AND_SM_90)
+@pytest.mark.every_pair("dtype", ["float32", "float64"])
+@pytest.mark.every_pair("kernel", ADDED)
+@pytest.mark.every_pair("size", [61, 64])
+@pytest.mark.every_pair("architecture", OLDEST_AND_SM_90)
 def test_kernels_of_extensions_compile(kernel: str, dtype: str, size: int, architecture: str) -> None:
     for source in sources(kernel, "NT", dtype, size=size, architecture=architecture):
         assert is_cubin(_nvrtc.compile_cuda(source, architecture))
@@ -118,8 +129,8 @@ def test_the_passes_of_the_tests_of_ladders_compile(name: str) -> None:
                 assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
 
 
-@pytest.mark.parametrize("pairs", [False, True], ids=["widest", "double-float"])
-@pytest.mark.parametrize(("architecture", "name"), PASSES_FOR)
+@pytest.mark.every_pair("pairs", [False, True])
+@pytest.mark.every_pair(("architecture", "name"), PASSES_FOR)
 def test_times_vector_compiles(architecture: str, name: str, pairs: bool) -> None:
     dtype = DTYPES[name]
     sums = Sums.on(replace(H200, computes=frozenset({"float32"}) if pairs else H200.computes), dtype.kind)
@@ -186,8 +197,8 @@ def test_register_tiled_compiles_in_every_arrangement(arrange: str) -> None:
     assert is_cubin(_nvrtc.compile_cuda(assemble(plan.launches[0].kernel, "cuda"), "sm_90"))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "complex64", "complex128", "int8", "bool"])
-@pytest.mark.parametrize(
+@pytest.mark.every_pair("dtype", ["float16", "bfloat16", "float64", "complex64", "complex128", "int8", "bool"])
+@pytest.mark.every_pair(
     ("kernel", "params"),
     [
         ("prefetch", {"WPTN": 8, "WIDTH": 8, "STAGES": 1, "REG_PREFETCH": 0, "PAD": 0}),
@@ -197,7 +208,6 @@ def test_register_tiled_compiles_in_every_arrangement(arrange: str) -> None:
         ("packed", {"MR": 4, "NR": 2, "VECTOR": 64, "MC": 224}),
         ("packed", {"MR": 2, "NR": 1, "VECTOR": 16, "MC": 224}),
     ],
-    ids=["prefetch-8", "prefetch-1", "direct-8", "direct-1", "packed-64", "packed-16"],
 )
 def test_runs_of_every_type_compile(kernel: str, params: dict[str, int], dtype: str) -> None:
     problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype, trans_b="C")
@@ -330,8 +340,7 @@ def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def nvcc_only(without_nvrtc: None) -> None:
-    if _nvrtc.nvcc() is None:
-        pytest.skip("nvcc, of the CUDA toolkit, is not on the PATH")
+    skip_without(NVCC)
 
 
 def test_nvcc_serves_where_nvrtc_is_missing(nvcc_only: None) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from exact import Sizes, problem_of
 from gemmport import verification as verify
 from gemmport.device_check import check_freivalds_on, check_rows_on, fill_random_on
@@ -45,7 +46,7 @@ def problem_on(backend: gp.Backend, types: str, ops: str, sizes: Sizes) -> GemmP
     problem = problem_of(sizes, ops, batch=2, **HONEST[types])
     arithmetic = problem.accumulator.arithmetic
     if arithmetic and arithmetic not in backend.device.computes:
-        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+        pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
     return problem
 
 
@@ -200,7 +201,7 @@ FILLED = [(name, how) for name, dtype in DTYPES.items() for how in (RANGES if dt
 @pytest.mark.parametrize(("name", "how"), FILLED)
 def test_random_numbers_are_those_that_numpy_tells(backend: gp.Backend, name: str, how: str) -> None:
     if (arithmetic := as_dtype(name).arithmetic) == "float64" and arithmetic not in backend.device.computes:
-        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+        pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
     layout = Layout(50, 50 * 101 + 6, offset=3)
     flat, wanted = filled(backend, name, how, layout, 101, 43, 2, seed=5)
     got = matrices(flat, layout, 101, 43, 2)

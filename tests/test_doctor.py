@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import gemmport
+from absences import LINUX, beyond, skip_without
 from gemmport import backends, baselines, cli, doctor
 from gemmport.backends import parts
 from gemmport.doctor import Diagnosis, Finding, examine
@@ -95,6 +96,7 @@ def test_where_all_is_well_every_device_is_verified_and_none_is_a_problem(with_f
     assert [f.status for f in diagnosis.findings if f.subject == "numpy"] in ([], ["ok"])
 
 
+@pytest.mark.processes
 def test_every_device_of_this_machine_is_looked_at():
     diagnosis = examine()
     told = [finding.subject for finding in diagnosis.findings if finding.area == "devices"]
@@ -116,6 +118,7 @@ benchmark.make_plan = lambda *a, **options: real_plan(*a, **{**options, "kernel"
     assert any("float32 is computed WRONGLY by naive" in finding.detail for finding in problems(diagnosis))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
@@ -138,10 +141,10 @@ def test_a_runtime_that_falls_over_in_a_product_is_a_finding(with_fault, best_ba
     assert "GEMMPORT_DEVICE" in found.remedy
 
 
+@pytest.mark.processes
 def test_what_a_runtime_started_is_ended_with_it(with_fault, tmp_path):
     """Compilers that a runtime starts would go on otherwise."""
-    if not Path("/proc/self/stat").exists():
-        pytest.skip("processes are looked at in /proc")
+    skip_without(LINUX)
     started = tmp_path / "started"
     with_fault(f"if asked == 'device':\n    os.system('echo $$ > {started}; exec sleep 600')", timeout=3.0)
     stat = Path("/proc", started.read_text().strip(), "stat")
@@ -152,9 +155,10 @@ def test_what_a_runtime_started_is_ended_with_it(with_fault, tmp_path):
     pytest.fail(f"process {stat.parent.name} is still there")
 
 
+@pytest.mark.processes
 def test_a_type_that_crashes_does_not_hide_the_others(with_fault, best_backend):
     if "float64" not in best_backend.device.computes:
-        pytest.skip("the best device computes in one type only")
+        pytest.skip(beyond(best_backend.device, "it computes in one type only"))
     diagnosis = with_fault("""
 real_run = probe.run_benchmark
 def run_or_crash(problems, *a):
@@ -169,6 +173,7 @@ probe.run_benchmark = run_or_crash
     assert diagnosis.exit_status == 3
 
 
+@pytest.mark.processes
 def test_a_runtime_that_falls_over_after_its_work_is_a_warning(with_fault, best_backend):
     diagnosis = with_fault("import atexit\nif asked == 'device':\n    atexit.register(os.abort)")
     assert diagnosis.exit_status == 0
@@ -176,6 +181,7 @@ def test_a_runtime_that_falls_over_after_its_work_is_a_warning(with_fault, best_
     assert any("all products are right, but the process was ended by SIGABRT" in f.detail for f in diagnosis.findings)
 
 
+@pytest.mark.processes
 def test_a_discovery_that_crashes_is_a_finding_and_the_pieces_are_told(with_fault):
     diagnosis = with_fault("probe.backend_status = lambda name: os.abort()")
     assert diagnosis.exit_status == 3
@@ -185,6 +191,7 @@ def test_a_discovery_that_crashes_is_a_finding_and_the_pieces_are_told(with_faul
     assert any(finding.subject == "no device" and "gemmport[pocl]" in finding.remedy for finding in diagnosis.findings)
 
 
+@pytest.mark.processes
 def test_what_runtimes_print_does_not_disturb_the_answers(with_fault):
     assert (
         with_fault("print('hello'); os.write(1, b'{\"devices\": 5}\\n')\nos.system('echo from a child')").exit_status
@@ -192,6 +199,7 @@ def test_what_runtimes_print_does_not_disturb_the_answers(with_fault):
     )
 
 
+@pytest.mark.processes
 def test_a_backend_that_is_missing_is_a_warning_with_the_command(with_fault):
     diagnosis = with_fault(
         "before = probe.backend_status\n"
@@ -202,6 +210,7 @@ def test_a_backend_that_is_missing_is_a_warning_with_the_command(with_fault):
     assert found == Finding("warning", "backends", "cuda", "backend cuda is not installed: it needs x", "pip install x")
 
 
+@pytest.mark.processes
 def test_notes_of_a_backend_are_warnings_with_their_remedy(with_fault):
     note = "platform rusticl has no device; to use it on the CPU: export RUSTICL_ENABLE=llvmpipe"
     diagnosis = with_fault(
@@ -212,6 +221,7 @@ def test_notes_of_a_backend_are_warnings_with_their_remedy(with_fault):
     assert len(found) == len(backends.names())
 
 
+@pytest.mark.processes
 def test_a_baseline_that_is_missing_or_crashes_is_a_warning(with_fault, best_backend):
     wanted = baselines.for_device(best_backend.device)
     diagnosis = with_fault("baselines.load = lambda name: os.abort()")
@@ -224,6 +234,7 @@ def test_a_baseline_that_is_missing_or_crashes_is_a_warning(with_fault, best_bac
 # Settings
 
 
+@pytest.mark.processes
 def test_a_broken_configuration_is_a_problem_and_devices_are_looked_at_all_the_same(
     with_fault, monkeypatch, tmp_path, best_backend
 ):
@@ -239,6 +250,7 @@ def test_a_broken_configuration_is_a_problem_and_devices_are_looked_at_all_the_s
     assert diagnosis.right == (name_of(best_backend),)
 
 
+@pytest.mark.processes
 def test_a_configuration_that_asks_too_much_of_the_device_is_a_problem(with_fault, monkeypatch, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -253,6 +265,7 @@ def test_a_configuration_that_asks_too_much_of_the_device_is_a_problem(with_faul
     assert any("TSM = 512" in f.detail and "unset GEMMPORT_CONFIG_PATH" in f.remedy for f in problems(diagnosis))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("name", "value", "told", "status"),
     [
@@ -270,6 +283,7 @@ def test_a_device_or_backend_that_is_asked_for_in_vain_is_a_problem(with_fault, 
     assert any(f.subject == name and repr(value) in f.detail for f in diagnosis.findings)
 
 
+@pytest.mark.processes
 def test_a_variable_that_nothing_reads_is_a_warning(with_fault, monkeypatch):
     monkeypatch.setenv("GEMMPORT_DEVISE", "pocl")
     diagnosis = with_fault()
@@ -287,6 +301,7 @@ def test_every_variable_that_the_sources_read_is_known():
     assert read == doctor.VARIABLES.keys()
 
 
+@pytest.mark.processes
 def test_a_cache_that_cannot_be_written_to_is_a_problem_where_it_was_asked_for(with_fault, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path / "file"))
@@ -295,6 +310,7 @@ def test_a_cache_that_cannot_be_written_to_is_a_problem_where_it_was_asked_for(w
     assert [(f.area, f.subject) for f in problems(diagnosis)] == [("cache", str(tmp_path / "file"))]
 
 
+@pytest.mark.processes
 def test_products_are_compiled_and_the_users_cache_is_left_alone(with_fault, monkeypatch, tmp_path):
     monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path / "cache"))
     assert with_fault(anew=True).exit_status == 0
@@ -334,8 +350,7 @@ def part(backend: str, name: str) -> parts.Part:
 
 
 def test_an_icd_file_whose_library_is_gone_is_named(monkeypatch, tmp_path):
-    if sys.platform != "linux":
-        pytest.skip("ICD files are looked at on Linux")
+    skip_without(LINUX)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
     (tmp_path / "good.icd").write_text("libOpenCLofSomeone.so\n")
     (tmp_path / "gone.icd").write_text("/no/such/libpocl.so\n")
@@ -347,8 +362,7 @@ def test_an_icd_file_whose_library_is_gone_is_named(monkeypatch, tmp_path):
 
 
 def test_a_folder_of_runtimes_that_is_gone_is_named(monkeypatch, tmp_path):
-    if sys.platform != "linux":
-        pytest.skip("ICD files are looked at on Linux")
+    skip_without(LINUX)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "gone"))
     assert part("opencl", "OCL_ICD_VENDORS").remedy == "unset OCL_ICD_VENDORS"
 
@@ -385,6 +399,7 @@ def test_of_an_unknown_backend_no_pieces_are_known():
 # The command
 
 
+@pytest.mark.processes
 def test_the_command_prints_findings_remedies_and_json(with_fault, monkeypatch, capfd, best_backend):
     diagnosis = with_fault()
     shown = Diagnosis((*diagnosis.findings, Finding("problem", "cache", "it", "is [bold]broken", "mend it")), *(

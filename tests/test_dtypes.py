@@ -1,15 +1,13 @@
 """Every kernel, data type, pair of ops and edge, exact on every device: small integers in poisoned memory (see exact.py).
 
-Compiling a program takes a hundred times as long as running it here. GPUs, and all with --exhaustive, are shown all
-combinations; CPUs that compile in a tenth of a second all but what either operand has met elsewhere; on others every type meets
-some ops and every pair of ops some types.
+Compiling a program takes a hundred times as long as running it here: what is written into a program are values that meet in
+pairs (see tiers.py), and sizes, scalars and batches are tried in each.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -18,12 +16,12 @@ from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.dtypes import ACCUMULATORS, DTYPES, check_types, default_accumulator
 from gemmport.problem import OPS
-from made_up_devices import DEVICES
 from test_kernels import WIDE, parameters, tile
 
-VARIANTS = tuple(variant.name for variant in kernels.variants())
+Types = tuple[str, str, str | None]
+"""Of the inputs, the output and the sums (None: the default)."""
 
-QUICK_COMPILERS = ("intel", "rusticl", "nvidia")
+VARIANTS = tuple(variant.name for variant in kernels.variants())
 
 # Beside those whose output is the type of the inputs: (inputs, output, accumulator).
 MIXED = (
@@ -53,11 +51,7 @@ MIXED = (
 TYPES = (*((name, name, None) for name in DTYPES), *MIXED)
 
 
-def named(types: tuple[str, str, str | None]) -> str:
-    return "-".join(filter(None, types))
-
-
-def pairs_of_ops(types: tuple[str, str, str | None]) -> list[str]:
+def pairs_of_ops(types: Types) -> list[str]:
     """All pairs; of those of complex numbers, all for complex64, and for other types so many that either operand meets all."""
     dtype = types[0]
     if DTYPES[dtype].kind == "complex" and dtype != "complex64":
@@ -66,31 +60,12 @@ def pairs_of_ops(types: tuple[str, str, str | None]) -> list[str]:
     return ["".join(pair) for pair in itertools.product(ops, repeat=2)]
 
 
-def some_of(
-    device: gp.DeviceInfo, kernel: str, types: tuple[str, str, str | None], *, all_of_them: bool
-) -> Iterator[tuple[str, int | None]]:
-    """Pairs of ops to try, and the half of their `problems` (None: both).
-
-    Pairs are all, or one that moves on from type to type and from kernel to kernel. Where CPUs try every pair of what there is
-    for a type, the halves lie like the squares of a chessboard: either operand meets both with each of its ops.
-    """
-    pairs = pairs_of_ops(types)
-    if not all_of_them and device.platform not in QUICK_COMPILERS:
-        yield pairs[(TYPES.index(types) + VARIANTS.index(kernel)) % len(pairs)], None
-        return
-    halves = device.type == "cpu" and not all_of_them and len(pairs) == len({ops[0] for ops in pairs}) ** 2
-    for a, b in pairs:
-        yield a + b, (OPS.index(a) + OPS.index(b)) % 2 if halves else None
-
-
 def scalars(output: str) -> tuple[complex, complex]:
     kind = DTYPES[output].kind
     return {"bool": (1, 1), "complex": (2 - 1j, 1j)}.get(kind, (2, -1))
 
 
-def problems(
-    kernel: str, types: tuple[str, str, str | None], ops: str, half: int | None = None
-) -> Iterator[gp.GemmProblem]:
+def problems(kernel: str, types: Types, ops: str, half: int | None = None) -> Iterator[gp.GemmProblem]:
     """Batches with edges along all dimensions, one element, no terms, four whole tiles; with scalars and without; with gaps.
     Runs are moved element by element and whole.
 
@@ -121,42 +96,30 @@ def problems(
         yield problem.with_scalars(1, 0)
 
 
-@pytest.mark.parametrize("types", TYPES, ids=named)
-@pytest.mark.parametrize("kernel", VARIANTS)
-def test_products_of_every_type_are_exact(
-    request: pytest.FixtureRequest, backend: gp.Backend, kernel: str, types: tuple[str, str, str | None]
-) -> None:
-    every = request.config.getoption("--exhaustive")
-    for ops, half in some_of(backend.device, kernel, types, all_of_them=every):
-        for problem in problems(kernel, types, ops, half):
-            arithmetic = problem.accumulator.arithmetic
-            if arithmetic and arithmetic not in backend.device.computes:
-                with pytest.raises(gp.DtypeError, match=f"does not compute in {arithmetic}"):
-                    gp.plan(problem, backend.device, kernel=kernel, params=parameters(kernel))
-                return
-            check(backend, problem, kernel, parameters(kernel))
+@pytest.mark.every_pair("half", (0, 1), where=lambda row: row["half"] == 0 or row["kernel"] in WIDE)
+@pytest.mark.every_pair(("types", "ops"), [(types, ops) for types in TYPES for ops in pairs_of_ops(types)])
+@pytest.mark.every_pair("kernel", VARIANTS)
+def test_products_of_every_type_are_exact(backend: gp.Backend, kernel: str, types: Types, ops: str, half: int) -> None:
+    for problem in problems(kernel, types, ops, half):
+        check(backend, problem, kernel, parameters(kernel))
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
-@pytest.mark.parametrize("alpha", [0, 1, 2, 1j, -1 + 2j])
-@pytest.mark.parametrize("beta", [0, 1, -1, 1j])
+def test_types_that_the_device_does_not_compute_in_are_refused(backend: gp.Backend) -> None:
+    for types, kernel in itertools.product(TYPES, VARIANTS):
+        problem = next(problems(kernel, types, pairs_of_ops(types)[0]))
+        arithmetic = problem.accumulator.arithmetic
+        if arithmetic and arithmetic not in backend.device.computes:
+            with pytest.raises(gp.DtypeError, match=f"does not compute in {arithmetic}"):
+                gp.plan(problem, backend.device, kernel=kernel, params=parameters(kernel))
+
+
+@pytest.mark.every_value("kernel", VARIANTS)
+@pytest.mark.every_value(("alpha", "beta"), [*itertools.product((0, 1, 2, 1j, -1 + 2j), (0, 1, -1, 1j))])
 def test_complex_products_scale_with_complex_numbers(
     backend: gp.Backend, kernel: str, alpha: complex, beta: complex
 ) -> None:
     problem = problem_of(Sizes(17, 31, 13), "NC", "complex64", alpha=alpha, beta=beta)
     check(backend, problem, kernel, parameters(kernel))
-
-
-@pytest.mark.parametrize("types", TYPES, ids=named)
-def test_either_operand_meets_both_halves_with_each_of_its_ops(types: tuple[str, str, str | None]) -> None:
-    cpu = replace(DEVICES["CPU under PoCL"], platform=QUICK_COMPILERS[0])
-    met: set[tuple[int, str, int]] = set()
-    for ops, half in some_of(cpu, "direct", types, all_of_them=False):
-        met |= {(operand, ops[operand], x) for operand in (0, 1) for x in ((0, 1) if half is None else (half,))}
-    for half in (0, 1):
-        assert {each for each in met if each[2] == half} == {
-            (operand, ops[operand], half) for operand in (0, 1) for ops in pairs_of_ops(types)
-        }
 
 
 def fits(dtype: str, accumulator: str, output: str) -> bool:

@@ -185,6 +185,7 @@ class TestJudgement:
         assert as_type(values, DTYPES["bool"]).tolist() == [[True, True, False]]
 
 
+@pytest.mark.processes
 def test_a_campaign_is_right_on_every_device(backend: gp.Backend) -> None:
     slow = backend.device.platform in SLOW_COMPILERS
     report = run_campaign(backend.device, Options(seed=11, problems=60 if slow else 400, time_limit=300))
@@ -194,6 +195,8 @@ def test_a_campaign_is_right_on_every_device(backend: gp.Backend) -> None:
     assert sum(report.counts["kind"].values()) == report.problems
 
 
+@pytest.mark.planted_fault
+@pytest.mark.processes
 class TestFaults:
     @pytest.mark.parametrize(
         "fault",
@@ -202,6 +205,7 @@ class TestFaults:
             "reads the wrong column", "does not compile",
         ],
     )  # fmt: skip
+    @pytest.mark.sample(fault=["drops the last term"])
     def test_of_kernels_are_found_within_some_problems(self, best_backend: gp.Backend, fault: str) -> None:
         done = command(best_backend.device, "--problems", 300, "--format", "json", planted=fault)
         faults = report_of(done, 1)["faults"]
@@ -242,6 +246,7 @@ class TestFaults:
             assert text in told.stdout
 
 
+@pytest.mark.processes
 def test_a_campaign_stops_in_time(best_backend: gp.Backend) -> None:
     report = run_campaign(best_backend.device, Options(seed=0, seconds=8))
     assert report.seconds < 60

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from gemmport import executor, repeated
 from gemmport.errors import ArrayError, DeviceMemoryError, LaunchError
 
@@ -32,7 +33,7 @@ class Traffic:
 def traffic(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> Traffic:
     """What a device that shares the host's memory copies in a test."""
     if backend.device.type != "cpu":
-        pytest.skip(f"{backend.device.label} has a memory of its own")
+        pytest.skip(beyond(backend.device, "it has a memory of its own"))
     counted, kind = Traffic(), type(backend)
     upload, download = kind._upload, kind._download
 
@@ -102,7 +103,7 @@ class TestNothingIsCopied:
     )
     def test_whatever_the_type(self, backend: gp.Backend, traffic: Traffic, dtype: str) -> None:
         if dtype in ("float64", "complex128") and "float64" not in backend.device.computes:
-            pytest.skip(f"{backend.device.label} does not compute in {dtype}")
+            pytest.skip(beyond(backend.device, f"it does not compute in {dtype}"))
         a, b = numbers(9, 12, dtype=dtype), numbers(12, 7, dtype=dtype)
         for _ in range(2):
             result = gp.matmul(a, b, device=backend.device)
@@ -213,7 +214,7 @@ class TestWhatCannotBeUsedInPlace:
     def test_more_than_one_allocation_may_have_is_refused(self, backend: gp.Backend, traffic: Traffic) -> None:
         most = backend.device.max_allocation
         if most > 2**46:
-            pytest.skip("no array is that large")
+            pytest.skip(beyond(backend.device, "no array is as large as what it allocates"))
         endless = np.lib.stride_tricks.as_strided(np.zeros(2, np.int8), (most + 1,), (1,))  # never touched
         with pytest.raises(DeviceMemoryError, match=f"{most + 1:,} bytes in one allocation"):
             backend.borrow(endless)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import gemmport as gp
+from absences import CUDA_COMPILER, NVDISASM, OBJDUMP, beyond, needs, skip_without
 from extensions import EXTENSIONS
 from gemmport import cli, config, kernels
 from gemmport.backends import _machinecode, _nvrtc
@@ -26,10 +27,7 @@ from gemmport.inspection.report import Inspection, inspect, local_bytes
 from gemmport.occupancy import architecture, device_of, occupancy
 from gemmport.planner import make_plan
 
-with_compiler = pytest.mark.skipif(
-    _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
-)
-with_nvdisasm = pytest.mark.skipif(_machinecode.nvdisasm() is None, reason=_machinecode.HOW_TO_GET_NVDISASM)
+with_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
 
 VARIANTS = [variant.name for variant in kernels.variants()]
 
@@ -452,14 +450,14 @@ def inspected(kernel: str, arch: str = "sm_90", number: int | None = None, size:
 
 
 @with_compiler
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "complex64"])
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_pair("dtype", ["float16", "float32", "int8", "complex64"])
+@pytest.mark.every_pair("kernel", VARIANTS)
 def test_every_instruction_of_the_family_is_classified(kernel, dtype):
     problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype)
     try:
         plan = make_plan(problem, device_of("sm_90"), config.load_configuration(), kernel=kernel)
     except gp.UnsupportedError as error:
-        pytest.skip(str(error))
+        pytest.skip(beyond(device_of("sm_90"), str(error)))
     found = inspect(plan)
     assert found.codes
     for own in found.codes:
@@ -473,7 +471,7 @@ def test_every_instruction_of_the_family_is_classified(kernel, dtype):
 @pytest.mark.parametrize("number", [75, 90, 120])
 def test_machine_code_of_old_and_new_architectures_is_read(number):
     if number not in _nvrtc.architectures():
-        pytest.skip(f"{_nvrtc.compiler()} does not compile for sm_{number}")
+        pytest.skip(beyond(device_of(f"sm_{number}"), f"{_nvrtc.compiler()} does not compile for it"))
     found = inspected("register_tiled", f"sm_{number}", WPTM=8, WPTN=4)
     assert [own.listing.language for own in found.codes] == ["PTX", "SASS"]
     for own in found.codes:
@@ -560,8 +558,9 @@ def test_what_a_device_tells_is_read(backend, kernel):
 
 @pytest.mark.parametrize("work_group", [4, 8])
 def test_the_code_is_that_of_the_groups_that_are_launched(backend, work_group):
-    if backend.device.platform != "pocl" or not shutil.which("objdump"):
-        pytest.skip("only PoCL compiles a kernel for its groups at each launch")
+    skip_without(OBJDUMP)
+    if backend.device.platform != "pocl":
+        pytest.skip(beyond(backend.device, "only PoCL compiles a kernel for its groups at each launch"))
     plan = make_plan(
         gp.GemmProblem.create(32, 32, 32),
         backend.device,
@@ -593,7 +592,7 @@ def test_objects_in_a_binary_of_pocl_are_found_by_their_groups():
 
 def test_nvidias_opencl_gives_ptx_and_the_log_of_ptxas(backend, monkeypatch):
     if backend.name != "opencl" or backend.device.platform == "nvidia":
-        pytest.skip("a stand-in for NVIDIA's OpenCL is made of another runtime")
+        pytest.skip(beyond(backend.device, "a stand-in for NVIDIA's OpenCL is made of another runtime"))
     plan = make_plan(gp.GemmProblem.create(64, 64, 64), backend.device, config.load_configuration(), kernel="naive")
     memory = {operand: backend.allocate(64 * 64 * 4) for operand in ("a", "b", "d")}
     (call,) = bind(plan, backend, memory).calls
@@ -718,7 +717,7 @@ def test_values_in_twos_are_left_and_right(gemmport_inspect):
 @with_compiler
 def test_an_architecture_stands_beside_a_device_of_this_machine(gemmport_inspect, backend):
     if backend.name == "cuda":
-        pytest.skip("both sides would be CUDA")
+        pytest.skip(beyond(backend.device, "both sides would be CUDA"))
     _, out, _ = gemmport_inspect(
         "tiled", "--backend", f"cuda,{backend.name}", "--arch", "sm_90", "--device", backend.device.selector,
         "--size", 32, "--format", "json",
@@ -819,8 +818,8 @@ def test_faults_are_told(gemmport_inspect, arguments, status, message):
 
 
 def test_without_a_gpu_it_is_said_that_none_is_needed(gemmport_inspect):
-    if gp.selection.backend_status("cuda").devices:
-        pytest.skip("there is a GPU")
+    if found := gp.selection.backend_status("cuda").devices:
+        pytest.skip(beyond(found[0], "it is a GPU"))
     status, _, err = gemmport_inspect("naive", "--backend", "cuda")
     assert status == 3
     assert "--arch sm_90" in err

@@ -6,6 +6,7 @@ Tests with PyTorch, CuPy and JAX on CUDA are skipped, visibly, where one of them
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import multiprocessing
 import sys
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import CUPY, GPU, JAX, TORCH, beyond, skip_without
 from exact import integers
 from gemmport import dlpack
 from gemmport.copying import copy_strided, dense_copy
@@ -321,7 +323,7 @@ NARROWED = [("float64", "float16"), ("float64", "bfloat16"), ("float32", "bfloat
 def test_types_are_converted_as_numpy_does(best_backend: gp.Backend, source: str, target: str) -> None:
     needed = {DTYPES[name].arithmetic for name in (source, target)} - {"", "float16"}
     if not needed <= best_backend.device.computes:
-        pytest.skip(f"{best_backend.device.label} does not compute in {needed}")
+        pytest.skip(beyond(best_backend.device, f"it does not compute in {needed}"))
     host = np.array([0, 1, 3, 100, -1, -7], np.float64)
     host = (np.abs(host) if source.startswith(("u", "b")) and source != "bfloat16" else host).astype(
         DTYPES[source].numpy
@@ -632,7 +634,7 @@ class TestPyOpenCL:
     @pytest.fixture(params=["own context", "foreign context"])
     def queue(self, backend: gp.Backend, request: pytest.FixtureRequest) -> Iterator[Any]:
         if backend.name != "opencl":
-            pytest.skip("pyopencl's arrays are in OpenCL's memory")
+            pytest.skip(beyond(backend.device, "pyopencl's arrays are in OpenCL's memory"))
         import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
         import pyopencl.array  # noqa: PLC0415
 
@@ -713,8 +715,7 @@ class TestPyOpenCL:
 
 def cuda_backend() -> gp.Backend:
     """CUDA's backend; skips where there is no GPU."""
-    if not gp.devices("cuda"):
-        pytest.skip("there is no CUDA device, or PyCUDA is not installed")
+    skip_without(GPU)
     return gp.get_backend("cuda")
 
 
@@ -723,7 +724,8 @@ class _Kind:
 
     def __init__(self, name: str) -> None:
         cuda_backend()
-        self.name, self.module = name, pytest.importorskip(name)
+        skip_without({"torch": TORCH, "cupy": CUPY, "jax": JAX}[name])
+        self.name, self.module = name, importlib.import_module(name)
         if name == "torch" and not self.module.cuda.is_available():
             pytest.skip("this PyTorch reaches no GPU")
         if name == "jax" and not any(device.platform == "gpu" for device in self.module.devices()):
@@ -951,7 +953,8 @@ class TestTorch:
         np.testing.assert_array_equal(kind.get(out), a @ b)
 
     def test_on_the_cpu_give_tensors(self, best_backend: gp.Backend) -> None:
-        torch, (a, b) = pytest.importorskip("torch"), pair((8, 4), (4, 6))
+        skip_without(TORCH)
+        torch, (a, b) = importlib.import_module("torch"), pair((8, 4), (4, 6))
         x, y = torch.from_numpy(a), torch.from_numpy(b)
         product = gemm(x, y, device=best_backend.device)
         assert isinstance(product, torch.Tensor)

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gemmport as gp
+from absences import beyond
 from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.executor import bind
@@ -105,9 +106,10 @@ def sizes_of(t: Sizes) -> list[Sizes]:
     return [*whole, *around, *thin, *primes, *nothing]
 
 
-@pytest.mark.parametrize("ops", OPS)
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_pair("ops", OPS)
+@pytest.mark.every_pair("kernel", VARIANTS)
 class TestProducts:
+    @pytest.mark.sample(dtype=["float32"], ops=["NN", "TT"])
     def test_of_any_size_are_exact(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
         params = parameters(kernel)
         for sizes in sizes_of(tile(kernel, params)):
@@ -139,7 +141,7 @@ class TestProducts:
         for beta in (0.0, 1.0, 0.5):
             check(backend, problem_of(Sizes(17, 31, 0), ops, dtype, alpha=2.0, beta=beta, batch=2), kernel, params)
 
-    @pytest.mark.parametrize("share_a", [False, True], ids=["own-a", "shared-a"])
+    @pytest.mark.every_pair("share_a", [False, True])
     def test_of_a_batch_are_each_their_own(
         self, backend: gp.Backend, dtype: str, kernel: str, ops: str, share_a: bool
     ) -> None:
@@ -169,8 +171,8 @@ class TestProducts:
                 assert defines.get("OVERLAP", 0) == int(kernel == "simt" and bool(dm or dn))
 
 
-@pytest.mark.parametrize("ops", ["NN", "TT"])
-@pytest.mark.parametrize("kernel", WITH_WIDTH)
+@pytest.mark.every_pair("ops", ["NN", "TT"])
+@pytest.mark.every_pair("kernel", WITH_WIDTH)
 def test_runs_are_moved_whole_where_and_only_where_all_of_an_operand_are_aligned(
     backend: gp.Backend, kernel: str, ops: str
 ) -> None:
@@ -191,17 +193,17 @@ def test_runs_are_moved_whole_where_and_only_where_all_of_an_operand_are_aligned
         check(backend, problem, kernel, params)
 
 
-@pytest.mark.parametrize("ops", OPS)
-@pytest.mark.parametrize("kernel", ["packed"])
+@pytest.mark.every_pair("ops", OPS)
+@pytest.mark.every_pair("kernel", ["packed"])
 def test_long_panels_are_packed_in_pieces(backend: gp.Backend, kernel: str, dtype: str, ops: str) -> None:
     params: Parameters = {"MR": 6, "NR": 2, "VECTOR": 32, "MC": 12, "NC": 32, "KC": 4096}
     for k in (512, 777):
         check(backend, problem_of(Sizes(35, 67, k), ops, dtype, batch=2, beta=0.5), kernel, params)
 
 
-@pytest.mark.parametrize("ops", OPS)
-@pytest.mark.parametrize(("sizes", "own"), [(Sizes(67, 13, 77), "A"), (Sizes(11, 131, 77), "B")], ids=["A", "B"])
-@pytest.mark.parametrize("kernel", ["packed"])
+@pytest.mark.every_pair("ops", OPS)
+@pytest.mark.every_pair(("sizes", "own"), [(Sizes(67, 13, 77), "A"), (Sizes(11, 131, 77), "B")])
+@pytest.mark.every_pair("kernel", ["packed"])
 def test_long_operands_are_laid_out_by_macro_tiles(
     backend: gp.Backend, kernel: str, sizes: Sizes, own: str, dtype: str, ops: str
 ) -> None:
@@ -218,8 +220,8 @@ def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: s
     check(backend, problem_of(Sizes(17, 31, 13), "CC", dtype), "naive", BASE["naive"])
 
 
-@pytest.mark.parametrize("sizes", [Sizes(5, 1, 0), Sizes(17, 31, 0), Sizes(16, 16, 9)], ids=str)
-@pytest.mark.parametrize(
+@pytest.mark.every_pair("sizes", [Sizes(5, 1, 0), Sizes(17, 31, 0), Sizes(16, 16, 9)])
+@pytest.mark.every_pair(
     ("kernel", "params"),
     [
         ("tiled", {"TS": 8, "PAD": 0}),
@@ -231,17 +233,6 @@ def test_conjugates_of_real_numbers_are_transposes(backend: gp.Backend, dtype: s
         ("wpt", {"TS": 8, "WPT": 8, "PAD": 0}),
         ("vectorized", {"TS": 4, "WIDTH": 4}),
         ("register_tiled_vectorized", {"TSM": 4, "TSN": 8, "TSK": 2, "WPTM": 4, "WPTN": 4, "WIDTH": 2, "PAD": 0}),
-    ],
-    ids=[
-        "tiled",
-        "one-column-of-items",
-        "one-row-of-items",
-        "transposed_b",
-        "padded",
-        "prefetch",
-        "wpt",
-        "vectorized",
-        "register_tiled_vectorized",
     ],
 )
 def test_c_is_scaled_once_in_place_without_terms(
@@ -372,18 +363,18 @@ STRUCTURES += [
     )
 ]
 STRUCTURES += [
-    ("packed", dict(zip(("MR", "NR", "VECTOR", "MC", "NC", "KC"), values, strict=True)))
+    ("packed", dict(zip(("MR", "NR", "VECTOR", "MC", "NC", "KC", "MOVES"), values, strict=True)))
     for values in (
-        # Every number of lines and of vectors.
-        (2, 1, 16, 2, 16, 1),
-        (6, 2, 16, 12, 32, 7),
-        (8, 3, 32, 8, 48, 16),
-        (10, 4, 32, 20, 64, 5),
-        (12, 2, 64, 24, 32, 64),
-        (14, 2, 64, 28, 64, 40),
+        # Every number of lines and of vectors, moved in both ways.
+        (2, 1, 16, 2, 16, 1, "vload"),
+        (6, 2, 16, 12, 32, 7, "struct"),
+        (8, 3, 32, 8, 48, 16, "vload"),
+        (10, 4, 32, 20, 64, 5, "struct"),
+        (12, 2, 64, 24, 32, 64, "struct"),
+        (14, 2, 64, 28, 64, 40, "vload"),
         # A macro-tile that is no multiple of two micro-tiles; one that also spans D and lays out several panels of A itself.
-        (6, 1, 32, 18, 48, 4096),
-        (2, 1, 16, 6, 48, 8),
+        (6, 1, 32, 18, 48, 4096, "vload"),
+        (2, 1, 16, 6, 48, 8, "struct"),
     )
 ]
 STRUCTURES += [
@@ -465,11 +456,8 @@ STRUCTURES += [
 ]
 
 
-def _id(value: Any) -> str:
-    return "-".join(map(str, value.values())) if isinstance(value, dict) else str(value)
-
-
-@pytest.mark.parametrize(("kernel", "params"), STRUCTURES, ids=_id)
+@pytest.mark.sample(kernel=["tiled"])
+@pytest.mark.every_value(("kernel", "params"), STRUCTURES)
 def test_tiles_of_any_shape_are_exact(backend: gp.Backend, kernel: str, params: Parameters) -> None:
     check_structure(backend, kernel, params)
 
@@ -497,7 +485,7 @@ MAY_BE_UNSUPPORTED = {
 
 
 def test_kernels_are_left_out_only_where_the_device_lacks_what_they_need(backend: gp.Backend) -> None:
-    """conftest.py skips what is unsupported: here, no more than it must."""
+    """tiers.py leaves out what is unsupported: here, no more than it must."""
     device = backend.device
     reasons = {
         kernel: kernels.variant(kernel).unsupported(gp.GemmProblem.create(1, 1, 1), device) for kernel in VARIANTS
@@ -510,13 +498,14 @@ def test_kernels_are_left_out_only_where_the_device_lacks_what_they_need(backend
             gp.plan(gp.GemmProblem.create(17, 31, 13), device, kernel=kernel)
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_runtime
+@pytest.mark.every_pair("kernel", VARIANTS)
 def test_the_parameters_of_the_configuration_are_exact(backend: gp.Backend, kernel: str) -> None:
     for sizes in (Sizes(65, 129, 33), Sizes(1, 200, 7)):
         check(backend, problem_of(sizes, "NN", "float32", beta=1.0), kernel)
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_long_sums_have_all_their_terms_or_are_refused(backend: gp.Backend, kernel: str) -> None:
     most = backend.device.max_terms
     check(backend, problem_of(Sizes(3, 2, most or 600_001), "NN", "float32"), kernel, parameters(kernel))
@@ -525,7 +514,9 @@ def test_long_sums_have_all_their_terms_or_are_refused(backend: gp.Backend, kern
             check(backend, problem_of(Sizes(3, 2, most + 1), "NN", "float32"), kernel, parameters(kernel))
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.large
+@pytest.mark.sample(kernel=["tiled"])
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_many_large_groups_wait_for_all_of_their_items(backend: gp.Backend, kernel: str) -> None:
     check_many_groups(backend, kernel)
 
@@ -549,11 +540,12 @@ def check_many_groups(backend: gp.Backend, kernel: str) -> None:
     check(backend, problem_of(Sizes(517, 523, 509), "NN", "float32"), kernel, most.get(kernel) if large else None)
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.large
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_elements_beyond_32_bits_are_reached(fresh_backend: gp.Backend, kernel: str) -> None:
     device, needed = fresh_backend.device, SPAN * narrowest(kernel).itemsize
     if device.max_allocation < needed or device.memory < needed:
-        pytest.skip(f"needs {needed:,} bytes in one allocation; {device.label} allows {device.max_allocation:,}")
+        pytest.skip(beyond(device, f"{needed:,} bytes in one allocation; it allows {device.max_allocation:,}"))
     check_spans(fresh_backend, kernel)
 
 
@@ -602,12 +594,10 @@ def check_spans(backend: gp.Backend, kernel: str) -> None:
             assert got.tolist() == wanted[matrix, row].tolist(), f"{kernel}: row {row} of matrix {matrix} is wrong"
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.sample(kernel=["tiled"])
+@pytest.mark.every_value("kernel", VARIANTS)
 @settings(
     max_examples=40,
-    deadline=None,
-    database=None,
-    print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
@@ -643,7 +633,7 @@ def test_random_problems_are_exact(backend: gp.Backend, kernel: str, data: st.Da
     check(backend, problem, kernel, parameters(kernel), in_place=in_place, seed=m * 5041 + n * 71 + k)
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_pair("kernel", VARIANTS)
 def test_equal_inputs_give_equal_bits(backend: gp.Backend, dtype: str, kernel: str) -> None:
     """Random reals, whose sums are rounded: always in the same order."""
     rng = np.random.default_rng(1)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from absences import MATPLOTLIB, beyond, skip_without
 from gemmport import bandwidth, cli, jobs, kernels
 from gemmport.bandwidth import PassOptions, PassResult, run_passes
 from gemmport.benchmark import Options, Result
@@ -171,7 +172,7 @@ def test_copies_and_transpositions_are_exact_in_every_type(backend, dtype, rows,
 def test_sums_are_verified_in_every_type(best_backend, element):
     job = Reduction(4001, DTYPES[element])
     if job.sums.arithmetic and job.sums.arithmetic not in best_backend.device.computes:
-        pytest.skip(f"no {job.sums.arithmetic} here")
+        pytest.skip(beyond(best_backend.device, f"it does not compute in {job.sums.arithmetic}"))
     first, impossible, last = run(job, (PLAIN, UNSUPPORTED, SECOND), best_backend)
     for result in (first, last):
         assert result.status == "ok", result.reason
@@ -644,7 +645,7 @@ def test_parameters_that_differ_between_devices_are_told_for_each():
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_a_picture_is_of_the_kind_that_its_name_says(ladder_command, tmp_path, suffix, start):
-    pytest.importorskip("matplotlib")
+    skip_without(MATPLOTLIB)
     file = tmp_path / f"ladder{suffix}"
     status, out, _ = ladder_command(*SMALL["reduce"], "--plot", file)
     assert status == 0
@@ -656,7 +657,7 @@ def test_a_picture_is_of_the_kind_that_its_name_says(ladder_command, tmp_path, s
 
 
 def test_a_picture_has_a_bar_for_each_step_and_device_and_a_line_for_each_baseline(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
+    skip_without(MATPLOTLIB)
     from matplotlib.figure import Figure  # noqa: PLC0415 - not always installed
 
     figures = []

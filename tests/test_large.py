@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from exact import Sizes, check, integers, problem_of
 from gemmport import kernels
 from gemmport import verification as verify
@@ -30,8 +31,8 @@ from test_kernels import BASE, narrowest
 VARIANTS = [variant.name for variant in kernels.variants()]
 Needs = Callable[[GemmProblem], None]
 
-each_kernel = pytest.mark.parametrize("kernel", VARIANTS)
-each_kernel_and_element = pytest.mark.parametrize(
+each_kernel = pytest.mark.every_value("kernel", VARIANTS)
+each_kernel_and_element = pytest.mark.every_value(
     ("kernel", "element"),
     [
         (name, element)
@@ -54,19 +55,16 @@ def needs(backend: gp.Backend, request: pytest.FixtureRequest) -> Needs:
         used = [operand for operand in OPERANDS if operand != "c" or problem.beta != 0]
         sizes = [problem.span(operand) * problem.element_type(operand).itemsize for operand in used]
         if max(sizes) > device.max_allocation:
-            pytest.skip(
-                f"needs {max(sizes):,} bytes in one allocation ({max(sizes) / 2**30:.1f} GiB); {device.label} allows "
-                f"{device.max_allocation:,}"
-            )
+            needed = f"{max(sizes):,} bytes in one allocation ({max(sizes) / 2**30:.1f} GiB)"
+            pytest.skip(beyond(device, f"{needed}; it allows {device.max_allocation:,}"))
         if sum(sizes) * 1.05 > device.memory:
-            pytest.skip(f"needs {sum(sizes) / 2**30:.1f} GiB of memory; {device.label} has {device.memory / 2**30:.1f}")
+            pytest.skip(beyond(device, f"{sum(sizes) / 2**30:.1f} GiB of memory; it has {device.memory / 2**30:.1f}"))
         if device.max_terms and max(problem.k, problem.n) > device.max_terms:
-            pytest.skip(
-                f"needs sums of {max(problem.k, problem.n):,} terms; {device.label} adds up {device.max_terms:,}"
-            )
+            terms = max(problem.k, problem.n)
+            pytest.skip(beyond(device, f"sums of {terms:,} terms; it adds up {device.max_terms:,}"))
         if device.type == "cpu" and problem.flops > (ON_A_CPU if exhaustive else ON_A_CPU / 500):
-            further = " or --exhaustive" if problem.flops <= ON_A_CPU else ""
-            pytest.skip(f"needs a GPU{further}: {problem.flops:.1e} operations, {sum(sizes) / 2**30:.1f} GiB")
+            further = ", or --exhaustive" if problem.flops <= ON_A_CPU else ""
+            pytest.skip(beyond(device, f"{problem.flops:.1e} operations, for which it takes a GPU{further}"))
 
     return check_needs
 
@@ -117,6 +115,7 @@ def assert_right(product: Filled, *, exact: bool) -> None:
         assert verdict.passed, verdict.detail
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("numbers", ["whole", "normal"])
 @pytest.mark.parametrize("k", [64, 32768])
 def test_one_wrong_element_in_32768_squared_is_found(
@@ -135,6 +134,7 @@ def test_one_wrong_element_in_32768_squared_is_found(
         assert "row 23456" in verdict.detail
 
 
+@pytest.mark.large
 @each_kernel_and_element
 def test_d_of_50_000_squared(fresh_backend: gp.Backend, needs: Needs, kernel: str, element: str) -> None:
     """2.5 · 10⁹ elements: more than 2³¹."""
@@ -147,8 +147,9 @@ def test_d_of_50_000_squared(fresh_backend: gp.Backend, needs: Needs, kernel: st
         assert not check_freivalds_on(fresh_backend, problem, product.memory, 1, exact=True).passed
 
 
+@pytest.mark.large
 @each_kernel_and_element
-@pytest.mark.parametrize("ops", ["NN", "TN"])
+@pytest.mark.every_value("ops", ["NN", "TN"])
 def test_a_of_2_to_the_32_and_7_elements(
     fresh_backend: gp.Backend, needs: Needs, kernel: str, element: str, ops: str
 ) -> None:
@@ -161,9 +162,10 @@ def test_a_of_2_to_the_32_and_7_elements(
         assert_right(product, exact=True)
 
 
-@each_kernel
-@pytest.mark.parametrize("operand", OPERANDS)
-@pytest.mark.parametrize("far", ["leading dimension", "offset", "batch stride"])
+@pytest.mark.large
+@pytest.mark.every_pair("kernel", VARIANTS)
+@pytest.mark.every_pair("operand", OPERANDS)
+@pytest.mark.every_pair("far", ["leading dimension", "offset", "batch stride"])
 def test_elements_beyond_2_to_the_31_are_reached(
     fresh_backend: gp.Backend, needs: Needs, kernel: str, operand: Operand, far: str
 ) -> None:
@@ -204,8 +206,10 @@ def rows_of(problem: GemmProblem, operand: Operand) -> list[tuple[int, tuple[int
     return [((lies.offset + x * lies.batch_stride + i * lies.ld) * size, (x, i)) for x in range(3) for i in range(3)]
 
 
+@pytest.mark.large
+@pytest.mark.sample(kernel=["tiled"])
 @each_kernel
-@pytest.mark.parametrize("along", ["rows and columns", "batch"])
+@pytest.mark.every_value("along", ["rows and columns", "batch"])
 def test_more_than_65_535_groups(backend: gp.Backend, kernel: str, along: str) -> None:
     """CUDA's limit on the second and third dimension of a grid."""
     tile = kernels.variant(kernel).tile(kernels.variant(kernel).complete(BASE[kernel]))

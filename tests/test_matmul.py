@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gemmport as gp
+from absences import beyond
 from gemmport.backends.array import DeviceArray
 from gemmport.dtypes import DTYPES
 
 MODULE = sys.modules["gemmport.matmul"]  # the package's attribute of that name is the function
 
-many = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 ON_DEVICES = [name for name in DTYPES if name != "bfloat16"]
 ALL_TYPES = [*ON_DEVICES, "longdouble", "clongdouble", "object"]
@@ -29,7 +30,7 @@ ALL_TYPES = [*ON_DEVICES, "longdouble", "clongdouble", "object"]
 def matmul(best_backend: gp.Backend) -> Callable[..., Any]:
     """`gemmport.matmul` on the best device."""
     if "float64" not in best_backend.device.computes:
-        pytest.skip(f"{best_backend.device.label} does not compute in float64, to which NumPy's rules promote")
+        pytest.skip(beyond(best_backend.device, "it does not compute in float64, to which NumPy's rules promote"))
 
     def call(*arguments: Any, **options: Any) -> Any:
         return gp.matmul(*arguments, device=best_backend.device, **options)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import gemmport as gp
+from absences import OCLGRIND, needs
 from gemmport.cache import OWN_ICD
 from gemmport.matrix import campaign, simulator
 from gemmport.matrix.campaign import Lane, Options, command_for, identities, lanes, run
@@ -114,6 +115,8 @@ def test_what_cannot_be_has_the_reason(best_backend: gp.Backend, tmp_path: Path)
     assert (double.m, small.m > 0) == (0, True)
 
 
+@pytest.mark.planted_fault
+@pytest.mark.processes
 class TestFaults:
     @pytest.mark.parametrize(
         ("fault", "status"),
@@ -122,6 +125,7 @@ class TestFaults:
             ("reads the wrong column", "wrong"), ("does not compile", "error"),
         ],
     )  # fmt: skip
+    @pytest.mark.sample(fault=["drops the last term"])
     def test_of_kernels_are_told_with_a_command_that_shows_them(
         self, best_backend: gp.Backend, path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, status: str
     ) -> None:
@@ -192,6 +196,7 @@ def lines(path: Path) -> int:
 MANY = ("--full", "--kernel", "naive", "--kernel", "tiled", "--dtype", "float32", "--shape", "odd", "--shape", "tiny")
 
 
+@pytest.mark.processes
 class TestInterruptions:
     @pytest.mark.parametrize(
         ("end", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 130)], ids=str
@@ -277,18 +282,21 @@ class TestCommand:
             (["--html", "/no/such/folder/x"], 2, "--html"), (["--device", "no such device"], 3, "no such device"),
         ],
     )  # fmt: skip
+    @pytest.mark.processes
     def test_refuses_what_it_does_not_know(
         self, best_backend: gp.Backend, arguments: list[str], status: int, told: str
     ) -> None:
         found, _, errors = done(["matrix", "--backend", best_backend.device.backend, *arguments])
         assert (found, told in errors) == (status, True), errors
 
+    @pytest.mark.processes
     def test_does_not_go_on_with_another_matrix(self, best_backend: gp.Backend, path: Path) -> None:
         judged(best_backend.device, path, *FEW)
         status, _, errors = done(words_of(best_backend.device, *FEW, "--full", "--output", path))
         assert status == 2
         assert "name another file" in errors
 
+    @pytest.mark.processes
     def test_shards_merge_into_the_whole(self, best_backend: gp.Backend, tmp_path: Path) -> None:
         device, narrow = best_backend.device, ("--kernel", "naive", "--shape", "odd", "--shape", "tiny", "--full")
         files = [tmp_path / f"{number}.jsonl" for number in (1, 2)]
@@ -305,6 +313,7 @@ class TestCommand:
         files[0].write_text("no record\n", encoding="utf-8")
         assert done(["matrix", "merge", *map(str, files)])[0] == 2
 
+    @pytest.mark.processes
     def test_reports_failures_with_the_status_of_the_run(self, best_backend: gp.Backend, path: Path) -> None:
         judged(best_backend.device, path, *FEW[2:], planted="skips the last row", status=1)
         status, out, _ = done(["matrix", "report", str(path)])
@@ -343,7 +352,7 @@ class TestDevices:
         (tmp_path / OWN_ICD).touch()
         assert "OCL_ICD_VENDORS" not in command_for(device, [device])
 
-    @pytest.mark.skipif(not simulator.installed(), reason="Oclgrind is not installed")
+    @needs(OCLGRIND)
     def test_that_are_simulated_tell_what_no_result_shows(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:  # fmt: skip
@@ -431,6 +440,7 @@ class TestConversations:
             Conversation(["no/such/program"])
 
 
+@pytest.mark.processes
 def test_a_merged_record_has_the_devices_of_all(best_backend: gp.Backend, path: Path) -> None:
     judged(best_backend.device, path, *FEW)
     one = read(path)

@@ -142,6 +142,7 @@ def able_on(device: gp.DeviceInfo) -> list[str]:
 
 
 class TestChoice:
+    @pytest.mark.large
     def test_in_full_is_every_combination_once(self) -> None:
         every = [found.id for found in cells(GPU, "full")]
         assert len(set(every)) == len(every)
@@ -155,6 +156,7 @@ class TestChoice:
                 wanted = 4 if types == "float32" else 1
             assert found[kernel, types, shape] == wanted, (kernel, types, shape)
 
+    @pytest.mark.large
     def test_is_quick_and_covers_every_pair_on_a_gpu(self) -> None:
         device = replace(GPU, computes=GPU.computes | {"float16", "float64"})
         quick, full = cells(device, "quick"), cells(device, "full")
@@ -205,6 +207,7 @@ class TestChoice:
         assert {(one.types, one.ops) for one in found} == {("float32", "NT"), ("complex64", "NT"), ("complex64", "CN")}
         assert {one.shape for one in found} == {"odd", "power"}
 
+    @pytest.mark.large
     @pytest.mark.parametrize("scope", ["quick", "full"])
     def test_in_shards_is_the_same_in_all(self, scope: str) -> None:
         whole = [found.id for found in cells(CPU, scope)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import browser
+from absences import CHROMIUM, skip_without
 from browser import Browser
 from gemmport.matrix import page
 from gemmport.matrix.record import FAILED, STATUSES, Header, Record, Verdict
@@ -287,8 +287,7 @@ FOUND = "document.querySelector('[data-part=found]').textContent"
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if browser.found() is None:
-        pytest.skip("no Chromium is installed: apt-get install chromium")
+    skip_without(CHROMIUM)
     with Browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from absences import OCLGRIND, needs
 from gemmport.matrix import simulator
 
-needs_oclgrind = pytest.mark.skipif(
-    not simulator.installed(), reason="oclgrind is not on the PATH: install it, e.g. Debian's package oclgrind"
-)
+needs_oclgrind = needs(OCLGRIND)
 
 MESSAGES = """
 Read-write data race at local memory address 0x4000000000004

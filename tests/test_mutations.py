@@ -15,10 +15,12 @@ import test_batched
 import test_kernels
 import test_simt
 import test_special_values
+from absences import CUDA_COMPILER, beyond, needs
 from exact import check
 from gemmport.backends import _nvrtc
 from gemmport.benchmark import Options, run_benchmark
 from gemmport.config import load_configuration
+from gemmport.plan import KernelSource
 from gemmport.planner import make_plan
 from gemmport.sources import assemble
 from mutations import BFLOAT16_LOAD, EQUIVALENT, KERNELS, MUTATIONS, OF_PACK, TF32_LOAD, Edit, Mutation, planted
@@ -27,16 +29,16 @@ from test_dtypes import problems
 from test_kernels import SPAN, VARIANTS, check_many_groups, check_spans, check_structure, narrowest, parameters
 
 best_of_each_backend = pytest.mark.best_of_each_backend
+planted_fault = pytest.mark.planted_fault
+a_handful = pytest.mark.sample(
+    kernel=["tiled"], mutation=[each for each in MUTATIONS if not each.prelude and each.noticed_by == "exact"]
+)
 
 
 def cases(mutations: tuple[Mutation, ...]) -> pytest.MarkDecorator:
-    """A mutation in each kernel that it is for."""
-    every = [
-        pytest.param(kernel, mutation, id=f"{kernel}-{mutation.name.replace(' ', '-')}")
-        for mutation in mutations
-        for kernel in mutation.kernels
-    ]
-    return pytest.mark.parametrize(("kernel", "mutation"), every)
+    """Each mutation in one of the kernels that it is for, each kernel with one; with --exhaustive and on GPUs, in all."""
+    every = [(kernel, mutation) for mutation in mutations for kernel in mutation.kernels]
+    return pytest.mark.every_value(("kernel", "mutation"), every)
 
 
 def check_exact(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
@@ -90,19 +92,27 @@ def skip_unless_shown(backend: gp.Backend, kernel: str, mutation: Mutation) -> N
         1, 1, 1, dtype=dtype, output=output, accumulator=accumulator
     ).accumulator.arithmetic
     if arithmetic and arithmetic not in backend.device.computes:
-        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+        pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
     if mutation.name.startswith("overwrites tiles in use") and backend.device.platform == "pocl":
-        pytest.skip("PoCL adds a barrier to the end of a loop that has one (Oclgrind notices the race)")
+        pytest.skip(
+            beyond(backend.device, "PoCL adds a barrier to the end of a loop that has one (Oclgrind notices the race)")
+        )
     if mutation.noticed_by == "groups" and (backend.name, backend.device.platform) == ("opencl", "nvidia"):
-        pytest.skip("the few warps of a group run in step here (CUDA, with more of them, and Oclgrind notice the race)")
+        pytest.skip(
+            beyond(
+                backend.device, "the few warps of a group run in step (CUDA, with more of them, and Oclgrind notice it)"
+            )
+        )
     on_nvidia = backend.name == "cuda" or backend.device.platform == "nvidia"
     if on_nvidia and mutation.name.startswith("overwrites") and kernel in AHEAD:
-        pytest.skip("warps do not run so far ahead that the race shows (Oclgrind notices it)")
+        pytest.skip(beyond(backend.device, "warps do not run so far ahead that the race shows (Oclgrind notices it)"))
     if mutation.noticed_by == "spans" and backend.device.max_allocation < SPAN * narrowest(kernel).itemsize:
-        pytest.skip(f"{backend.device.label} allows {backend.device.max_allocation:,} bytes in one allocation")
+        pytest.skip(beyond(backend.device, f"it allows {backend.device.max_allocation:,} bytes in one allocation"))
 
 
 @best_of_each_backend
+@planted_fault
+@a_handful
 @cases(tuple(mutation for mutation in MUTATIONS if mutation.noticed_by != "oclgrind"))
 def test_a_broken_kernel_is_noticed(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
     skip_unless_shown(backend, kernel, mutation)
@@ -112,10 +122,11 @@ def test_a_broken_kernel_is_noticed(backend: gp.Backend, kernel: str, mutation: 
 
 
 @best_of_each_backend
-@pytest.mark.parametrize("mutation", OF_PACK, ids=lambda mutation: mutation.name.replace(" ", "-"))
+@planted_fault
+@pytest.mark.every_value("mutation", OF_PACK)
 def test_a_broken_pack_is_noticed(backend: gp.Backend, mutation: Mutation) -> None:
     if backend.device.type != "cpu":
-        pytest.skip("its panels are for CPUs")
+        pytest.skip(beyond(backend.device, "its panels are for CPUs"))
 
     def products() -> None:
         for ops in test_kernels.OPS:
@@ -127,6 +138,7 @@ def test_a_broken_pack_is_noticed(backend: gp.Backend, mutation: Mutation) -> No
 
 
 @best_of_each_backend
+@planted_fault
 @cases(EQUIVALENT)
 def test_what_changes_no_result_passes(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
     assert mutation.why
@@ -135,9 +147,10 @@ def test_what_changes_no_result_passes(backend: gp.Backend, kernel: str, mutatio
 
 
 @best_of_each_backend
-@pytest.mark.parametrize("k", [1, 2, 17, 400, 4097, 20_000])
-@pytest.mark.parametrize("mutation", [TF32_LOAD, BFLOAT16_LOAD], ids=lambda mutation: mutation.name.replace(" ", "-"))
-@pytest.mark.parametrize("kernel", KERNELS)
+@planted_fault
+@pytest.mark.every_pair("k", [1, 2, 17, 400, 4097, 20_000])
+@pytest.mark.every_pair("mutation", [TF32_LOAD, BFLOAT16_LOAD])
+@pytest.mark.every_pair("kernel", KERNELS)
 def test_a_product_of_rounded_operands_is_no_float32(
     backend: gp.Backend, kernel: str, mutation: Mutation, k: int
 ) -> None:
@@ -157,30 +170,35 @@ def test_every_name_is_used_once() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize("mutation", [*MUTATIONS, *EQUIVALENT], ids=lambda mutation: mutation.name.replace(" ", "-"))
+def test_faults_are_planted_in_both_languages(mutation: Mutation) -> None:
+    """In the product of every kernel that the fault is for: passes come before it."""
+    for kernel in mutation.kernels:
+        source = product_of(kernel, mutation)
+        shipped = {language: assemble(source, language) for language in ("opencl", "cuda")}
+        with planted(mutation, kernel):
+            assert all(assemble(source, language) != text for language, text in shipped.items()), kernel
+
+
+@needs(CUDA_COMPILER)
+@planted_fault
+@a_handful
 @cases((*MUTATIONS, *EQUIVALENT))
-def test_faults_are_planted_in_both_languages(kernel: str, mutation: Mutation) -> None:
-    """What is planted also compiles; a fault that does not would be noticed for the wrong reason."""
+def test_what_is_planted_compiles(kernel: str, mutation: Mutation) -> None:
+    """A fault that does not would be noticed for the wrong reason."""
+    source = product_of(kernel, mutation)
+    with planted(mutation, kernel):
+        assert is_cubin(_nvrtc.compile_cuda(assemble(source, "cuda"), "sm_90"))
+
+
+def product_of(kernel: str, mutation: Mutation) -> KernelSource:
+    """The source of the product on which a mutation shows."""
     dtype, output, accumulator = mutation.types
     problem = gp.GemmProblem.create(
-        61,
-        61,
-        61,
-        dtype=dtype,
-        output=output,
-        accumulator=accumulator,
-        trans_a=mutation.ops[0],
-        trans_b=mutation.ops[1],
-    )
+        61, 61, 61, dtype=dtype, output=output, accumulator=accumulator, trans_a=mutation.ops[0], trans_b=mutation.ops[1]
+    )  # fmt: skip
     plan = make_plan(problem, device_for(kernel), load_configuration(), kernel=kernel, params=parameters(kernel))
-    source = plan.launches[-1].kernel  # the product: passes come before it
-    shipped = {language: assemble(source, language) for language in ("opencl", "cuda")}
-    with planted(mutation, kernel):
-        broken = {language: assemble(source, language) for language in ("opencl", "cuda")}
-    assert all(broken[language] != shipped[language] for language in broken)
-    # The text that is broken is that of the first kernel; one that moves runs has more of it.
-    same = mutation.prelude and kernel != mutation.kernels[0] and "WIDTH" not in dict(source.defines)
-    if _nvrtc.nvrtc() is not None and not same:
-        assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))
+    return plan.launches[-1].kernel
 
 
 @pytest.mark.parametrize("mutation", OF_PACK, ids=lambda mutation: mutation.name.replace(" ", "-"))

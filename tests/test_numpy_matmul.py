@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 
 CORE = "numpy._core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core"
 MODULES = [
@@ -36,6 +37,15 @@ NOT_APPLICABLE = {
     "TestUFuncInspectSignature.test_params_common_gufunc": "of the list of parameters that all ufuncs have",
     "test_matmul": "of numpy.linalg.matmul, which keeps NumPy's own product",
 }
+
+
+OF_MATMUL_ALONE = ("TestMatmul", "test_matmul_axes")
+"""Run on every device, and in make test; others multiply for the sake of something else."""
+
+
+def other_test(test: Any) -> Any:
+    """A test, or a class of them, that one device is enough for."""
+    return pytest.mark.best_of_each_backend(pytest.mark.of_numpy(test))
 
 
 class Ported:
@@ -104,7 +114,8 @@ for _copy in COPIES.values():
     assert not _tests.keys() & globals().keys(), (
         "two of NumPy's modules have tests of one name: one would hide the other"
     )
-    globals().update(_tests)
+    for _name, _test in _tests.items():
+        globals()[_name] = _test if _name in OF_MATMUL_ALONE else other_test(_test)
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +124,7 @@ def on_the_device(
 ) -> Iterator[None]:
     """Everything that NumPy's tests multiply by `numpy.matmul` is multiplied on the device, and something must be."""
     if "float64" not in backend.device.computes:
-        pytest.skip(f"{backend.device.label} does not compute in float64, of which NumPy's tests are full")
+        pytest.skip(beyond(backend.device, "it does not compute in float64, of which NumPy's tests are full"))
     monkeypatch.setattr(PORTED, "device", backend.device)
     monkeypatch.setattr(PORTED, "calls", 0)
     monkeypatch.setattr(np, "matmul", PORTED)
@@ -124,6 +135,7 @@ def on_the_device(
     )
 
 
+@other_test
 @pytest.mark.parametrize("name", ["test_ufunc_types", "test_ufunc_noncontiguous"])
 def test_of_every_ufunc(name: str) -> None:
     getattr(COPIES[f"{CORE}.tests.test_ufunc"], name)(PORTED)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from absences import OCLGRIND, needs
 from extensions import EXTENSIONS
 from gemmport import kernels
 from mutations import MUTATIONS, OF_PASSES, WRITES_FAR_AWAY, Mutation
 from test_kernels import BASE
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("oclgrind") is None, reason="oclgrind is not on the PATH: install it, e.g. Debian's package oclgrind"
-)
+pytestmark = [needs(OCLGRIND), pytest.mark.simulated]
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gemmport import kernels
@@ -46,8 +46,8 @@ SHAPES = {
     "many": (8, 8, 8, 1_000_000),
 }
 
-each_device = pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
-each_kernel = pytest.mark.parametrize("kernel", NAMES)
+each_device = pytest.mark.every_pair("device", list(DEVICES.values()))
+each_kernel = pytest.mark.every_pair("kernel", NAMES)
 
 
 def problem(shape: str, dtype: str = "float32") -> GemmProblem:
@@ -94,8 +94,8 @@ def grid_is_impossible(problem: GemmProblem, device: DeviceInfo) -> bool:
 
 
 @each_device
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.every_pair("shape", SHAPES)
+@pytest.mark.every_pair("dtype", DTYPES)
 def test_every_launch_respects_every_limit(device: DeviceInfo, shape: str, dtype: str) -> None:
     wanted = problem(shape, dtype)
     arithmetic = wanted.accumulator.arithmetic
@@ -363,7 +363,6 @@ def register_tiled_parameters(draw: st.DrawFn) -> dict[str, int | str]:
     }  # fmt: skip
 
 
-@settings(deadline=None)
 @given(register_tiled_parameters(), st.integers(1, 300), st.integers(1, 300), st.integers(0, 300), st.integers(1, 3))
 def test_the_grid_covers_d_exactly(values: dict[str, int | str], m: int, n: int, k: int, batch: int) -> None:
     """Every tile once, none beyond the edge, and every matrix of the batch."""

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from absences import MATPLOTLIB, skip_without
+
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "plot.py"
 
 
@@ -54,7 +56,7 @@ def test_a_panel_has_the_figures_of_all_files_of_a_runtime_and_type(plot: Module
 
 
 def test_the_picture_is_a_small_svg_without_background_and_the_same_each_time(plot: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="drawing takes matplotlib")
+    skip_without(MATPLOTLIB)
     file = written(tmp_path / "run.json", result(64, 10.0, numpy=20.0), result(128, 30.0, numpy=40.0))
     for name in ("one.svg", "two.svg"):
         assert drawn(plot, tmp_path / name, file).exit_code == 0
@@ -67,7 +69,7 @@ def test_the_picture_is_a_small_svg_without_background_and_the_same_each_time(pl
 
 
 def test_all_figures_of_a_row_are_in_view(plot: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="drawing takes matplotlib")
+    skip_without(MATPLOTLIB)
     slow = written(tmp_path / "slow.json", result(64, 10.0), result(128, 30.0))
     fast = written(tmp_path / "fast.json", {**result(64, 10.0, numpy=400.0), "platform": "intel"})
     axes = plot.figure_of(plot.panels((slow, fast))).axes

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import GPU, beyond, skip_without
 from extensions import split_k
 from gemmport import cli, kernels, selection
 from gemmport.config import load_configuration
@@ -534,15 +535,14 @@ def test_under_opencl_the_command_says_why_not(gemmport_command, monkeypatch) ->
 
 
 def test_nsight_compute_profiles_kernels_of_this_gpu() -> None:
+    skip_without(GPU)
     status = selection.backend_status("cuda")
-    if not status.devices:
-        pytest.skip("; ".join(filter(None, (status.error, *status.notes))))
     try:
         profiles: list[Profile] = profile_plans(
             [plan(name, status.devices[0], 1024) for name in ("naive", "register_tiled")], ncu.find_ncu()
         )
     except ToolUnavailableError as error:
-        pytest.skip(str(error))
+        pytest.skip(beyond(status.devices[0], str(error)))
     naive, tiled = (profile.figures for profile in profiles)
     for figures in (naive, tiled):
         assert 1e-6 < figures["duration"] < 1

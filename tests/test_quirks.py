@@ -14,12 +14,14 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import gemmport as gp
+import tested
+from absences import BASELINES, GPU, OPENCL_RUNTIMES, Thing, beyond, skip_without
 from gemmport import baselines, quirks, selection
 from gemmport.device import DeviceInfo
-from gemmport.errors import BaselineUnavailableError
 from gemmport.matrix import simulator
 from gemmport.quirks import QUIRKS, Quirk
 from made_up_devices import DEVICES
+from runtimes import RUNTIMES
 from symptoms import BY_CHANCE, CANNOT, END_THE_PROCESS, GONE, NEVER_END, SHOWN, SYMPTOMS
 
 ROOT = Path(__file__).parents[1]
@@ -180,23 +182,29 @@ def simulated() -> list[DeviceInfo]:
 _SIMULATED: list[DeviceInfo] = []
 
 
+@pytest.mark.processes
 def test_a_symptom_shows_where_the_table_says_so_and_nowhere_else(
     symptom: Quirk, device: DeviceInfo | None, tmp_path: Path
 ) -> None:
     if device is None:
-        pytest.skip(f"no device of {symptom.platform} ({symptom.backend}) is here")
+        skip_without(what_has(symptom.platform))
+        pytest.skip(tested.none_of(symptom.platform))
     version = device.platform_version
     if symptom.platform in baselines.names():
-        try:
-            version = baselines.load(symptom.platform).version
-        except BaselineUnavailableError as error:
-            pytest.skip(str(error))
+        skip_without(*BASELINES[symptom.platform])
+        version = baselines.load(symptom.platform).version
     came = what_came_of(symptom, device, tmp_path)
     if came == GONE and symptom.id in BY_CHANCE:
-        pytest.skip("it did not show this time, which says nothing of a race")
+        pytest.skip(beyond(device, "it did not show this time, which says nothing of a race"))
     expected = symptom.platform in baselines.names() or device.has_version(symptom.versions)
     assert came != GONE or not expected, f"mended in {version}: narrow the range of {symptom.id}"
     assert came == GONE or expected, f"shown in {version}, too: widen the range of {symptom.id}"
+
+
+def what_has(platform: str) -> Thing:
+    """What brings a device of a runtime; a GPU where nothing else does."""
+    own = (thing for runtime, thing in zip(RUNTIMES, OPENCL_RUNTIMES, strict=True) if runtime.platform == platform)
+    return next(own, GPU)
 
 
 def what_came_of(symptom: Quirk, device: DeviceInfo, folder: Path) -> str:
@@ -226,6 +234,6 @@ def what_came_of(symptom: Quirk, device: DeviceInfo, folder: Path) -> str:
         return SHOWN
     assert done.returncode == 0, done.stderr
     if answer.startswith(CANNOT):
-        pytest.skip(answer)
+        pytest.skip(beyond(device, answer))
     assert answer == GONE, done.stdout + done.stderr
     return GONE

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from gemmport import kernels
 from gemmport.dtypes import DTYPES, as_dtype
 from gemmport.executor import prepare_launch
@@ -27,7 +28,7 @@ HostArray = npt.NDArray[Any]
 
 GPU = DEVICES["NVIDIA sm_90 under CUDA"]
 
-each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+each_rung = pytest.mark.every_pair("rung", LADDER)
 
 COUNTS = (0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 1009, 64 * 64 * 2 + 1, 300_007)
 """Around the share of a group of 64 work-items; primes; more than 64 groups of two elements each; a large one."""
@@ -40,7 +41,7 @@ def of_64(rung: Rung) -> Parameters:
 
 def skip_unless_supported(backend: gp.Backend, dtype: str, parameters: Parameters) -> None:
     if reason := PASS.unsupported(as_dtype(dtype), PASS.complete(parameters), backend.device):
-        pytest.skip(f"{backend.device.label}: {reason}")
+        pytest.skip(beyond(backend.device, reason))
 
 
 def whole_numbers(count: int, dtype: str) -> HostArray:
@@ -70,7 +71,7 @@ def check_sum(backend: gp.Backend, values: HostArray, parameters: Parameters) ->
     assert got == wanted, f"the sum of {values.size} {values.dtype} is wrong: {got[0]}, not {wanted[0]}"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.every_pair("dtype", DTYPES)
 @each_rung
 def test_sums_of_whole_numbers_are_exact(backend: gp.Backend, rung: Rung, dtype: str) -> None:
     parameters = of_64(rung)
@@ -88,14 +89,16 @@ def test_faults_are_planted_in_both_languages(fault: Mutation) -> None:
 
 
 @pytest.mark.best_of_each_backend
-@pytest.mark.parametrize(("fault", "name"), OF_REDUCE.items(), ids=lambda v: getattr(v, "name", v).replace(" ", "-"))
+@pytest.mark.planted_fault
+@pytest.mark.sample(name=["reduce_divergent"])
+@pytest.mark.every_value(("fault", "name"), list(OF_REDUCE.items()))
 def test_a_broken_step_is_noticed(backend: gp.Backend, fault: Mutation, name: str) -> None:
     (rung,) = [rung for rung in LADDER if rung.name == name]
     with planted(fault, PASS.name), pytest.raises(AssertionError, match=r"the sum of .* is wrong"):
         test_sums_of_whole_numbers_are_exact(backend, rung, "float32")
 
 
-@pytest.mark.parametrize("items", [32, 256, 1024])
+@pytest.mark.every_pair("items", [32, 256, 1024])
 @each_rung
 def test_groups_of_every_size_add_up(backend: gp.Backend, rung: Rung, items: int) -> None:
     parameters = {**rung.parameters, "ITEMS": items}
@@ -106,11 +109,11 @@ def test_groups_of_every_size_add_up(backend: gp.Backend, rung: Rung, items: int
         except gp.LaunchError as error:
             if "compiled to run with at most" not in str(error):
                 raise
-            pytest.skip(str(error))  # NVIDIA's OpenCL compiles for groups of 256
+            pytest.skip(beyond(backend.device, str(error)))  # NVIDIA's OpenCL compiles for groups of 256
 
 
-@pytest.mark.parametrize("tree", PASS.parameters[0].choices)
-@pytest.mark.parametrize("each", [3, 64])
+@pytest.mark.every_pair("tree", PASS.parameters[0].choices)
+@pytest.mark.every_pair("each", [3, 64])
 def test_every_tree_goes_with_any_number_of_elements_each(backend: gp.Backend, tree: str, each: int) -> None:
     parameters: Parameters = {"TREE": tree, "EACH": each, "ITEMS": 32}
     skip_unless_supported(backend, "int32", parameters)
@@ -138,7 +141,7 @@ def check_random_sum(backend: gp.Backend, dtype: str, parameters: Parameters) ->
     return total
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+@pytest.mark.every_pair("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
 @each_rung
 def test_sums_of_random_numbers_are_within_their_bound_and_repeat_bit_by_bit(
     backend: gp.Backend, rung: Rung, dtype: str
@@ -149,6 +152,7 @@ def test_sums_of_random_numbers_are_within_their_bound_and_repeat_bit_by_bit(
 
 
 @pytest.mark.best_of_each_backend
+@pytest.mark.planted_fault
 @each_rung
 def test_a_sum_of_rounded_numbers_is_none_of_float32(backend: gp.Backend, rung: Rung) -> None:
     skip_unless_supported(backend, "float32", of_64(rung))
@@ -156,11 +160,12 @@ def test_a_sum_of_rounded_numbers_is_none_of_float32(backend: gp.Backend, rung: 
         check_random_sum(backend, "float32", of_64(rung))
 
 
+@pytest.mark.large
 def test_elements_beyond_32_bits_are_added_up(fresh_backend: gp.Backend) -> None:
     """Zeros with a few numbers at both ends; by indices that wrapped around, others would be added instead."""
     device, count = fresh_backend.device, 2**31 + 2**12 + 1
     if device.max_allocation < count:
-        pytest.skip(f"{device.label} allows {device.max_allocation:,} bytes in one allocation")
+        pytest.skip(beyond(device, f"it allows {device.max_allocation:,} bytes in one allocation"))
     steps = PASS.steps(count, DTYPES["int8"], PASS.complete(LADDER[-1].parameters), device)
     memory = {each.name: fresh_backend.allocate(each.nbytes) for each in steps.scratch}
     memory["source"], memory["target"] = fresh_backend.allocate(count), fresh_backend.allocate(4)

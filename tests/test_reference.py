@@ -65,7 +65,7 @@ def test_long_sums_of_integers_are_cut_into_pieces_that_stay_exact(monkeypatch: 
     assert whole.tolist() == [[x % 2**64 for x in row] for row in by_hand(a, b)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60))
 def test_dot_products_round_once(seed: int, terms: int) -> None:
     rng = np.random.default_rng(seed)

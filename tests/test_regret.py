@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gemmport as gp
@@ -38,7 +38,6 @@ def test_it_is_the_time_of_the_choice_over_that_of_the_best():
     assert (found.choices[0].plan.variant, found.choices[0].best) == (CHOSEN.variant, other(2.0))
 
 
-@settings(deadline=None)
 @given(st.floats(1e-6, 1e3), st.lists(st.floats(1e-6, 1e3), max_size=5))
 def test_it_is_at_least_one(own, others):
     (choice,) = judged(chosen(own), *map(other, others)).choices
@@ -100,7 +99,6 @@ def test_nine_in_ten_do_not_exceed_the_percentile_and_fewer_anything_less(count,
     assert of(range(1, count + 1)).percentile_90 == nine_in_ten
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=40))
 def test_median_percentile_and_worst_of_many(regrets):
     found = of(regrets)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from gemmport import executor, kernels, repeated
 from gemmport.errors import ArrayError, LaunchError
 from gemmport.variant import KernelVariant
@@ -270,7 +271,9 @@ def test_what_is_at_work_is_not_bound_to_others(
 def test_scratch_memory_is_one_queues_at_a_time(backend: gp.Backend, bound: list[Any]) -> None:
     """Scratch memory that is kept is still at work on one queue when another's product takes it."""
     if backend.name != "opencl" or backend.device.type != "cpu":
-        pytest.skip("packed, which has scratch memory, is for CPUs, and a gate of OpenCL holds its queue back")
+        pytest.skip(
+            beyond(backend.device, "packed, which has scratch memory, is for CPUs, and a gate of OpenCL holds it back")
+        )
     import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
 
     a, b = numbers(40, 40), numbers(40, 40)
@@ -278,7 +281,7 @@ def test_scratch_memory_is_one_queues_at_a_time(backend: gp.Backend, bound: list
     try:
         gemm(u, v, kernel="packed")
     except gp.UnsupportedError as refused:
-        pytest.skip(str(refused))
+        pytest.skip(beyond(backend.device, str(refused)))
     assert bound[0].scratch
     queue, gate = cl.CommandQueue(backend.context), cl.UserEvent(backend.context)
     cl.enqueue_barrier(queue, wait_for=[gate])

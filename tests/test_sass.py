@@ -17,6 +17,7 @@ from typing import NoReturn
 import pytest
 
 import gemmport as gp
+from absences import CUDA_COMPILER, NVDISASM, needs
 from gemmport import config
 from gemmport.backends import _cudadriver, _machinecode, _nvrtc, _sass
 from gemmport.backends._sass import encoding as sass
@@ -33,10 +34,7 @@ from gemmport.planner import make_plan
 from gemmport.sources import assemble
 from made_up_devices import DEVICES
 
-with_a_compiler = pytest.mark.skipif(
-    _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
-)
-with_nvdisasm = pytest.mark.skipif(_machinecode.nvdisasm() is None, reason=_machinecode.HOW_TO_GET_NVDISASM)
+with_a_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
 
 # A GPU that is not here: only plans are made for it.
 H200 = gp.DeviceInfo(
@@ -206,6 +204,8 @@ def compiled(
 
 
 @with_a_compiler
+@pytest.mark.machine_code
+@pytest.mark.sample(shape=["whole"], shares=[False], ops=["NN"])
 @pytest.mark.parametrize("ops", ["NN", "TN", "NT", "TT"])
 @pytest.mark.parametrize(
     ("shape", "shares"),
@@ -233,6 +233,7 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
 
 
 @with_a_compiler
+@pytest.mark.machine_code
 @pytest.mark.parametrize(
     "tiling", [x for x in TILINGS if x[_NAMES.index("PORTS")]], ids=lambda x: "-".join(map(str, x))
 )
@@ -248,6 +249,7 @@ def test_the_loop_of_each_tiling_that_asks_for_it_is_reordered(tiling: tuple[int
 
 
 @with_a_compiler
+@pytest.mark.machine_code
 @pytest.mark.parametrize("shape", ["whole", "overlapping"])
 def test_shared_tiles_call_no_function_of_another_section(shape: str) -> None:
     """The way to OpenCL's machine code is by a linker. Around a call, registers are moved in the main loop, too, by what is not
@@ -361,6 +363,8 @@ def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPat
 
 @with_a_compiler
 @with_nvdisasm
+@pytest.mark.machine_code
+@pytest.mark.sample(shape=["whole"], scheduled=[True])
 @pytest.mark.parametrize("scheduled", [False, True], ids=["compiled", "rescheduled"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_instructions_read_and_write_what_nvdisasm_names(tmp_path: Path, shape: str, scheduled: bool) -> None:
@@ -592,6 +596,8 @@ FAULTS = {
 
 
 @with_a_compiler
+@pytest.mark.machine_code
+@pytest.mark.sample(shape=["whole"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_was_rescheduled_is_proven_equal(shape: str) -> None:
     before, after = pair(shape)
@@ -767,6 +773,8 @@ PREDICATE_FAULTS = {
 
 
 @with_a_compiler
+@pytest.mark.planted_fault
+@pytest.mark.sample(fault=[another_factor, a_wait_less, the_branch])
 @pytest.mark.parametrize(
     ("shape", "fault", "refusal"),
     [("whole", *one) for one in FAULTS.items()] + [("odd", *one) for one in PREDICATE_FAULTS.items()],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 
 import pytest
 
 import gemmport as gp
+from absences import CPP, CUDA_COMPILER, beyond, needs, skip_without
 from exact import Sizes, check, problem_of
 from gemmport import kernels, sub_groups
 from gemmport.backends import _nvrtc
@@ -35,9 +35,8 @@ def source(device: gp.DeviceInfo, dtype: str = "float32", params: Parameters | N
 
 def preprocessed(text: str) -> str:
     """What a compiler sees of a source, without its prelude's directives."""
-    if (cpp := shutil.which("cpp")) is None:
-        pytest.skip("cpp, the C preprocessor, is not on the PATH")
-    done = subprocess.run([cpp, "-P", "-"], input=text, capture_output=True, text=True, check=True)
+    skip_without(CPP)
+    done = subprocess.run(["cpp", "-P", "-"], input=text, capture_output=True, text=True, check=True)
     return done.stdout
 
 
@@ -105,9 +104,7 @@ def test_intel_s_opencl_is_told_by_its_extension() -> None:
     assert "asm" not in text
 
 
-@pytest.mark.skipif(
-    _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
-)
+@needs(CUDA_COMPILER)
 @pytest.mark.parametrize("use_ldg", [0, 1])
 @pytest.mark.parametrize("use_shuffle", [0, 1])
 @pytest.mark.parametrize("name", OF_EACH_SIZE)
@@ -131,7 +128,7 @@ def test_cuda_compiles_to_the_instructions_that_are_asked_for(name: str, use_shu
 def test_the_read_only_path_is_exact_or_refused(backend: gp.Backend, kernel: str, ops: str, name: str) -> None:
     """Also of types that are not aligned to the words in which they are loaded."""
     if (arithmetic := DTYPES[name].arithmetic) and arithmetic not in backend.device.computes | {"float16"}:
-        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+        pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
     problem = problem_of(Sizes(53, 29, 41), ops, name, alpha=2.0, beta=-1.0, batch=2)
     params = {**parameters(kernel), "USE_LDG": 1}
     if backend.device.platform == "nvidia":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmport as gp
+from absences import beyond
 from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
 from gemmport.estimate import (
@@ -57,11 +59,12 @@ def test_shared_tiles_are_exact(backend: gp.Backend) -> None:
     check_shared(backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES[1:])
+@pytest.mark.sample(dtype=["complex64"])
+@pytest.mark.every_value("dtype", DTYPES[1:])
 def test_shared_tiles_of_every_type_are_exact(backend: gp.Backend, dtype: str) -> None:
     arithmetic = gp.GemmProblem.create(1, 1, 1, dtype=dtype).accumulator.arithmetic
     if arithmetic and arithmetic not in backend.device.computes:
-        pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+        pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
     check_plan(backend, shared_plan(backend, problem_of(SHARED, "NT", dtype, batch=3)))
 
 
@@ -136,7 +139,7 @@ def test_the_row_of_shared_steps_is_cut_into_parts_of_one_length(backend: gp.Bac
 def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(backend: gp.Backend) -> None:
     """Behind the loop's barrier, not in front of the next round's first products, which would have to wait for them."""
     if (backend.name, backend.device.platform) != ("opencl", "nvidia"):
-        pytest.skip("it is NVIDIA's OpenCL compiler that joins these reads with those before the loop")
+        pytest.skip(beyond(backend.device, "it is NVIDIA's OpenCL compiler that joins these reads"))
     params = {**dict(zip(_NAMES, TILINGS[0], strict=True)), "SHARE": 0, "PORTS": 0}
     plan = gp.plan(gp.GemmProblem.create(1024, 1024, 1024), backend.device, kernel="simt", params=params)
     ptx = backend.compile(assemble(plan.launches[0].kernel, "opencl")).binary.decode()
@@ -145,18 +148,18 @@ def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(back
     assert behind[: behind.index("bra")].count("ld.shared.v4.f32") == runs
 
 
-@pytest.mark.parametrize("tiling", TILINGS, ids=lambda tiling: "-".join(map(str, tiling)))
+@pytest.mark.best_of_each_backend
+@pytest.mark.sample(tiling=TILINGS[:1])
+@pytest.mark.every_value("tiling", TILINGS)
 def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> None:
     device = backend.device
     if device.type == "cpu" and tiling[5] * tiling[6] > 32:  # WPTM · WPTN
-        pytest.skip(f"{device.label} takes many seconds for such a program, which is written out")
-    if device.platform in ("pocl", "rusticl"):
-        pytest.skip(f"{device.label} takes seconds for each of these programs, which are written out")
+        pytest.skip(beyond(device, "it takes many seconds for such a program, which is written out"))
     params = dict(zip(_NAMES, tiling, strict=True))
     problem = problem_of(Sizes(tiling[0] + 3, tiling[1] - 1, 2 * tiling[2] + 5), "NT", "float32", beta=1.0)
     fitted = SIMT._fitted(params, problem, device)
     if not fitted:
-        pytest.skip(f"{device.label} has no room for {tiling}")
+        pytest.skip(beyond(device, f"it has no room for {tiling}"))
     check_plan(backend, gp.plan(problem, device, kernel="simt", params=fitted))
 
 
@@ -187,9 +190,8 @@ def apart_of(plan: Plan) -> int:
     return int(dict(plan.launches[0].kernel.defines)["APART"])
 
 
-@pytest.mark.parametrize(
-    ("params", "ops", "apart"), SPREAD, ids=lambda v: "-".join(map(str, v.values())) if isinstance(v, dict) else v
-)
+@pytest.mark.sample(apart=[4], ops=["TT"])
+@pytest.mark.every_value(("params", "ops", "apart"), SPREAD)
 def test_columns_apart_are_exact(backend: gp.Backend, params: dict[str, int], ops: str, apart: int) -> None:
     """Rows that are not aligned, of tiles that overlap and of tiles with edges; with C, where D is and elsewhere."""
     t = Sizes(params["TSM"], params["TSN"], params["TSK"])
@@ -224,8 +226,8 @@ OPS_ACROSS = {"NN": ("a",), "NT": ("a", "b"), "TN": (), "TT": ("b",), "RC": ("a"
 """Of some ops the operands that lie along k."""
 
 
-@pytest.mark.parametrize("share", [0, 3])
-@pytest.mark.parametrize("ops", OPS_ACROSS)
+@pytest.mark.sample(ops=["NT"])
+@pytest.mark.every_value(("ops", "share"), [*itertools.product(OPS_ACROSS, (0, 3))])
 def test_operands_across_are_exact(backend: gp.Backend, ops: str, share: int) -> None:
     """Rows with gaps, a batch that shares A, conjugates, C in D; none is transposed that lies across already."""
     complex_ops = not set(ops) <= set("NT")
@@ -363,7 +365,7 @@ def test_reading_c_takes_time_for_every_few_of_its_runs(tiling: tuple[int, ...])
     assert read - without == pytest.approx(rounds * waves * READ_CLOCKS)
 
 
-@settings(max_examples=100, deadline=None, database=None, print_blob=True)
+@settings(max_examples=100)
 @given(tiling=tilings, m=sizes, n=sizes, k=sizes, stages=st.integers(2, 7), dtype=st.sampled_from(DTYPES))
 def test_one_more_tile_on_its_way_is_never_estimated_to_be_slower(
     tiling: tuple[int, ...], m: int, n: int, k: int, stages: int, dtype: str
@@ -380,7 +382,7 @@ def test_two_tiles_are_too_few_for_what_comes_from_far() -> None:
     assert two > 1.2 * four
 
 
-@settings(max_examples=200, deadline=None, database=None, print_blob=True)
+@settings(max_examples=200)
 @given(
     tiling=tilings,
     m=sizes,
@@ -401,7 +403,7 @@ def test_more_work_is_never_estimated_to_be_faster(
     assert clocks(less, GPU, whole_tiles(tiling)) <= clocks(larger, GPU, whole_tiles(tiling))
 
 
-@settings(max_examples=100, deadline=None, database=None, print_blob=True)
+@settings(max_examples=100)
 @given(tiling=tilings, m=sizes, n=sizes, k=sizes, batch=st.integers(1, 9))
 def test_more_units_are_never_estimated_to_be_slower(
     tiling: tuple[int, ...], m: int, n: int, k: int, batch: int

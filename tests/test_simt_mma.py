@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import gemmport as gp
+from absences import CUDA_COMPILER, needs
 from exact import Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
@@ -66,12 +67,10 @@ def test_a_rule_that_is_broken_is_told(params: dict[str, int], rule: str) -> Non
         kernels.variant("simt").complete({**WIDE, **params})
 
 
-@pytest.mark.skipif(
-    _nvrtc.nvrtc() is None and _nvrtc.nvcc() is None, reason=f"there is no CUDA compiler: {_nvrtc.HOW_TO_GET}"
-)
-@pytest.mark.parametrize("ops", ["NN", "TT"])
-@pytest.mark.parametrize("size", [61, 256], ids=["edges", "whole"])
-@pytest.mark.parametrize("tile", TILES)
+@needs(CUDA_COMPILER)
+@pytest.mark.every_pair("ops", ["NN", "TT"])
+@pytest.mark.every_pair("size", [61, 256])
+@pytest.mark.every_pair("tile", TILES)
 def test_products_are_the_matrix_unit_s(tile: str, size: int, ops: str) -> None:
     """For a chip newer than the compiler, it leaves PTX. Groups that share tiles have a launch of their own."""
     problem = gp.GemmProblem.create(size, size, 256, dtype="float64", trans_a=ops[0], trans_b=ops[1])
@@ -88,9 +87,9 @@ def test_products_are_the_matrix_unit_s(tile: str, size: int, ops: str) -> None:
         assert not re.search(r"ld\.local|st\.local", ptx)
 
 
-@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
-@pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("share", [0, 1])
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.every_pair("tile", TILES)
+@pytest.mark.every_pair("share", [0, 1])
 def test_sums_of_the_matrix_unit_are_exact(backend: gp.Backend, tile: str, ops: str, share: int) -> None:
     params = {**TILES[tile], "SHARE": share}
     for sizes in (Sizes(61, 53, 47), Sizes(256, 256, 64), Sizes(150, 270, 515)):

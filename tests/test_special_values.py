@@ -14,13 +14,12 @@ import numpy.typing as npt
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from exact import WIDEST_RUN, Sizes, problem_of, run_plan
 from gemmport import kernels
 from gemmport.dtypes import DTYPES, DType, as_dtype
 from gemmport.problem import Operand
 from test_kernels import OPS, VARIANTS, WIDE, parameters, tile
-
-pytestmark = pytest.mark.one_kernel_where_slow
 
 Array = npt.NDArray[Any]
 Types = tuple[str, str, str | None]
@@ -31,7 +30,7 @@ HALVES = ("float16", "bfloat16")
 def compute(backend: gp.Backend, kernel: str, problem: gp.GemmProblem, **values: Array) -> Array:
     """D, (m, n), of operands as they are stored, in memory that is NaN everywhere else."""
     if reason := kernels.variant(kernel).unsupported(problem, backend.device):
-        pytest.skip(reason)
+        pytest.skip(beyond(backend.device, reason))
     plan = gp.plan(problem, backend.device, kernel=kernel, params=parameters(kernel))
     operands: dict[Operand, Array] = {operand: values[operand] for operand in ("a", "b", "c") if operand in values}
     return run_plan(backend, plan, operands)[0]
@@ -57,7 +56,7 @@ def needs(backend: gp.Backend, *types: str) -> None:
     for dtype in types:
         arithmetic = DTYPES[dtype].arithmetic if dtype not in HALVES else ""
         if arithmetic and arithmetic not in backend.device.computes:
-            pytest.skip(f"{backend.device.label} does not compute in {arithmetic}")
+            pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
 
 
 def keeps_subnormals(backend: gp.Backend, dtype: str) -> bool:
@@ -135,8 +134,8 @@ def sizes_of(kernel: str) -> tuple[Sizes, ...]:
     return Sizes(17, 31, 13), Sizes(t.m + 1, t.n + 1, t.k + 1), Sizes(2 * t.m, 2 * t.n, 2 * t.k)
 
 
-@pytest.mark.parametrize("ops", OPS)
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_pair("ops", OPS)
+@pytest.mark.every_pair("kernel", VARIANTS)
 def test_infinities_and_nan_go_where_ieee_says(backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
     """No further: what pads a tile is not multiplied by them in another row or column."""
     multiples = (1, WIDEST_RUN) if kernel in WIDE else (1,)
@@ -148,8 +147,9 @@ def test_infinities_and_nan_go_where_ieee_says(backend: gp.Backend, dtype: str, 
         assert_same(got, real_product(a, b, alpha=alpha, beta=beta, c=c), f"{kernel} on {problem}")
 
 
-@pytest.mark.parametrize("dtype_of_halves", HALVES)
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.sample(kernel=["tiled", "packed"])
+@pytest.mark.every_value("dtype_of_halves", HALVES)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_infinities_and_nan_of_halves_do_too(backend: gp.Backend, kernel: str, dtype_of_halves: str) -> None:
     sizes = Sizes(17, 31, 13)
     a, b = (with_specials(*shape, seed, np.float32) for seed, shape in ((1, (17, 13)), (2, (13, 31))))
@@ -159,7 +159,7 @@ def test_infinities_and_nan_of_halves_do_too(backend: gp.Backend, kernel: str, d
         assert_same(got, real_product(a, b), f"{kernel} on {problem}")
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_one_infinity_reaches_its_row_and_no_other(backend: gp.Backend, kernel: str) -> None:
     sizes = sizes_of(kernel)[1]
     for p in range(sizes.k):
@@ -175,8 +175,9 @@ def test_one_infinity_reaches_its_row_and_no_other(backend: gp.Backend, kernel: 
 # Complex numbers
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
-@pytest.mark.parametrize("complex_type", ["complex64", "complex128"])
+@pytest.mark.sample(kernel=["tiled", "packed"])
+@pytest.mark.every_value("kernel", VARIANTS)
+@pytest.mark.every_value("complex_type", ["complex64", "complex128"])
 def test_complex_infinities_follow_the_plain_formula(backend: gp.Backend, kernel: str, complex_type: str) -> None:
     needs(backend, complex_type)
     check_complex(backend, kernel, complex_type)
@@ -204,7 +205,7 @@ def check_complex(backend: gp.Backend, kernel: str, dtype: str) -> None:
 # Signed zeros, and what is not read
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_sums_begin_at_positive_zero(backend: gp.Backend, dtype: str, kernel: str) -> None:
     for sizes in (Sizes(9, 17, 1), Sizes(9, 17, 5), Sizes(9, 17, 0)):
         a, b = np.full((sizes.m, sizes.k), -0.0, dtype), np.ones((sizes.k, sizes.n), dtype)
@@ -214,8 +215,8 @@ def test_sums_begin_at_positive_zero(backend: gp.Backend, dtype: str, kernel: st
             assert_same(got, np.full((9, 17), sign * 0.0), f"{kernel} on {problem}")
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
-@pytest.mark.parametrize("alpha", [0.0, 1.0, -1.0])
+@pytest.mark.every_value("kernel", VARIANTS)
+@pytest.mark.every_value("alpha", [0.0, 1.0, -1.0])
 def test_negative_zeros_of_c_are_added_like_any_number(
     backend: gp.Backend, dtype: str, kernel: str, alpha: float
 ) -> None:
@@ -227,13 +228,13 @@ def test_negative_zeros_of_c_are_added_like_any_number(
     assert_same(got, np.full((9, 17), -0.0 if alpha < 0 else 0.0), f"{kernel} on {problem}")
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_an_infinite_alpha_times_no_terms_is_nan(backend: gp.Backend, dtype: str, kernel: str) -> None:
     got = compute(backend, kernel, problem_of(Sizes(9, 17, 0), "NN", dtype, alpha=math.inf))
     assert np.isnan(got).all()
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_ones_scale_nothing(backend: gp.Backend, dtype: str, kernel: str) -> None:
     """The largest numbers and infinities come through alpha = 1 and beta = 1 as they are."""
     largest = np.finfo(dtype).max
@@ -244,7 +245,7 @@ def test_ones_scale_nothing(backend: gp.Backend, dtype: str, kernel: str) -> Non
     assert_same(got, np.array([[largest, np.inf], [np.inf, np.inf]]), f"{kernel} on {problem}")
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_what_zeros_cancel_is_not_read(backend: gp.Backend, dtype: str, kernel: str) -> None:
     """What is not given to `compute` is NaN."""
     c = np.ones((9, 17), dtype)
@@ -259,7 +260,7 @@ def test_what_zeros_cancel_is_not_read(backend: gp.Backend, dtype: str, kernel: 
 # Subnormal numbers
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_subnormal_numbers_are_kept_where_the_device_says_so(backend: gp.Backend, dtype: str, kernel: str) -> None:
     """As a factor, a product, a sum, an element of C; elsewhere each is what it should be, or zero."""
     least, tiny = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).tiny
@@ -301,8 +302,9 @@ NANS = {
 }
 
 
-@pytest.mark.parametrize("output", HALVES)
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.sample(kernel=["tiled", "packed"])
+@pytest.mark.every_value("output", HALVES)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_halves_are_rounded_once_to_nearest_even(backend: gp.Backend, dtype: str, kernel: str, output: str) -> None:
     check_roundings(backend, kernel, dtype, output)
 
@@ -322,8 +324,8 @@ def check_roundings(backend: gp.Backend, kernel: str, dtype: str, output: str) -
     assert_same(got, wanted, f"{kernel}, {dtype} → {output}")
 
 
-@pytest.mark.parametrize("dtype_of_halves", HALVES)
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("dtype_of_halves", HALVES)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_every_half_is_read_as_it_is(backend: gp.Backend, kernel: str, dtype_of_halves: str) -> None:
     x = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype_of_halves].numpy)
     problem = gp.GemmProblem.create(x.size, 1, 1, dtype=dtype_of_halves, output="float32")
@@ -339,7 +341,7 @@ def test_every_half_is_read_as_it_is(backend: gp.Backend, kernel: str, dtype_of_
 # Integers and truth values
 
 
-@pytest.mark.parametrize(
+@pytest.mark.every_value(
     ("types", "x", "y", "k"),
     [
         (("int32", "int32"), -(2**31), -1, 1),
@@ -354,9 +356,8 @@ def test_every_half_is_read_as_it_is(backend: gp.Backend, kernel: str, dtype_of_
         (("uint32", "int64"), 2**32 - 1, 2**32 - 1, 3),
         (("int16", "int64"), -(2**15), 2**15 - 1, 7),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_integers_wrap_around(backend: gp.Backend, kernel: str, types: tuple[str, str], x: int, y: int, k: int) -> None:
     dtype, output = types
     problem = problem_of(Sizes(9, 17, k), "NN", dtype, output=output, alpha=-3, beta=7)
@@ -368,7 +369,7 @@ def test_integers_wrap_around(backend: gp.Backend, kernel: str, types: tuple[str
     assert {int(value) % 2**bits for value in got.ravel()} == {wanted}
 
 
-@pytest.mark.parametrize("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_truth_values_are_ors_of_ands(backend: gp.Backend, kernel: str) -> None:
     """Any byte but zero is true, and true is stored as 1."""
     rng = np.random.default_rng(4)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from gemmport import sub_groups
 from gemmport.dtypes import ACCUMULATORS, DTYPES
 from gemmport.executor import prepare_launch
@@ -51,9 +52,9 @@ LANGUAGES = {
 def test_lanes_read_each_other_s_numbers(backend: gp.Backend, name: str, tmp_path: Path) -> None:
     device, sums = backend.device, DTYPES[name]
     if reason := sub_groups.unsupported(device):
-        pytest.skip(f"{device.label}: {reason}")
+        pytest.skip(beyond(device, reason))
     if sums.arithmetic and sums.arithmetic not in device.computes:
-        pytest.skip(f"{device.label} does not compute in {sums.arithmetic}")
+        pytest.skip(beyond(device, f"it does not compute in {sums.arithmetic}"))
     folder = tmp_path / backend.name
     folder.mkdir()
     (folder / "exchange.txt").write_text(KERNEL.format(**LANGUAGES[backend.name]))

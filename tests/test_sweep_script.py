@@ -114,6 +114,7 @@ def test_a_candidate_that_writes_nothing_does_not_pass_by_what_another_left(best
     assert {one.parameters["TS"]: one.verified for one in swept.timed} == {4: True, 8: False}
 
 
+@pytest.mark.processes
 def test_a_sweep_over_a_file_of_shapes_is_judged(best_backend, tmp_path):
     (tmp_path / "s.csv").write_text(SHAPES)
     (tmp_path / "c.yaml").write_text("naive:\n  - {TS: [4, 8]}\ntiled:\n  - {TS: 8}\n  - {PAD: [0, 1]}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmport.errors import RecordError
@@ -46,7 +46,6 @@ sweeps = st.lists(
 TINY = Swept(Workload(GemmProblem.create(4, 4, 4), "tiny"), (Timed("naive", {"TS": 8}, 1e-6),))
 
 
-@settings(deadline=None)
 @given(swept=sweeps)
 def test_what_is_written_is_read(tmp_path_factory, swept):
     path = tmp_path_factory.mktemp("sweep") / "s.jsonl"

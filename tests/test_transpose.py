@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from gemmport import kernels
 from gemmport.backends import _nvrtc
 from gemmport.dtypes import DTYPES, FLOAT32
@@ -29,7 +30,7 @@ SMALL: dict[str, ParameterValue] = {"TS": 8, "ROWS": 4}
 SIZES = ((1, 1), (8, 8), (16, 24), (7, 9), (9, 7), (31, 53), (1, 101), (101, 1), (3, 200), (200, 3))
 """One element, whole tiles, around them, primes, thin ones."""
 
-each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+each_rung = pytest.mark.every_pair("rung", LADDER)
 
 
 def check_moved(backend: gp.Backend, *what: object, **how: object) -> None:
@@ -38,7 +39,7 @@ def check_moved(backend: gp.Backend, *what: object, **how: object) -> None:
     assert wrong.size == 0, f"{what} {how}: {wrong.size} bytes of the target are wrong, the first at {wrong[0]}"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.every_pair("dtype", DTYPES)
 @each_rung
 def test_every_step_moves_every_type_bit_for_bit(backend: gp.Backend, rung: Rung, dtype: str) -> None:
     for rows, columns in SIZES:
@@ -52,7 +53,8 @@ def test_every_step_with_its_own_parameters_is_exact(backend: gp.Backend, rung: 
         check_moved(backend, "float32", rows, columns, rung.parameters, batch=1, gap=0)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sample(ts=[5, 8])
+@pytest.mark.every_pair(
     ("ts", "rows_of_items", "pad"),
     [(1, 1, 0), (2, 1, 3), (5, 5, 1), (6, 3, 0), (8, 1, 8), (16, 16, 1), (32, 2, 0), (64, 4, 1)],
 )
@@ -64,7 +66,7 @@ def test_tiles_of_any_shape_are_exact(backend: gp.Backend, ts: int, rows_of_item
             check_moved(backend, "int16", rows, columns, {**shape, **choice})
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float32", "complex128"])
+@pytest.mark.every_pair("dtype", ["int8", "float32", "complex128"])
 @each_rung
 def test_what_the_source_does_not_reach_is_zero(backend: gp.Backend, rung: Rung, dtype: str) -> None:
     """Within a tile, beyond whole tiles, along one dimension; and of a source without elements."""
@@ -74,7 +76,7 @@ def test_what_the_source_does_not_reach_is_zero(backend: gp.Backend, rung: Rung,
         check_moved(backend, dtype, rows, columns, {**SMALL, **rung.parameters}, padded=padded)
 
 
-@pytest.mark.parametrize("sizes", [(0, 5, 1), (5, 0, 1), (5, 5, 0)], ids=["rows", "columns", "batch"])
+@pytest.mark.every_pair("sizes", [(0, 5, 1), (5, 0, 1), (5, 5, 0)])
 @each_rung
 def test_without_elements_nothing_is_launched(rung: Rung, sizes: tuple[int, int, int]) -> None:
     rows, columns, batch = sizes
@@ -166,11 +168,12 @@ def check_beyond_32_bits(backend: gp.Backend, parameters: Parameters) -> None:
             assert got.tolist() == wanted[matrix, row].tolist(), f"row {row} of matrix {matrix} is wrong"
 
 
+@pytest.mark.large
 @each_rung
 def test_elements_beyond_32_bits_are_reached(fresh_backend: gp.Backend, rung: Rung) -> None:
     most = fresh_backend.device.max_allocation
     if most < SPAN:
-        pytest.skip(f"{fresh_backend.device.label} allows {most:,} bytes in one allocation")
+        pytest.skip(beyond(fresh_backend.device, f"it allows {most:,} bytes in one allocation"))
     check_beyond_32_bits(fresh_backend, rung.parameters)
 
 
@@ -191,13 +194,14 @@ def check_all_beyond_32_bits(backend: gp.Backend) -> None:
 
 
 @pytest.mark.best_of_each_backend
-@pytest.mark.parametrize("fault", OF_TRANSPOSE, ids=lambda fault: fault.name.replace(" ", "-"))
+@pytest.mark.planted_fault
+@pytest.mark.every_value("fault", OF_TRANSPOSE)
 def test_a_broken_pass_is_noticed(backend: gp.Backend, fault: Mutation) -> None:
     if fault.noticed_by == "exact":
         with planted(fault, PASS.name), pytest.raises(AssertionError, match="bytes of the target are wrong"):
             check_all(backend)
     elif backend.device.max_allocation < SPAN:
-        pytest.skip(f"{backend.device.label} allows {backend.device.max_allocation:,} bytes in one allocation")
+        pytest.skip(beyond(backend.device, f"it allows {backend.device.max_allocation:,} bytes in one allocation"))
     else:
         with planted(fault, PASS.name), pytest.raises(AssertionError, match="is wrong"):
             check_all_beyond_32_bits(backend)

@@ -108,7 +108,7 @@ def test_an_element_that_is_no_number_fails(value):
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 60), st.sampled_from("NT"), st.sampled_from("NT"))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_exact_operands_need_no_rounding_in_any_order(m, n, k, trans_a, trans_b):
     problem = GemmProblem.create(m, n, k, trans_a=trans_a, trans_b=trans_b, alpha=2.0, beta=-1.0)
     operands = verify.exact_operands(problem, 7)

@@ -15,6 +15,8 @@ import gemmport as gp
 from gemmport.benchmark import Options, run_benchmark
 from gemmport.config import load_configuration
 
+pytestmark = pytest.mark.every_runtime
+
 A = np.ones((48, 128), np.float32)
 PROBLEM = gp.GemmProblem.create(48, 48, 128, trans_b="T")
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import runtimes
 
+import runtimes
 from made_up_devices import DEVICES
 
 FOLDER = Path(__file__).parent

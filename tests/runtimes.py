@@ -1,6 +1,6 @@
 """Which of the runtimes that anybody can install are here, or were tested; `make matrix` says so before and after it runs.
 
-    python tests/matrix/runtimes.py [RECORD] [--at-least N]
+    python tests/runtimes.py [RECORD] [--at-least N]
 
 RECORD is what `gemmport matrix` wrote. Ends with status 1 where fewer than N are here, or have verified cells in RECORD.
 """

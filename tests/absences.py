@@ -1,0 +1,181 @@
+"""What tests need that may not be here, and a pytest plugin that ends a run with a line for each: what it is, how to get it.
+
+A test that needs one of these skips with `skip_without(THING)`, and a test of what some devices do not have with
+`pytest.skip(beyond(device, …))`. A skip with any other reason is shown in full, so that no test is silently lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
+
+import pytest
+
+import browser
+import gemmport as gp
+from gemmport import baselines
+from gemmport.backends import _machinecode, _nvrtc
+from gemmport.baselines.clblas import ClBLAS
+from gemmport.baselines.clblast import CLBlast
+from gemmport.errors import BaselineUnavailableError
+from gemmport.matrix import simulator
+from runtimes import RUNTIMES, Runtime
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something that tests need and that a machine may lack.
+
+    Attributes:
+        serves: what is not tested without it.
+        how: a command that brings it, or what to do.
+        is_here: whether it is.
+        is_of_use: whether it is missed where it is not here.
+    """
+
+    name: str
+    serves: str
+    how: str
+    is_here: Callable[[], bool]
+    is_of_use: Callable[[], bool] = lambda: True
+
+    @property
+    def missing(self) -> str:
+        """The reason of a skip."""
+        return f"{self.name} is not here ({self.serves}): {self.how}"
+
+
+def runtime(own: Runtime) -> Thing:
+    """A runtime of OpenCL for CPUs; Oclgrind's device is there under Oclgrind alone."""
+
+    def is_here() -> bool:
+        return (own.platform == "oclgrind" and simulator.installed()) or any(map(own.is_of, gp.devices("opencl")))
+
+    return Thing(own.name, "kernels on this runtime", own.how, is_here)
+
+
+def library(name: str, how: str) -> Thing:
+    """A library that products are measured beside."""
+
+    def is_here() -> bool:
+        try:
+            baselines.load(name)
+        except BaselineUnavailableError:
+            return False
+        return True
+
+    return Thing(name, "products beside this library", how, is_here)
+
+
+def package(name: str, serves: str, how: str = "") -> Thing:
+    """A package of Python."""
+    return Thing(name, serves, how or f"pip install {name}", lambda: find_spec(name) is not None)
+
+
+def program(name: str, serves: str, how: str) -> Thing:
+    """A command on the PATH."""
+    return Thing(name, serves, how, lambda: shutil.which(name) is not None)
+
+
+def on_a_gpu(thing: Thing) -> Thing:
+    """What is only missed where there is a GPU."""
+    return replace(thing, is_of_use=lambda: _is_here(GPU))
+
+
+GPU = Thing(
+    "A CUDA device",
+    "CUDA's backend and all that runs on GPUs",
+    "on a machine with an NVIDIA GPU and the CUDA toolkit, pip install 'gemmport[cuda]'",
+    lambda: bool(gp.devices("cuda")),
+)
+OPENCL_RUNTIMES = tuple(runtime(own) for own in RUNTIMES)
+(OCLGRIND,) = (thing for thing in OPENCL_RUNTIMES if thing.name == "Oclgrind")
+CLBLAST, CLBLAS = library("clblast", CLBlast.how_to_get), library("clblas", ClBLAS.how_to_get)
+CUBLAS = on_a_gpu(library("cublas", "pip install 'gemmport[cuda]'"))
+BASELINES = {"numpy": (), "clblast": (CLBLAST,), "clblas": (CLBLAS,), "cublas": (GPU, CUBLAS)}
+CUDA_COMPILER = Thing(
+    "A CUDA compiler", "that CUDA sources compile", _nvrtc.HOW_TO_GET, lambda: bool(_nvrtc.nvrtc() or _nvrtc.nvcc())
+)
+NVCC = on_a_gpu(Thing("nvcc", "compiling by the toolkit", "install the CUDA toolkit", lambda: bool(_nvrtc.nvcc())))
+NVDISASM = Thing(
+    "nvdisasm", "reading machine code", "pip install nvidia-cuda-nvdisasm", lambda: bool(_machinecode.nvdisasm())
+)
+OBJDUMP = program("objdump", "reading the machine code of CPUs", "apt-get install binutils")
+CPP = program("cpp", "preprocessing OpenCL sources", "apt-get install cpp")
+CHROMIUM = Thing(
+    "Chromium", "the matrix's page in a browser", "apt-get install chromium", lambda: browser.found() is not None
+)
+MATPLOTLIB = package("matplotlib", "pictures", "pip install 'gemmport[plot]'")
+TORCH = package("torch", "tensors of PyTorch")
+CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in (("cupy", "CuPy"), ("jax", "JAX")))
+
+LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
+
+THINGS = (
+    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CHROMIUM, MATPLOTLIB, TORCH,
+    CUPY, JAX, LINUX,
+)  # fmt: skip
+
+
+def skip_without(*things: Thing) -> None:
+    """Skips a test where one of these is not here."""
+    for thing in things:
+        if not _is_here(thing):
+            pytest.skip(thing.missing)
+
+
+def needs(*things: Thing) -> pytest.MarkDecorator:
+    """`skip_without` for a test, or as `pytestmark`."""
+    missing = [thing for thing in things if not _is_here(thing)]
+    return pytest.mark.skipif(bool(missing), reason=missing[0].missing if missing else "")
+
+
+@cache
+def _is_here(thing: Thing) -> bool:
+    return thing.is_here()
+
+
+def beyond(device: gp.DeviceInfo, why: str) -> str:
+    """The reason to skip a test on a device that cannot show what it is about."""
+    return f"{_BEYOND}{device.label}: {why}"
+
+
+_BEYOND = "beyond "
+
+
+def summary(skips: Mapping[str, int], things: Iterable[Thing]) -> Iterator[str]:
+    """A line for each thing that is not here, then what was skipped for reasons that are none of these.
+
+    Args:
+        skips: how many tests were skipped for each reason.
+    """
+    rest = Counter(skips)
+    for thing in things:
+        skipped = rest.pop(thing.missing, 0)
+        if skipped or (thing.is_of_use() and not _is_here(thing)):
+            yield f"not tested: {thing.missing}{_tests(skipped)}"
+    devices = Counter[str]()
+    for reason in [reason for reason in rest if reason.startswith(_BEYOND)]:
+        devices[reason.removeprefix(_BEYOND).partition(": ")[0]] += rest.pop(reason)
+    for label, skipped in devices.items():
+        yield f"not tested: what is beyond {label}; pytest -rs has the reasons{_tests(skipped)}"
+    for reason, skipped in rest.items():
+        yield f"SKIPPED for a reason that tests/absences.py does not know: {reason}{_tests(skipped)}"
+
+
+def _tests(number: int) -> str:
+    return f" [{number} test{'s' * (number > 1)} skipped]" if number else ""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = terminalreporter.getreports("skipped")
+    reasons = [report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr) for report in reports]
+    skips = Counter(reason.removeprefix("Skipped: ") for reason in reasons)
+    terminalreporter.section("what was not there")
+    for line in summary(skips, THINGS):
+        terminalreporter.line(line)
