@@ -743,16 +743,22 @@ class Backend(ABC):
             if key in self._programs.known:
                 counts.from_memory += 1
                 return self._programs.known[key]
-            program = self._load_cached(key, source)
+            # Of what is kept on disk, another version of gemmport may have made it.
+            stored = cache.program_key(key, *self._rework(source))
+            program = self._load_cached(stored, source)
             if program is not None:
                 counts.from_disk += 1
             else:
                 program = self._compiled(source)
                 counts.compiled += 1
                 if program.binary:
-                    cache.store_program(key, program.binary)
+                    cache.store_program(stored, program.binary)
             self._programs.known[key] = program
             return program
+
+    def _rework(self, source: str) -> tuple[str, ...]:
+        """What this backend does to the code that the compiler made of a source, with its version; empty: nothing."""
+        return ()
 
     def _load_cached(self, key: str, source: str) -> Program | None:
         binary = cache.load_program(key)

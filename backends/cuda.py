@@ -218,6 +218,9 @@ class CUDA(Backend):
     def options(self) -> tuple[str, ...]:
         return _compilation.options(self.device)
 
+    def _rework(self, source: str) -> tuple[str, ...]:
+        return _compilation.rework(self.device, source)
+
     def compiler(self) -> str:
         return _nvrtc.compiler()
 

@@ -305,6 +305,9 @@ class OpenCL(Backend):
     def options(self) -> tuple[str, ...]:
         return _compilation.options(self.device)
 
+    def _rework(self, source: str) -> tuple[str, ...]:
+        return _compilation.rework(self.device, source)
+
     def compiler(self) -> str:
         return f"{self.device.platform_name} {self.device.driver}"
 

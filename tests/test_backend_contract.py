@@ -312,6 +312,17 @@ class TestPrograms:
             mended.program(source)
             assert counts(mended) == (0, 1, 0)
 
+    def test_that_another_version_reworked_are_built_again(
+        self, fresh_backend: gp.Backend, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = source_of_probe(fresh_backend, next(_salt))
+        fresh_backend.program(source)
+        with reopened(fresh_backend) as later:
+            monkeypatch.setattr(later, "_rework", lambda source: ("another version",))
+            later.program(source)
+            assert counts(later) == (1, 0, 0)
+        assert len(entries(cache_folder)) == 2
+
     def test_are_built_where_the_cache_cannot_be_written(
         self, fresh_backend: gp.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
