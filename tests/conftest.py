@@ -33,10 +33,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The same examples in every run: `gemmport fuzz` searches at random.
-    examples = EXAMPLES[tiers.tier_of(config)]
-    hypothesis.settings.register_profile("tests", derandomize=True, database=None, deadline=None, max_examples=examples)
-    hypothesis.settings.load_profile("tests")
     for name, meaning in tiers.MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     # Tests say themselves which device and configuration they mean.
@@ -56,6 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
         for name, own in (("POCL_CACHE_DIR", "pocl"), ("MESA_SHADER_CACHE_DIR", "mesa")):
             os.environ[name] = str(Path(folder) / own)
             Path(folder, own).mkdir(parents=True, exist_ok=True)
+    # The same examples in every run: `gemmport fuzz` searches at random.
+    examples = EXAMPLES[tiers.tier_of(config)]
+    hypothesis.settings.register_profile("tests", derandomize=True, database=None, deadline=None, max_examples=examples)
+    hypothesis.settings.load_profile("tests")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

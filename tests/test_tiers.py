@@ -12,7 +12,7 @@ import pytest
 import gemmport as gp
 import tested
 from made_up_devices import DEVICES
-from tiers import Tier, is_left_out, parametrize
+from tiers import Tier, is_left_out, parametrize, tier_of
 
 FAST = replace(DEVICES["CPU under PoCL"], index=(0, 0))
 SLOW = replace(DEVICES["CPU under PoCL"], index=(1, 0), platform="rusticl", computes=frozenset({"float32"}))
@@ -26,6 +26,11 @@ PRODUCT = [every_pair("ops", OPS), every_pair("types", TYPES), every_pair("kerne
 
 Row = dict[str, Any]
 RowsOf = Callable[..., list[Row]]
+
+
+def asked_for(tier: Tier) -> Any:
+    """A configuration of pytest whose options are those of a tier."""
+    return SimpleNamespace(getoption=lambda option: option == OPTION[tier])
 
 
 @pytest.fixture
@@ -45,8 +50,10 @@ def rows_of(monkeypatch: pytest.MonkeyPatch) -> RowsOf:
             iter_markers=lambda name=None: [mark for mark in own if name in (None, mark.name)],
             get_closest_marker=lambda name: next((mark for mark in own if mark.name == name), None),
         )
-        config = SimpleNamespace(getoption=lambda option: option == OPTION[tier])
-        parametrize(SimpleNamespace(definition=definition, config=config, fixturenames=["backend"], parametrize=told))  # type: ignore[arg-type]
+        metafunc = SimpleNamespace(
+            definition=definition, config=asked_for(tier), fixturenames=["backend"], parametrize=told
+        )
+        parametrize(metafunc)  # type: ignore[arg-type]
         return taken
 
     return rows
@@ -84,9 +91,12 @@ def test_what_says_nothing_of_the_others_is_taken_once(rows_of: RowsOf) -> None:
     assert len(rows_of(Tier.EXHAUSTIVE, *marks)) == 2 * 3 * 5
 
 
-def test_gpus_take_everything(rows_of: RowsOf) -> None:
+def test_gpus_take_everything(rows_of: RowsOf, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(Tier.TEST, *PRODUCT, devices=(GPU,))
     assert len(rows) == len(KERNELS) * len(TYPES) * len(OPS)
+    assert tier_of(asked_for(Tier.TEST)) is Tier.ALL
+    monkeypatch.setattr(tested, "devices", lambda config: (GPU, FAST))
+    assert tier_of(asked_for(Tier.TEST)) is Tier.TEST
 
 
 def test_what_a_device_does_not_compute_is_no_test_of_it(rows_of: RowsOf) -> None:

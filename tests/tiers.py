@@ -15,7 +15,8 @@ What a tier takes of a test is decided by the test's markers, which say what the
 | `sample(name=values)`: these stand for the rest | these values, all of them | as without it | as without it |
 | `LONG`: takes long for what it says | its `sample`, or nothing | as without it | as without it |
 
-GPUs compile in milliseconds: they run every combination in every tier. What a device cannot compute is no test of it.
+GPUs compile in milliseconds: they run every combination in every tier, and `pytest --backend cuda` is at least `--all`. What a
+device cannot compute is no test of it.
 """
 
 from __future__ import annotations
@@ -77,10 +78,12 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def tier_of(config: pytest.Config) -> Tier:
-    """What the command line asks for."""
+    """What the command line asks for; where GPUs alone are tested, everything that it does not call exhaustive."""
     if config.getoption("--exhaustive"):
         return Tier.EXHAUSTIVE
-    return Tier.ALL if config.getoption("--all") else Tier.TEST
+    found = tested.devices(config)
+    gpus_alone = bool(found) and all(device.type != "cpu" for device in found)
+    return Tier.ALL if config.getoption("--all") or gpus_alone else Tier.TEST
 
 
 def devices_of(definition: pytest.Item, config: pytest.Config) -> Sequence[gp.DeviceInfo]:
