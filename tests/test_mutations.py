@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -28,6 +29,8 @@ from test_cuda_compile import H200, device_for, is_cubin
 from test_dtypes import problems
 from test_kernels import SPAN, VARIANTS, check_many_groups, check_spans, check_structure, narrowest, parameters
 
+T = TypeVar("T", bound=Callable[..., None])
+
 best_of_each_backend = pytest.mark.best_of_each_backend
 planted_fault = pytest.mark.planted_fault
 a_handful = pytest.mark.sample(
@@ -35,10 +38,16 @@ a_handful = pytest.mark.sample(
 )
 
 
-def cases(mutations: tuple[Mutation, ...]) -> pytest.MarkDecorator:
+def cases(mutations: tuple[Mutation, ...]) -> Callable[[T], T]:
     """Each mutation in one of the kernels that it is for, each kernel with one; with --exhaustive and on GPUs, in all."""
-    every = [(kernel, mutation) for mutation in mutations for kernel in mutation.kernels]
-    return pytest.mark.every_value(("kernel", "mutation"), every)
+
+    def marked(test: T) -> T:
+        each_kernel = pytest.mark.every_value(
+            "kernel", [*VARIANTS], where=lambda row: row["kernel"] in row["mutation"].kernels
+        )
+        return each_kernel(pytest.mark.every_value("mutation", mutations)(test))
+
+    return marked
 
 
 def check_exact(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:

@@ -15,6 +15,8 @@ What a tier takes of a test is decided by the test's markers, which say what the
 | `sample(name=values)`: these stand for the rest | these values, all of them | as without it | as without it |
 | `LONG`: takes long for what it says | its `sample`, or nothing | as without it | as without it |
 
+Names that are given together have one value together; `where` says which combinations there are.
+
 GPUs compile in milliseconds: they run every combination in every tier, and `pytest --backend cuda` is at least `--all`. What a
 device cannot compute is no test of it.
 """
@@ -109,7 +111,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         if _computes(row := {name: value for part in combination for name, value in part.items()})
         and all(where(row) for where in wheres)
     ]
-    rows = _taken(every, metafunc)
+    rows = _taken(every, [names for names, _ in axes], metafunc)
     names = [name for own, _ in axes for name in own]
     ids = tested.ids(tested.devices(metafunc.config))
     labels = dict(zip(tested.devices(metafunc.config), ids, strict=True))
@@ -149,8 +151,8 @@ def _axes(metafunc: pytest.Metafunc) -> list[tuple[Sequence[str], list[Row]]]:
     return axes
 
 
-def _taken(every: Sequence[Row], metafunc: pytest.Metafunc) -> Sequence[Row]:
-    """The combinations that the tier takes: all of GPUs'."""
+def _taken(every: Sequence[Row], axes: Sequence[Sequence[str]], metafunc: pytest.Metafunc) -> Sequence[Row]:
+    """The combinations that the tier takes: all of GPUs'. Names of one axis are one value."""
     marks, tier = _marks(metafunc.definition), tier_of(metafunc.config)
     sampled = metafunc.definition.get_closest_marker("sample") is not None
     if not marks or tier is Tier.EXHAUSTIVE or (tier is Tier.TEST and sampled):
@@ -158,7 +160,7 @@ def _taken(every: Sequence[Row], metafunc: pytest.Metafunc) -> Sequence[Row]:
     on_gpus = [row for row in every if (device := row.get("backend")) is not None and device.type != "cpu"]
     others = [row for row in every if (device := row.get("backend")) is None or device.type == "cpu"]
     strength = EACH_VALUE if tier is Tier.TEST else max(STRENGTHS[mark.name] for mark in marks)
-    facets = [{name: _facet(value) for name, value in row.items()} for row in others]
+    facets = [{names[0]: tuple(_facet(row[name]) for name in names) for names in axes} for row in others]
     return [*on_gpus, *(others[number] for number in covering(facets, strength))]
 
 
