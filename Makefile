@@ -11,7 +11,8 @@ DEVICE ?= pocl 3.0
 EXTRAS ?=
 RUN_OPTIONS ?=
 TEST_OPTIONS ?=
-PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --durations=20
+# Tests that stand together share programs: a worker takes them from where it stands, and from others in the end.
+PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist worksteal --durations=20
 # One kernel, or two to be set side by side.
 KERNEL ?= register_tiled
 INSPECT_OPTIONS ?= --arch sm_90
