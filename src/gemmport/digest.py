@@ -157,8 +157,6 @@ def _tokens(source: str, macros: Mapping[str, str]) -> Iterator[Token]:
     at_start = True
     while (token := preprocessor.token()) is not None:
         kind, text = token.type, token.value
-        if kind in preprocessor.t_COMMENT:
-            continue
         if kind in preprocessor.t_WS:
             if "\n" in text:
                 if directive is not None:
