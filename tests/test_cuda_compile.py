@@ -129,6 +129,7 @@ def test_the_passes_of_the_tests_of_ladders_compile(name: str) -> None:
                 assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
 
 
+@pytest.mark.sample(name=["complex64"])
 @pytest.mark.every_pair("pairs", [False, True])
 @pytest.mark.every_pair(("architecture", "name"), PASSES_FOR)
 def test_times_vector_compiles(architecture: str, name: str, pairs: bool) -> None:
@@ -139,6 +140,7 @@ def test_times_vector_compiles(architecture: str, name: str, pairs: bool) -> Non
         assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
 
 
+@pytest.mark.sample(name=["complex64"])
 @pytest.mark.parametrize(("architecture", "name"), PASSES_FOR)
 def test_fill_random_compiles(architecture: str, name: str) -> None:
     dtype = DTYPES[name]
@@ -147,6 +149,7 @@ def test_fill_random_compiles(architecture: str, name: str) -> None:
         assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
 
 
+@pytest.mark.sample(name=["bool"])
 @pytest.mark.parametrize(
     ("architecture", "name", "tree"),
     [
@@ -165,6 +168,7 @@ def test_reduce_compiles(architecture: str, name: str, tree: str) -> None:
         assert is_cubin(_nvrtc.compile_cuda(assemble(kernel, "cuda"), architecture))
 
 
+@pytest.mark.sample(name=["complex64"])
 @pytest.mark.parametrize(("architecture", "name"), PASSES_FOR)
 def test_every_step_of_the_transpose_compiles(architecture: str, name: str) -> None:
     for rung in transpose.LADDER:

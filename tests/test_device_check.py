@@ -181,9 +181,9 @@ def test_an_update_in_place_needs_the_c_from_before(backend: gp.Backend) -> None
         check_rows_on(backend, problem, memory, 0)
 
 
-@pytest.mark.parametrize("pairs", [False, True], ids=["widest", "double-float"])
-@pytest.mark.parametrize("op", ["N", "T", "C", "R"])
-@pytest.mark.parametrize("name", ["float32", "complex64"])
+@pytest.mark.every_pair("pairs", [False, True])
+@pytest.mark.every_pair("op", ["N", "T", "C", "R"])
+@pytest.mark.every_pair("name", ["float32", "complex64"])
 def test_wide_sums_are_as_precise_as_they_say(backend: gp.Backend, name: str, op: Op, pairs: bool) -> None:
     """Double-float is tried on every device."""
     kind = as_dtype(name).kind

@@ -83,6 +83,14 @@ PADS_K = ("padded", "packed", "simt")
 SCALARS = tuple(itertools.product((0.0, 1.0, -1.0, 2.0), (0.0, 1.0, -1.0, 0.5)))
 
 
+LYING: dict[str, dict[str, Any]] = {
+    "apart": {"alpha": 2.0, "beta": -1.0},
+    "together": {"gap": 0},
+    "aligned": {"gap": 0, "multiple": WIDEST_RUN, "beta": 0.5},
+}
+"""How rows lie in memory, and scalars to go with it."""
+
+
 def parameters(kernel: str) -> Parameters:
     return BASE.get(kernel, {})
 
@@ -109,13 +117,12 @@ def sizes_of(t: Sizes) -> list[Sizes]:
 @pytest.mark.every_pair("ops", OPS)
 @pytest.mark.every_pair("kernel", VARIANTS)
 class TestProducts:
-    @pytest.mark.sample(dtype=["float32"], ops=["NN", "TT"])
-    def test_of_any_size_are_exact(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
+    @pytest.mark.sample(dtype=["float32"], ops=["NN", "TT"], lying=["apart"])
+    @pytest.mark.every_pair("lying", LYING)
+    def test_of_any_size_are_exact(self, backend: gp.Backend, dtype: str, kernel: str, ops: str, lying: str) -> None:
         params = parameters(kernel)
         for sizes in sizes_of(tile(kernel, params)):
-            check(backend, problem_of(sizes, ops, dtype, alpha=2.0, beta=-1.0), kernel, params)
-            check(backend, problem_of(sizes, ops, dtype, gap=0), kernel, params)
-            check(backend, problem_of(sizes, ops, dtype, gap=0, multiple=WIDEST_RUN, beta=0.5), kernel, params)
+            check(backend, problem_of(sizes, ops, dtype, **LYING[lying]), kernel, params)
 
     def test_scale_with_alpha_and_beta_and_read_nothing_they_cancel(
         self, backend: gp.Backend, dtype: str, kernel: str, ops: str

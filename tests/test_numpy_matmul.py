@@ -43,6 +43,10 @@ OF_MATMUL_ALONE = ("TestMatmul", "test_matmul_axes")
 """Run on every device, and in make test; others multiply for the sake of something else."""
 
 
+BY_DOT = ("test_dot_equivalent", "test_dot_equivalent_matrix_matrix_blastypes")
+"""Of these, what says of many strides and types that a product is numpy.dot's."""
+
+
 def other_test(test: Any) -> Any:
     """A test, or a class of them, that one device is enough for."""
     return pytest.mark.best_of_each_backend(pytest.mark.of_numpy(test))
@@ -116,6 +120,8 @@ for _copy in COPIES.values():
     )
     for _name, _test in _tests.items():
         globals()[_name] = _test if _name in OF_MATMUL_ALONE else other_test(_test)
+for _name in BY_DOT:
+    pytest.mark.of_numpy(getattr(globals()["TestMatmul"], _name))
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ import gemmport as gp
 from absences import CUDA_COMPILER, NVDISASM, needs
 from gemmport import config
 from gemmport.backends import _cudadriver, _machinecode, _nvrtc, _sass
+from gemmport.backends._compilation import CUDA_OPTIONS
 from gemmport.backends._sass import encoding as sass
 from gemmport.backends._sass import equivalence, ports, reschedule
 from gemmport.backends._sass import loop as loops
@@ -199,7 +200,7 @@ def compiled(
     source = assemble(plan.launches[-2 if shares else 0].kernel, "cuda")
     assert bool(_sass.asked_for(source)) == (architecture == "sm_90")
     as_compiled = source.replace("SCHEDULE_FOR_PORTS 1", "SCHEDULE_FOR_PORTS 0")
-    options = (*_nvrtc.OPTIONS, *(["--relocatable-device-code=true"] if to_link else []))
+    options = (*CUDA_OPTIONS, *(["--relocatable-device-code=true"] if to_link else []))
     return _nvrtc._compile(as_compiled, architecture, options).binary
 
 
