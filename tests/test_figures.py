@@ -60,7 +60,7 @@ def of_passes() -> list[dict[str, Any]]:
     ):
         rung = kernels.ladders()[name][0]
         launches = tuple(job.steps(rung, CPU).launches)
-        found.append({"step": rung.name, **PassResult(job, rung, CPU, "ok", launches=launches).to_dict()})
+        found.append({"step": rung.name, **PassResult(job, rung, CPU, "ok", launched=launches).to_dict()})
     return found
 
 

@@ -68,7 +68,7 @@ class PassResult(Outcome):
     Attributes:
         copy: the runtime's copy of the source, from the same interleaved measurement.
         turns: buffers that took turns.
-        launches: see `Outcome`.
+        launched: what a call of it launches.
     """
 
     job: Job
@@ -82,7 +82,7 @@ class PassResult(Outcome):
     clocks: dict[str, str] = field(default_factory=dict)
     copy: Timing | None = None
     turns: int = 0
-    launches: tuple[Launch, ...] = ()
+    launched: tuple[Launch, ...] = ()
 
     unit = "GB/s"
     rate_key = "gb_per_second"
@@ -102,6 +102,11 @@ class PassResult(Outcome):
     def values(self) -> dict[str, ParameterValue]:
         """Parameters of the pass by name."""
         return self.rung.own.complete(self.rung.parameters)
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Those of the step."""
+        return self.launched
 
     @property
     def work(self) -> int:
@@ -255,7 +260,7 @@ class _Workspace:
                 wrong = [f"{check.name}: {check.detail}" for check in checks if not check.passed]
                 results[rung.name] = PassResult(
                     job, rung, device, "failed" if wrong else "ok", "; ".join(wrong), checks=checks,
-                    launches=tuple(steps.launches),
+                    launched=tuple(steps.launches),
                 )  # fmt: skip
         if ready:
             progress(f"{job} on {device.label}: measuring")

@@ -44,7 +44,6 @@ class Outcome(ABC):
             or its compiler refused.
         reason: why the status is not "ok".
         clocks: of the GPU just after the measurement, under load.
-        launches: of one call, in order; empty where it did not come to that.
     """
 
     device: DeviceInfo
@@ -54,7 +53,6 @@ class Outcome(ABC):
     checks: tuple[Check, ...]
     baselines: tuple[BaselineResult, ...]
     clocks: dict[str, str]
-    launches: tuple[Launch, ...]
 
     unit: ClassVar[str]
     """Of `rate`: 10⁹ of what `work` counts, per second."""
@@ -79,6 +77,11 @@ class Outcome(ABC):
     @abstractmethod
     def values(self) -> dict[str, ParameterValue]:
         """Parameters of the kernel by name."""
+
+    @property
+    @abstractmethod
+    def launches(self) -> tuple[Launch, ...]:
+        """Those of one call, in order; empty where it did not come to that."""
 
     @property
     @abstractmethod
