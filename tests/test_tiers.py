@@ -14,7 +14,7 @@ import tested
 from made_up_devices import DEVICES
 from tiers import Tier, is_left_out, parametrize, tier_of
 
-FAST = replace(DEVICES["CPU under PoCL"], index=(0, 0))
+FAST = replace(DEVICES["CPU under PoCL"], index=(0, 0), platform_version="1.0")
 SLOW = replace(DEVICES["CPU under PoCL"], index=(1, 0), platform="rusticl", computes=frozenset({"float32"}))
 GPU = replace(DEVICES["NVIDIA sm_90 under CUDA"], index=(2, 0))
 
@@ -68,6 +68,14 @@ def test_make_test_asks_the_fastest_cpu_runtime(rows_of: RowsOf) -> None:
     assert rows_of(Tier.TEST, devices=(GPU, FAST, SLOW)) == [{"backend": GPU}, {"backend": FAST}]
     assert rows_of(Tier.TEST, pytest.mark.every_runtime) == [{"backend": FAST}, {"backend": SLOW}]
     assert rows_of(Tier.ALL) == [{"backend": FAST}, {"backend": SLOW}]
+
+
+def test_make_test_all_asks_older_versions_for_combinations(rows_of: RowsOf) -> None:
+    older = replace(FAST, index=(3, 0), platform_version="0.1")
+    devices = (GPU, FAST, older, SLOW)
+    assert [row["backend"] for row in rows_of(Tier.ALL, devices=devices)] == [GPU, FAST, SLOW]
+    for tier, marks in ((Tier.EXHAUSTIVE, ()), (Tier.ALL, (pytest.mark.every_runtime,)), (Tier.ALL, PRODUCT)):
+        assert {row["backend"] for row in rows_of(tier, *marks, devices=devices)} == set(devices)
 
 
 def test_make_test_takes_every_value_once(rows_of: RowsOf) -> None:

@@ -35,6 +35,12 @@ def best_of_each_backend(found: Sequence[gp.DeviceInfo]) -> list[gp.DeviceInfo]:
     return list({device.backend: device for device in reversed(found)}.values())[::-1]
 
 
+def newest_of_each_runtime(found: Sequence[gp.DeviceInfo]) -> list[gp.DeviceInfo]:
+    """Without the CPU under older versions of a runtime."""
+    newest = {device.platform: device for device in sorted(found, key=lambda device: device.platform_version)}
+    return [device for device in found if device.type != "cpu" or device is newest[device.platform]]
+
+
 def ids(found: Sequence[gp.DeviceInfo]) -> list[str]:
     """Backend and platform; the number of a GPU; and what else tells two devices apart."""
     names = [f"{d.backend}-{d.platform}" + (f"-{d.index[1]}" if d.type == "gpu" else "") for d in found]

@@ -8,7 +8,7 @@ What a tier takes of a test is decided by the test's markers, which say what the
 
 | marker | `make test` | `make test-all` | `--exhaustive` |
 |---|---|---|---|
-| none | on the fastest CPU runtime | on every device | on every device |
+| none | on the fastest CPU runtime | on every runtime's newest version | on every device |
 | `every_runtime`: each runtime must be asked itself | on every device | on every device | on every device |
 | `every_pair(names, values)`: these meet each other and the devices | every value once | every pair of values | all |
 | `every_value(names, values)`: these say nothing of each other | every value once | every value once | all |
@@ -89,14 +89,16 @@ def tier_of(config: pytest.Config) -> Tier:
 
 
 def devices_of(definition: pytest.Item, config: pytest.Config) -> Sequence[gp.DeviceInfo]:
-    """The devices that a test runs on, the best first; those of one backend without CPUs where none is of use."""
-    found = tested.devices(config)
+    """The devices that a test runs on, the best first."""
+    found, tier = tested.devices(config), tier_of(config)
     if definition.get_closest_marker("best_of_each_backend"):
         return tested.best_of_each_backend(found)
-    if tier_of(config) is Tier.TEST and not definition.get_closest_marker("every_runtime"):
+    if tier is Tier.EXHAUSTIVE or definition.get_closest_marker("every_runtime"):
+        return found
+    if tier is Tier.TEST:
         best = next((device for device in found if device.type == "cpu"), None)
         return [device for device in found if device.type != "cpu" or device is best]
-    return found
+    return found if _marks(definition) else tested.newest_of_each_runtime(found)
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
