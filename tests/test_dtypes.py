@@ -117,6 +117,7 @@ def test_types_that_the_device_does_not_compute_in_are_refused(backend: gp.Backe
                 gp.plan(problem, backend.device, kernel=kernel, params=parameters(kernel))
 
 
+@pytest.mark.sample(kernel=["tiled"])
 @pytest.mark.every_value("kernel", VARIANTS)
 @pytest.mark.every_value(("alpha", "beta"), [*itertools.product((0, 1, 2, 1j, -1 + 2j), (0, 1, -1, 1j))])
 def test_complex_products_scale_with_complex_numbers(

@@ -253,6 +253,7 @@ def test_a_campaign_stops_in_time(best_backend: gp.Backend) -> None:
     assert report.problems > 0
 
 
+@pytest.mark.processes
 def test_the_command_counts_what_it_judged_and_exits_with_0(best_backend: gp.Backend, tmp_path: Path) -> None:
     arguments = ("--problems", 30, "--seed", 4, "--kernel", "naive")
     target = tmp_path / "report.json"

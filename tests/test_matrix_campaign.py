@@ -78,6 +78,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "record.jsonl"
 
 
+@pytest.mark.processes
 def test_cells_are_right_on_every_device(backend: gp.Backend, path: Path) -> None:
     verdicts = judged(backend.device, path, "--full", "--kernel", "tiled", "--dtype", "float32", "--ops", "NT")
     assert {verdict.status for verdict in verdicts} == {"verified"}, [v for v in verdicts if v.status != "verified"]

@@ -210,6 +210,7 @@ def product_of(kernel: str, mutation: Mutation) -> KernelSource:
     return plan.launches[-1].kernel
 
 
+@planted_fault
 @pytest.mark.parametrize("mutation", OF_PACK, ids=lambda mutation: mutation.name.replace(" ", "-"))
 def test_faults_of_pack_are_planted_in_both_languages(mutation: Mutation) -> None:
     plan = make_plan(gp.GemmProblem.create(9, 9, 9), device_for("packed"), load_configuration(), kernel="packed")

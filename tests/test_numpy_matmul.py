@@ -43,8 +43,11 @@ OF_MATMUL_ALONE = ("TestMatmul", "test_matmul_axes")
 """Run on every device, and in make test; others multiply for the sake of something else."""
 
 
-BY_DOT = ("test_dot_equivalent", "test_dot_equivalent_matrix_matrix_blastypes")
-"""Of these, what says of many strides and types that a product is numpy.dot's."""
+OF_MANY_TYPES = (
+    "test_dot_equivalent", "test_dot_equivalent_matrix_matrix_blastypes", "test_scalar_output", "test_matrix_vector_values",
+    "test_vector_matrix_values",
+)  # fmt: skip
+"""Of these, what goes through many types and strides once more."""
 
 
 def other_test(test: Any) -> Any:
@@ -120,7 +123,7 @@ for _copy in COPIES.values():
     )
     for _name, _test in _tests.items():
         globals()[_name] = _test if _name in OF_MATMUL_ALONE else other_test(_test)
-for _name in BY_DOT:
+for _name in OF_MANY_TYPES:
     pytest.mark.of_numpy(getattr(globals()["TestMatmul"], _name))
 
 

@@ -134,6 +134,7 @@ def sizes_of(kernel: str) -> tuple[Sizes, ...]:
     return Sizes(17, 31, 13), Sizes(t.m + 1, t.n + 1, t.k + 1), Sizes(2 * t.m, 2 * t.n, 2 * t.k)
 
 
+@pytest.mark.sample(kernel=["tiled", "packed"], ops=["NN"])
 @pytest.mark.every_pair("ops", OPS)
 @pytest.mark.every_pair("kernel", VARIANTS)
 def test_infinities_and_nan_go_where_ieee_says(backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
