@@ -50,9 +50,9 @@ time with a batch of 512 and 0.88 with one of 1024 (batched-h200.json), 13 × 5 
 """
 
 ALIGNED_FROM = 4
-"""So many dense matrices of any size, and every larger power of two of them, are whole runs. With two in a group, 30,000 products
-of 21 × 25 × 1, 25 × 25 × 2 and 23 × 29 × 1 in float32 took 1.1, 1.6 and 1.2 times as long as `simt` on an H200; with four, of
-4 × 8 per work-item, 0.68, 1.04 and 0.78 times (benchmarks/results/batched-few-h200.json).
+"""So many dense matrices of any size, and every larger power of two of them, are whole runs. With two in a group, 30,000
+products of 21 × 25 × 1, 25 × 25 × 2 and 23 × 29 × 1 in float32 took 1.1, 1.6 and 1.2 times as long as `simt` on an H200; with
+four, of 4 × 8 per work-item, 0.68, 1.04 and 0.78 times (benchmarks/results/batched-few-h200.json).
 """
 
 _POWERS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -118,7 +118,7 @@ class Batched(KernelVariant):
             )
         products = self.suggested(problem, device).get("PRODUCTS", 0)
         if int(products) < ALIGNED_FROM:
-            return f"it is for groups of {ALIGNED_FROM} products or more, and a group has room for {products} of {m} × {n} × {k}"
+            return f"it is for {ALIGNED_FROM} products of a group or more, and a group has room for {products} of {m} × {n} × {k}"
         return None
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:

@@ -21,6 +21,11 @@ from gemmport.variant import (
 PANELS: dict[Operand, str] = {"a": "a_panels", "b": "b_panels"}
 """Names of the scratch memory that holds the panels of an operand."""
 
+MOVES = Parameter("MOVES", "vload", "how OpenCL C moves runs that may lie anywhere", choices=("vload", "struct"))
+"""By `vload` and `vstore`, or through a packed struct. Intel's runtime makes faster code of the former; PoCL compiles the latter
+sooner (docs/cpu.md). Programs in CUDA C++ move elements one by one.
+"""
+
 
 class Pack(Pass):
     """A group of one work-item writes DEPTH terms of a panel: ROWS rows of op(A), or COLUMNS columns of op(B).
@@ -35,6 +40,7 @@ class Pack(Pass):
         Parameter("COLUMNS", 8, "columns of B in a panel"),
         Parameter("WIDTH", 4, "elements moved at once", choices=(1, 2, 4, 8, 16)),
         Parameter("DEPTH", 256, "terms that a group writes", maximum=65536),
+        MOVES,
     )
     constraints = (
         Constraint("COLUMNS % WIDTH = 0, whole runs of columns", lambda COLUMNS, WIDTH: COLUMNS % WIDTH == 0),

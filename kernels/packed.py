@@ -45,6 +45,7 @@ class Packed(KernelVariant):
         Parameter("MC", 224, "rows of a macro-tile, at most", maximum=8192),
         Parameter("NC", 256, "columns of a macro-tile, at most", maximum=8192),
         Parameter("KC", 4096, "terms of the sum per step, at most", maximum=65536),
+        pack.MOVES,
     )
     constraints = (
         Constraint("MC % MR = 0, whole micro-tiles of rows", lambda MC, MR: MC % MR == 0),
@@ -104,7 +105,7 @@ class Packed(KernelVariant):
             return Steps([self.product(problem, fitted)])
         packing = panels_of(fitted, problem)
         prepared = {operand: name for operand, name in pack.PANELS.items() if operand != fitted.get("OWN")}
-        packed = pack.PASS.steps(problem, packing, prepared)
+        packed = pack.PASS.steps(problem, {**packing, "MOVES": fitted["MOVES"]}, prepared)
         a, b = (pack.layout(problem, x, packing) if x in prepared else problem.layout(x) for x in pack.PANELS)
         laid_out = replace(problem, a=a, b=b)
         return Steps([*packed.launches, self.product(laid_out, fitted, prepared)], packed.scratch)

@@ -30,7 +30,7 @@ from gemmport.sources import assemble
 
 SHOWN, GONE, CANNOT = "shown", "gone", "cannot show: "
 
-END_THE_PROCESS = ("rusticl-unknown-binary", "nvidia-immediate-allocator", "pocl-left-rounds")
+END_THE_PROCESS = ("rusticl-unknown-binary", "nvidia-immediate-allocator", "pocl-left-rounds", "pocl-vector-loads")
 NEVER_END = ("clblas-no-terms",)
 BY_CHANCE = ("nvidia-immediate-allocator",)
 """Races: that one is not seen says nothing."""
@@ -134,6 +134,17 @@ def vector_stores(backend: gp.Backend) -> bool:
     values = integers((3, 8, 8), "float32")
     a, b, d = computed(backend, VECTOR_STORES, values, (4, 8), np.int64(8), np.int32(8))
     return not np.array_equal(a @ b, d)
+
+
+@symptom("pocl-vector-loads")
+def vector_loads(backend: gp.Backend) -> bool:
+    params = {"MR": 14, "NR": 2, "VECTOR": 64, "MC": 28, "NC": 64, "KC": 40, "MOVES": "vload"}
+    launch = gp.plan(gp.GemmProblem.create(67, 131, 77), backend.device, kernel="packed", params=params).launches[-1]
+    source = assemble(launch.kernel, backend.name)
+    without = source.replace(" && __clang_major__ != 14", "")
+    assert without != source
+    program = cl.Program(backend.context, without).build(list(backend.options()), cache_dir=False)
+    return not program.binaries[0]  # asked for its binary, PoCL compiles the kernel
 
 
 @symptom("pocl-local-memory")

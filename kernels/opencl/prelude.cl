@@ -394,11 +394,17 @@ inline wide_t wide_conjugated(wide_t x)
 #define OF_B(run) run
 #endif
 
-// A run all of which is inside, wherever it lies in memory: CPUs move vectors so. `store_run`, likewise. These are no vload and
-// vstore, which PoCL takes long to compile.
+// A run all of which is inside, wherever it lies in memory: CPUs move vectors so. `store_run`, likewise; a part of a run goes element
+// by element, because Intel's compiler keeps fewer sums in registers beside masks: `packed` took a tenth longer (docs/cpu.md).
+// Compilers differ in what they make of the two ways to move a vector (MOVES of `packed`).
+#if defined(MOVES_VLOAD) && SUM_LANES > 1 && __clang_major__ != 14 // which does not compile some of these (pocl-vector-loads)
+#define LOAD_ANYWHERE(p) PASTE(vload, SUM_LANES)(0, p)
+#define STORE_ANYWHERE(x, p) PASTE(vstore, SUM_LANES)(x, 0, p)
+#else
 typedef struct __attribute__((packed)) { wide_t run; } anywhere_t;
 #define LOAD_ANYWHERE(p) (((__global const anywhere_t *)(p))->run)
 #define STORE_ANYWHERE(x, p) (((__global anywhere_t *)(p))->run = (x))
+#endif
 inline wide_t load_run_anywhere(__global const in_t *p)
 {
 #if LOADS_SUMS
@@ -420,9 +426,18 @@ inline void store_run_anywhere(
         if (!is_zero(beta))
             value += beta * LOAD_ANYWHERE(c);
         STORE_ANYWHERE(value, d);
-    } else
+        return;
+    }
+#else
+    if (ALIGNED_D && WIDTH <= present) {
+        store_run(d, c, sum, alpha, beta, WIDTH);
+        return;
+    }
 #endif
-        store_run(d, c, sum, alpha, beta, present);
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        if (w < present)
+            store(d + w, c + w, ELEMENT(sum, w), alpha, beta);
 }
 
 // Exchanges the rows and columns of WIDTH runs. Of vectors that come as they are stored, each step shuffles a half with the

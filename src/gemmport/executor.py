@@ -108,8 +108,8 @@ def bind_or_choose(
 ) -> BoundPlan:
     """Binds a plan, or another where this one does not run.
 
-    A kernel that runs in smaller groups only, as compiled: the plan for a device of such groups. A kernel that runs in no group: the
-    plan without that kernel. No room for the scratch memory: the plan for a device that has less.
+    A kernel that runs in smaller groups only, as compiled: the plan for a device of such groups. A kernel that runs in no
+    group: the plan without that kernel. No room for the scratch memory: the plan for a device that has less.
 
     Args:
         choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.

@@ -95,6 +95,17 @@ QUIRKS: tuple[Quirk, ...] = (
         evidence="PoCL 3.0-rc2 (PyPI): products of `vectorized` with WIDTH = 2 were wrong; right on 3.1, with LLVM 15",
     ),
     Quirk(
+        id="pocl-vector-loads",
+        backend="opencl",
+        platform="pocl",
+        versions=">=3.0rc1,<3.1",
+        symptom="compiling vload16 and vstore16 in a loop may end the process (LLVM 14)",
+        effect="workaround",
+        where=("kernels/opencl/prelude.cl: pocl-vector-loads",),
+        evidence="PoCL 3.0-rc2 (PyPI): `packed` with MOVES = vload, MR = 14 and VECTOR = 64 ended with LLVM ERROR: Do not know how "
+        "to scalarize this operator's operand!, or with a segmentation fault; through a packed struct it is compiled",
+    ),
+    Quirk(
         id="pocl-local-memory",
         backend="opencl",
         platform="pocl",
@@ -172,7 +183,7 @@ QUIRKS: tuple[Quirk, ...] = (
         symptom="with --uninitialized, optimized code stops at instructions such as freeze: memory stays what it was, and "
         "the process exits with 0",
         effect="workaround",
-        where=("backends/opencl.py: oclgrind-optimized-code",),
+        where=("backends/_compilation.py: oclgrind-optimized-code",),
         evidence="Oclgrind 21.10 (Debian 12); programs are built with -cl-opt-disable",
     ),
     Quirk(
