@@ -22,7 +22,7 @@ PANELS: dict[Operand, str] = {"a": "a_panels", "b": "b_panels"}
 """Names of the scratch memory that holds the panels of an operand."""
 
 MOVES = Parameter("MOVES", "vload", "how OpenCL C moves runs that may lie anywhere", choices=("vload", "struct"))
-"""By `vload` and `vstore`, or through a packed struct. Intel's runtime makes faster code of the former; PoCL compiles the latter
+"""By `vload` and `vstore`, or through a packed struct. Intel's runtime makes faster code of the first; PoCL compiles the other
 sooner (docs/cpu.md). Programs in CUDA C++ move elements one by one.
 """
 

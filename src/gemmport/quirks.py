@@ -102,8 +102,8 @@ QUIRKS: tuple[Quirk, ...] = (
         symptom="compiling vload16 and vstore16 in a loop may end the process (LLVM 14)",
         effect="workaround",
         where=("kernels/opencl/prelude.cl: pocl-vector-loads",),
-        evidence="PoCL 3.0-rc2 (PyPI): `packed` with MOVES = vload, MR = 14 and VECTOR = 64 ended with LLVM ERROR: Do not know how "
-        "to scalarize this operator's operand!, or with a segmentation fault; through a packed struct it is compiled",
+        evidence="PoCL 3.0-rc2 (PyPI): `packed` with MOVES = vload, MR = 14 and VECTOR = 64 ended with LLVM ERROR: Do not know "
+        "how to scalarize this operator's operand!, or with a segmentation fault; through a packed struct it is compiled",
     ),
     Quirk(
         id="pocl-local-memory",
