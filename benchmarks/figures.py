@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -87,8 +87,26 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def faults(page: Path, root: Path = ROOT) -> Iterator[str]:
-    """What is wrong with the figures of a page, one line each."""
+def current_files(root: Path = ROOT) -> list[Path]:
+    """The results that pages quote as today's."""
+    patterns = {
+        pattern
+        for page in pages()
+        for section in sections(page.read_text(encoding="utf-8"))
+        for marker in section.markers
+        if not marker.commits
+        for pattern in marker.files
+    }
+    return sorted(file for pattern in patterns for file in root.glob(pattern))
+
+
+def faults(page: Path, root: Path = ROOT, judge: Callable[[Path], Iterable[str]] | None = None) -> Iterator[str]:
+    """What is wrong with the figures of a page, one line each.
+
+    Args:
+        judge: what is wrong with a file of results that the page quotes as today's; `stale` where it is left out.
+    """
+    judge = judge or stale
     name = page.relative_to(root)
     for section in sections(page.read_text(encoding="utf-8")):
         for line in section.tables:
@@ -114,7 +132,7 @@ def faults(page: Path, root: Path = ROOT) -> Iterator[str]:
                     yield f"{name}:{marker.line}: {pattern} must be a file of results; there is none"
                 elif not marker.commits:
                     for file in files:
-                        yield from (f"{name}:{marker.line}: {file.relative_to(root)}: {fault}" for fault in stale(file))
+                        yield from (f"{name}:{marker.line}: {file.relative_to(root)}: {fault}" for fault in judge(file))
 
 
 def sections(text: str) -> Iterator[Section]:
@@ -151,8 +169,13 @@ def _tables(lines: Sequence[str], start: int) -> Iterator[int]:
         rows = []
 
 
-def stale(file: Path) -> Iterator[str]:
-    """Which results of a file were not measured with what is launched today, and how to measure them anew."""
+def stale(file: Path, *, each_kernel_once: bool = False) -> Iterator[str]:
+    """Which results of a file were not measured with what is launched today, and how to measure them anew.
+
+    Args:
+        each_kernel_once: takes one result of each kernel, type and device, whose sources are the same: a digest takes some tenths
+            of a second.
+    """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         results = document["results"]
@@ -162,9 +185,15 @@ def stale(file: Path) -> Iterator[str]:
     anew = f"measure it anew: {document.get('command', 'see benchmarks/results/README.md')}"
     if not results:
         yield f"holds no result; {anew}"
+    if each_kernel_once:
+        results = list({tuple(result.get(x) for x in _KERNEL): result for result in reversed(results)}.values())
     for result in results:
         for fault in _differences(result, document):
             yield f"{_title(result)}: {fault}; {anew}"
+
+
+_KERNEL = ("backend", "device", "step", "kernel", "dtype")
+"""What tells kernels apart among results."""
 
 
 def _title(result: dict[str, Any]) -> str:

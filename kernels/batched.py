@@ -118,7 +118,9 @@ class Batched(KernelVariant):
             )
         products = self.suggested(problem, device).get("PRODUCTS", 0)
         if int(products) < ALIGNED_FROM:
-            return f"it is for groups of {ALIGNED_FROM} products or more; one has room for {products} of {m} × {n} × {k}"
+            return (
+                f"it is for groups of {ALIGNED_FROM} products or more; one has room for {products} of {m} × {n} × {k}"
+            )
         return None
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
