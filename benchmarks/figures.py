@@ -173,8 +173,8 @@ def stale(file: Path, *, each_kernel_once: bool = False) -> Iterator[str]:
     """Which results of a file were not measured with what is launched today, and how to measure them anew.
 
     Args:
-        each_kernel_once: takes one result of each kernel, type and device, whose sources are the same: a digest takes some tenths
-            of a second.
+        each_kernel_once: takes one result of each kernel, type and device. They share a source, and a digest takes tenths of a
+            second.
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))

@@ -266,16 +266,28 @@ def words(text: str) -> set[str]:
     return {word for word in "".join(c if c.isalnum() or c == "_" else " " for c in code).split() if not word.isdigit()}
 
 
+OF_ONE_LANGUAGE = {"MOVES": "opencl"}
+"""Parameters that one language reads: CUDA C++ has no vectors of any length, and moves elements."""
+
+
 @pytest.mark.parametrize("variant", kernels.variants(), ids=lambda variant: variant.name)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: kernels.KernelVariant) -> None:
-    """But those of passes alone, which change what is done before."""
+    """Itself or through its prelude, but those of passes alone, which change what is done before. Of the macros of a word's choices
+    one may be left out: where no other is defined.
+    """
+    (path,) = sources(folder, variant.name)
+    (prelude,) = sources(folder, "prelude")
+    read = words(path.read_text(encoding="utf-8")) | words(prelude.read_text(encoding="utf-8"))
     problem, values = GemmProblem.create(9, 9, 1000), variant.complete({})
-    told, macros = variant.defines(values, problem).keys(), set()
+    told = variant.defines(values, problem).keys()
     for parameter in variant.parameters:
+        if OF_ONE_LANGUAGE.get(parameter.name, folder) != folder:
+            continue
         choices = [parameter_defines({parameter.name: x}).keys() for x in parameter.choices or (parameter.default,)]
         if any(choice <= told for choice in choices):
-            macros.update(*choices)
+            macros = set().union(*choices)
+            assert len(macros - read) < min(len(macros), 2), parameter.name
         else:
             default = int(parameter.default)
             other = {**values, parameter.name: default // 2 or default + 1}
@@ -283,8 +295,6 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
                 variant.steps(problem, device, other) != variant.steps(problem, device, values)
                 for device in (DEVICES["CPU under PoCL"], DEVICES["NVIDIA sm_90 under CUDA"])
             ), parameter.name
-    (path,) = sources(folder, variant.name)
-    assert macros <= words(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("stem", STEMS)
