@@ -273,8 +273,8 @@ OF_ONE_LANGUAGE = {"MOVES": "opencl"}
 @pytest.mark.parametrize("variant", kernels.variants(), ids=lambda variant: variant.name)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: kernels.KernelVariant) -> None:
-    """Itself or through its prelude, but those of passes alone, which change what is done before. Of the macros of a word's choices
-    one may be left out: where no other is defined.
+    """Itself or through its prelude, but those of passes alone, which change what is done before. Of the macros of a word's
+    choices one may be left out: where no other is defined.
     """
     (path,) = sources(folder, variant.name)
     (prelude,) = sources(folder, "prelude")
