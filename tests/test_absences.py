@@ -53,7 +53,11 @@ def test_a_run_ends_with_them_whatever_process_skipped(workers: int, tmp_path: P
         encoding="utf-8",
     )
     words = ["-m", "pytest", "-p", "absences", "-p", "no:cacheprovider", "-n", str(workers), "--rootdir", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(absences.__file__).parent)}
+    own = str(Path(absences.__file__).parent)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([own, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+    }
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
     done = subprocess.run(

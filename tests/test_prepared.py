@@ -144,7 +144,7 @@ def test_a_plan_with_preparations_can_be_saved_and_run(backend: gp.Backend, kern
     check_plan(backend, again)
 
 
-@pytest.mark.parametrize("kernel", ["padded", "packed"])
+@pytest.mark.every_value("kernel", ["padded", "packed"])
 def test_what_is_written_beyond_scratch_memory_is_told(backend: gp.Backend, kernel: str) -> None:
     made = gp.plan(problem_of(Sizes(17, 31, 13), "NN", "float32"), backend.device, kernel=kernel)
     run_plan(backend, made, {})
