@@ -53,7 +53,7 @@ _FIGURE = re.compile(r"\W{0,3}\d")
 
 @dataclass(frozen=True)
 class Marker:
-    """What a comment says of the figures behind it.
+    """What a comment states about the figures below it.
 
     Attributes:
         commits: that the figures belong to; empty where they are today's.

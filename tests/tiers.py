@@ -18,7 +18,7 @@ What a tier takes of a test is decided by the test's markers, which say what the
 Names that are given together have one value together; `where` says which combinations there are.
 
 GPUs compile in milliseconds: they run every combination in every tier, and `pytest --backend cuda` is at least `--all`. What a
-device cannot compute is no test of it.
+device cannot compute is not tested on it.
 """
 
 from __future__ import annotations

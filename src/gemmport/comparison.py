@@ -64,7 +64,7 @@ class Entry:
 
     Attributes:
         device: its label. kernel: empty where the document does not tell it.
-        reason: why there is no ratio; empty where there is one.
+        reason: why the ratio is missing; empty where there is one.
     """
 
     device: str
@@ -90,7 +90,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Results:
-    """What a document says of ratios.
+    """The ratios of a document.
 
     Attributes:
         name: the file, or "this run". author: what writes such documents. date: as the document has it.
@@ -115,7 +115,7 @@ class Row:
     Attributes:
         device: label of the device now, or then where it was not measured now.
         kernel: "a → b" where the task has one row, whose kernel was a and is b.
-        now, then: None where there is no ratio; not both.
+        now, then: None where the ratio is missing; one of them at least is there.
         reason: why not; empty where there are both.
     """
 
@@ -129,7 +129,7 @@ class Row:
 
     @property
     def verdict(self) -> Verdict:
-        """worse, better: beyond both spreads; same: within them; missing, new: there is no ratio now, or there was none."""
+        """worse, better: beyond both spreads; same: within them; missing, new: the ratio of one side is absent."""
         if self.now is None:
             return "missing"
         if self.then is None:
@@ -301,7 +301,7 @@ def read_results(path: Path) -> Results:
     """The ratios of a file.
 
     Raises:
-        RecordError: it cannot be read, is no such document, or has no ratio; the message names the file.
+        RecordError: it cannot be read, is another kind of document, or holds no ratio; the message names the file.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -373,7 +373,7 @@ class _Host(_Part):
     blas: str = ""
 
     def machine(self) -> Machine:
-        """What it tells of the host, whose cores a CPU's runtime and NumPy share."""
+        """The host's keys: a CPU's runtime and NumPy share its cores."""
         facts = {"CPU": self.cpu, "cores": self.cores, "NumPy's BLAS": self.blas.partition(" ")[0]}
         versions = {"NumPy's BLAS": self.blas}
         return Machine(*({name: text for name, text in told.items() if text} for told in (facts, versions)))
@@ -500,7 +500,7 @@ class _Call(_Part):
 
 
 class _OfCalls(_Part):
-    """The document of benchmarks/calls.py, which tells of a device its label and versions alone."""
+    """The document of benchmarks/calls.py, which describes a device by its label and versions alone."""
 
     author: ClassVar = "benchmarks/calls.py"
 

@@ -55,7 +55,7 @@ def _pieces(node: object) -> Iterator[str]:
 
 
 def _without_docstring(body: object) -> object:
-    """The statements of a body that are no texts, such as docstrings, also of attributes."""
+    """The statements of a body without texts: docstrings, also those of attributes."""
     if not isinstance(body, list):
         return body  # of a lambda
     return [

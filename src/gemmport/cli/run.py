@@ -156,7 +156,7 @@ def run(
 
 
 def _this_run(measured: Sequence[Measured], conditions: Conditions) -> Results:
-    """What this command's JSON document says of ratios."""
+    """The ratios in this command's JSON document."""
     return results_of(document_of({"results": [one.to_dict() for one in measured]}, conditions), "this run")
 
 
