@@ -40,11 +40,21 @@ FLOAT32: Types = ("float32", "float32", None)
 COMPLEX64: Types = ("complex64", "complex64", None)
 
 NoticedBy = Literal[
-    "exact", "structures", "statistics", "spans", "groups", "special values", "shared tiles", "batches", "oclgrind"
+    "exact",
+    "structures",
+    "own columns",
+    "statistics",
+    "spans",
+    "groups",
+    "special values",
+    "shared tiles",
+    "batches",
+    "oclgrind",
 ]
 """The check that must notice.
 
 - exact: products of integers in poisoned memory (`test_dtypes.problems`); structures: the same with tiles of many shapes;
+- own columns: a low D, whose macro-tiles lay out B themselves;
 - statistics: the engine of `gemmport run`, on random operands; special values: test_special_values;
 - spans: operands that lie beyond 2³¹ elements; groups: many large work-groups at once, and Oclgrind's detector of races;
 - shared tiles: `simt` where every tile is shared along k (`test_simt.check_shared`);
@@ -618,7 +628,13 @@ _OF_PACKED = (
         PACKED,
         noticed_by="structures",
     ),
-    of_kernel("reads the first columns that it laid out for all", r"\(\(j\) - tile\.column\) / COLUMNS", "0", PACKED),
+    of_kernel(
+        "reads the first columns that it laid out for all",
+        r"\(\(j\) - tile\.column\) / COLUMNS",
+        "0",
+        PACKED,
+        noticed_by="own columns",
+    ),
     of_kernel("lays out the first A of the batch only", r"offset_a \+ tile\.batch \* stride_a", "offset_a", PACKED),
     of_kernel("lays out the first B of the batch only", r"offset_b \+ tile\.batch \* stride_b", "offset_b", PACKED),
     of_kernel(
@@ -633,7 +649,9 @@ _OF_PACKED = (
         r"PACK_B(\1 j, first - start, min(first + \2, end) - start",
         PACKED,
     ),
-    of_kernel("lays terms of B over each other", r"\(first - start\) \* COLUMNS", "0", PACKED),
+    of_kernel(
+        "lays terms of B over each other", r"\(first - start\) \* COLUMNS", "0", PACKED, noticed_by="own columns"
+    ),
     Mutation(
         "joins no imaginary parts",
         (Edit(r"NUMBERS \* r \+ NUMBERS - 1", "NUMBERS * r"),),

@@ -61,6 +61,12 @@ def check_structures(backend: gp.Backend, kernel: str, mutation: Mutation) -> No
             check_structure(backend, kernel, params)
 
 
+def check_own_columns(backend: gp.Backend, kernel: str, mutation: Mutation) -> None:
+    """A low D, whose macro-tiles lay out several panels of B themselves."""
+    sizes = test_kernels.Sizes(11, 131, 77)
+    test_kernels.test_long_operands_are_laid_out_by_macro_tiles(backend, kernel, sizes, "B", "float32", mutation.ops)
+
+
 def check_statistics(backend: gp.Backend, kernel: str, mutation: Mutation, k: int = 1000) -> None:
     """What `gemmport run` says of the kernel."""
     dtype, output, accumulator = mutation.types
@@ -74,6 +80,7 @@ def check_statistics(backend: gp.Backend, kernel: str, mutation: Mutation, k: in
 CHECKS: dict[str, Callable[[gp.Backend, str, Mutation], None]] = {
     "exact": check_exact,
     "structures": check_structures,
+    "own columns": check_own_columns,
     "statistics": check_statistics,
     "spans": lambda backend, kernel, mutation: check_spans(backend, kernel),
     "groups": lambda backend, kernel, mutation: check_many_groups(backend, kernel),

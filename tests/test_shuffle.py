@@ -122,7 +122,7 @@ def test_cuda_compiles_to_the_instructions_that_are_asked_for(name: str, use_shu
 # The read-only path
 
 
-@pytest.mark.parametrize("kernel", ["shuffle"])
+@pytest.mark.every_value("kernel", ["shuffle"])
 @pytest.mark.parametrize("ops", ["NN", "TT"])
 @pytest.mark.parametrize("name", OF_EACH_SIZE)
 def test_the_read_only_path_is_exact_or_refused(backend: gp.Backend, kernel: str, ops: str, name: str) -> None:
