@@ -39,9 +39,10 @@ def test_figures_are_todays_or_say_to_which_commit_they_belong(page: Path) -> No
     assert not found, "\n".join(["", *found])
 
 
+@pytest.mark.sample(file=[file for file in figures.current_files() if "float64" not in file.stem])
 @pytest.mark.parametrize("file", figures.current_files(), ids=lambda file: file.stem)
 def test_results_that_pages_quote_are_of_what_is_launched_today(file: Path, request: pytest.FixtureRequest) -> None:
-    """make test takes each kernel once; a kernel's results have one source."""
+    """make test takes each kernel once, in float32: a kernel's results have one source."""
     found = list(figures.stale(file, each_kernel_once=tier_of(request.config) is Tier.TEST))
     assert not found, "\n".join(["", *found])
 

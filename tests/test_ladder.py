@@ -540,12 +540,14 @@ def test_a_pass_that_the_compiler_refuses_makes_the_status_3(ladder_command, mon
     assert "as it was told to" in out
 
 
-def test_options_of_a_product_arrive(ladder_command):
+def test_options_of_a_product_arrive(ladder_command, monkeypatch):
+    monkeypatch.setattr(kernels, "ladder", lambda: [kernels.variant(name) for name in ("tiled", "register_tiled")])
     arguments = ("gemm", "-m", 9, "-n", 8, "-k", 7, "--dtype", "float16", "--trans-a", "--trans-b", "T", "--no-verify",
                  "--set", "TSM=16", "--baseline", "numpy", "--repeat", 1, "--format", "json")  # fmt: skip
     status, out, _ = ladder_command(*arguments)
     results = json.loads(out)["results"]
     assert status == 0
+    assert [r["step"] for r in results] == ["tiled", "register_tiled"]
     assert {tuple(r[key] for key in ("m", "n", "k", "dtype", "trans_a", "trans_b", "verified")) for r in results} == {
         (9, 8, 7, "float16", "T", "T", None)
     }

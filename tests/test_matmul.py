@@ -20,7 +20,8 @@ from gemmport.dtypes import DTYPES
 
 MODULE = sys.modules["gemmport.matmul"]  # the package's attribute of that name is the function
 
-many = settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(few, max_examples=3 * settings().max_examples)
 
 ON_DEVICES = [name for name in DTYPES if name != "bfloat16"]
 ALL_TYPES = [*ON_DEVICES, "longdouble", "clongdouble", "object"]
@@ -183,7 +184,7 @@ class TestIsNumpys:
         check(outcome(matmul, a, a, axes=axes), outcome(np.matmul, a, a, axes=axes))
 
     @pytest.mark.filterwarnings("ignore")  # both warn where a cast drops imaginary parts
-    @many
+    @few
     @given(data=st.data())
     def test_for_any_dtype_and_casting(self, matmul: Callable[..., Any], data: st.DataObject) -> None:
         a_type, b_type, dtype = (data.draw(st.sampled_from(ALL_TYPES)) for _ in range(3))
