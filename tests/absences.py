@@ -1,7 +1,8 @@
 """What tests need that may not be here, and a pytest plugin that ends a run with a line for each: what it is, how to get it.
 
-A test that needs one of these skips with `skip_without(THING)`, and a test of what some devices do not have with
-`pytest.skip(beyond(device, …))`. A skip with any other reason is shown in full, so that no test is silently lost.
+A test that needs one of these skips with `skip_without(THING)`. A test of what some devices or libraries do not have skips with
+`pytest.skip(beyond(device, …))`, and one for devices that the command line left out with `pytest.skip(none_of(platform))`. Any
+other reason is shown in full, so that no test is silently lost.
 """
 
 from __future__ import annotations
@@ -140,12 +141,19 @@ def _is_here(thing: Thing) -> bool:
     return thing.is_here()
 
 
-def beyond(device: gp.DeviceInfo, why: str) -> str:
-    """The reason to skip a test on a device that cannot show what it is about."""
-    return f"{_BEYOND}{device.label}: {why}"
+def beyond(what: gp.DeviceInfo | str, why: str) -> str:
+    """The reason to skip a test on a device, or with a library, that cannot show what it is about."""
+    return f"{_BEYOND}{what if isinstance(what, str) else what.label}: {why}"
 
 
-_BEYOND = "beyond "
+def none_of(name: str) -> str:
+    """The reason of a skip where --backend and --device leave no device of a backend or platform."""
+    return beyond(_OPTIONS, f"they leave no device of {name}")
+
+
+_BEYOND, _OPTIONS = "beyond ", "--backend and --device"
+_NO_VALUES = "got empty parameter set"
+"""How pytest begins the reason of a test whose values are all for other devices."""
 
 
 def summary(skips: Mapping[str, int], things: Iterable[Thing]) -> Iterator[str]:
@@ -160,8 +168,11 @@ def summary(skips: Mapping[str, int], things: Iterable[Thing]) -> Iterator[str]:
         if skipped or (thing.is_of_use() and not _is_here(thing)):
             yield f"not tested: {thing.missing}{_tests(skipped)}"
     devices = Counter[str]()
-    for reason in [reason for reason in rest if reason.startswith(_BEYOND)]:
-        devices[reason.removeprefix(_BEYOND).partition(": ")[0]] += rest.pop(reason)
+    for reason in [reason for reason in rest if reason.startswith((_BEYOND, _NO_VALUES))]:
+        skipped = rest.pop(reason)
+        devices[_OPTIONS if reason.startswith(_NO_VALUES) else reason.removeprefix(_BEYOND).partition(": ")[0]] += (
+            skipped
+        )
     for label, skipped in devices.items():
         yield f"not tested: what is beyond {label}; pytest -rs has the reasons{_tests(skipped)}"
     for reason, skipped in rest.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import absences
-from absences import THINGS, Thing, beyond, summary
+from absences import THINGS, Thing, beyond, none_of, summary
 from made_up_devices import DEVICES
 
 HERE = Thing("An oven", "bread", "buy one", lambda: True)
@@ -30,6 +30,19 @@ def test_limits_of_devices_are_one_line_for_each() -> None:
     first, second = DEVICES["Apple"], DEVICES["Intel GPU"]
     skips = {beyond(first, "no float64"): 2, beyond(first, "too small"): 1, beyond(second, "no float64"): 1}
     assert [re.findall(r"\[(\d) test", line) for line in summary(skips, [HERE])] == [["3"], ["1"]]
+
+
+def test_what_options_left_out_is_one_line() -> None:
+    skips = {
+        none_of("pocl"): 2,
+        "got empty parameter set for (backend, tile)": 1,
+        beyond("JAX", "it writes nothing"): 4,
+    }
+    lines = list(summary(skips, [HERE]))
+    assert [re.findall(r"beyond (.*);.*\[(\d) test", line) for line in lines] == [
+        [("--backend and --device", "3")],
+        [("JAX", "4")],
+    ]
 
 
 def test_an_unknown_reason_is_told_in_full() -> None:

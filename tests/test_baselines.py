@@ -12,7 +12,7 @@ import pytest
 import exact
 import gemmport as gp
 import tested
-from absences import BASELINES, CLBLAST, beyond, skip_without
+from absences import BASELINES, CLBLAST, beyond, none_of, skip_without
 from gemmport import baselines, trial
 from gemmport.backends.base import Backend, Memory
 from gemmport.baselines.base import Baseline, HostArray
@@ -44,7 +44,7 @@ def its_backend(baseline: Baseline, request: pytest.FixtureRequest) -> Backend:
     name = next(iter(baseline.backends), "opencl")
     found = [device for device in tested.devices(request.config) if device.backend == name]
     if not found:
-        pytest.skip(tested.none_of(name))
+        pytest.skip(none_of(name))
     return gp.get_backend(device=found[0])
 
 

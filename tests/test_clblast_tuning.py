@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tested
-from absences import CLBLAST, skip_without
+from absences import CLBLAST, none_of, skip_without
 from gemmport.baselines import _clblast_tuning as tuning
 from gemmport.errors import BaselineUnavailableError
 
@@ -150,7 +150,7 @@ def device(request: pytest.FixtureRequest):
     skip_without(CLBLAST)
     found = [device for device in tested.devices(request.config) if device.backend == "opencl"]
     if not found:
-        pytest.skip(tested.none_of("opencl"))
+        pytest.skip(none_of("opencl"))
     return found[0]
 
 

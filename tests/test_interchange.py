@@ -98,7 +98,7 @@ def test_a_capsule_of_version_1_is_read_and_tells_whether_it_may_be_written() ->
     try:
         capsule = host.__dlpack__(max_version=(1, 0))
     except TypeError:
-        pytest.skip("this NumPy writes DLPack 0 alone")
+        pytest.skip(beyond("this NumPy", "it writes DLPack 0 alone"))
     told = dlpack.read(capsule)
     assert (told.pointer, told.shape, told.strides, told.read_only) == (host.ctypes.data, (6,), (1,), False)
     host.flags.writeable = False
@@ -520,7 +520,7 @@ class TestLists:
 def blocked_queue(backend: gp.Backend) -> tuple[Any, Any]:
     """An OpenCL queue that starts nothing before the user event is set."""
     if backend.name != "opencl":
-        pytest.skip("a stream cannot be held back from the host without CUDA's newer driver calls")
+        pytest.skip(beyond(backend.device, "the host cannot hold back a stream without CUDA's newer driver calls"))
     import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
 
     queue, gate = second_queue(backend), cl.UserEvent(backend.context)
@@ -727,9 +727,9 @@ class _Kind:
         skip_without({"torch": TORCH, "cupy": CUPY, "jax": JAX}[name])
         self.name, self.module = name, importlib.import_module(name)
         if name == "torch" and not self.module.cuda.is_available():
-            pytest.skip("this PyTorch reaches no GPU")
+            pytest.skip(beyond("this PyTorch", "it reaches no GPU"))
         if name == "jax" and not any(device.platform == "gpu" for device in self.module.devices()):
-            pytest.skip("this JAX reaches no GPU")
+            pytest.skip(beyond("this JAX", "it reaches no GPU"))
 
     def array(self, host: np.ndarray) -> Any:
         if self.name == "torch":
@@ -752,7 +752,7 @@ class _Kind:
             with self.module.cuda.Stream(non_blocking=True) as stream:
                 yield stream
         else:
-            pytest.skip("JAX chooses its streams itself")
+            pytest.skip(beyond("JAX", "it chooses its streams itself"))
 
     def is_own(self, array: Any) -> bool:
         kinds = {"torch": "Tensor", "cupy": "ndarray", "jax": "Array"}
@@ -898,7 +898,7 @@ class TestCudaLibraries:
 
     def test_overlap_is_seen(self, kind: _Kind) -> None:
         if kind.name == "jax":
-            pytest.skip("JAX's arrays are never written")
+            pytest.skip(beyond("JAX", "its arrays are never written"))
         x = kind.array(integers((20, 10), np.float32))
         with pytest.raises(gp.ArrayError, match="out overlaps a"):
             gemm(x[:10], x[10:], out=x[5:15])

@@ -14,8 +14,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import gemmport as gp
-import tested
-from absences import BASELINES, GPU, OPENCL_RUNTIMES, Thing, beyond, skip_without
+from absences import BASELINES, GPU, OPENCL_RUNTIMES, Thing, beyond, none_of, skip_without
 from gemmport import baselines, quirks, selection
 from gemmport.device import DeviceInfo
 from gemmport.matrix import simulator
@@ -188,7 +187,7 @@ def test_a_symptom_shows_where_the_table_says_so_and_nowhere_else(
 ) -> None:
     if device is None:
         skip_without(what_has(symptom.platform))
-        pytest.skip(tested.none_of(symptom.platform))
+        pytest.skip(none_of(symptom.platform))
     version = device.platform_version
     if symptom.platform in baselines.names():
         skip_without(*BASELINES[symptom.platform])

@@ -63,8 +63,3 @@ def nothing_found(config: pytest.Config) -> str:
 def _backends(config: pytest.Config) -> Sequence[str]:
     wanted = config.getoption("--backend")
     return (wanted,) if wanted else backends.names()
-
-
-def none_of(name: str) -> str:
-    """The reason of a skip where --backend and --device leave no device of a backend or platform."""
-    return f"--backend and --device leave no device of {name}"
