@@ -24,7 +24,9 @@ PLACES = {
 
 # From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
 ROOMS = [
-    {"errors", "device", "cache", "configs", "processor"},
+    {"errors", "device", "configs", "processor"},
+    {"trust"},
+    {"cache"},
     {"processes", "fingerprint"},
     {"dtypes", "occupancy"},
     {"quirks"},

@@ -3,6 +3,9 @@
 An entry carries its own key and checksum: one that is damaged, cut short or not ours is treated as absent, because drivers may
 crash on a damaged binary. Entries are written to a temporary file and renamed, so that processes that write at once do
 no harm; nor does clearing the cache while they do.
+
+A checksum keeps nobody from forging an entry: folders and entries must be trusted (`gemmport.trust`). Where they are not, or
+cannot be written to, everything goes on without a cache.
 """
 
 from __future__ import annotations
@@ -11,19 +14,23 @@ import hashlib
 import logging
 import os
 import re
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
+from gemmport import trust
+
 log = logging.getLogger(__name__)
 
 _MAGIC = b"gemmport program 1\n"
+
+_MOST_BYTES = 2**28
+"""Of an entry. Programs have a few megabytes at most."""
 
 _ABANDONED_SECONDS = 3600.0
 """A temporary file of this age has no writer any more: it was killed."""
@@ -42,7 +49,13 @@ class CacheUse:
 
 def cache_folder() -> Path:
     """The folder for everything cached: GEMMPORT_CACHE_DIR, or the user's cache folder of this platform."""
-    return Path(os.environ.get("GEMMPORT_CACHE_DIR") or platformdirs.user_cache_dir("gemmport"))
+    return Path(os.environ.get("GEMMPORT_CACHE_DIR") or user_cache_folder("gemmport"))
+
+
+def user_cache_folder(application: str) -> Path:
+    """The folder in which an application keeps its cache by default. For a user without a home it is one that cannot be made."""
+    folder = Path(platformdirs.user_cache_dir(application, application))
+    return folder if folder.is_absolute() else Path(os.devnull, application)
 
 
 def program_key(*parts: str) -> str:
@@ -56,12 +69,12 @@ def program_key(*parts: str) -> str:
 
 def load_program(key: str) -> bytes | None:
     """The program stored under a key; None where there is none, or it is damaged."""
-    return _load(_path(key), key)
+    return _load(("programs", key[:2]), key, key)
 
 
 def store_program(key: str, payload: bytes) -> None:
-    """Stores a program under its key. A folder that cannot be written to is logged, once, and no error."""
-    _store(_path(key), key, payload)
+    """Stores a program under its key. A folder that cannot be written to, or is not trusted, is logged, once, and no error."""
+    _store(("programs", key[:2]), key, key, payload)
 
 
 def load_text(name: str, key: str) -> str | None:
@@ -69,23 +82,28 @@ def load_text(name: str, key: str) -> str | None:
 
     There is one text of a name: the next one that is stored takes its place.
     """
-    payload = _load(cache_folder() / name, key, replaced=True)
+    payload = _load((), name, key, replaced=True)
     return None if payload is None else payload.decode()
 
 
 def store_text(name: str, key: str, text: str) -> None:
     """Stores a text under a name; what cannot be written is no error, as with programs."""
-    _store(cache_folder() / name, key, text.encode())
+    _store((), name, key, text.encode())
 
 
-def _load(path: Path, key: str, *, replaced: bool = False) -> bytes | None:
-    """The payload of a file; None where it is absent or damaged, or `replaced` may be: where it has another key."""
+def _load(folders: Sequence[str], name: str, key: str, *, replaced: bool = False) -> bytes | None:
+    """The payload of a file; None where it is absent or damaged, or `replaced` may be: where it has another key.
+
+    Args:
+        folders: in which it is, below that of the cache.
+    """
+    path = cache_folder().joinpath(*folders, name)
     try:
-        data = path.read_bytes()
+        data = trust.read_file(trust.check_folder(cache_folder(), *folders) / name, _MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        _warn_once("cannot read the program cache %s: %s", path, error)
+        warn_once("cannot read the program cache %s: %s", path, error)
         return None
     head = _MAGIC + key.encode()
     if replaced and data.startswith(_MAGIC) and not data.startswith(head):
@@ -98,27 +116,20 @@ def _load(path: Path, key: str, *, replaced: bool = False) -> bytes | None:
     return None
 
 
-def _store(path: Path, key: str, payload: bytes) -> None:
+def _store(folders: Sequence[str], name: str, key: str, payload: bytes) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + key.encode() + hashlib.sha256(payload).digest() + payload)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        data = _MAGIC + key.encode() + hashlib.sha256(payload).digest() + payload
+        trust.write_file(trust.make_folder(cache_folder(), *folders) / name, data)
     except OSError as error:
-        _warn_once("cannot write the program cache %s: %s", path, error)
+        warn_once("cannot write the program cache %s: %s", cache_folder().joinpath(*folders, name), error)
 
 
 def cache_use() -> CacheUse:
     """What the compiled programs in the cache take.
 
     Raises:
-        OSError: the folder cannot be read.
+        UntrustedError: somebody else may change what stands in the folder.
+        OSError: it cannot be read.
     """
     sizes = [size for path in _programs() if (size := _size(path)) is not None]
     return CacheUse(len(sizes), sum(sizes))
@@ -133,7 +144,8 @@ def clear_cache() -> tuple[CacheUse, int]:
         What was removed, and how many programs could not be; each of those is logged.
 
     Raises:
-        OSError: the folder cannot be read.
+        UntrustedError: somebody else may change what stands in the folder.
+        OSError: it cannot be read.
     """
     freed: list[int] = []
     refused = 0
@@ -150,7 +162,7 @@ def clear_cache() -> tuple[CacheUse, int]:
             freed.append(size or 0)
     for path in _files(r"tmp\w+\.tmp"):  # a younger one has a writer, who is about to rename it
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+            if time.time() - path.lstat().st_mtime > _ABANDONED_SECONDS:
                 path.unlink()
     return CacheUse(len(freed), sum(freed)), refused
 
@@ -159,20 +171,10 @@ def check_writable() -> None:
     """Makes the cache folder where it is missing, and writes to it.
 
     Raises:
+        UntrustedError: somebody else may change what stands in it.
         OSError: that is not possible.
     """
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
-
-
-def _path(key: str) -> Path:
-    return _root() / key[:2] / key
-
-
-def _root() -> Path:
-    return cache_folder() / "programs"
+    trust.writable_folder(cache_folder())
 
 
 def _programs() -> Iterator[Path]:
@@ -180,19 +182,21 @@ def _programs() -> Iterator[Path]:
 
 
 def _files(name: str) -> Iterator[Path]:
-    """Files of a name (a regular expression) where `_path` puts programs."""
-    root = _root()
-    if not root.exists():
+    """Files of a name (a regular expression) where programs are put. Links are passed over."""
+    try:
+        root = trust.check_folder(cache_folder(), "programs")
+    except FileNotFoundError:
         return
-    for folder in root.iterdir():
-        if re.fullmatch(r"[0-9a-f]{2}", folder.name) and folder.is_dir():
-            yield from (path for path in folder.iterdir() if re.fullmatch(name, path.name) and path.is_file())
+    for folder in os.scandir(root):
+        if re.fullmatch(r"[0-9a-f]{2}", folder.name) and folder.is_dir(follow_symlinks=False):
+            files = (file for file in os.scandir(folder) if re.fullmatch(name, file.name))
+            yield from (Path(file) for file in files if file.is_file(follow_symlinks=False))
 
 
 def _size(path: Path) -> int | None:
     """Bytes of a file; None where another process removed it meanwhile."""
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except FileNotFoundError:
         return None
 
@@ -201,8 +205,12 @@ _warned: set[Path] = set()
 _warned_lock = threading.Lock()
 
 
-def _warn_once(message: str, path: Path, error: OSError) -> None:
-    """Warns of an unusable cache at its first fault; those that follow, one for each program, are for debugging."""
+def warn_once(message: str, path: Path, error: OSError) -> None:
+    """Warns of an unusable cache at its first fault; those that follow, one for each program, are for debugging.
+
+    Args:
+        message: has places for the path and the error.
+    """
     folder = cache_folder()
     with _warned_lock:
         first = folder not in _warned

@@ -30,6 +30,10 @@ class ConfigError(GemmportError, ValueError):
     """A configuration file that cannot be read, or breaks its schema or a rule of a kernel."""
 
 
+class UntrustedError(GemmportError, PermissionError):
+    """A folder or file that somebody else may change, or that is not what it should be: it is not used."""
+
+
 class UnsupportedError(GemmportError, ValueError):
     """No kernel can compute this problem on this device."""
 
