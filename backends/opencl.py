@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import logging
 import math
 import os
 import re
-import shutil
 import sys
-import sysconfig
-import tempfile
 import threading
 import time
 import uuid
@@ -28,7 +24,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _machinecode, _opencldriver
+from gemmport.backends import _compilation, _machinecode, _opencldriver, _runtimes
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import (
     Backend,
@@ -43,7 +39,6 @@ from gemmport.backends.base import (
     Program,
     Resources,
 )
-from gemmport.cache import OWN_ICD, cache_folder
 from gemmport.device import DeviceInfo, DeviceType
 from gemmport.errors import (
     ArrayError,
@@ -135,6 +130,7 @@ class OpenCL(Backend):
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
+        _runtimes.spare_caches_of_pyopencl()
         self._errors = _Errors(device)
         platform, number = device.index
         self._quirks = {known.id for known in quirks_of(device)}
@@ -170,8 +166,12 @@ class OpenCL(Backend):
     @classmethod
     def discover(cls) -> Discovery:
         devices: list[DeviceInfo] = []
-        notes: list[str] = []
-        for p, platform in enumerate(_platforms()):
+        platforms = _platforms()
+        refused = _runtimes.prepare()
+        notes = list(refused.values())
+        for p, platform in enumerate(platforms):
+            if _alias(platform) in refused:
+                continue
             try:
                 found = platform.get_devices()
             except cl.Error as error:
@@ -354,8 +354,10 @@ class OpenCL(Backend):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty is no news
                 program.build(options=list(options), cache_dir=cast("str", False))  # no cache but ours
-        except cl.Error as error:
-            raise CompileError("the OpenCL compiler refuses the source", log=str(error), source=source) from error
+        except (cl.Error, OSError) as error:
+            # PyOpenCL writes the source to a temporary file, and fails where there is no folder for it.
+            told = error if isinstance(error, cl.Error) else error.__context__
+            raise CompileError("the OpenCL compiler refuses the source", log=str(told), source=source) from error
         return program
 
     # Execution
@@ -602,53 +604,11 @@ def _pocl_objects(binary: bytes, function: str, work_group: str) -> Iterator[tup
 
 
 def _platforms() -> list[cl.Platform]:
-    _register_runtimes_of_this_environment()
+    _runtimes.prepare()
     try:
         return cl.get_platforms()
     except cl.Error as error:  # what the loader raises where there is no ICD
         raise BackendUnavailableError(f"no OpenCL runtime is installed ({error}); {HOW_TO_GET_A_RUNTIME}") from error
-
-
-def _register_runtimes_of_this_environment() -> None:
-    """Makes the OpenCL loader find runtimes that pip installed, without the user setting a variable.
-
-    PoCL's wheel is found by PyOpenCL's own loader. The ICD file in Intel's wheel is of no use (intel-icd-path): the loader is
-    given a folder with a correct one beside the system's. Must run before the loader's first use, and does nothing where the
-    user chose the runtimes with OCL_ICD_VENDORS. Where the cache folder cannot be written to, the folder is a temporary one of
-    this process.
-    """
-    library = Path(sysconfig.get_path("data"), "lib", "libintelocl.so")
-    if sys.platform != "linux" or "OCL_ICD_VENDORS" in os.environ or not library.exists():
-        return
-    system = sorted(Path("/etc/OpenCL/vendors").glob("*.icd"))
-    texts = {file.name: file.read_text(errors="replace") for file in system}
-    if any("libintelocl.so" in text for text in texts.values()):
-        return
-    texts[OWN_ICD] = f"{library}\n"
-    name = re.sub(r"\W+", "-", sys.prefix).strip("-")
-    folder = cache_folder() / "icd" / name
-    try:
-        _write_texts(folder, texts)
-    except OSError as error:
-        log.info("%s cannot hold the list of OpenCL runtimes, a temporary folder does: %s", folder, error)
-        try:
-            folder = Path(tempfile.mkdtemp(prefix="gemmport-icd-"))
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            _write_texts(folder, texts)
-        except OSError as reason:
-            log.warning("Intel's OpenCL runtime in %s cannot be registered: %s", library.parent, reason)
-            return
-    os.environ["OCL_ICD_VENDORS"] = str(folder)
-
-
-def _write_texts(folder: Path, texts: Mapping[str, str]) -> None:
-    """Makes the folder hold these files, name → text, and no others; what is right already is not written again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in {file.name for file in folder.iterdir()} - texts.keys():
-        (folder / stale).unlink(missing_ok=True)
-    for file, text in texts.items():
-        if not (folder / file).exists() or (folder / file).read_text() != text:
-            (folder / file).write_text(text)
 
 
 def _alias(platform: cl.Platform) -> str:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmport import cache
-from gemmport.backends import opencl
+from gemmport.backends import _runtimes
 from gemmport.cache import (
     CacheUse,
     cache_folder,
@@ -409,15 +409,15 @@ def intel_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     library = tmp_path / "venv" / "lib" / "libintelocl.so"
     library.parent.mkdir(parents=True)
     library.write_text("")
-    monkeypatch.setattr(opencl.sysconfig, "get_path", lambda name: str(tmp_path / "venv"))
-    monkeypatch.setattr(opencl.sys, "platform", "linux")
+    monkeypatch.setattr(_runtimes.sysconfig, "get_path", lambda name: str(tmp_path / "venv"))
+    monkeypatch.setattr(_runtimes.sys, "platform", "linux")
     monkeypatch.setenv("OCL_ICD_VENDORS", "")  # so that it is as before when the test ends
     monkeypatch.delenv("OCL_ICD_VENDORS")
     return library
 
 
 def test_intels_runtime_is_registered_in_the_cache_folder(folder: Path, intel_wheel: Path) -> None:
-    opencl._register_runtimes_of_this_environment()
+    _runtimes.register()
     chosen = Path(os.environ["OCL_ICD_VENDORS"])
     assert folder in chosen.parents
     assert (chosen / "gemmport-intel.icd").read_text() == f"{intel_wheel}\n"
@@ -427,7 +427,7 @@ def test_where_the_cache_folder_is_unusable_a_temporary_folder_serves(
     folder: Path, intel_wheel: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write_text("a file stands where the folder should be")
-    opencl._register_runtimes_of_this_environment()
+    _runtimes.register()
     chosen = Path(os.environ["OCL_ICD_VENDORS"])
     assert chosen.name.startswith("gemmport-icd-")
     assert (chosen / "gemmport-intel.icd").read_text() == f"{intel_wheel}\n"
@@ -442,7 +442,7 @@ def test_where_no_folder_is_usable_it_is_a_warning(
 
     folder.write_text("a file stands where the folder should be")
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
-    opencl._register_runtimes_of_this_environment()
+    _runtimes.register()
     assert "OCL_ICD_VENDORS" not in os.environ
     (line,) = caplog.messages
     assert "cannot be registered" in line

@@ -8,25 +8,37 @@ first.
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from gemmport import trust
 from gemmport.cache import load_text, program_key, store_text
 from gemmport.device import DeviceInfo
 from gemmport.entry import Entry, LoadedEntry, Source
-from gemmport.errors import ConfigError
+from gemmport.errors import ConfigError, UntrustedError
 from gemmport.problem import GemmProblem
+
+log = logging.getLogger(__name__)
+
+_MOST_BYTES = 2**20
+"""Of a file that is found in a folder."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """All entries of all sources, the first source first."""
+    """All entries of all sources, the first source first.
+
+    Attributes:
+        refused: why folders of the user's, or files in them, were passed over: somebody else may change them.
+    """
 
     entries: tuple[LoadedEntry, ...]
+    refused: tuple[str, ...] = ()
 
     def matching(self, device: DeviceInfo, problem: GemmProblem | None = None) -> list[LoadedEntry]:
         """Entries for a device (and a problem), in the order in which they are tried."""
@@ -46,19 +58,23 @@ class Configuration:
 def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     """The configuration: `extra` files of this call, then the user's folders, then what gemmport ships.
 
+    Of the user's folders those are read, and of the files in them, that nobody else may change (`gemmport.trust`); the others are
+    warned of, once. Files of the call may stand anywhere.
+
     Raises:
         ConfigError: a file cannot be read or breaks a rule; the message names file, entry, value and rule.
     """
-    entries = [loaded for path in extra for loaded in load_file(path, "call")]
+    entries = [loaded for path in extra for loaded in load_file(path)]
+    refused: list[str] = []
     for folder in filter(None, os.environ.get("GEMMPORT_CONFIG_PATH", "").split(os.pathsep)):
         if not Path(folder).is_dir():
             raise ConfigError(f"GEMMPORT_CONFIG_PATH names {folder}, which is no folder")
-        entries += [loaded for path in sorted(Path(folder).glob("*.y*ml")) for loaded in load_file(path, "user")]
-    return Configuration((*entries, *_shipped()))
+        entries += _found_in(Path(folder), refused)
+    return Configuration((*entries, *_shipped()), tuple(refused))
 
 
-def load_file(path: str | Path, source: Source = "call") -> list[LoadedEntry]:
-    """The checked entries of one file.
+def load_file(path: str | Path) -> list[LoadedEntry]:
+    """The checked entries of one file, which the call names.
 
     Raises:
         ConfigError: as `load_configuration`.
@@ -69,7 +85,38 @@ def load_file(path: str | Path, source: Source = "call") -> list[LoadedEntry]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    return list(configfile.parse(text, str(path), source))
+    return list(configfile.parse(text, str(path), "call"))
+
+
+def _found_in(folder: Path, refused: list[str]) -> Iterator[LoadedEntry]:
+    """The checked entries of the files in a folder of the user's; what is not trusted is added to `refused`."""
+    from gemmport import configfile  # noqa: PLC0415  # see there
+
+    try:
+        trust.check_folder(folder)
+        paths = sorted(folder.glob("*.y*ml"))
+    except OSError as error:
+        _refuse(folder, error, refused)
+        return
+    for path in paths:
+        try:
+            text = trust.read_file(trust.real_path(path), _MOST_BYTES).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            _refuse(path, error, refused)
+        else:
+            yield from configfile.parse(text, str(path), "user")
+
+
+def _refuse(path: Path, error: Exception, refused: list[str]) -> None:
+    if not isinstance(error, UntrustedError):
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    refused.append(str(error))
+    _warn_once(str(error))
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    log.warning("GEMMPORT_CONFIG_PATH: %s. It is not read: a file of --config (config=) is, wherever it stands", reason)
 
 
 _STORED = "configs"

@@ -201,7 +201,7 @@ QUIRKS: tuple[Quirk, ...] = (
         platform="intel",
         symptom="the ICD file of the wheel names a library at a path of the machine that it was built on: no loader finds it",
         effect="workaround",
-        where=("backends/opencl.py: intel-icd-path",),
+        where=("backends/_runtimes.py: intel-icd-path",),
         evidence="intel-opencl-rt 2026.2 (PyPI); the loader is given an ICD file of gemmport's",
     ),
     Quirk(

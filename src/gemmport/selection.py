@@ -102,7 +102,9 @@ def select_device(description: str | None = None, backend: str | None = None) ->
     if backend == AUTO and found:  # the same chip under two backends is no ambiguity
         found = [device for device in found if device.backend == found[0].backend]
     if not found:
-        raise DeviceNotFoundError(f"no device {description!r}; there are {_listed(candidates)}")
+        names = backends.names() if backend == AUTO else (backend,)
+        notes = [note for name in names for note in backend_status(name).notes]
+        raise DeviceNotFoundError("; ".join([f"no device {description!r}; there are {_listed(candidates)}", *notes]))
     if len(found) > 1:
         raise AmbiguousDeviceError(f"device {description!r} is ambiguous; it may be {_listed(found)}")
     return found[0]

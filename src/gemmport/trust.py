@@ -63,7 +63,7 @@ def real_path(path: str | Path) -> Path:
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         if not _is_owner(status):
-            raise _untrusted(found, status, f"run rm {found}")
+            raise _untrusted(found, status, "remove it")
         target = os.readlink(found)
         waiting += _names(target)
         if os.path.isabs(target):
@@ -145,16 +145,16 @@ def read_file(path: Path, most: int) -> bytes:
         handle = os.open(path, _READ)
     except OSError as error:
         if error.errno == errno.ELOOP or path.is_symlink():
-            raise UntrustedError(f"{path} must be a regular file; got a symbolic link; run rm {path}") from error
+            raise UntrustedError(f"{path} must be a regular file; got a symbolic link; remove it") from error
         raise
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise UntrustedError(f"{path} must be a regular file; got {stat.filemode(status.st_mode)}; run rm {path}")
+            raise UntrustedError(f"{path} must be a regular file; got {stat.filemode(status.st_mode)}; remove it")
         if status.st_size > most:
-            raise UntrustedError(f"{path} must have {most:,} bytes at most; got {status.st_size:,}; run rm {path}")
+            raise UntrustedError(f"{path} must have {most:,} bytes at most; got {status.st_size:,}; remove it")
         if not _is_owner(status):
-            raise _untrusted(path, status, f"run rm {path}")
+            raise _untrusted(path, status, "remove it")
         if _others_write(status, handle):
             raise _untrusted(path, status, f"run chmod go-w {path}")
         return file.read(most)
@@ -203,7 +203,7 @@ def _check_folder(folder: Path) -> None:
     """Raises an error where a path is a link, no folder, or a folder that somebody else may change."""
     status = os.lstat(folder)
     if stat.S_ISLNK(status.st_mode):
-        raise UntrustedError(f"{folder} must be a folder; got a symbolic link; run rm {folder}")
+        raise UntrustedError(f"{folder} must be a folder; got a symbolic link; remove it")
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not _is_owner(status):

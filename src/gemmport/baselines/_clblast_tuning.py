@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmport.errors import BaselineUnavailableError
+from gemmport import trust
+from gemmport.errors import BaselineUnavailableError, UntrustedError
 
 VARIABLE = "GEMMPORT_CLBLAST_TUNING"
 """The environment variable that may name the folder of the tuners' files."""
+
+_MOST_BYTES = 2**28
+"""Of a tuner's file. It has all that was tried: a few megabytes at most."""
 
 KERNELS = {
     **dict.fromkeys(("xgemm_1", "xgemm_2", "xgemm_11", "xgemm_12"), "Xgemm"),
@@ -53,13 +57,18 @@ def read(folder: Path) -> tuple[Tuned, ...]:
     """The files in a folder that belong to products.
 
     Raises:
-        BaselineUnavailableError: it is no folder, there are none, or one cannot be read; the message names it.
+        BaselineUnavailableError: it is no folder, there are none, or one cannot be read or is not trusted
+            (`gemmport.trust`); the message names it.
     """
     if not folder.is_dir():
         raise BaselineUnavailableError(
             f"{VARIABLE} = {folder}: there is no such folder; name that in which CLBlast's tuners were run, or unset {VARIABLE}"
         )
-    found = tuple(one for file in sorted(folder.glob("*.json")) if (one := _read(file)))
+    try:
+        trust.check_folder(folder)
+        found = tuple(one for file in sorted(folder.glob("*.json")) if (one := _read(file)))
+    except UntrustedError as error:
+        raise BaselineUnavailableError(f"{VARIABLE}: {error}") from error
     if not found:
         raise BaselineUnavailableError(
             f"{VARIABLE} = {folder}: it has no results of CLBlast's tuners that can be used (those with which CLBlast computes "
@@ -108,7 +117,7 @@ def _read(file: Path) -> Tuned | None:
     """A file; None where it is of a kernel that products do not need, or CLBlast is wrong with all that it has."""
     try:
         # The device's own words stand in it as they are, not as JSON would have them.
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"), strict=False)
+        content: dict[str, Any] = json.loads(trust.read_file(trust.real_path(file), _MOST_BYTES), strict=False)
         kernel = KERNELS.get(content["kernel_family"])
         if kernel is None:
             return None
@@ -128,6 +137,8 @@ def _read(file: Path) -> Tuned | None:
             {name: value for name, value in parameters.items() if name != "PRECISION"},
             {name[len("arg_") :]: value for name, value in content.items() if name.startswith("arg_")},
         )
+    except UntrustedError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise BaselineUnavailableError(
