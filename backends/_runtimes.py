@@ -72,8 +72,8 @@ def register() -> None:
 
 
 def choose_folder_of_pocl() -> str:
-    """Gives PoCL a folder, through POCL_CACHE_DIR, where its own cannot be written to or is not trusted: it loads machine code from
-    it. The folder is then one in gemmport's cache, or a temporary one of this process.
+    """Gives PoCL a folder, through POCL_CACHE_DIR, where its own cannot be written to or is not trusted: it loads machine code
+    from it. The folder is then one in gemmport's cache, or a temporary one of this process.
 
     Returns:
         Why PoCL cannot be used, and what to do about it; empty where it can.

@@ -53,8 +53,11 @@ def cache_folder() -> Path:
 
 
 def user_cache_folder(application: str) -> Path:
-    """The folder in which an application keeps its cache by default. For a user without a home it is one that cannot be made."""
-    folder = Path(platformdirs.user_cache_dir(application, application))
+    """The folder in which an application keeps its cache by default; for a user without a home, one that cannot be made."""
+    try:
+        folder = Path(platformdirs.user_cache_dir(application, application))
+    except RuntimeError:  # so newer versions say that there is no home; older ones leave "~" where it would stand
+        folder = Path("~")
     return folder if folder.is_absolute() else Path(os.devnull, application)
 
 

@@ -58,8 +58,8 @@ class Configuration:
 def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     """The configuration: `extra` files of this call, then the user's folders, then what gemmport ships.
 
-    Of the user's folders those are read, and of the files in them, that nobody else may change (`gemmport.trust`); the others are
-    warned of, once. Files of the call may stand anywhere.
+    Of the user's folders, and of the files in them, those are read that nobody else may change (`gemmport.trust`). The others
+    are warned of, once. Files of the call may stand anywhere.
 
     Raises:
         ConfigError: a file cannot be read or breaks a rule; the message names file, entry, value and rule.

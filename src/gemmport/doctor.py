@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from gemmport import backends, baselines
@@ -25,8 +25,8 @@ from gemmport.config import load_configuration
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES, default_accumulator
 from gemmport.environment import host_environment
-from gemmport.errors import ConfigError
-from gemmport.processes import end_session
+from gemmport.errors import ConfigError, UntrustedError
+from gemmport.processes import end_session, scratch_file
 
 Status = Literal["ok", "warning", "problem"]
 Area = Literal["versions", "settings", "cache", "backends", "devices", "baselines"]
@@ -129,7 +129,7 @@ class _Examination:
         for name in backends.names():
             findings += self._backend(name, found)
         # The products compile into a cache of their own, so that the compiler is looked at and not the user's cache.
-        with tempfile.TemporaryDirectory(prefix="gemmport-doctor-", ignore_cleanup_errors=True) as folder:
+        with _empty_cache() as folder:
             fresh = {**self.environment, "GEMMPORT_CACHE_DIR": folder}
             for device in found:
                 findings += self._device(device, fresh)
@@ -150,16 +150,20 @@ class _Examination:
         if icds := os.environ.get("OCL_ICD_VENDORS"):
             yield Finding("ok", "settings", "OCL_ICD_VENDORS", f"{icds!r}: the only OpenCL runtimes that are looked at")
         try:
-            loaded = load_configuration().entries
+            configuration = load_configuration()
         except ConfigError as error:
             # What is shipped is sound: the fault is in a file of the user's, without which the devices are looked at.
             self.environment.pop("GEMMPORT_CONFIG_PATH", None)
             remedy = "correct it (gemmport configs --check FILE), or unset GEMMPORT_CONFIG_PATH"
             yield Finding("problem", "settings", "configuration", str(error), remedy)
         else:
+            loaded = configuration.entries
             own = [entry for entry in loaded if entry.source == "user"]
             told = f"{len(own)} entries of yours, {len(loaded) - len(own)} shipped, no fault"
             yield Finding("ok", "settings", "configuration", told)
+            for refused in configuration.refused:
+                detail, _, remedy = refused.rpartition("; ")
+                yield Finding("problem", "settings", "configuration", f"not read: {detail}", remedy)
 
     def _backend(self, name: str, found: list[DeviceInfo]) -> Iterator[Finding]:
         """Findings of a backend; its devices are added to `found`."""
@@ -263,17 +267,17 @@ class _Examination:
 
     def _ask(self, *arguments: str, environment: Mapping[str, str] | None = None) -> _Answer:
         """Runs a probe to its end or to the time limit."""
-        with tempfile.TemporaryDirectory(prefix="gemmport-doctor-", ignore_cleanup_errors=True) as folder:
-            answers, said = Path(folder, "answers"), Path(folder, "said")
-            with said.open("wb") as output:  # a pipe would wait for the probe's own children too
-                process = subprocess.Popen(
-                    [*PROBE, str(answers), *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=environment or self.environment,
-                    start_new_session=True,
-                )
+        # Pipes would wait for the probe's own children too.
+        with scratch_file() as answers, scratch_file() as said:
+            process = subprocess.Popen(
+                [*PROBE, f"/dev/fd/{answers.fileno()}", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=environment or self.environment,
+                start_new_session=True,
+                pass_fds=(answers.fileno(),),
+            )
             try:
                 status = process.wait(self.timeout)
                 fault = _ending(status)
@@ -281,10 +285,24 @@ class _Examination:
                 fault = f"did not end within {self.timeout:g} seconds"
             finally:
                 end_session(process)
-            told = answers.read_text("utf-8").splitlines(keepends=True) if answers.exists() else []
-            last = said.read_text("utf-8", errors="replace").strip().splitlines()[-1:] if fault else []
+            answers.seek(0)
+            said.seek(0)
+            told = answers.read().decode("utf-8", errors="replace").splitlines(keepends=True)
+            last = said.read().decode("utf-8", errors="replace").strip().splitlines()[-1:] if fault else []
         whole = [json.loads(line) for line in told if line.endswith("\n")]  # a crash may cut the last one short
         return _Answer(whole, ": ".join([fault, *last]))
+
+
+@contextmanager
+def _empty_cache() -> Iterator[str]:
+    """A folder for programs; where no folder can be written to, one that cannot be made, so that nothing is cached."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="gemmport-doctor-", ignore_cleanup_errors=True)
+    except OSError:
+        yield os.devnull
+        return
+    with folder as name:
+        yield name
 
 
 _ELSEWHERE = "use another device: export GEMMPORT_DEVICE=PLATFORM[:DEVICE]"
@@ -298,12 +316,14 @@ def _versions() -> Finding:
 
 
 def _cache() -> Finding:
-    folder = cache_folder()
+    folder, asked = cache_folder(), "GEMMPORT_CACHE_DIR" in os.environ
     try:
         check_writable()
         use = cache_use()
+    except UntrustedError as error:
+        detail, _, remedy = str(error).rpartition("; ")
+        return Finding("problem" if asked else "warning", "cache", str(folder), detail, remedy)
     except OSError as error:
-        asked = "GEMMPORT_CACHE_DIR" in os.environ
         remedy = "export GEMMPORT_CACHE_DIR=FOLDER, one that you can write to; until then each process compiles anew"
         return Finding("problem" if asked else "warning", "cache", str(folder), str(error), remedy)
     return Finding("ok", "cache", str(folder), f"{use.programs} programs, {use.nbytes / 1e6:.1f} MB")

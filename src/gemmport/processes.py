@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 from gemmport.errors import LaunchError
 
@@ -33,6 +33,17 @@ def end_session(process: subprocess.Popen[Any]) -> None:
             process.wait(5)
 
 
+def scratch_file() -> IO[bytes]:
+    """A file without a name, for reading and writing. On Linux it is in memory, and needs no folder that can be written to.
+
+    Raises:
+        OSError: elsewhere, there is no such folder.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("gemmport"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 class Conversation:
     """A process that may crash or hang, spoken with in lines of JSON; it speaks through a `Channel`. Leaving the block ends it.
 
@@ -48,7 +59,7 @@ class Conversation:
         Raises:
             LaunchError: there is no such program, or it may not be run.
         """
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed by `end`
+        self._errors = scratch_file()
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
@@ -87,7 +98,7 @@ class Conversation:
         status = self._process.wait()
         name = f" ({signal.Signals(-status).name})" if -status in set(signal.Signals) else ""
         self._errors.seek(0)
-        told = self._errors.read().strip()[-LAST_WORDS:]
+        told = self._errors.read().decode("utf-8", errors="replace").strip()[-LAST_WORDS:]
         return f"the process ended with status {status}{name}" + (f": {told}" if told else "")
 
     def end(self) -> None:

@@ -147,17 +147,12 @@ def read_file(path: Path, most: int) -> bytes:
         if error.errno == errno.ELOOP or path.is_symlink():
             raise UntrustedError(f"{path} must be a regular file; got a symbolic link; remove it") from error
         raise
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise UntrustedError(f"{path} must be a regular file; got {stat.filemode(status.st_mode)}; remove it")
-        if status.st_size > most:
-            raise UntrustedError(f"{path} must have {most:,} bytes at most; got {status.st_size:,}; remove it")
-        if not _is_owner(status):
-            raise _untrusted(path, status, "remove it")
-        if _others_write(status, handle):
-            raise _untrusted(path, status, f"run chmod go-w {path}")
-        return file.read(most)
+    try:
+        _check_file(path, handle, most)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(handle)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -210,6 +205,19 @@ def _check_folder(folder: Path) -> None:
         raise _untrusted(folder, status, "choose a folder of your own")
     if not status.st_mode & stat.S_ISVTX and _others_write(status, folder):
         raise _untrusted(folder, status, f"run chmod go-w {folder}, or choose another folder")
+
+
+def _check_file(path: Path, handle: int, most: int) -> None:
+    """Raises an error where what was opened is no regular file, is too long, or somebody else may change it."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        raise UntrustedError(f"{path} must be a regular file; got {stat.filemode(status.st_mode)}; remove it")
+    if status.st_size > most:
+        raise UntrustedError(f"{path} must have {most:,} bytes at most; got {status.st_size:,}; remove it")
+    if not _is_owner(status):
+        raise _untrusted(path, status, "remove it")
+    if _others_write(status, handle):
+        raise _untrusted(path, status, f"run chmod go-w {path}")
 
 
 def _is_owner(status: os.stat_result) -> bool:
