@@ -95,7 +95,7 @@ GPU = Thing(
     lambda: bool(gp.devices("cuda")),
 )
 OPENCL_RUNTIMES = tuple(runtime(own) for own in RUNTIMES)
-(OCLGRIND,) = (thing for thing in OPENCL_RUNTIMES if thing.name == "Oclgrind")
+POCL_WHEEL, _, INTEL, _, OCLGRIND = OPENCL_RUNTIMES
 CLBLAST, CLBLAS = library("clblast", CLBlast.how_to_get), library("clblas", ClBLAS.how_to_get)
 CUBLAS = on_a_gpu(library("cublas", "pip install 'gemmport[cuda]'"))
 BASELINES = {"numpy": (), "clblast": (CLBLAST,), "clblas": (CLBLAS,), "cublas": (GPU, CUBLAS)}

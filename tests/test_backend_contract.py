@@ -312,6 +312,23 @@ class TestPrograms:
             mended.program(source)
             assert counts(mended) == (0, 1, 0)
 
+    def test_that_others_may_have_forged_are_built_again(self, fresh_backend: gp.Backend, cache_folder: Path) -> None:
+        """The entry is a sound program with the right key and checksum, which multiplies by another factor."""
+        honest = source_of_probe(fresh_backend, next(_salt))
+        forged = honest.replace("data[i] = data[i] * factor", "data[i] = 42 - data[i] * factor")
+        keys: list[str] = []
+        for source in (honest, forged):
+            fresh_backend.program(source)
+            keys += [path.name for path in entries(cache_folder) if path.name not in keys]
+        cache.store_program(keys[0], cache.load_program(keys[1]) or b"")
+        with reopened(fresh_backend) as deceived:
+            assert not works(deceived, deceived.program(honest))
+            assert counts(deceived) == (0, 1, 0)
+        cache_folder.chmod(0o777)
+        with reopened(fresh_backend) as careful:
+            assert works(careful, careful.program(honest))
+            assert counts(careful) == (1, 0, 0)
+
     def test_that_another_version_reworked_are_built_again(
         self, fresh_backend: gp.Backend, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

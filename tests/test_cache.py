@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shutil
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,7 @@ from gemmport.cache import (
     store_program,
     store_text,
 )
+from gemmport.errors import UntrustedError
 
 KEY = program_key("source", "device")
 PAYLOAD = bytes(range(256)) + b"\x00\r\n\xff"
@@ -35,6 +39,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of this test's own."""
     monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def careless() -> Iterator[None]:
+    """What this process makes, everybody may change."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture
@@ -253,6 +265,94 @@ def test_a_folder_that_cannot_be_written_to_is_an_error(folder: Path) -> None:
         check_writable()
 
 
+# Folders and entries that somebody else may have made
+
+
+@pytest.mark.parametrize("depth", range(4))
+def test_a_program_in_a_folder_that_others_may_write_to_is_absent(
+    folder: Path, entry: Path, depth: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However right its key and checksum are, they may have forged it. The log says so once."""
+    caplog.set_level(logging.DEBUG, "gemmport.cache")
+    before = entry.read_bytes()
+    place = (entry.parent, entry.parents[1], folder, folder.parent)[depth]
+    mode = place.stat().st_mode
+    place.chmod(0o777)
+    assert load_program(KEY) is None
+    store_program(KEY, b"other")
+    assert entry.read_bytes() == before
+    assert [record.levelname for record in caplog.records] == ["WARNING", "DEBUG"]
+    assert f"{place} must be owned by root or by you" in caplog.messages[0]
+    place.chmod(mode)
+    assert load_program(KEY) == PAYLOAD
+
+
+def test_what_others_may_write_to_is_neither_measured_nor_cleared(folder: Path, entry: Path) -> None:
+    folder.chmod(0o777)
+    for call in (cache_use, clear_cache, check_writable):
+        with pytest.raises(UntrustedError):
+            call()
+    assert entry.exists()
+
+
+def test_an_entry_that_others_may_write_is_absent_and_replaced(entry: Path) -> None:
+    entry.chmod(0o666)
+    assert load_program(KEY) is None
+    store_program(KEY, PAYLOAD)
+    assert load_program(KEY) == PAYLOAD
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "/dev/stdin", "the same program"])
+def test_an_entry_that_is_a_link_is_absent_and_replaced(entry: Path, tmp_path: Path, target: str) -> None:
+    """/dev/zero has no end."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(entry.read_bytes())
+    elsewhere.chmod(0o600)
+    entry.unlink()
+    entry.symlink_to(elsewhere if target == "the same program" else target)
+    assert load_program(KEY) is None
+    before = elsewhere.read_bytes()
+    store_program(KEY, b"new")
+    assert (load_program(KEY), elsewhere.read_bytes()) == (b"new", before)
+
+
+def test_an_entry_without_end_is_absent(entry: Path) -> None:
+    os.truncate(entry, 2**40)
+    assert load_program(KEY) is None
+
+
+def test_a_fifo_in_the_place_of_an_entry_is_absent(entry: Path) -> None:
+    entry.unlink()
+    os.mkfifo(entry)
+    assert load_program(KEY) is None
+
+
+@pytest.mark.usefixtures("careless")
+def test_folders_and_entries_are_made_for_the_user_alone(folder: Path) -> None:
+    store_program(KEY, PAYLOAD)
+    store_text("notes", KEY, "text")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*")) if path.is_dir()}
+    assert modes == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()} == {0o600}
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_nothing_is_removed_through_a_link(folder: Path, entry: Path, tmp_path: Path, depth: int) -> None:
+    """Neither where a folder of programs is one, nor where the folder of all of them is."""
+    linked = entry.parents[depth]
+    precious = linked.rename(tmp_path / "precious")
+    linked.symlink_to(precious)
+    try:
+        assert clear_cache() == (CacheUse(0, 0), 0)
+    except UntrustedError:
+        assert depth == 1
+    kept = precious.rglob(KEY)
+    assert [path.read_bytes()[-len(PAYLOAD) :] for path in kept] == [PAYLOAD]
+    assert load_program(KEY) is None
+    store_program(KEY, b"other")
+    assert [path.read_bytes()[-len(PAYLOAD) :] for path in precious.rglob(KEY)] == [PAYLOAD]
+
+
 # Use and clearing
 
 
@@ -434,15 +534,196 @@ def test_where_the_cache_folder_is_unusable_a_temporary_folder_serves(
     assert not caplog.messages
 
 
-def test_where_no_folder_is_usable_it_is_a_warning(
-    folder: Path, intel_wheel: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("depth", ["icd", "icd/of this environment"])
+def test_nothing_is_removed_or_written_through_a_link_in_the_place_of_the_list(
+    folder: Path, intel_wheel: Path, tmp_path: Path, depth: str
 ) -> None:
-    def refuse(**options: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    folder.write_text("a file stands where the folder should be")
-    monkeypatch.setattr("tempfile.mkdtemp", refuse)
     _runtimes.register()
-    assert "OCL_ICD_VENDORS" not in os.environ
+    listed = Path(os.environ.pop("OCL_ICD_VENDORS"))
+    linked = listed if "/" in depth else listed.parent
+    shutil.rmtree(linked)
+    precious = tmp_path / "precious"
+    (precious / listed.name).mkdir(parents=True)
+    files = [
+        where / name for where in (precious, precious / listed.name) for name in ("mine.icd", "gemmport-intel.icd", "a")
+    ]
+    for file in files:
+        file.write_text("mine")
+    linked.symlink_to(precious)
+    _runtimes.register()
+    assert [file.read_text() for file in files] == ["mine"] * len(files)
+    assert len(list(precious.rglob("*"))) == len(files) + 1
+    assert folder not in Path(os.environ["OCL_ICD_VENDORS"]).parents
+
+
+def test_a_link_in_the_list_is_replaced_and_what_it_leads_to_is_left_alone(
+    folder: Path, intel_wheel: Path, tmp_path: Path
+) -> None:
+    _runtimes.register()
+    listed = Path(os.environ.pop("OCL_ICD_VENDORS"))
+    (tmp_path / "mine").write_text("mine")
+    for name in ("gemmport-intel.icd", "other.icd"):
+        (listed / name).unlink(missing_ok=True)
+        (listed / name).symlink_to(tmp_path / "mine")
+    (listed / "notes.txt").write_text("no runtime")
+    _runtimes.register()
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (listed / "gemmport-intel.icd").read_text() == f"{intel_wheel}\n"
+    assert not (listed / "other.icd").exists()
+    assert (listed / "notes.txt").exists()
+
+
+def test_a_list_that_others_may_write_is_not_used(folder: Path, intel_wheel: Path) -> None:
+    _runtimes.register()
+    listed = Path(os.environ.pop("OCL_ICD_VENDORS"))
+    listed.chmod(0o777)
+    _runtimes.register()
+    assert folder not in Path(os.environ["OCL_ICD_VENDORS"]).parents
+
+
+def test_a_list_that_is_right_is_not_written_again(
+    folder: Path, intel_wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be on a file system that cannot be written to."""
+    _runtimes.register()
+    listed = os.environ.pop("OCL_ICD_VENDORS")
+    monkeypatch.setattr("gemmport.trust.write_file", lambda path, data: pytest.fail(f"writes {path}"))
+    _runtimes.register()
+    assert os.environ["OCL_ICD_VENDORS"] == listed
+
+
+@pytest.mark.parametrize("others", [["system.icd"], []])
+def test_where_no_folder_is_usable_intels_runtime_is_the_only_one(
+    folder: Path, intel_wheel: Path, others: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """What the loader then does without, the log says."""
+    monkeypatch.setattr(_runtimes, "SYSTEM", tmp_path)
+    for name in others:
+        (tmp_path / name).write_text("libsystem.so")
+    folder.write_text("a file stands where the folder should be")
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    _runtimes.register()
+    assert os.environ["OCL_ICD_VENDORS"] == str(intel_wheel)
+    assert [f"without {name}; set TMPDIR" in line for name, line in zip(others, caplog.messages, strict=True)] == [
+        True
+    ] * len(others)
+
+
+# The folder of PoCL
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's home, where PoCL keeps its programs if no variable says anything else."""
+    for name in ("POCL_CACHE_DIR", "XDG_CACHE_HOME", "POCL_KERNEL_CACHE"):
+        monkeypatch.setenv(name, "")  # so that it is as before when the test ends
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir(mode=0o700)
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "home/.cache/pocl/kcache"),
+        ({"POCL_KERNEL_CACHE": "0"}, "home/.cache/pocl/uncached"),
+        ({"XDG_CACHE_HOME": "caches"}, "caches/pocl/kcache"),
+        ({"POCL_CACHE_DIR": "own", "XDG_CACHE_HOME": "caches"}, "own"),
+    ],
+)
+def test_pocl_keeps_its_own_folder_where_that_is_usable(
+    home: Path, tmp_path: Path, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value if name == "POCL_KERNEL_CACHE" else str(tmp_path / value))
+    before = dict(os.environ)
+    assert _runtimes.choose_folder_of_pocl() == ""
+    assert dict(os.environ) == before
+    assert (tmp_path / expected).is_dir()
+
+
+@pytest.mark.parametrize("fault", ["a file", "open to all"])
+def test_else_it_is_given_one_in_the_cache(
+    home: Path, folder: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoil(home / ".cache", fault)
+    assert _runtimes.choose_folder_of_pocl() == ""
+    assert os.environ["POCL_CACHE_DIR"] == str(folder / "pocl")
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("fault", ["a file", "open to all"])
+def test_else_a_temporary_one_and_the_log_says_once_that_nothing_is_kept(
+    home: Path, folder: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoil(home / ".cache", fault)
+    spoil(folder, fault)
+    assert _runtimes.choose_folder_of_pocl() == ""
+    store_program(KEY, PAYLOAD)
+    assert Path(os.environ["POCL_CACHE_DIR"]).name.startswith("gemmport-pocl-")
     (line,) = caplog.messages
-    assert "cannot be registered" in line
+    assert line.endswith("without it each process compiles anew: set GEMMPORT_CACHE_DIR")
+
+
+def test_without_any_it_is_refused(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(home / ".cache", "a file")
+    spoil(folder, "a file")
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    detail, _, remedy = _runtimes.choose_folder_of_pocl().partition("; ")
+    assert detail.startswith(
+        "PoCL is left out: it writes what it compiles to a folder and loads it from there, and has none ("
+    )
+    assert str(home / ".cache") in detail
+    assert remedy.startswith(
+        "set POCL_CACHE_DIR or TMPDIR to a folder of your own that can be written to, or use another"
+    )
+    assert "POCL_CACHE_DIR" not in os.environ
+
+
+def spoil(folder: Path, fault: str) -> None:
+    if fault == "a file":
+        folder.write_text("a file stands where the folder should be")
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("pocl.icd", "x", True),
+        ("other.icd", "/opt/pocl/lib/libpocl.so", True),
+        ("nvidia.icd", "libnvidia-opencl.so.1", False),
+    ],
+)
+@pytest.mark.parametrize("chosen", ["folder", "file"])
+def test_whether_pocl_may_be_found_is_told_by_its_icd_file(
+    name: str, text: str, expected: bool, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_text(text)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path if chosen == "folder" else tmp_path / name))
+    assert _runtimes._pocl_is_here() == expected
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "gone"))
+    assert not _runtimes._pocl_is_here()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "pocl_binary_distribution")
+    assert _runtimes._pocl_is_here()
+
+
+def test_a_user_without_a_home_has_a_folder_that_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library's versions say differently that there is none."""
+
+    def none(*arguments: object) -> str:
+        raise RuntimeError("no home")
+
+    monkeypatch.delenv("GEMMPORT_CACHE_DIR")
+    for answer in (none, lambda *arguments: "~/.cache/gemmport"):
+        monkeypatch.setattr("platformdirs.user_cache_dir", answer)
+        store_program(KEY, PAYLOAD)
+        with pytest.raises(NotADirectoryError):
+            check_writable()
+    assert len(caplog.messages) == 1

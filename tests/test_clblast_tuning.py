@@ -144,6 +144,15 @@ def test_a_folder_without_results_is_named(tmp_path, folder, told):
         tuning.read(tmp_path / folder)
 
 
+@pytest.mark.parametrize("depth", ["the file", "its folder"])
+def test_what_others_may_write_is_refused(tmp_path, depth):
+    file = found(tmp_path, "copy", {"COPY_VW": 4})
+    place = file if depth == "the file" else tmp_path
+    place.chmod(0o777)
+    with pytest.raises(BaselineUnavailableError, match=f"^{tuning.VARIABLE}: {place} must be owned by root or by you"):
+        tuning.read(tmp_path)
+
+
 @pytest.fixture
 def device(request: pytest.FixtureRequest):
     """An OpenCL device, where CLBlast is installed."""

@@ -202,6 +202,62 @@ def test_a_search_path_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: p
         load_configuration()
 
 
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in a folder of the user's."""
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(folder))
+    config._warn_once.cache_clear()
+    return write(folder / "mine.yaml", entry("mine"))
+
+
+def of_the_user(configuration: Configuration) -> list[str]:
+    return [loaded.entry.name for loaded in configuration.entries if loaded.source != "shipped"]
+
+
+@pytest.mark.parametrize("depth", ["the file", "its folder", "the folder above"])
+def test_what_others_may_write_is_not_read_from_a_folder_which_is_said_once(
+    found: Path, depth: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that the call names is the caller's own affair."""
+    place = {"the file": found, "its folder": found.parent, "the folder above": found.parents[1]}[depth]
+    assert of_the_user(load_configuration()) == ["mine"]
+    place.chmod(0o777)
+    for _ in range(2):
+        configuration = load_configuration()
+        assert of_the_user(configuration) == []
+        (refused,) = configuration.refused
+        assert refused.startswith(f"{place} must be owned by root or by you")
+    (line,) = caplog.messages
+    assert (
+        line == f"GEMMPORT_CONFIG_PATH: {refused}. It is not read: a file of --config (config=) is, wherever it stands"
+    )
+    assert of_the_user(load_configuration([found])) == ["mine"]
+
+
+def test_the_other_files_of_the_folder_are_read(found: Path) -> None:
+    write(found.with_name("another.yml"), entry("another")).chmod(0o666)
+    (found.parent / "endless.yaml").symlink_to("/dev/zero")
+    os.mkfifo(found.parent / "fifo.yaml")
+    write(found.with_name("long.yaml"), entry("long"))
+    os.truncate(found.with_name("long.yaml"), 2**40)
+    configuration = load_configuration()
+    assert of_the_user(configuration) == ["mine"]
+    names = [refused.partition(" must ")[0].rpartition("/")[2] for refused in configuration.refused]
+    assert names == ["another.yml", "zero", "fifo.yaml", "long.yaml"]
+
+
+def test_links_in_the_folder_are_followed_to_where_nobody_else_may_write(found: Path, tmp_path: Path) -> None:
+    """So programs that manage configurations lay them out."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    linked = found.rename(tmp_path / "elsewhere" / "linked.yaml")
+    found.symlink_to(linked)
+    assert of_the_user(load_configuration()) == ["mine"]
+    linked.parent.chmod(0o777)
+    assert of_the_user(load_configuration()) == []
+
+
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
 anything = st.recursive(
     leaves,

@@ -310,6 +310,35 @@ def test_a_cache_that_cannot_be_written_to_is_a_problem_where_it_was_asked_for(w
     assert [(f.area, f.subject) for f in problems(diagnosis)] == [("cache", str(tmp_path / "file"))]
 
 
+def test_a_cache_that_others_may_write_to_is_mended_by_a_command(monkeypatch, tmp_path):
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    assert doctor._cache().status == "ok"
+    tmp_path.chmod(0o777)
+    found = doctor._cache()
+    assert (found.status, found.remedy) == ("problem", f"run chmod go-w {tmp_path}, or choose another folder")
+    assert found.detail.startswith(f"{tmp_path} must be owned by root or by you")
+
+
+@pytest.mark.processes
+def test_a_configuration_that_others_may_write_is_a_problem(with_fault, monkeypatch, tmp_path, best_backend):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    folder.chmod(0o777)
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(folder))
+    diagnosis = with_fault()
+    (found,) = problems(diagnosis)
+    assert found.detail.startswith(f"not read: {folder} must be owned by root or by you")
+    assert found.remedy == f"run chmod go-w {folder}, or choose another folder"
+    assert (diagnosis.exit_status, diagnosis.right) == (2, (name_of(best_backend),))
+
+
+@pytest.mark.processes
+def test_it_needs_no_folder_that_can_be_written_to(with_fault, monkeypatch, best_backend):
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    diagnosis = with_fault()
+    assert (diagnosis.exit_status, diagnosis.right) == (0, (name_of(best_backend),))
+
+
 @pytest.mark.processes
 def test_products_are_compiled_and_the_users_cache_is_left_alone(with_fault, monkeypatch, tmp_path):
     monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path / "cache"))

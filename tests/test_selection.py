@@ -108,6 +108,13 @@ def test_where_no_device_answers_those_that_are_there_are_listed(description: st
     assert all(f"{device.selector} = {device.label}" in str(caught.value) for device in OPENCL)
 
 
+def test_what_is_missing_is_told_where_no_device_answers(reached: dict[str, BackendStatus]) -> None:
+    reached["opencl"] = BackendStatus("opencl", (XEON,), ("PoCL is left out; mend it",))
+    for backend in ("opencl", None):
+        with pytest.raises(DeviceNotFoundError, match=r"no device 'pocl'; there are .*; PoCL is left out; mend it$"):
+            select_device("pocl", backend)
+
+
 # Backends
 
 
