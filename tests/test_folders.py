@@ -117,7 +117,7 @@ def test_folders_that_others_may_write_to_cost_the_cache_alone(backend: gp.Backe
     variables = environment(HOME=str(tmp_path / "home"), XDG_CACHE_HOME=str(shared))
     (line,) = warnings_of(run(PRODUCT, backend.name, _words(backend), variables=variables))
     assert f"{shared} must be owned by root or by you" in line
-    assert not list(shared.iterdir())
+    assert {path.name for path in shared.iterdir()} <= {"mesa_shader_cache"}  # Mesa's own affair
 
 
 def _words(backend: gp.Backend) -> str:
