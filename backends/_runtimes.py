@@ -80,13 +80,13 @@ def choose_folder_of_pocl() -> str:
     """
     own = _own_folder_of_pocl()
     try:
-        trust.writable_folder(own)
+        trust.exclusive_folder(own)
     except OSError as error:
         reason = error
     else:
         return ""
     try:
-        chosen = trust.writable_folder(cache_folder(), "pocl")
+        chosen = trust.exclusive_folder(cache_folder(), "pocl")
     except OSError as error:
         warn_once("cannot write the program cache %s: %s", cache_folder() / "pocl", error)
         try:
@@ -110,7 +110,7 @@ def spare_caches_of_pyopencl() -> None:
     It looks at this variable of its own, which PYOPENCL_NO_CACHE sets when it is imported, whenever it would use them.
     """
     try:
-        trust.writable_folder(user_cache_folder("pytools"))
+        trust.exclusive_folder(user_cache_folder("pytools"))
     except OSError as error:
         log.info("PyOpenCL keeps nothing on disk: %s", error)
         cl._PYOPENCL_NO_CACHE = True

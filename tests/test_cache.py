@@ -682,6 +682,15 @@ def test_without_any_it_is_refused(home: Path, folder: Path, monkeypatch: pytest
     assert "POCL_CACHE_DIR" not in os.environ
 
 
+def test_a_folder_in_which_others_may_make_files_is_none_for_pocl(home: Path, folder: Path) -> None:
+    """The sticky bit keeps them from replacing what is there, and not from being the first."""
+    (home / "shared").mkdir()
+    (home / "shared").chmod(0o1777)
+    os.environ["POCL_CACHE_DIR"] = str(home / "shared")
+    assert _runtimes.choose_folder_of_pocl() == ""
+    assert os.environ["POCL_CACHE_DIR"] == str(folder / "pocl")
+
+
 def spoil(folder: Path, fault: str) -> None:
     if fault == "a file":
         folder.write_text("a file stands where the folder should be")

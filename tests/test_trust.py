@@ -209,7 +209,7 @@ def test_links_in_a_circle_end(folder: Path) -> None:
 def test_below_a_folder_no_link_is_followed(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (folder / "inner").symlink_to(tmp_path / "elsewhere")
-    for call in (trust.check_folder, trust.make_folder, trust.writable_folder):
+    for call in (trust.check_folder, trust.make_folder, trust.writable_folder, trust.exclusive_folder):
         with pytest.raises(UntrustedError, match=f"^{folder / 'inner'} must be a folder; got a symbolic link"):
             call(folder, "inner")
     assert trust.check_folder(folder / "inner") == (tmp_path / "elsewhere").resolve()
@@ -278,6 +278,16 @@ def test_that_a_folder_can_be_written_to_is_tried(folder: Path, monkeypatch: pyt
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with pytest.raises(OSError, match="Read-only"):
         trust.writable_folder(folder, "inner")
+
+
+def test_an_exclusive_folder_is_the_users_alone(folder: Path) -> None:
+    """What stands in a folder with the sticky bit must be judged, which other programs do not."""
+    assert trust.exclusive_folder(folder, "inner") == folder.resolve() / "inner"
+    folder.chmod(0o1777)
+    assert trust.exclusive_folder(folder, "inner") == folder.resolve() / "inner"
+    assert trust.writable_folder(folder) == folder.resolve()
+    with pytest.raises(UntrustedError, match=r"mode 1777; choose a folder of your own$"):
+        trust.exclusive_folder(folder)
 
 
 def test_a_temporary_folder_is_the_users_and_is_gone_with_its_process_alone(

@@ -118,6 +118,20 @@ def writable_folder(folder: str | Path, *below: str) -> Path:
     return at
 
 
+def exclusive_folder(folder: str | Path, *below: str) -> Path:
+    """As `writable_folder`; nor may others make files in it, as in one with the sticky bit: for programs that judge nothing.
+
+    Raises:
+        UntrustedError: as `check_folder`, and where others may make files in it.
+        OSError: as `writable_folder`.
+    """
+    at = writable_folder(folder, *below)
+    status = os.lstat(at)
+    if _others_write(status, at):
+        raise _untrusted(at, status, "choose a folder of your own")
+    return at
+
+
 def temporary_folder(prefix: str) -> Path:
     """A new folder for the user alone, which is removed when this process ends.
 
