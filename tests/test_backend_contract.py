@@ -347,6 +347,16 @@ class TestPrograms:
         monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path / "file"))
         assert works(fresh_backend, fresh_backend.program(source_of_probe(fresh_backend, next(_salt))))
 
+    def test_with_errors_are_refused_where_no_file_can_be_written(
+        self, fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PyOpenCL would write the source to one."""
+        monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+        source = source_of_probe(fresh_backend, next(_salt)).replace("data[i] * factor", "not_declared_anywhere")
+        with pytest.raises(gp.CompileError) as caught:
+            fresh_backend.program(source)
+        assert "not_declared_anywhere" in caught.value.log
+
     def test_with_errors_tell_the_numbered_lines(self, fresh_backend: gp.Backend, cache_folder: Path) -> None:
         lines = source_of_probe(fresh_backend, next(_salt)).splitlines()
         wrong = next(number for number, line in enumerate(lines) if "data[i] = data[i] * factor" in line)

@@ -30,7 +30,7 @@ import gemmport as gp
 for backend in ("opencl", None):
     try:
         gp.get_backend(backend, "pocl")
-    except gp.DeviceNotFoundError as error:
+    except (gp.DeviceNotFoundError, gp.BackendUnavailableError) as error:
         print(error)
 """
 
@@ -90,6 +90,20 @@ def test_without_any_folder_pocl_is_refused_by_name_and_intels_runtime_works() -
         assert "PoCL is left out: it writes what it compiles to a folder" in line
         assert "; set POCL_CACHE_DIR or TMPDIR to a folder of your own" in line
     assert len(done.stdout.splitlines()) == 2
+
+
+def test_where_pocl_is_refused_it_is_no_device_although_the_loader_finds_it(tmp_path: Path) -> None:
+    """It would load what others put into this folder."""
+    skip_without(POCL_WHEEL)
+    (tmp_path / "icd").mkdir()
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    folders = {"OCL_ICD_VENDORS": str(tmp_path / "icd"), "POCL_CACHE_DIR": str(tmp_path / "shared")}
+    done = run(NO_TEMPORARY_FILES + REFUSED, variables=environment(**folders))
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2), done.stderr
+    for line in done.stdout.splitlines():
+        assert f"{tmp_path / 'shared'} must be owned by root or by you" in line.partition("PoCL is left out: ")[2]
+        assert "there are" not in line
 
 
 @pytest.mark.processes
