@@ -134,7 +134,9 @@ class DeviceArray:
 
         Raises:
             ShapeError: the shape does not broadcast to the array's. DtypeError: the type is not cast to the array's.
+            ArrayError: an element is masked.
         """
+        check_unmasked("host", host)
         values = np.asarray(host)
         if not np.can_cast(values.dtype, self.dtype, "same_kind"):
             raise DtypeError(f"an array of {self.dtype} is not set from {values.dtype}: convert it first")
@@ -227,6 +229,19 @@ class DeviceArray:
     def __repr__(self) -> str:
         strides = "" if self.strides == dense_strides(self.shape) else f", strides={self.strides}"
         return f"<DeviceArray shape={self.shape}, dtype={self.dtype}{strides}, on {self.backend.device.label}>"
+
+
+def check_unmasked(name: str, value: object) -> None:
+    """Raises ArrayError where an element of an array, or of arrays in lists, is masked (`numpy.ma`): numbers alone are read."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            check_unmasked(name, item)
+    elif np.ma.is_masked(value):
+        mask = np.ma.getmaskarray(value)
+        raise ArrayError(
+            f"{name} must have no masked elements; {np.count_nonzero(mask)} of {mask.size} are: pass {name}.filled(0), or "
+            f"{name}.data for the numbers under the mask"
+        )
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import cache
-from gemmport.backends.array import DeviceArray, dense_strides
+from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.device import DeviceInfo
 from gemmport.errors import (
     ArrayError,
@@ -576,8 +576,7 @@ class Backend(ABC):
         plain = _plain(data)
         if plain is None:
             return None
-        if plain.nbytes > self.device.max_allocation:
-            raise self._too_large(plain.nbytes)
+        self.check_allocation(plain.nbytes)
         memory = self._borrow(plain)
         if memory is not None:
             memory.keeper = data
@@ -610,15 +609,18 @@ class Backend(ABC):
         self.check_open()
         if nbytes < 0:
             raise ShapeError(f"{nbytes} bytes cannot be allocated: a size is never negative")
-        if nbytes > self.device.max_allocation:
-            raise self._too_large(nbytes)
+        self.check_allocation(nbytes)
         memory = self._allocate(max(nbytes, 1))
         memory.pooled = True
         return self._own(memory)
 
-    def _too_large(self, nbytes: int) -> DeviceMemoryError:
+    def check_allocation(self, nbytes: int) -> None:
+        """Raises DeviceMemoryError where so many bytes are more than one allocation may have."""
         most = self.device.max_allocation
-        return DeviceMemoryError(f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {most:,}")
+        if nbytes > most:
+            raise DeviceMemoryError(
+                f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {most:,}"
+            )
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
         """An uninitialized C-contiguous array on the device.
@@ -640,7 +642,8 @@ class Backend(ABC):
         """An array on this device: a copy of a host array, or another library's device array, not copied.
 
         Raises:
-            ArrayError: an array of another device, or of a type this backend does not know.
+            ArrayError: an array of another device, of a type this backend does not know, or with masked elements.
+            DeviceMemoryError: see `allocate`; nothing was copied by then.
         """
         if isinstance(data, DeviceArray):
             if data.backend is not self:
@@ -648,15 +651,14 @@ class Backend(ABC):
             return data
         if (wrapped := self.adopt(data)) is not None:
             return wrapped
+        check_unmasked("data", data)
         host = np.asarray(data)
         if host.dtype.hasobject:
             raise ArrayError(f"{type(data).__name__} is no array of numbers and no device array that {self.name} knows")
-        host = host.astype(
-            host.dtype.newbyteorder("="), copy=False
-        )  # devices read numbers in the host's own byte order
-        array = self.empty(host.shape, host.dtype)
+        # Devices read numbers in the host's own byte order. What has no room is refused before a copy is made of it.
+        array = self.empty(host.shape, host.dtype.newbyteorder("="))
         if host.size:
-            self.upload(array.memory, np.ascontiguousarray(host))
+            self.upload(array.memory, np.ascontiguousarray(host, array.dtype))
         return array
 
     def adopt(self, foreign: Any, home: Any = None) -> DeviceArray | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -405,3 +408,88 @@ def test_numbers_of_the_other_byte_order_arrive_right(best_backend):
     a = np.arange(6.0, dtype=">f4").reshape(2, 3)
     np.testing.assert_array_equal(best_backend.asarray(a).get(), a)
     np.testing.assert_array_equal(gp.gemm(best_backend.asarray(a), best_backend.asarray(a.T)).get(), a @ a.T)
+
+
+class TestTooLarge:
+    """What no device can have is refused before the host makes a copy of it."""
+
+    LONG = np.broadcast_to(np.float32(1), (1, 2**31))
+
+    @pytest.fixture(autouse=True)
+    def no_copy(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """At most a tenth of a gigabyte beyond what is mapped: a copy is a MemoryError."""
+        pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 10**8, before[1]) if pages else before)
+        yield
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+    @pytest.mark.parametrize("other", [np.float32, np.float64])
+    @pytest.mark.parametrize("product", [gp.gemm, gp.matmul])
+    def test_k_is_refused(self, where: dict[str, Any], product: Any, other: Any) -> None:
+        a, b = self.LONG, np.broadcast_to(other(1), (2**31, 1))
+        with pytest.raises(gp.ShapeError, match="k = 2147483648 is too large: the largest size is"):
+            product(a, b, **where)
+
+    @pytest.mark.parametrize("product", [gp.gemm, gp.matmul])
+    def test_a_result_is_refused(self, where: dict[str, Any], product: Any) -> None:
+        a = np.broadcast_to(np.float32(1), (2**30, 1))
+        with pytest.raises(gp.DeviceMemoryError, match="4,611,686,018,427,387,904 bytes in one allocation"):
+            product(a, a.T, **where)
+
+    @pytest.mark.parametrize("other", [np.float32, np.float64, ">f4"])
+    @pytest.mark.parametrize("product", [gp.gemm, gp.matmul])
+    def test_an_operand_is_refused(
+        self, best_backend: gp.Backend, where: dict[str, Any], monkeypatch: pytest.MonkeyPatch, product: Any, other: Any
+    ) -> None:
+        small = replace(best_backend.device, max_allocation=2**30)
+        monkeypatch.setattr(best_backend, "device", small)
+        a, b = self.LONG[:, : 2**30], np.broadcast_to(np.ones((), other), (2**30, 1))
+        with pytest.raises(gp.DeviceMemoryError, match="bytes in one allocation; the device allows 1,073,741,824"):
+            product(a, b, **where)
+
+    def test_an_array_is_refused(self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=2**30))
+        for array in (self.LONG, self.LONG.view(">f4")):
+            with pytest.raises(gp.DeviceMemoryError, match="8,589,934,592 bytes in one allocation"):
+                best_backend.asarray(array)
+
+
+class TestMasks:
+    """Masked elements are refused: their numbers would count, and the result would have no mask."""
+
+    MASKED = np.ma.array(np.ones((2, 2), np.float32), mask=[[False, True], [False, False]])
+    PLAIN = np.ones((2, 2), np.float32)
+    TOLD = r" must have no masked elements; 1 of 4 are: pass \w+\.filled\(0\)"
+
+    @pytest.mark.parametrize("product", [gp.gemm, gp.matmul])
+    def test_are_refused_by_name(self, where: dict[str, Any], product: Any) -> None:
+        for a, b, name in ((self.MASKED, self.PLAIN, "a"), (self.PLAIN, self.MASKED, "b")):
+            with pytest.raises(gp.ArrayError, match=f"^{name}{self.TOLD}"):
+                product(a, b, **where)
+        with pytest.raises(gp.ArrayError, match=f"^out{self.TOLD}"):
+            product(self.PLAIN, self.PLAIN, out=self.MASKED.copy(), **where)
+        with pytest.raises(gp.ArrayError, match=r"^a must have no masked elements; 1 of 1 are"):
+            product([[1.0, np.ma.masked]], self.PLAIN, **where)
+
+    def test_are_refused_wherever_arrays_go_in(self, best_backend: gp.Backend, where: dict[str, Any]) -> None:
+        with pytest.raises(gp.ArrayError, match=f"^c{self.TOLD}"):
+            gp.gemm(self.PLAIN, self.PLAIN, beta=1.0, c=self.MASKED, **where)
+        with pytest.raises(gp.ArrayError, match=f"^a{self.TOLD}"):
+            gp.gemm([self.PLAIN, self.MASKED], self.PLAIN, **where)
+        with pytest.raises(gp.ArrayError, match=f"^data{self.TOLD}"):
+            best_backend.asarray(self.MASKED)
+        on_device = best_backend.asarray(self.PLAIN)
+        with pytest.raises(gp.ArrayError, match=f"^host{self.TOLD}"):
+            on_device.set(self.MASKED)
+        for product in (gp.gemm, gp.matmul):
+            with pytest.raises(gp.ArrayError, match=f"^b{self.TOLD}"):
+                product(on_device, self.MASKED)
+        plan = gp.plan(gp.GemmProblem.create(2, 2, 2), best_backend.device)
+        with pytest.raises(gp.ArrayError, match=f"^b{self.TOLD}"):
+            gp.run(plan, self.PLAIN, self.MASKED)
+
+    @pytest.mark.parametrize("mask", [np.ma.nomask, [[False, False], [False, False]]])
+    def test_of_nothing_hide_nothing(self, where: dict[str, Any], mask: Any) -> None:
+        a = np.ma.array(self.PLAIN, mask=mask)
+        np.testing.assert_array_equal(gp.gemm(a, a, **where), self.PLAIN @ self.PLAIN)

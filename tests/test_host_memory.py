@@ -343,3 +343,11 @@ class TestRepeated:
             a = numbers(size, size)
             np.testing.assert_array_equal(gp.matmul(a, a, device=backend.device), a @ a)
         assert [known.shape for known in repeated._known.values()] == [(5, 5), (6, 6)]
+
+
+def test_scalars_that_differ_in_the_sign_of_a_zero_are_told_apart(backend: gp.Backend) -> None:
+    """Also where the product of the first is kept: zeros in the result have the sign of alpha."""
+    a, b = numbers(8, 8), numbers(8, 8)
+    for alpha in (0.0, -0.0, 0.0):
+        product = gp.gemm(a, b, alpha=alpha, kernel="naive", device=backend.device)
+        np.testing.assert_array_equal(np.signbit(product), np.signbit(np.full((8, 8), alpha)))

@@ -47,6 +47,18 @@ def touched(layout: Layout, rows: int, columns: int, batch: int) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(flat[layout.offset :], (batch, rows, columns), strides)
 
 
+def test_problems_are_equal_where_no_result_tells_them_apart() -> None:
+    def of(alpha: complex, beta: complex = 0.0, dtype: str = "complex64") -> GemmProblem:
+        return GemmProblem.create(3, 4, 5, alpha=alpha, beta=beta, dtype=dtype)
+
+    nan = float("nan")
+    assert of(nan, nan) == of(float("nan"), complex("nan"))
+    assert len({of(1), of(1.0), of(1 + 0j), of(complex(nan, 1)), of(complex(nan, 1))}) == 2
+    assert len({of(0.0), of(-0.0), of(complex(1, -0.0)), of(1.0), of(1.0, -0.0)}) == 5
+    assert of(0.0, dtype="float32") != of(-0.0, dtype="float32")
+    assert of(2, dtype="float32") != "of something else"
+
+
 @given(problems(), st.sampled_from(OPERANDS))
 def test_span_is_one_past_the_last_element_touched(problem: GemmProblem, operand: str) -> None:
     rows, columns = problem.stored_shape(operand)

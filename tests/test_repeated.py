@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 import gemmport as gp
 from absences import beyond
-from gemmport import executor, kernels, repeated
+from gemmport import api, executor, kernels, repeated
 from gemmport.errors import ArrayError, LaunchError
 from gemmport.variant import KernelVariant
 
@@ -107,12 +108,67 @@ def test_what_differs_is_bound_anew(backend: gp.Backend, bound: list[Any]) -> No
     assert len(bound) == len(different) + copied
 
 
+class _Kind:
+    """A data type as NumPy takes it, which cannot be hashed."""
+
+    dtype = np.dtype(np.float32)
+    __hash__ = None  # type: ignore[assignment]
+
+
 def test_a_choice_that_is_no_key_is_taken_all_the_same(backend: gp.Backend, bound: list[Any]) -> None:
     a, b = numbers(8, 8), numbers(8, 8)
     x, y = backend.asarray(a), backend.asarray(b)
     for _ in range(2):
-        np.testing.assert_array_equal(gemm(x, y, alpha=np.array(2.0)).get(), 2 * (a @ b))
+        np.testing.assert_array_equal(gemm(x, y, dtype=_Kind()).get(), a @ b)
     assert len(bound) == 2
+
+
+@pytest.mark.parametrize("two", [np.array(2.0), np.float16(2), Fraction(2), 2, 2.0, 2 + 0j], ids=repr)
+def test_one_scalar_is_one_key_however_it_is_written(backend: gp.Backend, bound: list[Any], two: Any) -> None:
+    a, b = numbers(8, 8), numbers(8, 8)
+    x, y = backend.asarray(a), backend.asarray(b)
+    for _ in range(2):
+        np.testing.assert_array_equal(gemm(x, y, alpha=two).get(), 2 * (a @ b))
+    assert len(bound) == 1
+
+
+def bits(x: np.ndarray) -> bytes:
+    return x.view(np.uint8).tobytes()
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+@pytest.mark.parametrize(
+    "scalars",
+    [
+        (0.0, -0.0, 0, 0.0),
+        (0j, complex(-0.0, -0.0), complex(0.0, -0.0)),
+        (1 + 0j, complex(1.0, -0.0), complex(-0.0, 1.0)),
+    ],
+    ids=["real", "complex", "one part"],
+)
+def test_scalars_that_differ_in_the_sign_of_a_zero_are_told_apart(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, scalars: Any
+) -> None:
+    """As if each were the first. That it matters is asserted of real ones."""
+    dtype = np.complex64 if isinstance(scalars[0], complex) else np.float32
+    x, y, z = (backend.asarray(numbers(8, 8).astype(dtype)) for _ in range(3))
+    given: list[dict[str, Any]] = [{"alpha": 2.0, "c": z, name: scalar} for scalar in scalars]
+    afterwards = [bits(gemm(x, y, **options).get()) for options in given]
+    first = []
+    for options in given:
+        monkeypatch.setattr(backend, "kept", {})
+        api._cached_plan.cache_clear()
+        first.append(bits(gemm(x, y, **options).get()))
+    assert afterwards == first
+    if name == "alpha" and dtype == np.float32:
+        assert len(set(first)) == 2
+
+
+def test_nan_is_one_scalar(backend: gp.Backend, bound: list[Any]) -> None:
+    x, y = backend.asarray(numbers(8, 8)), backend.asarray(numbers(8, 8))
+    for nan in (float("nan"), float("nan"), np.float32("nan")):
+        assert np.isnan(gemm(x, y, alpha=nan).get()).all()
+    assert len(bound) == 1
 
 
 class TestOut:

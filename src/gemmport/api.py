@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import kernels, repeated
-from gemmport.backends.array import DeviceArray
+from gemmport.backends.array import DeviceArray, check_unmasked
 from gemmport.backends.base import Backend, Event, Memory
 from gemmport.config import Configuration, load_configuration
 from gemmport.copying import copy_strided, dense_copy, stacked
@@ -26,7 +27,19 @@ from gemmport.executor import BoundPlan, bind, bind_or_choose
 from gemmport.layout import element_strides, matrices, overlaps_itself, readable_in_place, writable_in_place
 from gemmport.plan import ParameterValue, Plan
 from gemmport.planner import AUTO, make_plan
-from gemmport.problem import GemmProblem, Layout, Op, Operand, Scalar, as_number, as_op, transposed, transposes
+from gemmport.problem import (
+    GemmProblem,
+    Layout,
+    Op,
+    Operand,
+    Scalar,
+    as_number,
+    as_op,
+    check_size,
+    scalar_key,
+    transposed,
+    transposes,
+)
 from gemmport.selection import get_backend
 from gemmport.variant import KernelVariant, Parameters
 
@@ -153,21 +166,31 @@ def gemm(
         else a `DeviceArray`. Where all are on the host: a NumPy array, or one of PyTorch or JAX where an operand is.
 
     Raises:
-        ShapeError, DtypeError, ArrayError: operands that do not fit together.
+        ShapeError, DtypeError, ArrayError: operands that do not fit together, or have masked elements.
         ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`.
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         CompileError, LaunchError, DeviceMemoryError: the device refused.
         WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
             asked for, others are taken, or another kernel.
     """
+    alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
     wanted = None
     if wait_for == () and params is None and config is None and (queue is None or type(a) is DeviceArray):
-        choices = (alpha, beta, type(trans_a), trans_a, type(trans_b), trans_b, dtype, accumulator, kernel)
+        choices = (
+            scalar_key(alpha),
+            scalar_key(beta),
+            type(trans_a),
+            trans_a,
+            type(trans_b),
+            trans_b,
+            dtype,
+            accumulator,
+            kernel,
+        )
         wanted = repeated.key(a, b, c, out, choices, backend, device)
         if (again := repeated.product(wanted, a, b, c, out, queue)) is not None:
             return again
     op_a, op_b = as_op(trans_a), as_op(trans_b)
-    alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
     _check_present(a, b, c, out, beta)
     given = {name: _Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
@@ -251,6 +274,7 @@ def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
         rows, columns = problem.stored_shape(operand)
         flat = np.zeros(max(problem.span(operand), 1), problem.element_type(operand).numpy)
         view = matrices(flat, problem.layout(operand), rows, columns, problem.batch)
+        check_unmasked(operand, value)
         array = np.asarray(value)
         if array.shape not in {view.shape, *([view.shape[1:]] if problem.batch == 1 else [])}:
             raise ShapeError(f"{operand} has shape {array.shape}; the plan is for {view.shape}")
@@ -298,6 +322,7 @@ class _Given:
             return cls(name, value, library, on_device=True)
         if library is not None:
             return cls(name, value, library, on_device=False, arrays=[library.to_host(value)])
+        check_unmasked(name, value)
         try:
             return cls(name, value, None, on_device=False, arrays=[np.asarray(value)])
         except ValueError as error:
@@ -381,6 +406,8 @@ def _result_shape(given: Mapping[str, _Given], op_a: Op, op_b: Op) -> tuple[tupl
         raise ShapeError(
             f"a has a batch of {batches[0]} and b one of {batches[1]}: they must be equal, or one a single matrix"
         )
+    for size_name, size in zip(("m", "n", "k", "batch"), (m, n, k, *batches[:1]), strict=False):
+        check_size(size_name, size)  # before anything is copied
     shape = (*batches[:1], m, n)
     for name in ("c", "out"):
         if name in given and given[name].shape != shape:
@@ -530,6 +557,7 @@ def _host_product(
     others = [x for x in (product.a, product.b, None if update else c) if isinstance(x, np.ndarray)]
     result = out if out is not None and _takes(out, product.types.output, others) else None
     if result is None:
+        place.backend.check_allocation(math.prod(product.shape) * product.types.output.itemsize)
         result, update = np.empty(product.shape, product.types.output), False
     lent = place.borrow_host(result)
     if lent is None:
@@ -621,6 +649,8 @@ def _readable(place: _Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any
             return x
         log.info("an operand of shape %s, strides %s and type %s is copied to %s", x.shape, x.strides, x.dtype, dtype)
         return dense_copy(x, dtype, queue=place.queue)
+    if x.dtype != dtype:
+        place.backend.check_allocation(x.size * dtype.itemsize)
     host = x.astype(dtype, copy=False)
     strides = element_strides(host)
     found = readable_in_place(host.shape, strides) if strides else None

@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from gemmport import repeated
 from gemmport.api import Config, HostArray, gemm
-from gemmport.backends.array import DeviceArray, dense_strides
+from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.copying import dense_copy
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES
 from gemmport.errors import ArrayError, DtypeError, GemmportError, ShapeError
 from gemmport.exchange import library_of
 from gemmport.planner import AUTO
+from gemmport.problem import check_size, scalar_key
 from gemmport.variant import Parameters
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 Array: TypeAlias = "HostArray | DeviceArray"
 
 numpy_matmul: Callable[..., Any] = np.matmul
+
+_SCALARS = scalar_key(1.0), scalar_key(0.0)
+"""Alpha and beta as `gemm` tells them from others."""
 
 
 def matmul(
@@ -79,7 +83,7 @@ def matmul(
 
     Raises:
         ShapeError: sizes, dimensions or axes that do not fit together. DtypeError: types that NumPy does not multiply or cast.
-        ArrayError: `out` cannot be written to.
+        ArrayError: `out` cannot be written to, or an element of `a`, `b` or `out` is masked.
         TypeError: `out` is no array or `axes` no list. ValueError: no such casting or order.
         Others as `gemm`.
     """
@@ -88,7 +92,7 @@ def matmul(
         and a.dtype == b.dtype and params is None and config is None
         and axes is None and dtype is None and order == "K" and casting == "same_kind"
     ):  # fmt: skip
-        as_gemm = (1.0, 0.0, str, "N", str, "N", a.dtype, None, kernel)  # its choices, so that one product has one key
+        as_gemm = (*_SCALARS, str, "N", str, "N", a.dtype, None, kernel)  # its choices, so that one product has one key
         wanted = repeated.key(a, b, None, out, as_gemm, backend, device)
         if (again := repeated.product(wanted, a, b, None, out, None)) is not None:
             return again
@@ -102,6 +106,8 @@ def matmul(
             raise ShapeError(f"The 'out' tuple must have exactly one entry per ufunc output, not {len(out)}")
         (out,) = out
     given = (a, b) if out is None else (a, b, out)
+    for name, x in zip(("a", "b", "out"), given, strict=False):
+        check_unmasked(name, x)
     if any(library_of(x) is not None for x in given):
         if refused := rules.keys() - {"dtype"}:
             told = ", ".join(sorted(refused))
@@ -137,7 +143,9 @@ def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[s
     if dtype.name not in DTYPES:
         _warn_of_the_host(dtype.name)
         return numpy_matmul(*given, **rules)
-    if x.dtype != y.dtype or not np.can_cast(x.dtype, dtype):  # gemm widens operands of one type as it reads them
+    _check_sizes(left, right)
+    # gemm widens operands of one type as it reads them, and converts others to their common type, once it knows that they fit.
+    if not np.can_cast(np.result_type(x, y), dtype) or (x.dtype != y.dtype and np.result_type(x, y) != dtype):
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
     in_place = (
         target if target is not None and target.dtype == dtype and left.ndim == right.ndim == target.ndim == 2 else None
@@ -252,6 +260,14 @@ def _check_shapes(a: Array, b: Array, out: Array | None) -> None:
         numpy_matmul(*(np.lib.stride_tricks.as_strided(np.zeros(()), shape, (0,) * len(shape)) for shape in shapes))
     # NumPy also takes matrices for rows of vectors where `out` has too few dimensions and their sizes happen to allow it.
     raise ShapeError(f"out has shape {shapes[-1]}: it needs the dimensions of the product of {a.shape} and {b.shape}")
+
+
+def _check_sizes(a: Array, b: Array) -> None:
+    """Raises ShapeError where a size of the product is beyond what kernels count, before any operand is converted."""
+    sizes = {"m": a.shape[-2:-1], "k": a.shape[-1:], "n": b.shape[-1:] if b.ndim > 1 else ()}
+    for name, size in sizes.items():
+        for one in size:  # none for a vector
+            check_size(name, one)
 
 
 def _fit(a: tuple[int, ...], b: tuple[int, ...], out: tuple[int, ...] | None = None) -> bool:

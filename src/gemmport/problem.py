@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -84,9 +86,11 @@ class Layout:
         return self.offset + (batch - 1) * self.batch_stride + (rows - 1) * self.ld + columns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GemmProblem:
     """One matrix product. Build it with `GemmProblem.create`, which fills in dense layouts.
+
+    Two are equal where every attribute is; of alpha and beta, 0.0 and -0.0 differ, and NaN is equal to itself (`scalar_key`).
 
     Attributes:
         m, n, k: op(A) is m × k, op(B) is k × n, C and D are m × n.
@@ -146,7 +150,7 @@ class GemmProblem:
             DtypeError: unsupported data types, types that do not go together (`gemmport.dtypes.check_types`), or an alpha or
                 beta that is no number of the product's kind.
         """
-        m, n, k, batch = (_check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)))
+        m, n, k, batch = (check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)))
         inputs = as_dtype(dtype)
         outputs = inputs if output is None else as_dtype(output)
         sums = default_accumulator(inputs, outputs) if accumulator is None else as_dtype(accumulator)
@@ -163,6 +167,17 @@ class GemmProblem:
             m=m, n=n, k=k, batch=batch, dtype=inputs, accumulator=sums, output=outputs, trans_a=op_a, trans_b=op_b,
             alpha=_as_scalar("alpha", alpha, sums), beta=_as_scalar("beta", beta, sums), **layouts,
         )  # fmt: skip
+
+    @cached_property
+    def _key(self) -> tuple[Hashable, ...]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return tuple({**values, "alpha": scalar_key(self.alpha), "beta": scalar_key(self.beta)}.values())
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, GemmProblem) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def empty(self) -> bool:
@@ -298,6 +313,8 @@ def as_number(name: str, value: object) -> Scalar:
     Raises:
         DtypeError: it is no number.
     """
+    if type(value) is float:  # nearly all are, and each call of `gemm` asks
+        return value
     number = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
     if isinstance(number, int | complex):
         return number
@@ -307,6 +324,16 @@ def as_number(name: str, value: object) -> Scalar:
         return float(number)  # type: ignore[arg-type]  # a Fraction, a Decimal, a half: what Python takes for a real number
     except (TypeError, ValueError):
         raise DtypeError(f"{name} = {value!r} is no number") from None
+
+
+def scalar_key(number: Scalar) -> Hashable:
+    """What tells a scalar from those with which a product has another result: 0.0 from -0.0, also as parts of a complex number.
+
+    NaN is equal to itself: a product of it has one key.
+    """
+    if type(number) is float:  # first, since nearly all are
+        return number if number and number == number else repr(number)  # noqa: PLR0124 - NaN is not
+    return repr(complex(number)) if isinstance(number, complex) else number
 
 
 def _as_scalar(name: str, value: object, sums: DType) -> Scalar:
@@ -329,7 +356,12 @@ def _as_scalar(name: str, value: object, sums: DType) -> Scalar:
     return int(number)
 
 
-def _check_size(name: str, value: object) -> int:
+def check_size(name: str, value: object) -> int:
+    """A size, or a number of matrices, as Python's own number.
+
+    Raises:
+        ShapeError: it is no whole number, negative, or beyond `MAX_EXTENT`.
+    """
     try:
         size = operator.index(value)  # type: ignore[arg-type]  # integers of NumPy too; what is none, it refuses
     except TypeError:
