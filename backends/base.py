@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import cache
+from gemmport.backends import _fork
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.device import DeviceInfo
 from gemmport.errors import (
@@ -278,13 +279,18 @@ class Backend(ABC):
 
         Args:
             context: of the runtime, to work in instead of one of the backend's own.
+
+        Raises:
+            ForkError: this process was forked off one that used the runtime, which does not go on here.
         """
         self.device = device
+        self._check_fork()
         self.closed = False
         self.kept: dict[Hashable, Any] = {}
         self._programs = _Programs()
         self._access_lock = threading.RLock()
         self._releases_at_exit = False
+        _fork.opened(self)
 
     # Devices
 
@@ -790,9 +796,27 @@ class Backend(ABC):
             self._close()
             self.closed = True
 
+    @property
+    def survives_forks(self) -> bool:
+        """Whether the runtime is known to go on in a child of a process in which it was at rest (`gemmport.backends._fork`)."""
+        return False
+
+    def _check_fork(self) -> None:
+        _fork.check(self.name, self.device.label, survives=self.survives_forks)
+
+    def leave(self) -> object:
+        """Closes what a process inherited by a fork and cannot use, and has the runtime release nothing.
+
+        Returns:
+            What must stay alive until the process ends: the backend, and all memory.
+        """
+        self.closed = True
+        return self, [(known, _owned.pop(known)) for known, (owner, _) in list(_owned.items()) if owner is self]
+
     def check_open(self) -> None:
-        """Raises LaunchError where the backend was closed."""
+        """Raises LaunchError where the backend was closed, ForkError where this process only inherited it."""
         if self.closed:
+            self._check_fork()
             raise LaunchError(f"{self.device.label} was closed, and its arrays with it: open it again with get_backend")
 
     def __enter__(self) -> Backend:

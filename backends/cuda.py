@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gemmport import dlpack
-from gemmport.backends import _compilation, _cudadriver, _nvrtc
+from gemmport.backends import _compilation, _cudadriver, _fork, _nvrtc
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, Call, Disassembly, Discovery, Event, HostArray, Memory, Place, Program
 from gemmport.device import DeviceInfo
@@ -391,6 +391,8 @@ def _free(context: Any, lock: threading.RLock, block: Any) -> None:
 
 
 def _drain(context: Any, pool: Any) -> None:
+    if _fork.is_inherited(CUDA.name):
+        return
     context.push()
     pool.stop_holding()
     cu.Context.pop()
@@ -537,6 +539,7 @@ def _on_gpu(foreign: Any) -> bool:
 
 
 def _initialize() -> None:
+    _fork.started(CUDA.name)
     try:
         cu.init()
     except cu.Error as error:

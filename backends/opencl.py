@@ -24,7 +24,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _machinecode, _opencldriver, _runtimes
+from gemmport.backends import _compilation, _fork, _machinecode, _opencldriver, _runtimes
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import (
     Backend,
@@ -516,6 +516,10 @@ class OpenCL(Backend):
         return self._errors
 
     @property
+    def survives_forks(self) -> bool:
+        return self.device.platform == "intel" and self.device.type == "cpu"
+
+    @property
     def queue(self) -> cl.CommandQueue:
         return self._queue
 
@@ -604,6 +608,7 @@ def _pocl_objects(binary: bytes, function: str, work_group: str) -> Iterator[tup
 
 
 def _platforms() -> list[cl.Platform]:
+    _fork.started(OpenCL.name)
     _runtimes.prepare()
     try:
         return cl.get_platforms()

@@ -35,7 +35,7 @@ ROOMS = [
     {"plan", "layout", "dlpack"},
     {"variant", "sources"},
     {"register_tiles", "estimate"},
-    {"backends.array"},
+    {"backends.array", "backends._fork"},
     {"backends.base"},
     {"backends"},
     {"kernels.*"},

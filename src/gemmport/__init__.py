@@ -19,6 +19,7 @@ from gemmport.errors import (
     DeviceMemoryError,
     DeviceNotFoundError,
     DtypeError,
+    ForkError,
     GemmportError,
     LaunchError,
     ParameterError,
@@ -35,9 +36,9 @@ from gemmport.selection import devices, get_backend
 
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "DeviceArray",
-    "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "GemmProblem", "GemmportError", "LaunchError",
-    "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices",
-    "gemm", "get_backend", "matmul", "plan", "register", "run",
+    "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError", "GemmProblem", "GemmportError",
+    "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "WorkGroupError",
+    "devices", "gemm", "get_backend", "matmul", "plan", "register", "run",
 ]  # fmt: skip
 
 

@@ -46,6 +46,10 @@ class BackendUnavailableError(GemmportError, RuntimeError):
     """A known backend that is not installed, or does not start, on this machine."""
 
 
+class ForkError(GemmportError, RuntimeError):
+    """A runtime that was in use in the process that this one was forked off, and does not go on here."""
+
+
 class DeviceNotFoundError(GemmportError, LookupError):
     """No device answers to the description."""
 

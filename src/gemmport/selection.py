@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from gemmport import backends
+from gemmport.backends import _fork
 from gemmport.backends.base import Backend
 from gemmport.device import DeviceInfo
 from gemmport.errors import (
@@ -174,6 +175,7 @@ def get_backend(backend: str | None = None, device: str | DeviceInfo | None = No
 
     Raises:
         DeviceNotFoundError: `device` is neither a description nor a `DeviceInfo`, or one of another backend than `backend`.
+        ForkError: this process was forked off one that used the runtime, which does not go on here.
         Others as `select_device`.
     """
     if not isinstance(device, str | DeviceInfo | None):
@@ -181,6 +183,7 @@ def get_backend(backend: str | None = None, device: str | DeviceInfo | None = No
     if isinstance(device, DeviceInfo) and backend not in (None, AUTO, device.backend):
         raise DeviceNotFoundError(f"backend {backend!r} has no device {device.label}: that is one of {device.backend}")
     info = device if isinstance(device, DeviceInfo) else select_device(device, backend)
+    _fork.check(info.backend, info.label, survives=True)  # where not, a thread that is not here may have held the lock
     with _lock:
         return _opened(info, None)
 
