@@ -480,6 +480,11 @@ class Backend(ABC):
 
     @property
     @abstractmethod
+    def survives_forks(self) -> bool:
+        """Whether the runtime is known to go on in a child of a process in which it was at rest (`gemmport.backends._fork`)."""
+
+    @property
+    @abstractmethod
     def queue(self) -> Any:
         """The backend's own queue or stream, in the runtime's type."""
 
@@ -795,11 +800,6 @@ class Backend(ABC):
             self.kept.clear()
             self._close()
             self.closed = True
-
-    @property
-    def survives_forks(self) -> bool:
-        """Whether the runtime is known to go on in a child of a process in which it was at rest (`gemmport.backends._fork`)."""
-        return False
 
     def _check_fork(self) -> None:
         _fork.check(self.name, self.device.label, survives=self.survives_forks)

@@ -358,6 +358,10 @@ class CUDA(Backend):
         return self._current
 
     @property
+    def survives_forks(self) -> bool:
+        return False
+
+    @property
     def queue(self) -> Any:
         return self._queue
 

@@ -42,7 +42,7 @@ ROOMS = [
     {"kernels"},
     {"backends.*"},
     {"digest"},
-    {"entry"},
+    {"entry", "userfile"},
     {"configfile"},
     {"config"},
     {"reference"},

@@ -330,7 +330,16 @@ def test_a_bad_file_of_shapes_exits_with_2(gemmport_command, tmp_path, text):
         ("b.csv", "m,n,k,label\n1,2,3,x\n1,2,4,y\n1,2,5,x\n", ["b.csv, line 4: label 'x' stands in line 2 already"]),
         ("b.csv", "m,n,k\n", ["a file of shapes is a list"]),
         ("b.csv", "", ["a file of shapes is a list"]),
+        ("b.csv", "m,n,k,label\n1,2,3,\x1b[31m\n", [r"line 2: texts must have no control characters; got '\x1b': remove it"]),
+        ("b.csv", f"m,n,k,label\n1,2,3,{'x' * 2001}\n", ["line 2: a text must have at most 2,000 characters; 'xxx"]),
+        ("b.csv", f"m,n,k,dtype\n1,2,3,{'9' * 2000}\n", ["line 2: dtype 9999", "is not supported"]),
+        ("b.yaml", "- {m: 1, n: 1, k: 1, dtype: 1+2j}\n", ["line 1: dtype 1+2j is not supported"]),
+        ("b.yaml", '- {m: 1, n: 1, k: 1, label: "\\e[31m"}\n', [r"line 1: texts must have no control characters"]),
+        ("b.yaml", "- {m: 1, n: 1, k: !!int x}\n", ["line 1: values must have no tag"]),
+        ("b.yaml", "[" * 50_000, ["line 1: lists and mappings must nest at most 32 deep"]),
+        ("b.yaml", "- [" + "1, " * 9 + "]\n" + "- x\n" * 10_000, ["line 20: the shape: ", "\n…, and more faults\n"]),
     ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
 )  # fmt: skip
 def test_a_fault_in_a_file_of_shapes_is_told_with_file_line_key_and_value(gemmport_command, tmp_path, name, text, told):
     (tmp_path / name).write_text(text)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmport import backends, config, configfile, configs, kernels, sources
+from gemmport import backends, config, configfile, configs, kernels, sources, userfile
 from gemmport.config import Configuration, load_configuration, load_file
 from gemmport.entry import Entry, LoadedEntry, Match, Provenance
 from gemmport.errors import ConfigError
@@ -136,8 +138,26 @@ def test_a_missing_key_of_an_entry_is_named(key: str) -> None:
         ("schema: 1\ndescription: 5\nentries: []", "description: Input should be a valid string (value 5)"),
         ("schema: [1", "this is not YAML"),
         ("schema: 1\n\tdescription: x", "this is not YAML"),
-        ("schema: !!python/object:os.system {}", "this is not YAML"),
+        (
+            "schema: !!python/object:os.system {}",
+            "line 1: values must have no tag, such as !!str; got 'tag:yaml.org,2002:pyt",
+        ),
         ("schema: 1\ndate: 2024-13-45", "this is not YAML"),
+        ("schema: 1\nx: !!bool 1", "line 2: values must have no tag, such as !!str; got 'tag:yaml.org,2002:bool'"),
+        ("x: !!seq [1]", "line 1: values must have no tag"),
+        ("schema: 1\nx: " + "9" * 5000, "line 2: a text must have at most 2,000 characters; '9999"),
+        ("schema: 0x" + "f" * 1990, "is newer than this gemmport"),
+        ("schema: 1\nx: " + "1" + ":59" * 300 + ".5", "this is not YAML: int too large to convert to float"),
+        ("x: " + "[" * 50_000, "line 1: lists and mappings must nest at most 32 deep; write it flatter"),
+        ("- " * 50_000, "must nest at most 32 deep"),
+        ("x: " + "{a: " * 33 + "1" + "}" * 33, "must nest at most 32 deep"),
+        ("x: &a [[*a]]", "line 1: alias 'a' must not stand within what it stands for"),
+        ("x: &a [1]\ny: &a [*a]", "line 2: alias 'a' must not stand within what it stands for"),
+        ("x: *a", "this is not YAML: found undefined alias"),
+        ('schema: 1\nx: "\\e[31m"', r"line 2: texts must have no control characters; got '\x1b': remove it"),
+        ('schema: 1\n"\\x9b": 1', r"line 2: texts must have no control characters; got '\x9b'"),
+        ("schema: 1\nx: a\x1bb", "this is not YAML: "),
+        ("schema: 1\ndescription: x\nentries: [" + "1, " * 30 + "]", "\n…, and more faults"),
     ],
 )
 def test_a_fault_of_a_whole_file_is_told(text: str, told: str) -> None:
@@ -145,6 +165,117 @@ def test_a_fault_of_a_whole_file_is_told(text: str, told: str) -> None:
         parse(text)
     assert str(caught.value).startswith("mine.yaml: ")
     assert told in str(caught.value)
+
+
+LAUGHS = "a0: &a0 [ha]\n" + "".join(f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}'])}]\n" for n in range(1, 10))
+"""Nine lists of nine aliases each: 9⁹ texts."""
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        LAUGHS,
+        LAUGHS.replace("[ha]", "{k: v}").replace("[*", "{<<: [*").replace("]\n", "]}\n"),
+        "a: &a [" + "1, " * 2000 + "]\nb: [" + "*a, " * 2000 + "]\n",
+    ],
+    ids=["billion laughs", "merged", "quadratic"],
+)
+def test_aliases_that_stand_for_too_much_are_refused_before_they_are_written_out(bomb: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"line \d+: must have at most 262,144 values, aliases written out; split the file"
+    ):
+        parse(bomb)
+
+
+def test_as_much_as_is_allowed_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "[" * 31 + "]" * 31
+    text = f"{{a: {deep}, b: {'x' * 2000}, c: &c [1, 2], d: [*c, *c]}}"
+    for most in (47, 46):
+        monkeypatch.setattr(userfile, "MOST_NODES", most)
+        with suppress(ConfigError) if most == 47 else pytest.raises(ConfigError, match="at most 46 values"):
+            assert userfile.load_yaml(text).data["d"] == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(10**5000, "a number of too many digits"), (["x" * 10**6] * 10, "['xxx"), ({"a": {}}, "{'a': {}}")],
+    ids=["digits", "texts", "short"],
+)  # fmt: skip
+def test_a_value_is_told_in_few_words(value: Any, told: str) -> None:
+    assert userfile.brief(value).startswith(told)
+    assert len(userfile.brief(value)) < 1000
+
+
+def test_of_what_is_wrong_little_is_told() -> None:
+    """Neither texts nor how often they stand there make a message long."""
+    shared = "x: &x " + "y" * 2000 + "\nschema: 1\ndescription: z\nentries:\n"
+    with pytest.raises(ConfigError) as caught:
+        parse(shared + "- {name: *x, *x : [" + "*x, " * 1000 + "]}\n" * 100)
+    assert len(str(caught.value)) < 21 * 501
+
+
+@given(st.text(st.sampled_from("a0:-[]{},&*!|>'\"\\#%?<=~._ \n\t1\x1b\x85\ud800é")))
+def test_any_text_is_read_or_told(text: str) -> None:
+    with suppress(ConfigError):
+        userfile.load_yaml(text)
+
+
+WRITTEN = [
+    "!!bool",
+    "!!int",
+    "0x",
+    "0b",
+    "1:",
+    "._",
+    ".",
+    "e",
+    "2024-",
+    "-01",
+    "01",
+    "T",
+    "+",
+    "_",
+    "<<",
+    "=",
+    "*a",
+    "&a",
+    " ",
+    ": ",
+]
+
+
+@given(st.lists(st.sampled_from(WRITTEN), max_size=8).map("".join))
+def test_any_number_date_or_merge_is_read_or_told(text: str) -> None:
+    with suppress(ConfigError):
+        userfile.load_yaml(f"a: {{b: {text}}}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tuned": 1}, {"tuned": "yes"}, {"tuned": 0.0}, *({"tuned": True, "date": x} for x in (0, 1e9, True, "0", "now"))],
+    ids=str,
+)
+def test_a_number_is_no_truth_value_and_no_date(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"entry 'mine': provenance\.{list(change)[-1]}: "):
+        configuration({**entry(), "provenance": change})
+
+
+def test_a_date_may_be_quoted() -> None:
+    for date in ("2026-11-21", dt.date(2026, 11, 21)):
+        (loaded,) = configuration({**entry(), "provenance": {"tuned": True, "date": date}}).entries
+        assert loaded.entry.provenance.date == dt.date(2026, 11, 21)
+
+
+def test_a_path_that_is_none_is_told() -> None:
+    with pytest.raises(ConfigError, match="cannot be read: embedded null byte"):
+        load_file("a\0b")
+
+
+def test_no_more_of_a_file_is_read_than_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"#" * (userfile.MOST_BYTES + 1))
+    for endless in (path, "/dev/zero"):
+        with pytest.raises(ConfigError, match="cannot be read: it must have at most 4,194,304 bytes; split it"):
+            load_file(endless)
 
 
 def test_every_fault_of_a_file_is_told_at_once() -> None:

@@ -250,6 +250,17 @@ def test_a_broken_configuration_is_a_problem_and_devices_are_looked_at_all_the_s
     assert diagnosis.right == (name_of(best_backend),)
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 50_000, "schema: !!bool 1", "schema: " + "9" * 5000, 'schema: "\\e[31m"'], ids=len
+)
+def test_whatever_stands_in_a_configuration_it_is_a_finding(monkeypatch, tmp_path, text):
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path))
+    (found,) = (f for f in doctor._Examination(1.0, lambda _: None)._settings() if f.status == "problem")
+    assert found.detail.startswith(f"{tmp_path / 'mine.yaml'}: line 1: ")
+    assert found.detail.isprintable()
+
+
 @pytest.mark.processes
 def test_a_configuration_that_asks_too_much_of_the_device_is_a_problem(with_fault, monkeypatch, tmp_path):
     folder = tmp_path / "mine"

@@ -25,10 +25,6 @@ from gemmport.problem import GemmProblem
 
 log = logging.getLogger(__name__)
 
-_MOST_BYTES = 2**20
-"""Of a file that is found in a folder."""
-
-
 @dataclass(frozen=True)
 class Configuration:
     """All entries of all sources, the first source first.
@@ -79,18 +75,14 @@ def load_file(path: str | Path) -> list[LoadedEntry]:
     Raises:
         ConfigError: as `load_configuration`.
     """
-    from gemmport import configfile  # noqa: PLC0415  # see there
+    from gemmport import configfile, userfile  # noqa: PLC0415  # see there
 
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    return list(configfile.parse(text, str(path), "call"))
+    return list(configfile.parse(userfile.read_text(path), str(path), "call"))
 
 
 def _found_in(folder: Path, refused: list[str]) -> Iterator[LoadedEntry]:
     """The checked entries of the files in a folder of the user's; what is not trusted is added to `refused`."""
-    from gemmport import configfile  # noqa: PLC0415  # see there
+    from gemmport import configfile, userfile  # noqa: PLC0415  # see there
 
     try:
         trust.check_folder(folder)
@@ -100,11 +92,11 @@ def _found_in(folder: Path, refused: list[str]) -> Iterator[LoadedEntry]:
         return
     for path in paths:
         try:
-            text = trust.read_file(trust.real_path(path), _MOST_BYTES).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            content = trust.read_file(trust.real_path(path), userfile.MOST_BYTES)
+        except OSError as error:
             _refuse(path, error, refused)
         else:
-            yield from configfile.parse(text, str(path), "user")
+            yield from configfile.parse(userfile.text_of(content, path), str(path), "user")
 
 
 def _refuse(path: Path, error: Exception, refused: list[str]) -> None:

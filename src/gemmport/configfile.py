@@ -10,7 +10,6 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Annotated, Any, get_args
 
-import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
     AfterValidator,
@@ -18,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictInt,
     StrictStr,
     ValidationError,
@@ -30,6 +30,7 @@ from gemmport.entry import Entry, LoadedEntry, Source
 from gemmport.errors import ConfigError, GemmportError
 from gemmport.problem import OPS, ShapeClass
 from gemmport.sources import languages
+from gemmport.userfile import brief, listed, load_yaml
 
 SCHEMA = 1
 
@@ -72,6 +73,15 @@ def _version_range(text: str) -> str:
     return text
 
 
+def _calendar_date(value: object) -> object:
+    """Not a number, in which pydantic sees seconds since 1970."""
+    if isinstance(value, str):
+        return dt.date.fromisoformat(value)
+    if value is not None and not isinstance(value, dt.date):
+        raise ValueError("a date is written as 2026-11-21")
+    return value
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 
 
@@ -97,8 +107,8 @@ class _Match(_Strict):
 class _Provenance(_Strict):
     """Those of `gemmport.entry.Provenance`."""
 
-    tuned: bool
-    date: dt.date | None = None
+    tuned: StrictBool
+    date: Annotated[dt.date | None, BeforeValidator(_calendar_date)] = None
     device: str = ""
     driver: str = ""
     runtime: str = ""
@@ -123,32 +133,6 @@ class _File(_Strict):
     entries: tuple[_Entry, ...]
 
 
-class UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml's is ten times as fast
-    """YAML demands that a mapping's keys are unique; PyYAML keeps the last one without a word."""
-
-    def get_single_node(self) -> yaml.Node | None:
-        root: yaml.Node | None = super().get_single_node()
-        waiting, seen = [root], {id(root)}  # an anchor may stand within itself
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, yaml.MappingNode):
-                _check_unique(node)
-            found = node.value if isinstance(node, yaml.CollectionNode) else ()
-            inside = [child for item in found for child in (item if isinstance(item, tuple) else (item,))]
-            waiting += [child for child in inside if id(child) not in seen]
-            seen.update(map(id, inside))
-        return root
-
-
-def _check_unique(node: yaml.MappingNode) -> None:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-
-
 def parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
     """The checked entries of the text of a file.
 
@@ -156,32 +140,32 @@ def parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
         ConfigError: it breaks a rule; the message names file, entry, value and rule.
     """
     try:
-        data = yaml.load(text, UniqueKeys)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
-        raise ConfigError(f"{file}: this is not YAML: {error}") from error
+        data = load_yaml(text).data
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: a configuration is a mapping with schema, description and entries")
     schema = data.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise ConfigError(
-            f"{file}: schema {schema} is newer than this gemmport, which knows {SCHEMA}: upgrade gemmport"
+            f"{file}: schema {brief(schema)} is newer than this gemmport, which knows {SCHEMA}: upgrade gemmport"
         )
     if type(schema) is not int or schema != SCHEMA:  # neither 1.0 nor yes, which are equal to 1
-        raise ConfigError(f"{file}: schema is {schema!r}: it must be {SCHEMA}")
+        raise ConfigError(f"{file}: schema is {brief(schema)}: it must be {SCHEMA}")
     try:
         parsed = _File.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{file}: {line}" for line in _explain(error, data))) from error
+        raise ConfigError(listed(f"{file}: {line}" for line in _explain(error, data))) from None
     names: set[str] = set()
     for entry in parsed.entries:
         if entry.name in names:
-            raise ConfigError(f"{file}: there are two entries named {entry.name!r}: names are unique in a file")
+            raise ConfigError(f"{file}: there are two entries named {brief(entry.name)}: names are unique in a file")
         names.add(entry.name)
         for kernel, values in entry.kernels.items():
             try:
                 kernels.variant(kernel).complete(values)
             except GemmportError as error:
-                raise ConfigError(f"{file}: entry {entry.name!r}: {error}") from error
+                raise ConfigError(listed([f"{file}: entry {brief(entry.name)}: {error}"])) from error
         yield LoadedEntry(Entry.of(entry.model_dump()), file, source)
 
 
@@ -193,7 +177,7 @@ def _explain(error: ValidationError, data: dict[str, Any]) -> Iterator[str]:
         if len(place) > 1 and place[0] == "entries" and isinstance(place[1], int):
             entry = data["entries"][place[1]]
             name = entry.get("name") if isinstance(entry, dict) else None
-            where, place = f"entry {name or place[1]!r}: ", place[2:]
+            where, place = f"entry {brief(name or place[1])}: ", place[2:]
         rule = {"extra_forbidden": "unknown key", "missing": "missing key"}.get(fault["type"], fault["msg"])
-        value = "" if fault["type"] == "missing" else f" (value {fault['input']!r})"
+        value = "" if fault["type"] == "missing" else f" (value {brief(fault['input'])})"
         yield f"{where}{'.'.join(map(str, place)) or 'the entry'}: {rule}{value}"

@@ -109,8 +109,8 @@ def as_dtype(spec: object) -> DType:
         return DTYPES[spec]
     try:
         name = np.dtype(spec).name  # type: ignore[call-overload]  # any object: what NumPy refuses, we refuse
-    except TypeError:
-        name = str(spec)
+    except (TypeError, ValueError, SyntaxError):  # what NumPy says of texts that are none of its names
+        name = str(spec)[:100]
     if name not in DTYPES:
         raise DtypeError(f"dtype {name} is not supported: gemmport computes in {', '.join(DTYPES)}; convert the input")
     return DTYPES[name]

@@ -13,10 +13,10 @@ import click
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gemmport.configfile import UniqueKeys
 from gemmport.errors import ConfigError, GemmportError
 from gemmport.problem import GemmProblem
 from gemmport.suite import Workload
+from gemmport.userfile import brief, check_text, listed, load_yaml, read_text
 
 
 def _no_bool(value: object) -> object:
@@ -67,10 +67,10 @@ def read_shapes(path: Path, problem: Callable[..., GemmProblem]) -> list[Workloa
         ConfigError: the file cannot be read, a row breaks a rule, or a label stands twice; the message names file, line, key,
             value and rule.
     """
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
         rows = _csv_rows(text) if path.suffix.lower() == ".csv" else _yaml_rows(text)
-    except (OSError, ValueError, yaml.YAMLError, csv.Error) as error:
+    except (ConfigError, ValueError, csv.Error) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     if not rows:
         raise ConfigError(
@@ -85,13 +85,13 @@ def read_shapes(path: Path, problem: Callable[..., GemmProblem]) -> list[Workloa
             made = problem(**shape.model_dump(exclude_none=True, by_alias=True))
             workloads.append(Workload(made, shape.label, shape.source))
             if shape.label and (first := labelled.setdefault(shape.label, row.line)) != row.line:
-                faults.append(f"{path}, line {row.line}: label {shape.label!r} stands in line {first} already")
+                faults.append(f"{path}, line {row.line}: label {brief(shape.label)} stands in line {first} already")
         except ValidationError as error:
             faults += [f"{path}, line {row.line}: {fault}" for fault in _explain(error)]
         except (GemmportError, click.UsageError) as error:
             faults.append(f"{path}, line {row.line}: {error}")
     if faults:
-        raise ConfigError("\n".join(faults))
+        raise ConfigError(listed(faults))
     return workloads
 
 
@@ -99,7 +99,7 @@ def _csv_rows(text: str) -> list[_Row]:
     """Rows of a CSV file; an empty cell leaves its key out.
 
     Raises:
-        ValueError: a column that stands twice, or a row with more cells than the header.
+        ValueError: a column that stands twice, a row with more cells than the header, a cell that `check_text` refuses.
     """
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     header: Sequence[str] = ()
@@ -108,6 +108,11 @@ def _csv_rows(text: str) -> list[_Row]:
         cells = [cell.strip() for cell in line]
         if not any(cells):
             continue
+        try:
+            for cell in cells:
+                check_text(cell)
+        except ConfigError as error:
+            raise ValueError(f"line {reader.line_num}: {error}") from None
         if not header:
             header = cells
             if twice := sorted({name for name in header if header.count(name) > 1}):
@@ -121,15 +126,11 @@ def _csv_rows(text: str) -> list[_Row]:
 
 def _yaml_rows(text: str) -> list[_Row]:
     """Rows of a YAML list; empty where it is none."""
-    loader = UniqueKeys(text)
-    try:
-        node = loader.get_single_node()
-        if not isinstance(node, yaml.SequenceNode):
-            return []
-        lines = [child.start_mark.line + 1 for child in node.value]
-        return [_Row(line, content) for line, content in zip(lines, loader.construct_document(node), strict=True)]
-    finally:
-        loader.dispose()
+    document = load_yaml(text)
+    if not isinstance(document.node, yaml.SequenceNode):
+        return []
+    lines = [child.start_mark.line + 1 for child in document.node.value]
+    return [_Row(line, content) for line, content in zip(lines, document.data, strict=True)]
 
 
 def _explain(error: ValidationError) -> list[str]:
@@ -138,6 +139,6 @@ def _explain(error: ValidationError) -> list[str]:
     for fault in error.errors():
         key = ".".join(map(str, fault["loc"])) or "the shape"
         rule = {"extra_forbidden": "unknown key", "missing": "missing key"}.get(fault["type"], fault["msg"])
-        value = "" if fault["type"] == "missing" else f" (value {fault['input']!r})"
+        value = "" if fault["type"] == "missing" else f" (value {brief(fault['input'])})"
         lines.append(f"{key}: {rule}{value}")
     return lines
