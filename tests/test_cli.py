@@ -509,6 +509,20 @@ def test_configs_shows_what_serves_and_why(gemmport_command, tmp_path):
     assert gemmport_command("configs", "--check", mine)[0] == 0
 
 
+@pytest.mark.parametrize("sizes", [("-m", 0), ("-n", 0), ("-k", 0), ("-m", 0, "-n", 0, "-k", 0)], ids=str)
+def test_configs_of_a_product_of_nothing_are_shown(gemmport_command, sizes):
+    status, out, err = gemmport_command("configs", *sizes)
+    assert (status, err) == (0, "")
+    assert "(empty) on " in out
+
+
+def test_configs_of_sizes_that_are_none_exit_with_2(gemmport_command):
+    for sizes, told in ((("-m", -1), "m = -1 is negative"), (("-k", 2**31), "k = 2147483648 is too large")):
+        status, out, err = gemmport_command("configs", *sizes)
+        assert (status, out) == (2, "")
+        assert told in err
+
+
 # NumPy on the host
 
 

@@ -468,3 +468,18 @@ def test_gemv_shares_sums_where_rows_are_too_few_for_the_device() -> None:
     few, many = (make_plan(GemmProblem.create(m, 1, 1_000_000), device, NOTHING, kernel="gemv") for m in (3, 100_000))
     assert [launch.kernel.function for launch in few.launches] == ["gemv", "add_parts"]
     assert [launch.kernel.function for launch in many.launches] == ["gemv"]
+
+
+@each_kernel
+@pytest.mark.parametrize(
+    "sizes", [(0, 1024, 1024), (1024, 0, 1024), (1024, 1024, 0), (0, 1, 4096), (1, 0, 4096), (0, 0, 0)], ids=str
+)
+def test_a_product_of_nothing_is_planned_on_every_device(kernel: str, sizes: tuple[int, int, int]) -> None:
+    for device in DEVICES.values():
+        for batch in (0, 1):
+            product = GemmProblem.create(*sizes, batch=batch)
+            try:
+                plan = make_plan(product, device, NOTHING, kernel=kernel)
+            except (UnsupportedError, ParameterError):
+                continue
+            assert not (plan.launches and product.empty)

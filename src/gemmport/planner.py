@@ -135,7 +135,7 @@ def _plan_with(
     if reason := variant.unsupported(problem, device):
         raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
     stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
-    suggested = {} if stated or params else variant.suggested(problem, device)
+    suggested = {} if stated or params or problem.empty else variant.suggested(problem, device)
     values = variant.complete({**suggested, **stated, **params})
     if reason := variant.unfit(values, problem, device):
         raise ParameterError(f"{variant.name} on {device.label}: {reason}")

@@ -23,6 +23,7 @@ from gemmport.benchmark import Options, run_benchmark
 from gemmport.config import load_configuration
 from gemmport.errors import BaselineUnavailableError, GemmportError
 from gemmport.problem import GemmProblem
+from gemmport.processes import end_with_parent
 from gemmport.selection import backend_status, select_device
 
 SIZES = (65, 63, 66)
@@ -82,6 +83,7 @@ _PROBES: dict[str, Callable[[Sequence[str]], Iterator[dict[str, Any]]]] = {
 
 def main() -> None:
     """Answers the command line."""
+    end_with_parent()
     _, file, question, *arguments = sys.argv
     with open(file, "w", encoding="utf-8") as answers:
         for answer in _PROBES[question](arguments):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import queue
@@ -18,6 +19,13 @@ from gemmport.errors import LaunchError
 
 LAST_WORDS = 2000
 """Characters of a process's standard error that are told after its end."""
+
+
+def end_with_parent() -> None:
+    """Has this process end when the thread that started it does, however that ends; on Linux only."""
+    if sys.platform == "linux":
+        set_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+        ctypes.CDLL(None).prctl(set_signal, signal.SIGKILL)
 
 
 def end_session(process: subprocess.Popen[Any]) -> None:
@@ -129,12 +137,13 @@ class Conversation:
 
 
 class Channel:
-    """The other end of a `Conversation`: what the process that was started says and is told.
+    """The other end of a `Conversation`: what the process that was started says and is told. The process ends with its parent.
 
     Runtimes print what they like on standard output: messages go where it went, and it goes to standard error from now on.
     """
 
     def __init__(self) -> None:
+        end_with_parent()
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 

@@ -1,5 +1,6 @@
 """The command line. Exit status: 0 all well; 1 a result failed verification; 2 bad usage or configuration; 3 a known backend
-that is not usable here, no such device, or a device that refused.
+that is not usable here, no such device, or a device that refused; 130 interrupted; 143 terminated. What is written to a closed
+standard output goes nowhere, and changes no exit status.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NoReturn
 import click
 
 from gemmport import __version__
+from gemmport.cli import streams, termination
 from gemmport.cli.cache import cache
 from gemmport.cli.configs import configs
 from gemmport.cli.devices import devices
@@ -38,7 +40,6 @@ from gemmport.errors import (
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 3
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
-EXIT_INTERRUPTED = 130
 
 _UNAVAILABLE = (
     BackendUnavailableError, DeviceNotFoundError, CompileError, LaunchError, DeviceMemoryError, ToolUnavailableError,
@@ -52,7 +53,9 @@ _UNAVAILABLE = (
 def cli(verbose: int) -> None:
     """One matrix product on every device that CUDA or OpenCL reaches."""
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(streams.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 for command in (run, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix, regret):
@@ -61,6 +64,8 @@ for command in (run, ladder, inspect_command, profile, devices, kernels, configs
 
 def main() -> NoReturn:
     """The entry point: runs a command and turns every error into a message and an exit status."""
+    streams.prepare()
+    termination.end_on_sigterm()
     sys.exit(_run_command())
 
 
@@ -72,23 +77,24 @@ def _run_command() -> int:
         error.show()
         return EXIT_USAGE
     except click.ClickException as error:
+        error.message = streams.shown(error.message)
         error.show()
         return EXIT_USAGE
     except GemmportError as error:
-        click.echo(f"gemmport: {error}", err=True)
+        streams.echo(f"gemmport: {error}", err=True)
         return EXIT_UNAVAILABLE if isinstance(error, _UNAVAILABLE) else EXIT_USAGE
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as interrupt:
         click.echo("gemmport: interrupted", err=True)
-        return EXIT_INTERRUPTED
+        return termination.exit_status(interrupt)
     except (BrokenPipeError, SystemExit):  # the reader of our output left, as `head` does; click says so by leaving too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        click.echo(f"gemmport: cannot write: {error}", err=True)
+        streams.echo(f"gemmport: cannot write: {error}", err=True)
         return EXIT_USAGE
     except Exception as error:  # a user is not shown a traceback; -vv logs it
         logging.getLogger(__name__).debug("internal error", exc_info=True)
-        click.echo(
+        streams.echo(
             f"gemmport: internal error: {type(error).__name__}: {error}; report this, with what gemmport -vv says",
             err=True,
         )

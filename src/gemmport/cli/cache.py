@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import click
 
 from gemmport.cache import CacheUse, cache_folder, cache_use, clear_cache
+from gemmport.cli import streams
 
 
 @click.group(invoke_without_command=True)
@@ -29,7 +30,7 @@ def info() -> None:
     `gemmport cache` alone does the same.
     """
     with _readable():
-        click.echo(f"{cache_folder()}: {_told(cache_use())}")
+        streams.echo(f"{cache_folder()}: {_told(cache_use())}")
 
 
 @cache.command()
@@ -40,7 +41,7 @@ def clear() -> None:
     """
     with _readable():
         removed, refused = clear_cache()
-    click.echo(f"{cache_folder()}: removed {_told(removed)}")
+    streams.echo(f"{cache_folder()}: removed {_told(removed)}")
     if refused:
         raise click.ClickException(f"{refused} could not be removed: see the warnings above")
 

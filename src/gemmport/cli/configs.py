@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from gemmport.cli import options
+from gemmport.cli import options, streams
 from gemmport.config import Configuration, load_configuration, load_file
 from gemmport.device import DeviceInfo
 from gemmport.entry import LoadedEntry
@@ -31,7 +30,7 @@ def configs(
     config_files: tuple[Path, ...], check: Path | None,
 ) -> None:  # fmt: skip
     """Show which configuration serves a device and a problem, and why."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = streams.console(highlight=False, markup=False, soft_wrap=True)
     if check is not None:
         entries = load_file(check)
         console.print(f"{check}: {len(entries)} entries, no fault")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 
 from gemmport import backends
+from gemmport.cli import streams
 from gemmport.device import DeviceInfo
 from gemmport.quirks import quirks_of
 from gemmport.selection import backend_status
@@ -28,10 +28,10 @@ def devices(form: str) -> None:
             }
             for status in statuses
         }
-        click.echo(json.dumps(document, indent=2))
+        streams.echo(json.dumps(document, indent=2))
         return
     known = known_devices()
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = streams.console(highlight=False, markup=False, soft_wrap=True)
     for status in statuses:
         console.print(status.name, style="bold")
         for device in status.devices:

@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal
+from gemmport.cli import streams
+from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
 from gemmport.doctor import Diagnosis, Status, examine
 
 _STYLES: dict[Status, tuple[str, str]] = {
@@ -45,14 +45,14 @@ def doctor(as_json: bool, timeout: float) -> int:
     with progress_on_terminal() as tell:
         diagnosis = examine(timeout=timeout, progress=tell)
     if as_json:
-        click.echo(json.dumps({**asdict(diagnosis), "exit_status": diagnosis.exit_status}, indent=2))
+        streams.echo(json.dumps({**asdict(diagnosis), "exit_status": diagnosis.exit_status}, indent=2))
     else:
         _print(diagnosis)
     return diagnosis.exit_status
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    console = Console(highlight=False, markup=False)
+    console = streams.console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_A_FILE
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -70,7 +70,7 @@ def _print(diagnosis: Diagnosis) -> None:
         table.add_row(Text(mark, style), text)
     with console.capture() as capture:
         console.print(table)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    write("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n", None)
     problems = sum(finding.status == "problem" for finding in diagnosis.findings)
     devices = len(diagnosis.right)
     told = f"{devices} device{'s' if devices != 1 else ''} compute{'s' if devices == 1 else ''} right"

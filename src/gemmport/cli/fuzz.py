@@ -6,14 +6,15 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gemmport import kernels as family
-from gemmport.cli.options import one_device
+from gemmport.cli import streams
+from gemmport.cli.options import check_writable, one_device, report
+from gemmport.cli.output import write
 from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
 from gemmport.planner import AUTO
 from gemmport.selection import select_device
@@ -42,16 +43,10 @@ WIDTH_OF_A_FILE = 160
     "--time-limit", type=click.FloatRange(min=0, min_open=True), default=TIME_LIMIT, show_default=True, metavar="SECONDS",
     help="A problem that takes longer hangs.",
 )  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option(
-    "--output",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    default="-",
-    help="Write there instead of standard output.",
-)
+@report("table", "json")
 def fuzz(
     backend: str | None, device: str | None, problems: int | None, seconds: float | None, seed: int, first: int,
-    names: tuple[str, ...], imports: tuple[str, ...], time_limit: float, form: str, output: IO[str],
+    names: tuple[str, ...], imports: tuple[str, ...], time_limit: float, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Judge random problems: every kernel, data type, op, layout and stride.
 
@@ -67,15 +62,17 @@ def fuzz(
     if problems is None and seconds is None:
         problems = PROBLEMS
     options = Options(seed, first, problems, seconds, time_limit, chosen, imports)
+    if output is not None:
+        check_writable("--output", output)
     with _progress(problems) as tell:
-        report = run_campaign(select_device(device, backend), options, tell)
-    output.write(json.dumps(report.to_dict(), indent=2) + "\n" if form == "json" else to_text(report))
-    return 1 if report.faults else 0
+        found = run_campaign(select_device(device, backend), options, tell)
+    write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else to_text(found), output)
+    return 1 if found.faults else 0
 
 
 def to_text(report: Report) -> str:
     """The report for people: what was judged, the faults, and how many problems had each feature."""
-    console = Console(width=WIDTH_OF_A_FILE, highlight=False, markup=False)
+    console = streams.console(width=WIDTH_OF_A_FILE, highlight=False, markup=False)
     speed = report.problems / report.seconds if report.seconds else 0.0
     refused = ", ".join(f"{count} {name}" for name, count in report.refused.most_common()) or "none"
     with console.capture() as capture:
@@ -96,7 +93,7 @@ def to_text(report: Report) -> str:
 @contextmanager
 def _progress(problems: int | None) -> Iterator[Callable[[Report], None]]:
     """Tells how far the campaign is on standard error, where that is a terminal."""
-    console = Console(stderr=True)
+    console = streams.console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("judging", total=problems)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gemmport import kernels as known_kernels
 from gemmport.backends.base import Backend
-from gemmport.cli import options
+from gemmport.cli import options, streams
 from gemmport.cli.output import WIDTH_OF_A_FILE, write
 from gemmport.config import Configuration, load_configuration
 from gemmport.device import DeviceInfo
@@ -208,7 +207,7 @@ def _to_table(inspections: Sequence[Inspection]) -> str:
             section = row.section
             table.add_row(Text(section, "bold underline"))
         table.add_row(f"  {row.name}", *_cells(row))
-    console = Console(file=io.StringIO(), width=WIDTH_OF_A_FILE)
+    console = streams.console(file=io.StringIO(), width=WIDTH_OF_A_FILE)
     with console.capture() as capture:
         console.print(table)
     lines = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 
 from gemmport import kernels as family
+from gemmport.cli import streams
 
 
 @click.command()
@@ -28,9 +28,9 @@ def kernels(name: str | None, form: str) -> None:
             }
             for variant in chosen
         }
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        streams.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = streams.console(highlight=False, markup=False, soft_wrap=True)
     for variant in chosen:
         console.print(variant.name, style="bold", end="")
         console.print(f"  {variant.summary}; {', '.join(sorted(variant.dtypes))}")

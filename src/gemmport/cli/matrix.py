@@ -8,20 +8,18 @@ import json
 import os
 import re
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from gemmport import backends
+from gemmport.cli import streams, termination
 from gemmport.cli.options import check_writable, together
 from gemmport.cli.output import Column, Sheet, drawn
 from gemmport.device import DeviceInfo
@@ -38,7 +36,6 @@ MOST_TOLD = 50
 """Failed cells that are listed for a device; all are in the files."""
 
 EXIT_LEFT = 4
-EXIT_INTERRUPTED = 130
 
 _file = click.Path(path_type=Path, dir_okay=False)
 
@@ -99,7 +96,8 @@ def matrix(
     A cell is a kernel, types, ops, a shape and scalars; each is compared bit for bit with a reference, or statistically.
     One that hangs or kills its process costs only itself. With --output, what is interrupted goes on where it stopped.
 
-    Exit status: 0 all judged cells are right; 1 a cell failed; 2 bad usage; 3 no device; 4 the time ran out; 130 interrupted.
+    Exit status: 0 all judged cells are right; 1 a cell failed; 2 bad usage; 3 no device; 4 the time ran out; 130 interrupted;
+    143 terminated.
     """
     if context.invoked_subcommand is not None:
         return 0
@@ -129,11 +127,11 @@ def matrix(
     try:
         work = lanes(found, due, journal, imports)
         options = Options(min(jobs or int(environment["cores"]), len(work)), cell_limit, time_limit, imports)
-        with _terminable(), _watched(work) as told:
+        with _watched(work) as told:
             run(work, journal, options, told)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         _say_how_to_go_on("interrupted", work, output)
-        return EXIT_INTERRUPTED
+        return termination.exit_status(interrupt)
     finally:
         journal.close()
     return writer.tell(journal.record, work, output)
@@ -193,7 +191,7 @@ def _devices(backend: str | None, descriptions: Sequence[str]) -> list[DeviceInf
     names = backends.names() if backend in (None, "all", "auto") else (str(backend),)
     for name in names:
         if error := backend_status(name).error:
-            click.echo(f"backend {name}: {error}", err=True)
+            streams.echo(f"backend {name}: {error}", err=True)
     candidates = [device for name in names for device in devices(name)]
     descriptions = descriptions or tuple(filter(None, (os.environ.get("GEMMPORT_DEVICE"),)))
     if "opencl" in names and not any(device.platform == "oclgrind" for device in candidates):
@@ -219,23 +217,9 @@ def _simulated(descriptions: Sequence[str]) -> list[DeviceInfo]:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Lets SIGTERM end the block as Ctrl-C does."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def _watched(work: Sequence[Lane]) -> Iterator[Told]:
     """Shows how far the devices are: a live table on a terminal, elsewhere a line per failure and per finished device."""
-    console = Console(stderr=True)
+    console = streams.console(stderr=True)
     if console.is_terminal:
         with Live(get_renderable=lambda: _progress(work), console=console, refresh_per_second=4, transient=True):
             yield lambda *_: None
@@ -243,12 +227,12 @@ def _watched(work: Sequence[Lane]) -> Iterator[Told]:
 
     def told(lane: Lane, verdict: Verdict) -> None:
         if verdict.failed:
-            click.echo(f"{lane.id}: {verdict.cell}: {verdict.status}: {_first_line(verdict.reason)}", err=True)
+            streams.echo(f"{lane.id}: {verdict.cell}: {verdict.status}: {_first_line(verdict.reason)}", err=True)
         if lane.done + 1 == lane.due:
-            click.echo(f"{lane.id}: {_counts(lane)}", err=True)
+            streams.echo(f"{lane.id}: {_counts(lane)}", err=True)
 
     for lane in work:
-        click.echo(f"{lane.id}: {lane.due:,} cells, {lane.done:,} of them judged before", err=True)
+        streams.echo(f"{lane.id}: {lane.due:,} cells, {lane.done:,} of them judged before", err=True)
     yield told
 
 
@@ -312,16 +296,17 @@ def _say_how_to_go_on(why: str, work: Sequence[Lane], output: Path | None) -> No
     if output is not None:
         settings = [f"{name}={shlex.quote(os.environ[name])}" for name in DECISIVE if os.environ.get(name)]
         how = f"{output} has what is done; to go on: {' '.join([*settings, shlex.join(['gemmport', *sys.argv[1:]])])}"
-    click.echo(f"gemmport: {why}; {left:,} cells are left: {how}", err=True)
+    streams.echo(f"gemmport: {why}; {left:,} cells are left: {how}", err=True)
 
 
 def to_text(record: Record, summaries: Sequence[Summary]) -> str:
     """The record for people: counts by device, what failed and how to see it again, what is unsupported and why, and speeds."""
     header = record.header
-    parts = [f"gemmport {header.gemmport}, {_scope(header)}, begun {header.started}\n", _table_of_counts(summaries)]
+    scope = streams.shown(f"gemmport {header.gemmport}, {_scope(header)}, begun {header.started}\n")
+    parts = [scope, _table_of_counts(summaries)]
     rates = _table_of_rates(summaries)
     for summary in summaries:
-        parts += _told_of(summary)
+        parts += map(streams.shown, _told_of(summary))
     return "\n".join([*parts, *([rates] if rates else [])])
 
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gemmport.backends.base import ProgramCounts
+from gemmport.cli import streams
 from gemmport.device import DeviceInfo
 from gemmport.environment import host_environment
 from gemmport.measurement import Timing
@@ -35,7 +35,7 @@ WIDTH_OF_A_FILE = 220
 def progress_on_terminal() -> Iterator[Callable[[str], None]]:
     """Tells what is being done on standard error, where that is a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    console = Console(stderr=True)
+    console = streams.console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda text: progress.update(task, description=text)
@@ -122,7 +122,7 @@ def to_csv(results: Iterable[dict[str, Any]]) -> str:
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
+    return streams.shown(text.getvalue())
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -158,9 +158,9 @@ def drawn(sheet: Sheet, *, to_terminal: bool) -> str:
         table.add_column(column.heading, justify="right" if column.numbers else "left", overflow="fold")
     for row in sheet.rows:
         table.add_row(*row)
-    console = Console()
+    console = streams.console()
     if not to_terminal or not console.is_terminal:
-        console = Console(file=io.StringIO(), width=WIDTH_OF_A_FILE)
+        console = streams.console(file=io.StringIO(), width=WIDTH_OF_A_FILE)
     with console.capture() as capture:
         console.print(table)
         for note in sheet.notes:
@@ -174,7 +174,7 @@ def to_markdown(sheet: Sheet) -> str:
     rows = [[cell.replace("|", "\\|").replace("\n", "<br>") for cell in row] for row in rows]
     rules = ["---:" if column.numbers else "---" for column in sheet.columns]
     lines = ["| " + " | ".join(row) + " |" for row in (rows[0], rules, *rows[1:])]
-    return "\n".join([*lines, *(f"\n{note}" for note in sheet.notes)]) + "\n"
+    return streams.shown("\n".join([*lines, *(f"\n{note}" for note in sheet.notes)]) + "\n")
 
 
 def verdict(result: Outcome) -> str:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gemmport import kernels as family
-from gemmport.cli import options
+from gemmport.cli import options, streams
 from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
 from gemmport.config import Configuration, load_configuration
 from gemmport.device import DeviceInfo
@@ -121,9 +120,9 @@ def _to_table(
         table.add_column(profile.title, justify="right")
     for row in _rows(problem, profiles):
         table.add_row(*row)
-    console = Console(highlight=False, markup=False)
+    console = streams.console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(file=io.StringIO(), width=WIDTH_OF_A_FILE, highlight=False, markup=False)
+        console = streams.console(file=io.StringIO(), width=WIDTH_OF_A_FILE, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(_heading(problem, device, ncu), soft_wrap=True)
         console.print(table)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gemmport.benchmark import Options, Result, run_benchmark
-from gemmport.cli import options
+from gemmport.cli import options, streams
 from gemmport.cli.comparison import comparison_sheet
 from gemmport.cli.output import (
     Column,
@@ -151,7 +151,7 @@ def run(
         text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
     write(text, output)
     for line in slower_than_numpy(results):
-        click.echo(f"warning: {line}", err=True)
+        streams.echo(f"warning: {line}", err=True)
     return exit_status(results) or _status_of(comparison)
 
 
