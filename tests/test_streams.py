@@ -21,6 +21,7 @@ import pytest
 
 import gemmport as gp
 from gemmport.cli import output, streams
+from gemmport.doctor import Diagnosis, Finding
 
 COMMAND = [sys.executable, "-c", "from gemmport.cli import main; main()"]
 ASCII = {"PYTHONIOENCODING": "ascii"}
@@ -83,6 +84,20 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
     assert streams.Formatter("%(message)s").format(record) == r"of \x1b"
 
 
+def test_what_doctor_finds_is_told_in_any_encoding() -> None:
+    findings = (
+        Finding("ok", "settings", "here", "2 × 3"),
+        Finding("warning", "cache", "a\x1b[31mb", "gone", "make – it"),
+        Finding("problem", "devices", "there", "wrong"),
+    )
+    with prepared("ascii") as written:
+        sys.modules["gemmport.cli.doctor"]._print(Diagnosis(findings, ("opencl 0:0",), (), "opencl 0:0"))
+        sys.stdout.flush()
+        told = written.getvalue().decode("ascii")
+    for line in ("+ here  2 x 3", r"- a\x1b[31mb  gone", "  -> make - it", "x there  wrong"):
+        assert line in told.splitlines()
+
+
 def run(arguments: list[str], environment: dict[str, str], redirection: str = "") -> tuple[int, bytes, bytes]:
     line = f"{shlex.join([*COMMAND, *arguments])} {redirection}"
     done = subprocess.run(["sh", "-c", line], env={**os.environ, **environment}, capture_output=True, check=False)
@@ -104,9 +119,7 @@ def test_a_command_ends_well_whatever_the_encoding() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("environment", [ASCII, POSIX, LATIN], ids=["ascii", "posix", "latin-1"])
-@pytest.mark.parametrize(
-    "command", ["run", "kernels", "doctor", "doctor --help", "devices", "configs", "no such command"]
-)
+@pytest.mark.parametrize("command", ["run", "kernels", "doctor --help", "devices", "configs", "no such command"])
 def test_every_command_ends_well_whatever_the_encoding(
     best_backend: gp.Backend, environment: dict[str, str], command: str
 ) -> None:
@@ -132,10 +145,10 @@ def test_every_command_ends_well_whatever_is_closed(best_backend: gp.Backend, tm
 
 @pytest.mark.processes
 def test_what_a_file_is_called_is_shown_on_a_terminal(tmp_path: Path) -> None:
-    """In a message, a log and a table."""
+    """In a message and a log."""
     (tmp_path / "\x1b[31mx.yaml").write_text("schema: 1\n")
     settings = {"GEMMPORT_CONFIG_PATH": str(tmp_path), "TERM": "dumb"}
-    for arguments in (["configs"], ["-v", "configs"], ["doctor"]):
+    for arguments in (["configs"], ["-v", "configs"]):
         status, out, err = run(arguments, settings)
         assert status == 2
         assert rb"\x1b[31mx.yaml: description: missing key" in out + err

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmport.comparison import read_results
 from gemmport.errors import RecordError
+from gemmport.matrix import record
 from gemmport.problem import GemmProblem
 from gemmport.suite import Workload
 from gemmport.sweeps import Swept, Timed, header, read_sweep
@@ -95,3 +98,11 @@ def test_a_broken_line_is_told_with_its_number(tmp_path, first, second, message)
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(RecordError, match="cannot be read"):
         read_sweep(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("reader", [read_sweep, record.read, read_results], ids=lambda reader: reader.__module__)
+def test_a_line_that_nests_too_deep_for_json_is_told(tmp_path, reader):
+    path = tmp_path / "deep.jsonl"
+    path.write_text("[" * 100_000 + "\n", encoding="utf-8")
+    with pytest.raises(RecordError, match=re.escape(str(path))):
+        reader(path)

@@ -307,7 +307,7 @@ def read_results(path: Path) -> Results:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} must be a JSON document of results; got {error}; {_REMEDY}") from error
     results = results_of(document, str(path))
     if not any(entry.ratio for entry in results.entries):

@@ -25,6 +25,7 @@ from gemmport.problem import GemmProblem
 
 log = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True)
 class Configuration:
     """All entries of all sources, the first source first.

@@ -100,7 +100,7 @@ def read_sweep(path: Path) -> Sweep:
 def _read(path: Path, number: int, line: str, meaning: Callable[[Any], Read]) -> Read:
     try:
         return meaning(json.loads(line))
-    except (ValueError, TypeError, KeyError, AttributeError, GemmportError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, GemmportError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise RecordError(f"{path}, line {number}: this is no line of a sweep: {reason}") from error
 

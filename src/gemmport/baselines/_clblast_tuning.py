@@ -139,7 +139,7 @@ def _read(file: Path) -> Tuned | None:
         )
     except UntrustedError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise BaselineUnavailableError(
             f"{VARIABLE}: {file} is not what a tuner of CLBlast writes ({reason}); run the tuner again, or remove the file"

@@ -220,7 +220,7 @@ def _parsed(path: Path) -> tuple[Record, int]:
                 record.add(replace(record.devices[data["on"]], lost=data["lost"]))
             else:
                 record.add(_verdict(data, record))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RecordError(
                 f"{path}, line {number}: no line of a result file of gemmport matrix, schema {SCHEMA}: {error}"
             ) from error
