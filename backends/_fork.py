@@ -1,9 +1,10 @@
 """Processes that are forked off one that uses a runtime.
 
 A fork copies memory, but of the threads only the one that forks. What waits for a runtime's thread in the child then waits for
-ever: so do PoCL's products once its devices were listed before the fork (seen on 3.0 and 3.1); CUDA refuses every call. Neither
-OpenCL nor any runtime promises anything. Intel's runtime for CPUs was seen to go on where it was at rest (2026.2: of 100
-children none hung), and not where work was enqueued and not awaited (5 of 6 hung), or another thread computed (12 of 20).
+ever: so do PoCL's products once its devices were listed before the fork (seen on 3.0 and 3.1). CUDA refuses every call with
+CUDA_ERROR_NOT_INITIALIZED once the parent has called cuInit (seen on an H200). Neither OpenCL nor any runtime promises more.
+Intel's runtime for CPUs was seen to go on where it was at rest (2026.2: of 100 children none hung), and not where work was
+enqueued and not awaited (5 of 6 hung), or another thread computed (12 of 20).
 
 So a child may use what ran in its parent where the runtime is known to go on and was at rest, for which the parent waits before
 it forks; else the use is an error. What the child inherits and cannot use is never released: that, too, may wait for a thread.
@@ -27,7 +28,6 @@ from gemmport.errors import ForkError, GemmportError
 class Opened(Protocol):
     """A device that a process may inherit."""
 
-    name: str
     closed: bool
 
     @property

@@ -231,7 +231,7 @@ class DeviceArray:
         return f"<DeviceArray shape={self.shape}, dtype={self.dtype}{strides}, on {self.backend.device.label}>"
 
 
-def check_unmasked(name: str, value: object) -> None:
+def check_unmasked(name: str, value: Any) -> None:
     """Raises ArrayError where an element of an array, or of arrays in lists, is masked (`numpy.ma`): numbers alone are read."""
     if isinstance(value, list | tuple):
         for item in value:

@@ -186,8 +186,8 @@ class _Bounds:
         elif isinstance(event, yaml.AliasEvent):
             if any(each.anchor == event.anchor for each in self.open):
                 raise ConfigError(f"alias {brief(event.anchor)} must not stand within what it stands for")
-            self._add(self.anchored.get(event.anchor, 1))
-        elif isinstance(event, yaml.NodeEvent):
+            self._add(self.anchored.get(str(event.anchor), 1))
+        elif isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
             if event.tag is not None:
                 raise ConfigError(f"values must have no tag, such as !!str; got {brief(event.tag)}: remove it")
             self._add(1)
@@ -218,4 +218,5 @@ def _check_bounds(text: str) -> None:
         try:
             bounds.tell(event)
         except ConfigError as error:
-            raise ConfigError(f"line {event.start_mark.line + 1}: {error}") from None
+            line = 0 if event.start_mark is None else event.start_mark.line
+            raise ConfigError(f"line {line + 1}: {error}") from None

@@ -5,6 +5,7 @@ standard output goes nowhere, and changes no exit status.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -77,8 +78,9 @@ def _run_command() -> int:
         error.show()
         return EXIT_USAGE
     except click.ClickException as error:
-        error.message = streams.shown(error.message)
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        streams.echo(told.getvalue().rstrip("\n"), err=True)
         return EXIT_USAGE
     except GemmportError as error:
         streams.echo(f"gemmport: {error}", err=True)
