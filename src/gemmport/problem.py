@@ -331,8 +331,10 @@ def scalar_key(number: Scalar) -> Hashable:
 
     NaN is equal to itself: a product of it has one key.
     """
-    if type(number) is float:  # first, since nearly all are
-        return number if number and number == number else repr(number)  # noqa: PLR0124 - NaN is not
+    if type(number) is float:  # nearly all are, and each call of `gemm` asks: repr would take longer
+        if number:
+            return number if number == number else "nan"  # noqa: PLR0124 - which NaN is not
+        return "0" if math.copysign(1.0, number) > 0 else "-0"
     return repr(complex(number)) if isinstance(number, complex) else number
 
 
