@@ -4,9 +4,10 @@ python benchmarks/calls.py --device intel --device "pocl 3.1" --sizes 64,128,256
 python benchmarks/calls.py --arrays device --device nvidia --sizes 64,512
 
 NumPy arrays: `gemmport.matmul(a, b, out=c)` and `numpy.matmul(a, b, out=c)` take turns on the same arrays; a ratio is the
-quotient of the two medians. A turn lasts TURN seconds, of which the first tenth is not counted: the threads of whoever had the
-turn before spin for a while, and take the cores. `floor` is what the runtime itself takes to launch a kernel of one work-item
-that does nothing, and to wait for it.
+quotient of the two medians. A turn begins when the threads of whoever had the turn before sleep (OpenBLAS's spin for a tenth of
+a second), and its first WARM_UP_SECONDS are not counted. `kernels` are those of the same plan, on memory of the device, each
+product awaited. `floor` is what the runtime itself takes to launch a kernel of one work-item that does nothing, and to wait for
+it.
 
 Device arrays: the time until `gemmport.gemm(a, b, out=c)`, and `gemmport.gemm(a, b)`, which allocates its result, return. ROUND
 calls are enqueued and timed one by one, then the device is waited for, so that its queue is never full.
@@ -32,7 +33,8 @@ import gemmport as gp
 from gemmport import api
 from gemmport.digest import call_path_digest, launches_digests
 from gemmport.environment import host_environment
-from gemmport.executor import bind_or_choose
+from gemmport.executor import bind, bind_or_choose
+from gemmport.measurement import wait_until_quiet
 from gemmport.plan import Plan
 from gemmport.selection import select_device
 
@@ -40,8 +42,8 @@ SCHEMA = 2
 
 RNG = np.random.default_rng(0)
 
-TURN = 0.2
-"""Seconds."""
+TURN, WARM_UP_SECONDS = 0.2, 0.1
+"""Seconds of a turn that are counted, and before them."""
 
 ROUND, ROUNDS, WARM_UP = 32, 60, 5
 """Calls that are enqueued before the device is waited for, how often, and how often before that."""
@@ -81,16 +83,24 @@ def of_numpy(backend: gp.Backend, size: int, dtype: str, turns: int) -> dict[str
     c = np.empty_like(a)
     nothing = empty_launch(backend)
     plan = plan_of(lambda: gp.matmul(a, b, out=c, device=device))
-    own, other, floor = timed(
-        [lambda: gp.matmul(a, b, out=c, device=device), lambda: np.matmul(a, b, out=c), nothing], turns
+    own, other, kernels, floor = timed(
+        [
+            lambda: gp.matmul(a, b, out=c, device=device),
+            lambda: np.matmul(a, b, out=c),
+            kernels_of(plan, backend),
+            nothing,
+        ],
+        turns,
     )
     check(gp.matmul(a, b, device=device), a, b)
     ratio = other["median"] / own["median"]
     click.echo(
         f"{device.label}  {dtype} {size}³: {own['median'] * 1e6:,.1f} µs ({2 * size**3 / own['median'] * 1e-9:,.0f} GFLOPS), "
-        f"NumPy {other['median'] * 1e6:,.1f} µs: {ratio:.2f}; floor {floor['median'] * 1e6:,.1f} µs"
+        f"NumPy {other['median'] * 1e6:,.1f} µs: {ratio:.2f}; kernels {kernels['median'] * 1e6:,.1f} µs, "
+        f"floor {floor['median'] * 1e6:,.1f} µs"
     )
-    return {"seconds": own, "numpy_seconds": other, "floor_seconds": floor, "ratio": ratio, **told(plan)}
+    seconds = {"seconds": own, "numpy_seconds": other, "kernel_seconds": kernels, "floor_seconds": floor}
+    return {**seconds, "ratio": ratio, **told(plan)}
 
 
 def of_device(backend: gp.Backend, size: int, dtype: str) -> dict[str, Any]:
@@ -152,6 +162,21 @@ def enqueued(backend: gp.Backend, call: Callable[[], object]) -> list[float]:
     return seconds
 
 
+def kernels_of(plan: Plan, backend: gp.Backend) -> Callable[[], object]:
+    """Launches the kernels of a plan on memory of the device, of random numbers, and waits for them."""
+    problem = plan.problem
+    operands = {
+        name: backend.asarray(RNG.standard_normal(problem.span(name)).astype(problem.dtype.numpy)) for name in "abd"
+    }
+    bound = bind(plan, backend, {name: array.memory for name, array in operands.items()})
+
+    def launch() -> None:
+        bound.enqueue()
+        backend.synchronize()
+
+    return launch
+
+
 def empty_launch(backend: gp.Backend) -> Callable[[], object]:
     """Launches one work-item that does nothing, and waits for it: through the backend, which adds 1 to 2 µs of Python."""
     qualifier = "__kernel" if backend.name == "opencl" else 'extern "C" __global__'
@@ -181,12 +206,13 @@ def quartiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def turn_of(call: Callable[[], object]) -> list[float]:
-    """Seconds of each call of a turn, but for those of its first tenth; of one call at least."""
+    """Seconds of each call of a turn, but for those that warm up; of one call at least."""
+    wait_until_quiet()
     seconds: list[float] = []
     start = time.perf_counter()
-    while (now := time.perf_counter()) - start < TURN or not seconds:
+    while (now := time.perf_counter()) - start < WARM_UP_SECONDS + TURN or not seconds:
         call()
-        if now - start >= TURN / 10:
+        if now - start >= WARM_UP_SECONDS:
             seconds.append(time.perf_counter() - now)
     return seconds
 

@@ -137,7 +137,7 @@ def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int)
             for contestant in contestants:
                 name = contestant.name
                 if pace.waits:
-                    _wait_until_quiet()
+                    wait_until_quiet()
                 for _ in range(warm_up[name]):
                     contestant.enqueue()
                 ahead = LEAD_MARGIN * calls[name] * hosts[name] if calls[name] > 1 else 0.0
@@ -152,7 +152,7 @@ def enqueue_load(enqueue: Callable[[], None], timing: Timing) -> None:
         enqueue()
 
 
-def _wait_until_quiet() -> None:
+def wait_until_quiet() -> None:
     """Returns when this process's other threads sleep, or after MAX_WAIT_SECONDS."""
     end = time.perf_counter() + MAX_WAIT_SECONDS
     while (start := time.perf_counter()) < end:
