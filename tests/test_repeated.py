@@ -18,6 +18,7 @@ import gemmport as gp
 from absences import beyond
 from gemmport import api, executor, kernels, repeated
 from gemmport.errors import ArrayError, LaunchError
+from gemmport.plan import Scratch
 from gemmport.variant import KernelVariant
 
 RNG = np.random.default_rng(11)
@@ -358,6 +359,24 @@ def test_the_oldest_are_forgotten(backend: gp.Backend, bound: list[Any], monkeyp
         x = backend.asarray(numbers(size, size))
         gemm(x, x)
     assert [known.shape for known in backend.kept.values()] == [(5, 5), (6, 6)]
+
+
+def test_the_oldest_are_forgotten_where_they_keep_much_scratch_memory(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(size: int, scratch: int) -> None:
+        x = backend.asarray(numbers(size, size))
+        d = gemm(x, x)
+        (found,) = (known for known in backend.kept.values() if known.shape == (size, size))
+        plan = replace(found.plan, scratch=(Scratch("a_panels", scratch),))
+        backend.kept.pop(next(key for key, known in backend.kept.items() if known is found))
+        one = replace(found.idle[0], plan=plan, memory={"a_panels": x.memory})
+        repeated.keep_of_device_arrays(size, one, turned=False, operands=[x, x], result=d)
+
+    monkeypatch.setattr(repeated, "_MOST_SCRATCH", 1000)
+    for size, scratch in ((4, 400), (5, 500), (6, 300), (7, 1001)):
+        keep(size, scratch)
+    assert list(backend.kept) == [5, 6]
 
 
 def test_what_was_chosen_for_want_of_memory_is_not_kept(fresh_backend: gp.Backend) -> None:
