@@ -34,6 +34,19 @@ def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Genera
     return (values + 1j * rng.integers(-3, 4, shape) if kind.kind == "complex" else values).astype(kind.numpy)
 
 
+WIDE = 2**12 + 1
+"""What the numbers of A and B are multiplied by where sums are in float64: WIDE² takes 25 bits and is odd, so that no sum of
+their products but zero fits float32."""
+
+
+def fills(problem: gp.GemmProblem, operand: Operand) -> int:
+    """What `integers` are multiplied by so that sums, and what C adds, have more bits than float32 where they may."""
+    types = problem.dtype, problem.accumulator, problem.output
+    if min(each.precision for each in types) < 24 or min(each.precision for each in types[1:]) < 53:
+        return 1
+    return WIDE**2 if operand == "c" else WIDE
+
+
 def whole_range(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator) -> npt.NDArray[Any]:
     """Random integers of the whole range, for products that wrap around; truth values as `integers`."""
     kind = as_dtype(dtype)
@@ -111,6 +124,8 @@ def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed:
     wraps = problem.accumulator.kind == "integer"
     for operand in read:
         matrix = (whole_range if wraps else integers)(shapes[operand], problem.element_type(operand), rng)
+        if not wraps:
+            matrix *= fills(problem, operand)
         values[operand][...] = matrix[:1] if problem.layout(operand).batch_stride == 0 else matrix
     wanted = reference(problem, values).astype(problem.output.numpy)
     got = run_plan(backend, plan, {operand: values[operand] for operand in read}, in_place=in_place)

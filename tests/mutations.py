@@ -161,6 +161,44 @@ _MUL_ADD = r"return a \* b \+ sum;"
 TF32_LOAD = of_prelude("loads TF32", _LOAD, rounded(r"\1", 11), noticed_by="statistics")
 BFLOAT16_LOAD = of_prelude("loads bfloat16", _LOAD, rounded(r"\1", 8), noticed_by="statistics")
 
+DOUBLES: Types = ("float64", "float64", None)
+COMPLEX_DOUBLES: Types = ("complex128", "complex128", None)
+_STORED = r"return (PASTE\(STORED_AS_, OUT\)|to<out_t>::from)\(value\);"
+_AS_FLOATS = {
+    "opencl": r"return \1(convert_double2(convert_float2(value)));",
+    "cuda": r"return \1(to<acc_t>::from(to<float2>::from(value)));",
+}
+
+IN_SINGLE_PRECISION = (
+    of_prelude(
+        "sums doubles in single precision",
+        _MUL_ADD,
+        "return (float)(a * b + sum);",
+        DOUBLES,
+        kernels=WITHOUT_RUNS,
+        noticed_by="statistics",
+    ),
+    of_prelude(
+        "sums complex doubles in single precision",
+        r"sum\.y \+= a\.y \* b\.x;",
+        r"sum.y += a.y * b.x; sum.x = (float)sum.x; sum.y = (float)sum.y;",
+        COMPLEX_DOUBLES,
+        kernels=WITHOUT_RUNS,
+        noticed_by="statistics",
+    ),
+    of_prelude(
+        "rounds doubles to single precision",
+        _STORED,
+        r"return \1((acc_t)(float)value);",
+        DOUBLES,
+        noticed_by="statistics",
+    ),
+    of_prelude(
+        "rounds complex doubles to single precision", _STORED, _AS_FLOATS, COMPLEX_DOUBLES, noticed_by="statistics"
+    ),
+)
+"""What computes float64 and complex128 as float32 would, in its sums or in its results."""
+
 _OF_ALL_KERNELS = (
     of_kernel("skips the last row", r"i < m\b", "i < m - 1", *SCALAR, *WIDE),
     of_kernel("skips the last column", r"j < n\)", "j < n - 1)"),
@@ -795,14 +833,8 @@ _OF_PRELUDE = (
         kernels=WITHOUT_RUNS,
         noticed_by="statistics",
     ),
-    of_prelude(
-        "sums doubles in single precision",
-        _MUL_ADD,
-        "return (float)(a * b + sum);",
-        ("float64", "float64", None),
-        kernels=WITHOUT_RUNS,
-        noticed_by="statistics",
-    ),
+    *IN_SINGLE_PRECISION,
+    *(replace(each, name=f"{each.name}, whole numbers", noticed_by="exact") for each in IN_SINGLE_PRECISION),
 )
 
 _OF_OTHER_TYPES = (

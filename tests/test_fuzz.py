@@ -183,6 +183,9 @@ class TestJudgement:
         assert as_type(values, DTYPES["uint8"]).tolist() == [[3, 2, 0]]
         assert as_type(values, DTYPES["float16"]).tolist() == [[-3, 2, 0]]
         assert as_type(values, DTYPES["bool"]).tolist() == [[True, True, False]]
+        wide = np.array([2.0**26 - 1, -(2.0**25), -8, np.inf])
+        assert as_type(wide[:3], DTYPES["int8"]).tolist() == [3, -2, -8]
+        assert as_type(wide, DTYPES["float16"]).tolist() == [3, -2, -8, np.inf]
 
 
 @pytest.mark.processes

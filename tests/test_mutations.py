@@ -21,10 +21,23 @@ from exact import check
 from gemmport.backends import _nvrtc
 from gemmport.benchmark import Options, run_benchmark
 from gemmport.config import load_configuration
+from gemmport.matrix.cells import Cell
+from gemmport.matrix.judge import judge
 from gemmport.plan import KernelSource
 from gemmport.planner import make_plan
 from gemmport.sources import assemble
-from mutations import BFLOAT16_LOAD, EQUIVALENT, KERNELS, MUTATIONS, OF_PACK, TF32_LOAD, Edit, Mutation, planted
+from mutations import (
+    BFLOAT16_LOAD,
+    EQUIVALENT,
+    IN_SINGLE_PRECISION,
+    KERNELS,
+    MUTATIONS,
+    OF_PACK,
+    TF32_LOAD,
+    Edit,
+    Mutation,
+    planted,
+)
 from test_cuda_compile import H200, device_for, is_cubin
 from test_dtypes import problems
 from test_kernels import SPAN, VARIANTS, check_many_groups, check_spans, check_structure, narrowest, parameters
@@ -173,6 +186,27 @@ def test_a_product_of_rounded_operands_is_no_float32(
     check_statistics(backend, kernel, mutation, k)
     with planted(mutation, kernel), pytest.raises(AssertionError, match="statistical"):
         check_statistics(backend, kernel, mutation, k)
+
+
+@best_of_each_backend
+@planted_fault
+@pytest.mark.sample(mutation=[each for each in IN_SINGLE_PRECISION if each.name.startswith("rounds")])
+@pytest.mark.every_value("mutation", IN_SINGLE_PRECISION)
+def test_doubles_as_float32_has_them_are_noticed_by_every_check(backend: gp.Backend, mutation: Mutation) -> None:
+    """By the kernels' own tests, both checks of `gemmport run`, and the matrix, of random operands and of whole numbers."""
+    skip_unless_shown(backend, "naive", mutation)
+    dtype = mutation.types[0]
+    problem = gp.GemmProblem.create(24, 24, 16, dtype=dtype)
+    options = Options(load_configuration(), kernels=("naive",), baselines=(), repeat=1)
+    cells = [Cell.of("naive", dtype, "NN", "odd", scalars) for scalars in ("a1b0", "a2b-1", "random")]
+    check_exact(backend, "naive", mutation)
+    assert {judge(cell, backend).status for cell in cells} == {"verified"}
+    with planted(mutation, "naive"):
+        with pytest.raises(AssertionError, match="elements are wrong"):
+            check_exact(backend, "naive", mutation)
+        (result,) = run_benchmark([problem], [backend.device], options)
+        assert {check.name for check in result.checks if not check.passed} == {"exact", "statistical"}
+        assert {judge(cell, backend).status for cell in cells} == {"wrong"}
 
 
 @pytest.mark.parametrize("kernel", VARIANTS)

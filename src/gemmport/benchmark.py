@@ -339,11 +339,10 @@ class _Workspace:
 
     def _reference(self) -> HostArray | None:
         """The reference of the random operands, computed once; None where the check takes samples instead."""
-        problem = self.problem
-        if problem.accumulator.precision > 24 or problem.flops > verify.FULL_REFERENCE_FLOPS:
+        if self.problem.flops > verify.FULL_REFERENCE_FLOPS:
             return None
         if self._expected is None:
-            self._expected = reference(problem, self.random)
+            self._expected = reference(self.problem, self.random)
         return self._expected
 
     def _compute(

@@ -1,8 +1,8 @@
 """Whether a result is right. Three checks, each of which is shown in the tests to fail on its planted fault.
 
-- exact: operands of small integers, whose products and sums every order of summation computes without rounding; the
-  result is compared bit for bit. Finds every fault of indexing. Products of integers and bool are exact for all operands, so
-  that theirs are random ones of the whole range.
+- exact: operands of whole numbers, whose products and sums every order of summation computes without rounding; the
+  result is compared bit for bit. Finds every fault of indexing, and sums of float64 that are kept in float32. Products of
+  integers and bool are exact for all operands, so that theirs are random ones of the whole range.
 - statistical: N(0, 1) operands against a more precise reference, with a bound that a product in TF32, or one that drops a
   single term, does not keep. Finds every fault of precision.
 - untouched: D's memory is filled with NaN beforehand. An element that is not written, or a write into the gaps between rows or
@@ -10,16 +10,24 @@
 
 The statistical bound
 ---------------------
-For independent operands of random sign, the partial sums of a dot product are a random walk: |s_l| ≈ √l · rms(a) · rms(b). Each
-addition rounds by at most u |s_l|, independently, so that the error has the standard deviation
+With u the unit roundoff of the sums, every order of summation of k terms keeps, for certain,
 
-    u / √3 · √(Σ s_l²) ≈ 0.41 · u · ‖a‖₂ ‖b‖₂,
+    |error| ≤ γₖ · |a|ᵀ|b|,  γₖ = k·u / (1 − k·u)
 
-without a factor √k (the step from worst case to probable error is that of Higham & Mary, SIAM J. Sci. Comput. 41, 2019). The
-bound is LAMBDA · u · |alpha| · ‖a‖₂ ‖b‖₂, twenty standard deviations; for k ≤ LAMBDA it even holds for certain. The bound
-c · √k · u · (|A||B|) is valid for data of any sign, but too weak to judge by: from k ≈ 11,000 on, it lets TF32 pass for FP32.
+(Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.1), and with a probability that hardly depends
+on k even λ·√k·u · |a|ᵀ|b| (Higham & Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 3.1). Both are valid for data of any sign,
+and too weak to judge by: from k ≈ 11,000 on, the latter lets TF32 pass for FP32. For independent operands of random sign, as
+here, partial sums are a random walk, |s_l| ≈ √l · rms(a) · rms(b), and the bound loses its growth with k (Higham & Mary, SIAM
+J. Sci. Comput. 42(5), 2020: sharper bounds for random data of zero mean). Each addition rounds by at most u |s_l|,
+independently, so that the error has the standard deviation
+
+    u / √3 · √(Σ s_l²) ≈ 0.41 · u · ‖a‖₂ ‖b‖₂.
+
+The bound is LAMBDA · u · |alpha| · ‖a‖₂ ‖b‖₂, twenty standard deviations; for k ≤ LAMBDA it is above γₖ and holds for certain.
 To it are added the roundings of alpha · sum + beta · C, that of the output, and underflow. Each part of a complex sum is a
 real one of 2k terms with the same norms, so that the modulus of the error is at most √2 times as large.
+
+What float32 sums, or a result rounded to float32, are off by is 10⁷ of a bound of float64: those fail for any k.
 """
 
 from __future__ import annotations
@@ -33,7 +41,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.dtypes import FLOAT64, DType, as_dtype
+from gemmport.dtypes import FLOAT32, FLOAT64, DType, as_dtype
 from gemmport.layout import matrices
 from gemmport.problem import GemmProblem, Layout, Operand, Scalar
 from gemmport.reference import Matrices, applied, exact_dots, reference, wide_type, wrapped_product
@@ -51,7 +59,14 @@ FULL_REFERENCE_FLOPS = 2.5e12
 SAMPLED_ROWS = 24
 
 SAMPLED_ENTRIES = 192
-"""Entries of a product in float64 or complex128 that are compared with exactly summed ones, beside its corners."""
+"""Entries of a product in float64 or complex128 that are compared with exactly summed ones, beside its corners; all of a
+product that has no more."""
+
+LARGEST = 8
+"""Of the whole numbers of `exact_operands`, where sums have no more room than float32."""
+
+LARGEST_WIDE = 2**26
+"""Where they have."""
 
 
 @dataclass(frozen=True)
@@ -133,26 +148,39 @@ def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
     """Whole numbers, of both signs where the type has them, so small that no sum of products needs rounding; for problems
     with `exact_scalars`. A narrow output is rounded once.
 
+    Where sums and output are wider than float32, the numbers are as large as they may be for Freivalds' check to be exact too:
+    products then have more bits than float32 holds.
+
     Raises:
         ValueError: so many terms that even −1, 0, 1 may need rounding (k > 2²³ in float32).
     """
     rng = np.random.default_rng(seed)
     scale = max(1.0, _parts(problem.alpha)) + _parts(problem.beta)
     parts = 2 if problem.accumulator.kind == "complex" else 1  # products that a term adds to each part
-    room = 2.0 ** (problem.accumulator.precision - 1) / scale / parts
-    largest = min(8, math.isqrt(int(room / max(problem.k, 1))))
+    room = 2.0 ** (problem.accumulator.precision - 1) / scale / parts / max(problem.k, 1)
+    largest = min(LARGEST, math.isqrt(int(room)))
+    if min(problem.accumulator.precision, problem.output.precision) > FLOAT32.precision:
+        largest = max(largest, min(LARGEST_WIDE, math.isqrt(int(room / max(problem.n, 1)))))
     if largest < 1:
         raise ValueError(f"k = {problem.k} terms cannot be summed exactly in {problem.accumulator}")
 
     def whole(operand: Operand) -> HostArray:
         dtype, shape = problem.element_type(operand), _shape(problem, operand)
+        most = min(largest, _largest_whole(dtype))
         if dtype.kind == "complex":
-            both = rng.integers(-largest, largest, (*shape, 2), endpoint=True).astype(f"float{dtype.part_bits}")
+            both = rng.integers(-most, most, (*shape, 2), endpoint=True).astype(f"float{dtype.part_bits}")
             return both.view(dtype.numpy)[..., 0]
-        least = 0 if dtype.numpy.kind == "u" else -largest  # −1 would become the largest number there is
-        return rng.integers(least, largest, shape, endpoint=True).astype(dtype.numpy)
+        least = 0 if dtype.numpy.kind == "u" else -most  # −1 would become the largest number there is
+        return rng.integers(least, most, shape, endpoint=True).astype(dtype.numpy)
 
     return {operand: whole(operand) for operand in inputs(problem)}
+
+
+def _largest_whole(dtype: DType) -> int:
+    """The number up to which a type has all whole ones; of truth values, any."""
+    if dtype.kind == "integer":
+        return int(np.iinfo(dtype.numpy).max)
+    return 2**dtype.precision if dtype.precision else LARGEST
 
 
 def _parts(value: Scalar) -> float:
@@ -226,14 +254,20 @@ def check_exact(expected: HostArray, d: HostArray) -> Check:
 def check_random(problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray | None = None) -> Check:
     """That a result of `random_operands` is the reference, or, where it rounds, within the bound of a more precise one.
 
-    Products in float64 and complex128 are compared in their corners and a sample, with exactly summed entries; very large
-    ones in sampled rows; all others with `expected` (default: `reference`) in every element.
+    Every element is compared with `expected` (default: `reference`); of very large products, those of sampled rows. Products in
+    float64 and complex128, for which the reference is no more precise than they are, are also compared in their corners and a
+    sample, with exactly summed entries: that is the check that is returned, unless another element fails.
     """
-    if rounds(problem) and problem.accumulator.precision > 24:
-        return _check_entries(problem, operands, d)
+    exactly_summed = None
+    if problem.accumulator.precision > FLOAT32.precision:
+        exactly_summed = _check_entries(problem, operands, d)
+        if not exactly_summed.passed:
+            return exactly_summed
     if problem.flops > FULL_REFERENCE_FLOPS:
-        return _check_rows(problem, operands, d)
-    return _compare(problem, operands, d, reference(problem, operands) if expected is None else expected)
+        check = _check_rows(problem, operands, d)
+    else:
+        check = _compare(problem, operands, d, reference(problem, operands) if expected is None else expected)
+    return check if exactly_summed is None or not check.passed else exactly_summed
 
 
 def _compare(problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray) -> Check:
@@ -242,7 +276,8 @@ def _compare(problem: GemmProblem, operands: Matrices, d: HostArray, expected: H
     error = np.abs(d.astype(expected.dtype, copy=False) - expected)
     left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
     rows, columns = _norms(left, 2) if problem.effective_k else np.zeros((1, problem.m)), _norms(right, 1)
-    bound = element_bound(problem, rows, columns, expected, operands["c"] if problem.beta != 0 else None)
+    c, own = operands["c"] if problem.beta != 0 else None, FLOAT64.unit_roundoff
+    bound = element_bound(problem, rows, columns, expected, c, own)
     return judged("statistical", error, bound, d, expected)
 
 
@@ -337,14 +372,26 @@ def element_bound(
     Args:
         rows, columns: norms of the rows of op(A), (batch, rows), and of the columns of op(B), (batch, columns).
         expected, c: what D should be and the C that it read, (batch, rows, columns); c is None where beta is 0.
-        own: unit roundoff of the sums of `expected`, where it is not negligible beside the accumulator's.
+        own: unit roundoff in which `expected` itself was computed; 0 where that is negligible beside the accumulator's.
+    """
+    norms = rows[:, :, np.newaxis] * columns[:, np.newaxis, :]
+    return _bound(problem, norms, expected, c, of_sums=own, of_steps=own)
+
+
+def _bound(
+    problem: GemmProblem, norms: HostArray, expected: HostArray, c: HostArray | None, *, of_sums: float, of_steps: float
+) -> HostArray:
+    """The bound of some elements.
+
+    Args:
+        norms: of each element, that of its row of op(A) times that of its column of op(B).
+        of_sums, of_steps: unit roundoff of the sums of `expected`, and of scaling them by alpha and adding beta · C.
     """
     unit = problem.accumulator.unit_roundoff
-    bound: HostArray = rows[:, :, np.newaxis] * columns[:, np.newaxis, :]
-    bound *= LAMBDA * (unit + own) * abs(problem.alpha)
-    bound += (2 * unit + problem.output.unit_roundoff) * np.abs(expected)
+    bound: HostArray = LAMBDA * (unit + of_sums) * abs(problem.alpha) * norms
+    bound += (2 * (unit + of_steps) + problem.output.unit_roundoff) * np.abs(expected)
     if c is not None:
-        bound += 2 * unit * abs(problem.beta) * np.abs(c).astype(np.float64)
+        bound += 2 * (unit + of_steps) * abs(problem.beta) * np.abs(c).astype(np.float64)
     bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
     bound *= _modulus(problem)
     return bound
@@ -402,26 +449,32 @@ def _check_entries(problem: GemmProblem, operands: Matrices, d: HostArray) -> Ch
     """Corners and a sample of a product in float64 or complex128, against sums of which only the last step rounds."""
     if problem.empty:
         return Check("statistical", True, 0.0, 0.0)
-    rng = np.random.default_rng(problem.m)
-    corners = [(x, i, j) for x in (0, problem.batch - 1) for i in (0, problem.m - 1) for j in (0, problem.n - 1)]
-    sample = np.array([*corners, *rng.integers(0, (problem.batch, problem.m, problem.n), (SAMPLED_ENTRIES, 3))])
+    sample = _sampled_entries(problem)
     x, i, j = sample.T
     wide = wide_type(problem)
     left = applied(operands["a"], problem.trans_a)[x, i].astype(wide)
     right = np.swapaxes(applied(operands["b"], problem.trans_b), 1, 2)[x, j].astype(wide)
-    scaled_c = problem.beta * operands["c"][x, i, j].astype(wide) if problem.beta != 0 else np.zeros(len(sample), wide)
-    sums = exact_dots(left, right) if problem.effective_k else np.zeros(len(sample), wide)
-    expected = problem.alpha * sums + scaled_c
-    unit = problem.accumulator.unit_roundoff
-    bound = LAMBDA * unit * abs(problem.alpha) * np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    # Each side rounds alpha · sum, beta · c and their sum once, and the output its own way.
-    bound += 6 * unit * (np.abs(problem.alpha * sums) + np.abs(scaled_c)) + problem.output.unit_roundoff * np.abs(
-        expected
-    )
-    bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
-    bound *= _modulus(problem)
+    expected = np.zeros(len(sample), wide)
+    if problem.effective_k:
+        expected += problem.alpha * exact_dots(left, right)
+    c = operands["c"][x, i, j].astype(wide) if problem.beta != 0 else None
+    if c is not None:
+        expected += problem.beta * c
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    # The exact sum is rounded once, as alpha · sum is.
+    bound = _bound(problem, norms, expected, c, of_sums=0.0, of_steps=2 * FLOAT64.unit_roundoff)
     error = np.abs(d[x, i, j].astype(wide) - expected)
     return judged("statistical", error, bound, d[x, i, j], expected, places=sample)
+
+
+def _sampled_entries(problem: GemmProblem) -> HostArray:
+    """Batch, row and column of the corners and of a sample of D's elements, or of all of few."""
+    shape = (problem.batch, problem.m, problem.n)
+    if math.prod(shape) <= SAMPLED_ENTRIES:
+        return np.argwhere(np.ones(shape, bool))
+    rng = np.random.default_rng(problem.m)
+    corners = [(x, i, j) for x in (0, problem.batch - 1) for i in (0, problem.m - 1) for j in (0, problem.n - 1)]
+    return np.unique([*corners, *rng.integers(0, shape, (SAMPLED_ENTRIES, 3))], axis=0)
 
 
 def _shape(problem: GemmProblem, operand: Operand) -> tuple[int, int, int]:

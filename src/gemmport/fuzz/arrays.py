@@ -27,7 +27,7 @@ from gemmport.fuzz.case import (
 from gemmport.fuzz.specialization import Specialization, Types
 from gemmport.fuzz.views import KINDS, WRITABLE, View, constant_along_rows, view_of
 from gemmport.problem import OPS, GemmProblem, Op, Operand
-from gemmport.verification import HostArray
+from gemmport.verification import LARGEST, HostArray
 
 Kinds = dict[Operand, str]
 Out = Literal["new", "given", "c"]
@@ -293,6 +293,9 @@ def as_type(values: HostArray, dtype: DType) -> HostArray:
         return values
     if dtype.kind != "complex":
         values = values.real
+        if values.dtype.kind == "f":  # wide sums have room for numbers that a narrower type does not hold
+            with np.errstate(invalid="ignore"):
+                values = np.where(np.abs(values) < np.inf, np.fmod(values, LARGEST + 1), values)
     return (np.abs(values) if dtype.name.startswith("uint") else values).astype(dtype.numpy)
 
 
