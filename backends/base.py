@@ -746,11 +746,7 @@ class Backend(ABC):
             CompileError: with the log, and the numbered lines it speaks of.
         """
         self.check_open()
-        device = self.device
-        key = cache.program_key(
-            source, *self.options(), self.name, self.compiler(), device.name, device.architecture,
-            device.driver, device.platform_name, device.platform_version,
-        )  # fmt: skip
+        key = cache.program_key(*self.program_parts(source).values())
         with self._programs.lock:
             counts = self._programs.counts
             if key in self._programs.known:
@@ -768,6 +764,21 @@ class Backend(ABC):
                     cache.store_program(stored, program.binary)
             self._programs.known[key] = program
             return program
+
+    def program_parts(self, source: str) -> dict[str, str]:
+        """All that decides what a source is compiled to, by name: the parts of the key of its program."""
+        device = self.device
+        return {
+            "source": source,
+            "options": "\n".join(self.options()),
+            "backend": self.name,
+            "compiler": self.compiler(),
+            "device": device.name,
+            "architecture": device.architecture,
+            "driver": device.driver,
+            "platform": device.platform_name,
+            "platform version": device.platform_version,
+        }
 
     def _rework(self, source: str) -> tuple[str, ...]:
         """What this backend does to the code that the compiler made of a source, with its version; empty: nothing."""
