@@ -15,12 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gemmport as gp
+from absences import beyond
 from gemmport import verification as verify
+from gemmport.device_check import check_freivalds_on, check_rows_on
 from gemmport.dtypes import ACCUMULATORS, DTYPES, check_types
 from gemmport.errors import DtypeError
 from gemmport.jobs import Reduction
+from gemmport.kernels.times_vector import Sums
 from gemmport.problem import GemmProblem, Operand
 from gemmport.reference import applied, reference
+from on_device import placed
 
 Array = np.ndarray
 Operands = dict[Operand, Array]
@@ -94,6 +99,15 @@ def stated(problem: GemmProblem, operands: Operands, expected: Array) -> Array:
     return bound * (math.sqrt(2) if problem.accumulator.kind == "complex" else 1)
 
 
+def freivalds(problem: GemmProblem, operands: Operands, expected: Array, *, own: float) -> Array:
+    """What D · x may be off by in each row, in sums whose own roundoff is known."""
+    u = roundoff(problem.accumulator.name)
+    left, right = factors(problem, operands)
+    whole = norms(norms(right, 1), 1)[:, np.newaxis]
+    bound = 8 * (u + 2 * own) * abs(problem.alpha) * norms(left, 2) * whole + 8 * (3 * u + own) * norms(expected, 2)
+    return bound * (math.sqrt(2) if problem.accumulator.kind == "complex" else 1)
+
+
 def places(problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
     """The corners, the middle, and one drawn at random."""
     shape = (problem.batch, problem.m, problem.n)
@@ -156,15 +170,11 @@ class TestOfSumsThatRound:
         problem = problem_of(dtype, sums, k, **scalars_of(sums))
         operands = verify.random_operands(problem, k)
         expected = exactly(problem, operands)
-        u, own = roundoff(sums), 2.0**-53
-        left, right = factors(problem, operands)
-        whole = norms(norms(right, 1), 1)[:, np.newaxis]
-        bound = 8 * (u + 2 * own) * abs(problem.alpha) * norms(left, 2) * whole + 8 * (3 * u + own) * norms(expected, 2)
-        bound *= math.sqrt(2) if problem.accumulator.kind == "complex" else 1
+        tolerance = freivalds(problem, operands, expected, own=2.0**-53)
         for batch, row, column in places(problem):
             for times, passes in ((1 / 3, True), (3, False)):
                 error = np.zeros(expected.shape)
-                error[batch, row, column] = times * bound[batch, row]
+                error[batch, row, column] = times * tolerance[batch, row]
                 check = verify.check_freivalds(problem, operands, off_by(expected, error, problem), 0)
                 assert check.passed == passes, (times, check.detail)
 
@@ -192,6 +202,30 @@ def test_between_the_corners_some_elements_are_compared_with_exact_sums(sums: st
     inner = (slice(None), slice(1, -1), slice(1, -1))
     d[inner] = beyond[inner]
     assert not verify.check_random(problem, operands, d).passed
+
+
+@pytest.mark.sample(sums=["float64"])
+@pytest.mark.parametrize("sums", [sums for sums in ACCUMULATORS if DTYPES[sums].precision])
+def test_of_the_checks_on_a_device(backend: gp.Backend, sums: str) -> None:
+    if DTYPES[sums].arithmetic not in backend.device.computes:
+        pytest.skip(beyond(backend.device, f"it does not compute in {sums}"))
+    problem = problem_of(sums, sums, 16, **scalars_of(sums))
+    operands = verify.random_operands(problem, 2)
+    expected = exactly(problem, operands)
+    bound = stated(problem, operands, expected)
+    nearly, far = (off_by(expected, times * bound, problem) for times in (1 / 3, 3))
+    assert check_rows_on(backend, problem, placed(backend, problem, operands, nearly), 0).passed
+    for row in (0, -1):
+        d = nearly.copy()
+        d[:, row, 5] = far[:, row, 5]
+        check = check_rows_on(backend, problem, placed(backend, problem, operands, d), 0)
+        assert check.detail.startswith(f"{problem.batch} of ")
+    tolerance = freivalds(problem, operands, expected, own=Sums.on(backend.device, problem.output.kind).unit_roundoff)
+    for times, passes in ((1 / 3, True), (3, False)):
+        error = np.zeros(expected.shape)
+        error[0, 3, 4] = times * tolerance[0, 3]
+        memory = placed(backend, problem, operands, off_by(expected, error, problem))
+        assert check_freivalds_on(backend, problem, memory, 0).passed == passes
 
 
 @pytest.mark.parametrize(("dtype", "sums"), WHOLE)
