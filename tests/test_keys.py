@@ -24,6 +24,7 @@ from gemmport.backends import _compilation, _sass
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend, Memory, Program
 from gemmport.device import DeviceInfo
+from gemmport.dtypes import DType
 from gemmport.entry import Match
 from gemmport.errors import ArrayError
 from gemmport.problem import GemmProblem, Layout
@@ -42,8 +43,12 @@ def another(value: Any) -> Any:
     """A value of the same kind that is not equal."""
     if isinstance(value, bool):
         return not value
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | complex):
         return value + 1
+    if isinstance(value, DType):
+        return replace(value, name=another(value.name))
+    if isinstance(value, Layout):
+        return replace(value, ld=another(value.ld))
     if isinstance(value, str):
         return f"{value} of another kind"
     if isinstance(value, frozenset):
@@ -51,9 +56,9 @@ def another(value: Any) -> Any:
     return (*value[:-1], another(value[-1])) if value else (1,)
 
 
-def changed(device: DeviceInfo, name: str) -> DeviceInfo:
-    """The device with another value in one field."""
-    return replace(device, **{name: another(getattr(device, name))})
+def changed(whole: Any, name: str) -> Any:
+    """A device, or what else has fields, with another value in one of them."""
+    return replace(whole, **{name: another(getattr(whole, name))})
 
 
 # The key of a compiled program
@@ -360,12 +365,16 @@ IDENTITY = {"backend", "platform_name", "platform_version", "name", "driver"}
 """What tells a kind of device from another; the rest follows from it, or is this device's alone."""
 
 
-@pytest.mark.parametrize("kind", [DeviceInfo, GemmProblem, Layout], ids=lambda kind: kind.__name__)
-def test_nothing_is_left_out_where_keys_are_compared(kind: type) -> None:
-    """Plans, and products of host arrays, are kept by device and problem."""
-    assert all(field.compare for field in fields(kind))
-    assert kind.__dataclass_params__.eq  # type: ignore[attr-defined]
-    assert kind.__eq__ is not object.__eq__
+@pytest.mark.parametrize(
+    ("whole", "name"),
+    [(whole, name) for whole in (PROBLEM, PROBLEM.a, PROBLEM.dtype) for name in sorted(names_of(type(whole)))],
+    ids=lambda part: part if isinstance(part, str) else type(part).__name__,
+)
+def test_a_problem_that_differs_in_anything_is_another(whole: Any, name: str) -> None:
+    """Plans are kept by problem and device."""
+    same = replace(whole)
+    assert (same, hash(same)) == (whole, hash(whole))
+    assert changed(whole, name) != whole
 
 
 @pytest.mark.parametrize("name", sorted(names_of(DeviceInfo)))
