@@ -11,6 +11,7 @@ import operator
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -240,11 +241,27 @@ class ProgramCounts:
         )
 
 
+_MOST_PROGRAMS = 256
+"""That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
+
+
 @dataclass
 class _Programs:
-    known: dict[str, Program] = field(default_factory=dict)
+    known: OrderedDict[str, Program] = field(default_factory=OrderedDict)
     counts: ProgramCounts = field(default_factory=ProgramCounts)
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def find(self, key: str) -> Program | None:
+        """The program of a key, which is the last to be forgotten now."""
+        if key in self.known:
+            self.known.move_to_end(key)
+        return self.known.get(key)
+
+    def keep(self, key: str, program: Program) -> None:
+        """Keeps a program; those that were used least lately are forgotten."""
+        self.known[key] = program
+        while len(self.known) > _MOST_PROGRAMS:
+            self.known.popitem(last=False)
 
 
 class Backend(ABC):
@@ -749,9 +766,9 @@ class Backend(ABC):
         key = cache.program_key(*self.program_parts(source).values())
         with self._programs.lock:
             counts = self._programs.counts
-            if key in self._programs.known:
+            if (known := self._programs.find(key)) is not None:
                 counts.from_memory += 1
-                return self._programs.known[key]
+                return known
             # Of what is kept on disk, another version of gemmport may have made it.
             stored = cache.program_key(key, *self._rework(source))
             program = self._load_cached(stored, source)
@@ -762,7 +779,7 @@ class Backend(ABC):
                 counts.compiled += 1
                 if program.binary:
                     cache.store_program(stored, program.binary)
-            self._programs.known[key] = program
+            self._programs.keep(key, program)
             return program
 
     def program_parts(self, source: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ import gemmport as gp
 from absences import beyond
 from exact import integers
 from gemmport import cache
+from gemmport.backends import base
 from gemmport.backends.base import Memory, Program
 from gemmport.plan import KernelSource
 from gemmport.quirks import quirk
@@ -240,6 +241,19 @@ class TestPrograms:
         assert fresh_backend.program(source) is first
         assert counts(fresh_backend) == (1, 0, 1)
         assert works(fresh_backend, first)
+
+    def test_are_forgotten_where_there_are_many_the_least_lately_used_first(
+        self, fresh_backend: gp.Backend, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(base, "_MOST_PROGRAMS", 2)
+        first, second, third = (source_of_probe(fresh_backend, next(_salt)) for _ in range(3))
+        for source in (first, second, first, third):
+            fresh_backend.program(source)
+        assert counts(fresh_backend) == (3, 0, 1)
+        fresh_backend.program(first)
+        assert counts(fresh_backend) == (3, 0, 2)
+        assert works(fresh_backend, fresh_backend.program(second))
+        assert counts(fresh_backend)[2] == 2
 
     def test_come_from_disk_when_the_device_is_opened_again(
         self, fresh_backend: gp.Backend, cache_folder: Path
