@@ -1540,9 +1540,75 @@ OF_TRANSPOSE = (
 """What test_transpose.py must notice: by the table of its cases, or by operands that lie beyond 2³¹ elements."""
 
 
+def _redefined(condition: str, name: str, parameters: str, value: str) -> Edit:
+    """Defines a macro of the prelude anew under a condition, in front of a kernel."""
+    text = f"#if {condition}\n#undef {name}\n#define {name}{parameters} {value}\n#endif\n"
+    return Edit(r"\A", text)
+
+
+_ROUNDED = {"opencl": "PASTE(NUMBER_, OUT)(to_stored(sum))", "cuda": "to<acc_t>::from(to_stored(sum))"}
+
+OF_FEW_PROBLEMS = (
+    of_kernel(
+        "skips the last row of a tile that lacks one",
+        r"INSIDE\(i < m && j < n\)",
+        "INSIDE(i < m - (m % TSM == TSM - 1) && j < n)",
+        REGISTER_TILED,
+    ),
+    of_kernel("counts matrices in 16 bits", r"SELECT_BATCH\(tile\.batch\)", "SELECT_BATCH(tile.batch & 0xffff)", WPT),
+    of_kernel("counts terms in 15 bits", r"p < k\b", "p < (k & 0x7fff)", NAIVE),
+    Mutation(
+        "does not conjugate a transposed B of complex128",
+        (
+            _redefined(
+                "CONJUGATE_B && TRANSPOSE_B", "LOAD_B", "(p, j)",
+                "(sizeof(in_t) == 16 ? load(B + INDEX_B(p, j)) : conjugated(load(B + INDEX_B(p, j))))",
+            ),
+        ),
+        (TILED,),
+    ),
+    of_kernel(
+        "ignores beta where rows of C lie apart",
+        r"sum\[r\], alpha, beta\)",
+        "sum[r], alpha, ld_c > n ? ACC_ZERO : beta)",
+        TRANSPOSED_B,
+    ),
+    Mutation(
+        "rounds a half twice",
+        (
+            Edit(
+                r"store\((.*), sum\[r\]\[c\], alpha",
+                r"store(\1, HALVED(sum[r][c]), alpha",
+            ),
+            Edit(
+                r"\A",
+                {
+                    language: f"#if defined(REAL_ARITHMETIC)\n#define HALVED(sum) (sizeof(out_t) == 2 ? {rounded} : (sum))\n"
+                    "#else\n#define HALVED(sum) (sum)\n#endif\n"
+                    for language, rounded in _ROUNDED.items()
+                },
+            ),
+        ),
+        (PADDED,),
+    ),
+    Mutation(
+        "takes the rows of a transposed A for its leading dimension",
+        (_redefined("TRANSPOSE_A && TRANSPOSE_B", "INDEX_A", "(i, p)", "((index_t)(p) * m + (i))"),),
+        (DIRECT,),
+    ),
+)  # fmt: skip
+"""Each shows on few problems only, for which `gemmport fuzz` must look early: edges, batches beyond 2¹⁶, sums beyond 2¹⁵ terms,
+one type with one op, one layout, halves, and one combination of ops with gaps.
+"""
+
+
 def mutation(name: str) -> Mutation:
     """The mutation of that name."""
-    (found,) = [each for each in (*MUTATIONS, DOES_NOT_COMPILE, WRITES_FAR_AWAY, *OF_PASSES) if each.name == name]
+    (found,) = [
+        each
+        for each in (*MUTATIONS, DOES_NOT_COMPILE, WRITES_FAR_AWAY, *OF_PASSES, *OF_FEW_PROBLEMS)
+        if each.name == name
+    ]
     return found
 
 

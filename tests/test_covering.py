@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from covering import EACH_PAIR, EACH_VALUE, covering
+from gemmport.covering import EACH_PAIR, EACH_VALUE, covering
 
 KERNELS, TYPES, OPS = range(15), range(20), range(4)
 PRODUCT = [{"kernel": k, "types": t, "ops": o} for k, t, o in itertools.product(KERNELS, TYPES, OPS)]

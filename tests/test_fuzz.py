@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -10,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,14 @@ from gemmport.dtypes import DTYPES
 from gemmport.fuzz.arrays import as_type
 from gemmport.fuzz.campaign import Options, reproducer, run_campaign
 from gemmport.fuzz.case import fault_of, operands_of, refusal
-from gemmport.fuzz.draw import draw
+from gemmport.fuzz.draw import draw, first_count
+from gemmport.fuzz.first import first_rows
+from gemmport.fuzz.plans import tile_of
 from gemmport.fuzz.specialization import BLOCK, POOL, all_kernels, pool
 from gemmport.fuzz.views import KINDS, WRITABLE, constant_along_rows, view_of
+from gemmport.fuzz.worker import Job, examined
 from made_up_devices import DEVICES
+from mutations import OF_FEW_PROBLEMS, mutation, planted
 
 SLOW_COMPILERS = ("pocl", "oclgrind")
 """Platforms that take seconds for a program, and get fewer problems here."""
@@ -68,10 +74,56 @@ class TestProblems:
         names = all_kernels()
         kinds = {
             (case.facts.kernel, case.facts.types)
-            for case in (draw(5, index, names) for index in range(BLOCK))
+            for case in (draw(5, index, names) for index in range(BLOCK, 2 * BLOCK))
             if case.facts.kind == "plan"
         }
         assert 1 < len(kinds) <= POOL
+
+    def test_of_every_type_and_kernel_come_early(self) -> None:
+        names = all_kernels()
+        for seed in range(3):
+            cases = [draw(seed, index, names) for index in range(40)]
+            assert {case.problem.dtype.name for case in cases} == set(DTYPES)
+            assert {case.specialization.kernel for case in cases} == set(names)
+
+    def test_that_come_first_meet_every_pair_of_kernel_type_op_size_batch_layout_scalars_and_data(self) -> None:
+        names = all_kernels()
+        rows = first_rows(0, names)
+        cases = [draw(0, index, names) for index in range(first_count(0, names))]
+        plans = [case for case in cases if case.facts.kind == "plan"]
+        assert len(plans) == len(rows)
+        kernels_of = {name for name in names if name != "auto"}
+        assert {(case.specialization.kernel, case.problem.dtype.name) for case in plans} >= {
+            *product(kernels_of, DTYPES)
+        }
+        for feature in ("long", "batch beyond 2¹⁶", "gaps", "in place", "shared operand", "offsets"):
+            assert {case.facts.kernel for case in plans if feature in case.facts.features} >= kernels_of, feature
+        conjugated = {(case.facts.kernel, case.problem.dtype.name, case.problem.trans_b) for case in plans}
+        assert conjugated >= {*product(kernels_of, ("complex64", "complex128"), ("C", "R"))}
+        factors = {"kernel": kernels_of, "op of b": {"N", "T"}, "m": {"any", "before", "whole", "after", "one", "long"}}
+        for (one, its), (other, others) in combinations(factors.items(), 2):
+            assert {(row.facets.get(one), row.facets.get(other)) for row in rows} >= {*product(its, others)}
+
+    def test_that_come_first_are_one_less_than_whole_tiles_and_beyond_what_15_and_16_bits_count(self) -> None:
+        names = all_kernels()
+        problems = [case.problem for case in (draw(0, index, names) for index in range(300))]
+        assert sum(problem.k > 2**16 for problem in problems) > 3
+        assert sum(problem.k > 2**15 for problem in problems) > 10
+        assert sum(problem.batch > 2**16 for problem in problems) > 10
+        short = [
+            case
+            for case in (draw(0, index, names) for index in range(300))
+            if case.facts.kind == "plan" and case.problem.m % (side := tile_of(case.specialization)[0]) == side - 1 > 0
+        ]
+        assert len(short) > 40
+        assert all(max(problem.span(operand) for operand in "abcd") < 2**24 for problem in problems)  # type: ignore[arg-type]
+
+    def test_are_divided_among_processes(self) -> None:
+        job = Job("opencl", "0:0", 0, 90, 4000, ("naive",))
+        shares = [list(replace(job, share=share, shares=3).indices()) for share in range(3)]
+        assert sorted(itertools.chain(*shares)) == list(range(90, 4000))
+        assert sum(bool(set(own) & set(range(1000, 2000))) for own in shares) == 1  # which shares programs
+        assert all(set(own) & set(range(90, 99)) for own in shares)
 
     def test_cover_everything(self) -> None:
         """Every kernel, input, output, op, feature and way that an array can lie."""
@@ -96,6 +148,7 @@ class TestProblems:
         }  # fmt: skip
         assert wanted <= set(found["feature"])
         assert min(found["feature"][name] for name in wanted) >= 20
+        assert {"long", "batch beyond 2¹⁶"} <= set(found["feature"])
 
 
 class TestJudgement:
@@ -168,8 +221,10 @@ class TestJudgement:
             values = {**kernels.variant("shuffle").complete({}), "USE_LDG": use_ldg}
             assert refusal(single, DEVICES["Intel GPU"], "shuffle", values) is expected
             assert refusal(single, small, "shuffle", values) is gp.UnsupportedError
-        for case in (draw(1, index, all_kernels()) for index in range(0, 50 * BLOCK, 50)):
+        for case in (draw(1, index, all_kernels()) for index in (*range(0, 300, 2), *range(0, 50 * BLOCK, 70))):
             for device in DEVICES.values():  # as the planner does, which words its rules on its own
+                if device.max_groups < 2**31 - 1 and {"long", "batch beyond 2¹⁶"} & {*case.facts.features}:
+                    continue  # each kernel decides how many groups that takes
                 chosen = case.specialization
                 try:
                     gp.plan(case.problem, device, kernel=chosen.kernel, params=dict(chosen.params))
@@ -191,11 +246,25 @@ class TestJudgement:
 @pytest.mark.processes
 def test_a_campaign_is_right_on_every_device(backend: gp.Backend) -> None:
     slow = backend.device.platform in SLOW_COMPILERS
-    report = run_campaign(backend.device, Options(seed=11, problems=60 if slow else 400, time_limit=300))
+    report = run_campaign(backend.device, Options(seed=11, problems=40 if slow else 150, workers=2))
     assert not report.faults, report.faults[0]
-    assert report.problems == (60 if slow else 400)
+    assert report.problems == (40 if slow else 150)
     assert report.programs > 0
     assert sum(report.counts["kind"].values()) == report.problems
+
+
+@pytest.mark.best_of_each_backend
+@pytest.mark.planted_fault
+@pytest.mark.sample(fault=["ignores beta where rows of C lie apart"])
+@pytest.mark.parametrize("fault", [fault.name for fault in OF_FEW_PROBLEMS])
+def test_a_fault_that_few_problems_show_is_found_by_the_first_300(backend: gp.Backend, fault: str) -> None:
+    """Only what the faulty kernel computes can find it, and is run."""
+    job = Job(backend.device.backend, backend.device.selector, 0, 0, 300, ())
+    (broken,) = mutation(fault).kernels
+    own = [index for index in job.indices() if job.case(index).specialization.kernel == broken]
+    assert len(own) < 30
+    with planted(fault, broken):
+        assert any(examined(index, job, backend)["status"] == "wrong" for index in own)
 
 
 @pytest.mark.planted_fault

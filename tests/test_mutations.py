@@ -32,6 +32,7 @@ from mutations import (
     IN_SINGLE_PRECISION,
     KERNELS,
     MUTATIONS,
+    OF_FEW_PROBLEMS,
     OF_PACK,
     TF32_LOAD,
     Edit,
@@ -216,11 +217,13 @@ def test_every_kernel_is_broken_in_more_than_ten_ways_of_its_own(kernel: str) ->
 
 
 def test_every_name_is_used_once() -> None:
-    names = [mutation.name for mutation in (*MUTATIONS, *EQUIVALENT)]
+    names = [mutation.name for mutation in (*MUTATIONS, *EQUIVALENT, *OF_FEW_PROBLEMS)]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("mutation", [*MUTATIONS, *EQUIVALENT], ids=lambda mutation: mutation.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "mutation", [*MUTATIONS, *EQUIVALENT, *OF_FEW_PROBLEMS], ids=lambda mutation: mutation.name.replace(" ", "-")
+)
 def test_faults_are_planted_in_both_languages(mutation: Mutation) -> None:
     """In the product of every kernel that the fault is for: passes come before it."""
     for kernel in mutation.kernels:
@@ -233,7 +236,7 @@ def test_faults_are_planted_in_both_languages(mutation: Mutation) -> None:
 @needs(CUDA_COMPILER)
 @planted_fault
 @a_handful
-@cases((*MUTATIONS, *EQUIVALENT))
+@cases((*MUTATIONS, *EQUIVALENT, *OF_FEW_PROBLEMS))
 def test_what_is_planted_compiles(kernel: str, mutation: Mutation) -> None:
     """A fault that does not would be noticed for the wrong reason."""
     source = product_of(kernel, mutation)

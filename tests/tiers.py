@@ -33,8 +33,8 @@ import pytest
 
 import gemmport as gp
 import tested
-from covering import EACH_PAIR, EACH_VALUE, covering
 from gemmport import kernels
+from gemmport.covering import EACH_PAIR, EACH_VALUE, covering
 from gemmport.matrix.cells import parse_types
 
 NATIVE = ("float32", "float64")
@@ -163,7 +163,7 @@ def _taken(every: Sequence[Row], axes: Sequence[Sequence[str]], metafunc: pytest
     others = [row for row in every if (device := row.get("backend")) is None or device.type == "cpu"]
     strength = EACH_VALUE if tier is Tier.TEST else max(STRENGTHS[mark.name] for mark in marks)
     facets = [{names[0]: tuple(_facet(row[name]) for name in names) for names in axes} for row in others]
-    return [*on_gpus, *(others[number] for number in covering(facets, strength))]
+    return [*on_gpus, *(others[number] for number in sorted(covering(facets, strength)))]
 
 
 def _marks(definition: pytest.Item) -> list[pytest.Mark]:

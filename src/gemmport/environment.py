@@ -16,6 +16,7 @@ import numpy as np
 
 from gemmport.cache import OWN_ICD
 from gemmport.device import DeviceInfo
+from gemmport.processor import usable_cores
 
 
 def host_environment() -> dict[str, str]:
@@ -28,7 +29,7 @@ def host_environment() -> dict[str, str]:
         "blas": _blas(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "cores": str(usable_cores()),
     }
 
 

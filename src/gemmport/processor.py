@@ -1,10 +1,16 @@
-"""The caches of this machine's processor, as Linux tells them."""
+"""This machine's processor, as the system tells it."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def data_caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[int, ...]:

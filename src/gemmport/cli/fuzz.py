@@ -17,10 +17,14 @@ from gemmport.cli.options import check_writable, one_device, report
 from gemmport.cli.output import write
 from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
 from gemmport.planner import AUTO
+from gemmport.processor import usable_cores
 from gemmport.selection import select_device
 
 PROBLEMS = 1000
 """Problems of a campaign that says neither how many nor how long."""
+
+MOST_WORKERS = 8
+"""Processes that a device serves side by side where nobody says how many: each holds a queue and what it compiled."""
 
 WIDTH_OF_A_FILE = 160
 
@@ -40,13 +44,19 @@ WIDTH_OF_A_FILE = 160
     "--import", "imports", multiple=True, metavar="MODULE", help="Import first: registers kernels of your own."
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help=f"Processes side by side. Default: one per core, at most {MOST_WORKERS}.",
+)
+@click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), default=TIME_LIMIT, show_default=True, metavar="SECONDS",
     help="A problem that takes longer hangs.",
 )  # fmt: skip
 @report("table", "json")
 def fuzz(
     backend: str | None, device: str | None, problems: int | None, seconds: float | None, seed: int, first: int,
-    names: tuple[str, ...], imports: tuple[str, ...], time_limit: float, form: str, output: Path | None,
+    names: tuple[str, ...], imports: tuple[str, ...], workers: int | None, time_limit: float, form: str,
+    output: Path | None,
 ) -> int:  # fmt: skip
     """Judge random problems: every kernel, data type, op, layout and stride.
 
@@ -61,7 +71,8 @@ def fuzz(
     chosen = tuple(name if name == AUTO else family.variant(name).name for name in names)
     if problems is None and seconds is None:
         problems = PROBLEMS
-    options = Options(seed, first, problems, seconds, time_limit, chosen, imports)
+    workers = min(workers or min(usable_cores(), MOST_WORKERS), problems or MOST_WORKERS)
+    options = Options(seed, first, problems, seconds, time_limit, workers, chosen, imports)
     if output is not None:
         check_writable("--output", output)
     with _progress(problems) as tell:

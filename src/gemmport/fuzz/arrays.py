@@ -17,13 +17,15 @@ from gemmport.fuzz.case import (
     Data,
     Facts,
     draw_data,
-    draw_scalar,
-    draw_sizes,
+    draw_factor,
     fault_of,
+    judgeable,
     operands_of,
     refusal,
+    scalar_of,
     shortened,
 )
+from gemmport.fuzz.sizes import draw_extent, draw_sizes
 from gemmport.fuzz.specialization import Specialization, Types
 from gemmport.fuzz.views import KINDS, WRITABLE, View, constant_along_rows, view_of
 from gemmport.problem import OPS, GemmProblem, Op, Operand
@@ -136,7 +138,7 @@ def draw_gemm_case(rng: np.random.Generator, specialization: Specialization, *, 
     """A call of `gemm` with the kernel and the types."""
     types = specialization.types
     batch = int(rng.choice((1, 2, 4), p=(0.7, 0.2, 0.1)))
-    m, n, k = draw_sizes(rng, (16, 16, 16), whole=False, batch=batch)
+    m, n, k = _draw_sizes(rng, batch=batch)
     dtype, output = DTYPES[types.dtype], DTYPES[types.output]
     kind = DTYPES[types.accumulator].kind
     ops: tuple[Op, ...] = OPS if dtype.kind == "complex" else ("N", "T")
@@ -144,7 +146,7 @@ def draw_gemm_case(rng: np.random.Generator, specialization: Specialization, *, 
     problem = GemmProblem.create(
         m, n, shortened(k, types.accumulator), batch=batch, dtype=dtype, output=output, accumulator=types.accumulator,
         trans_a=ops[rng.integers(len(ops))], trans_b=ops[rng.integers(len(ops))],
-        alpha=draw_scalar(rng, kind, none=0.08), beta=draw_scalar(rng, kind, none=0.35),
+        alpha=scalar_of(rng, draw_factor(rng, none=0.08), kind), beta=scalar_of(rng, draw_factor(rng, none=0.35), kind),
     )  # fmt: skip
     lies = _draw_lies(rng, out)
     return GemmCase(
@@ -156,7 +158,7 @@ def draw_gemm_case(rng: np.random.Generator, specialization: Specialization, *, 
         dtype_of_b=_draw_narrower(rng, dtype) if not on_device and rng.random() < 0.15 else dtype,
         out=out,
         on_device=on_device,
-        data=_judgeable(draw_data(rng, problem), lies),
+        data=_judgeable(rng, problem, lies),
         seed=int(rng.integers(2**31)),
     )
 
@@ -262,7 +264,7 @@ def draw_matmul_case(rng: np.random.Generator, specialization: Specialization) -
         own = tuple(1 if rng.random() < 0.3 else extent for extent in stack)
         shapes.append(own[int(rng.integers(len(stack) + 1)) if rng.random() < 0.3 else 0 :])
     spread = np.broadcast_shapes(*shapes)
-    m, n, k = draw_sizes(rng, (16, 16, 16), whole=False, batch=math.prod(spread))
+    m, n, k = _draw_sizes(rng, batch=math.prod(spread))
     vectors = rng.random(2) < 0.12
     m, n = 1 if vectors[0] else m, 1 if vectors[1] else n
     if vectors[0]:
@@ -282,7 +284,7 @@ def draw_matmul_case(rng: np.random.Generator, specialization: Specialization) -
         dtype=dtype,
         lies=lies,
         out=out == "given",
-        data="whole numbers" if dtype != output else _judgeable(draw_data(rng, problem), lies),
+        data="whole numbers" if dtype != output else _judgeable(rng, problem, lies),
         seed=int(rng.integers(2**31)),
     )
 
@@ -299,8 +301,16 @@ def as_type(values: HostArray, dtype: DType) -> HostArray:
     return (np.abs(values) if dtype.name.startswith("uint") else values).astype(dtype.numpy)
 
 
-def _judgeable(data: Data, lies: Kinds) -> Data:
+def _draw_sizes(rng: np.random.Generator, *, batch: int) -> tuple[int, int, int]:
+    """m, n and k; tiles are those of no kernel, and what is long is left to plans."""
+    extents = [draw_extent(rng) for _ in range(3)]
+    m, n, k = ("any" if extent == "long" else extent for extent in extents)
+    return draw_sizes(rng, (m, n, k), (16, 16, 16), batch=batch)
+
+
+def _judgeable(rng: np.random.Generator, problem: GemmProblem, lies: Kinds) -> Data:
     """Data whose result can be judged: numbers that are repeated are not independent, and their roundings add up one way."""
+    data = judgeable(draw_data(rng, problem.dtype), problem)
     repeated = "zero strides" in (lies["a"], lies["b"])
     return "whole numbers" if data == "random numbers" and repeated else data
 

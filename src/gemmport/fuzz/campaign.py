@@ -7,9 +7,11 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,6 +25,12 @@ TIME_LIMIT = 300.0
 
 MOST_FAULTS = 20
 """Faults after which a campaign stops."""
+
+_PATIENCE = 1.0
+"""Seconds after which a thread that waits for a process looks whether all shall stop."""
+
+_CACHES = ("GEMMPORT_CACHE_DIR", "POCL_CACHE_DIR", "MESA_SHADER_CACHE_DIR")
+"""Variables that name where compiled programs are kept: ours, and runtimes' own."""
 
 _START_LIMIT = 300.0
 """Seconds in which a worker must have begun its first problem."""
@@ -98,6 +106,7 @@ class Options:
         first, problems: indices from `first` on; without a number, as many as `seconds` allow.
         seconds: after which the problem in hand is left and not counted; None for no limit.
         time_limit: seconds after which a problem hangs.
+        workers: processes side by side.
         kernels, imports: see `gemmport.fuzz.worker.Job`.
     """
 
@@ -106,6 +115,7 @@ class Options:
     problems: int | None = None
     seconds: float | None = None
     time_limit: float = TIME_LIMIT
+    workers: int = 1
     kernels: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
 
@@ -121,14 +131,25 @@ def run_campaign(device: DeviceInfo, options: Options, progress: Callable[[Repor
     """
     report = Report(device, options.seed)
     end = sys.maxsize if options.problems is None else options.first + options.problems
-    job = Job(device.backend, device.selector, options.seed, options.first, end, options.kernels, options.imports)
     started = time.monotonic()
     deadline = math.inf if options.seconds is None else started + options.seconds
-    # Programs of random parameters are of no use to anybody later: they do not belong in the user's cache.
-    with tempfile.TemporaryDirectory(prefix="gemmport-fuzz-") as cache:
-        while job.first < end and len(report.faults) < MOST_FAULTS:
-            job = replace(job, first=_run_worker(job, report, options, cache, deadline, progress))
-        report.seconds = time.monotonic() - started
+    # Programs of random parameters are of no use to anybody later: they do not belong in the user's caches.
+    with tempfile.TemporaryDirectory(prefix="gemmport-fuzz-") as folder, ThreadPoolExecutor(options.workers) as threads:
+        campaign = _Campaign(report, options, folder, deadline, progress)
+        shares = [
+            threads.submit(campaign.judge, Job(
+                device.backend, device.selector, options.seed, options.first, end, options.kernels, options.imports,
+                share, options.workers,
+            ))
+            for share in range(options.workers)
+        ]  # fmt: skip
+        try:
+            for share in shares:
+                share.result()
+        finally:
+            campaign.stopped = True
+    report.faults.sort(key=lambda fault: fault.index)
+    report.seconds = time.monotonic() - started
     return report
 
 
@@ -143,55 +164,89 @@ def reproducer(device: DeviceInfo, options: Options, index: int) -> str:
     return shlex.join(map(str, words))
 
 
-def _run_worker(
-    job: Job, report: Report, options: Options, cache: str, deadline: float, progress: Callable[[Report], None]
-) -> int:
-    """Judges problems in one process until it ends; the index to go on with, which is that of the end once the time is up."""
-    before, following = report.programs, job.first
-    environment = {**os.environ, "GEMMPORT_CACHE_DIR": cache}
-    with Conversation([sys.executable, "-m", "gemmport.fuzz.worker"], environment) as worker:
-        worker.tell(asdict(job))
-        current: int | None = None
+class _Campaign:
+    """Processes that judge a share of the problems each, and the report of what came of them.
 
-        def fault(kind: str, index: int, reason: str) -> None:
-            told = str(job.case(index))
-            report.faults.append(Fault(index, kind, reason, told, reproducer(report.device, options, index)))
-            progress(report)
+    Attributes:
+        stopped: whether the problems in hand are left, and no more are judged.
+    """
 
-        while True:
-            limit, left = _START_LIMIT if current is None else options.time_limit, deadline - time.monotonic()
-            if left <= 0:  # what is not done by then is not counted
-                return job.end
-            try:
-                message = worker.hear(min(limit, left))
-            except TimeoutError:
-                if left <= limit:
+    def __init__(
+        self, report: Report, options: Options, folder: str, deadline: float, progress: Callable[[Report], None]
+    ) -> None:
+        self.report, self.options, self.deadline, self.progress = report, options, deadline, progress
+        self.stopped = False
+        own = {name: os.path.join(folder, name.lower()) for name in _CACHES}
+        for path in own.values():
+            os.mkdir(path)
+        self._environment = {**os.environ, **own}
+        self._lock = threading.Lock()
+
+    def judge(self, job: Job) -> None:
+        """Judges a share, in one process after another where they die."""
+        left: Job | None = job
+        while left is not None and not self._over:
+            left = self._run_worker(left)
+
+    @property
+    def _over(self) -> bool:
+        return self.stopped or len(self.report.faults) >= MOST_FAULTS or time.monotonic() >= self.deadline
+
+    def _run_worker(self, job: Job) -> Job | None:
+        """Judges problems in one process until it ends; what is left to do then."""
+        following, programs = job.first, 0
+        with Conversation([sys.executable, "-m", "gemmport.fuzz.worker"], self._environment) as worker:
+            worker.tell(asdict(job))
+            current: int | None = None
+            since = time.monotonic()
+            while not self._over:  # what is not done by then is not counted
+                limit = _START_LIMIT if current is None else self.options.time_limit
+                left = since + limit - time.monotonic()
+                try:
+                    message = worker.hear(max(0.0, min(left, _PATIENCE, self.deadline - time.monotonic())))
+                except TimeoutError:
+                    if left > _PATIENCE or self._over:
+                        continue
+                    if current is None:
+                        raise LaunchError(f"the worker did not start within {_START_LIMIT:g} s") from None
+                    self._fault("hang", current, f"no result after {self.options.time_limit:g} s", job)
+                    return replace(job, first=current + 1)
+                if message is None:
+                    break
+                since = time.monotonic()
+                if "start" in message:
+                    current = message["start"]
                     continue
-                if current is None:
-                    raise LaunchError(f"the worker did not start within {_START_LIMIT:g} s") from None
-                fault("hang", current, f"no result after {options.time_limit:g} s")
-                return current + 1
-            if message is None:
-                break
-            if "start" in message:
-                current = message["start"]
-                continue
-            current, following = None, int(message["done"]) + 1
-            report.programs = before + message["programs"]
+                current, following = None, int(message["done"]) + 1
+                self._done(message, message["programs"] - programs, job)
+                programs = message["programs"]
+            else:
+                return None
+            if current is not None:
+                self._fault("crash", current, worker.last_words(), job)
+                return replace(job, first=current + 1)
+            if any(True for _ in replace(job, first=following).indices()):
+                raise LaunchError(f"the worker had more to do, and {worker.last_words()}")
+        return None
+
+    def _done(self, message: dict[str, Any], programs: int, job: Job) -> None:
+        report = self.report
+        with self._lock:
+            report.programs += programs
             report.count(message["facts"])
-            match message["status"]:
-                case "right":
-                    report.right += 1
-                case "refused":
-                    report.refused[message["reason"]] += 1
-                case kind:
-                    fault(kind, message["done"], message["reason"])
-            progress(report)
-            if len(report.faults) >= MOST_FAULTS:
-                return following
-        if current is not None:
-            fault("crash", current, worker.last_words())
-            return current + 1
-        if following < job.end:
-            raise LaunchError(f"the worker had more to do, and {worker.last_words()}")
-    return following
+            if message["status"] == "right":
+                report.right += 1
+            elif message["status"] == "refused":
+                report.refused[message["reason"]] += 1
+            else:
+                self._note(message["status"], message["done"], message["reason"], job)
+            self.progress(report)
+
+    def _fault(self, kind: str, index: int, reason: str, job: Job) -> None:
+        with self._lock:
+            self._note(kind, index, reason, job)
+            self.progress(self.report)
+
+    def _note(self, kind: str, index: int, reason: str, job: Job) -> None:
+        again = reproducer(self.report.device, self.options, index)
+        self.report.faults.append(Fault(index, kind, reason, str(job.case(index)), again))

@@ -12,7 +12,7 @@ from gemmport import kernels
 from gemmport import verification as verify
 from gemmport.backends.base import Backend
 from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES
+from gemmport.dtypes import DTYPES, FLOAT32, DType
 from gemmport.errors import DtypeError, GemmportError, ParameterError, UnsupportedError
 from gemmport.fuzz.specialization import Specialization
 from gemmport.planner import AUTO
@@ -26,7 +26,13 @@ Data = Literal["whole numbers", "random numbers", "special values"]
 within the statistical bound. special values: whole numbers with NaN and infinities among them, whose products no order
 changes."""
 
+Factor = Literal["0", "1", "other"]
+"""What alpha or beta is."""
+
 SPECIAL = (np.nan, np.inf, -np.inf)
+
+_LONG = 4096
+"""Terms."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,10 @@ class Case(Protocol):
 def refusal(
     problem: GemmProblem, device: DeviceInfo, kernel: str = AUTO, params: Parameters | None = None
 ) -> type[GemmportError] | None:
-    """The error with which a device must refuse a problem: types that it lacks, sums too long for it, parameters beyond it."""
+    """The error with which a device must refuse a problem: types that it lacks, sums too long for it, parameters beyond it.
+
+    How many groups that takes is not asked: devices of 64 bits allow 2³¹ − 1.
+    """
     arithmetic = problem.accumulator.arithmetic
     if arithmetic and arithmetic not in device.computes:
         return DtypeError
@@ -99,69 +108,56 @@ def refusal(
     return None if fits else ParameterError
 
 
-def draw_scalar(rng: np.random.Generator, kind: str, *, none: float = 0.15) -> Scalar:
-    """Alpha or beta: 0 with the chance `none`, 1 as often, or a small number of the kind that sums are of."""
+def draw_factor(rng: np.random.Generator, *, none: float) -> Factor:
+    """What alpha or beta is: 0 with the chance `none`, 1 as often, or another number."""
     chance = rng.random()
-    if kind == "bool":
-        return int(chance >= max(none, 0.3))
-    if chance < 2 * none:
-        return 0 if chance < none else 1
+    return "other" if chance >= 2 * none else "0" if chance < none else "1"
+
+
+def scalar_of(rng: np.random.Generator, factor: Factor, kind: str) -> Scalar:
+    """Alpha or beta: 0, 1, or a small number of the kind that sums are of, of which powers of two would hide a rounding; truth
+    values have no other than 1.
+    """
+    if factor != "other" or kind == "bool":
+        return 0 if factor == "0" else 1
     choices: tuple[Scalar, ...] = {
         "integer": (-1, 2, 3, -7),
-        "real": (-1, 2, -3, 0.5),
-        "complex": (-1, 2, 0.5, 1j, 2 - 1j, -1 + 2j),
+        "real": (-1, 3, -3, 1.5),
+        "complex": (-1, 3, 1.5, 1j, 2 - 1j, -1 + 2j),
     }[kind]
     return choices[int(rng.integers(len(choices)))]
 
 
-def draw_data(rng: np.random.Generator, problem: GemmProblem) -> Data:
-    """What the operands hold. Random integers in floating-point sums have no sign to average out, and no bound."""
+def draw_data(rng: np.random.Generator, dtype: DType) -> Data:
+    """What the operands hold. What is computed in few digits rounds in many more ways than whole numbers show."""
     chance = rng.random()
+    if chance < 0.08:
+        return "special values"
+    return "random numbers" if chance < (0.5 if is_half(dtype) else 0.25) else "whole numbers"
+
+
+def judgeable(data: Data, problem: GemmProblem) -> Data:
+    """The data, or whole numbers where it could not be judged.
+
+    Random integers in floating-point sums have no sign to average out, and no bound; NaN in a complex number has no one result;
+    long sums are seldom added up exactly (`verify.exact_dots`), which takes seconds.
+    """
+    long = problem.k > _LONG and problem.accumulator.precision > FLOAT32.precision
     if not verify.rounds(problem) or problem.dtype.kind not in ("real", "complex"):
         return "whole numbers"
-    if problem.accumulator.kind == "real" and chance < 0.08:
-        return "special values"
-    return "random numbers" if chance < 0.25 else "whole numbers"
+    if data == "special values" and problem.accumulator.kind != "real":
+        return "whole numbers"
+    return "whole numbers" if data == "random numbers" and long else data
 
 
-def draw_sizes(
-    rng: np.random.Generator, tile: tuple[int, int, int], *, whole: bool, batch: int
-) -> tuple[int, int, int]:
-    """m, n and k: nothing, one, primes, around tiles, thin ones, any; small enough to be computed in milliseconds."""
-    most = (1e5, 1e6, 1e7)[int(rng.choice(3, p=(0.85, 0.13, 0.02)))] / max(batch, 1)
-    if whole:
-        times = list(rng.integers(1, 4, 3))
-        while math.prod(t * extent for t, extent in zip(times, tile, strict=True)) > most and max(times) > 1:
-            times[int(np.argmax(times))] -= 1
-        return (int(times[0] * tile[0]), int(times[1] * tile[1]), int(times[2] * tile[2]))
-    sizes = [_draw_size(rng, extent) for extent in tile]
-    if rng.random() < 0.1:  # long and thin
-        sizes[int(rng.integers(3))] = int(rng.integers(300, 2000))
-    while math.prod(sizes) > most:
-        longest = int(np.argmax(sizes))
-        sizes[longest] = (sizes[longest] + 1) // 2
-    return (sizes[0], sizes[1], sizes[2])
-
-
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 53, 67, 83, 97, 101, 127, 131, 151, 197, 251, 257, 293)
-
-
-def _draw_size(rng: np.random.Generator, extent: int) -> int:
-    chance = rng.random()
-    if chance < 0.03:
-        return 0
-    if chance < 0.08:
-        return 1
-    if chance < 0.25:
-        return _PRIMES[int(rng.integers(len(_PRIMES)))]
-    if chance < 0.5:
-        return max(0, int(rng.integers(1, 4)) * extent + int(rng.integers(-1, 2)))
-    return int(math.exp(rng.uniform(0, math.log(300))))
+def is_half(dtype: DType) -> bool:
+    """Whether numbers of the type have 16 bits, of which few are digits."""
+    return 0 < dtype.precision <= DTYPES["float16"].precision
 
 
 def shortened(k: int, accumulator: str) -> int:
     """So many terms that small whole numbers are summed exactly in the type: any number here, but in float16."""
-    return min(k, 64) if 0 < DTYPES[accumulator].precision <= 11 else k
+    return min(k, 64) if is_half(DTYPES[accumulator]) else k
 
 
 def operands_of(problem: GemmProblem, data: Data, seed: int) -> dict[Operand, HostArray]:

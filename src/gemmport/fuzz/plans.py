@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -14,19 +16,53 @@ from gemmport.dtypes import DTYPES
 from gemmport.errors import GemmportError
 from gemmport.fuzz.case import (
     Data,
+    Factor,
     Facts,
     draw_data,
-    draw_scalar,
-    draw_sizes,
+    draw_factor,
     fault_of,
+    judgeable,
     operands_of,
     refusal,
+    scalar_of,
     shortened,
 )
+from gemmport.fuzz.sizes import BATCH_SHARES, Batch, Extents, draw_batch, draw_extent, draw_sizes, is_cheap
 from gemmport.fuzz.specialization import Specialization
 from gemmport.planner import AUTO
 from gemmport.problem import OPERANDS, GemmProblem, Layout, Operand, transposes
 from gemmport.trial import try_plan
+
+LayoutKind = Literal["dense", "gaps", "offsets", "gaps and offsets", "shared", "side by side", "mixed"]
+"""How operands lie: gaps between rows and between matrices; offsets; one matrix for the whole batch; matrices side by side;
+each in another way."""
+
+LAYOUTS: tuple[LayoutKind, ...] = get_args(LayoutKind)
+
+_WITH_GAPS = ("gaps", "gaps and offsets", "shared")
+_WITH_OFFSETS = ("offsets", "gaps and offsets", "side by side")
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What a problem is like: the levels of the factors of a test design.
+
+    Attributes:
+        in_place: D is the memory of C.
+    """
+
+    extents: Extents
+    batch: Batch
+    layout: LayoutKind
+    in_place: bool
+    alpha: Factor
+    beta: Factor
+    data: Data
+
+    @property
+    def dear(self) -> bool:
+        """Whether the tile of a kernel decides if it is computed in milliseconds."""
+        return self.batch == "many" or "long" in self.extents
 
 
 @dataclass(frozen=True)
@@ -47,8 +83,10 @@ class PlanCase:
             "no elements": problem.empty,
             "no terms": problem.k == 0,
             "vectors": 1 in (problem.m, problem.n),
+            "long": max(problem.m, problem.n) > 2**16 or problem.k > 2**15,
             "whole tiles": self.specialization.whole,
             "batch": problem.batch > 1,
+            "batch beyond 2¹⁶": problem.batch > 2**16,
             "shared operand": problem.batch > 1 and any(layout.batch_stride == 0 for layout in layouts.values()),
             "gaps": any(layouts[name].ld > max(problem.stored_shape(name)[1], 1) for name in layouts),
             "offsets": any(layout.offset for layout in layouts.values()),
@@ -86,50 +124,79 @@ class PlanCase:
         )
 
 
-def draw_plan_case(rng: np.random.Generator, specialization: Specialization) -> PlanCase:
-    """A problem of a specialization."""
+def draw_levels(rng: np.random.Generator, specialization: Specialization) -> Levels:
+    """Any problem of a specialization, dear ones seldom."""
+    batch = get_args(Batch)[int(rng.choice(len(BATCH_SHARES), p=list(BATCH_SHARES.values())))]
+    extents: Extents = (draw_extent(rng), draw_extent(rng), draw_extent(rng))
+    if specialization.whole:
+        extents = ("whole", "whole", "whole")
+    layout = LAYOUTS[int(rng.integers(len(LAYOUTS)))]
+    return Levels(
+        extents, batch, layout, bool(rng.random() < 0.2), draw_factor(rng, none=0.08), draw_factor(rng, none=0.35),
+        draw_data(rng, DTYPES[specialization.types.dtype]),
+    )  # fmt: skip
+
+
+def draw_plan_case(rng: np.random.Generator, specialization: Specialization, levels: Levels | None = None) -> PlanCase:
+    """A problem of a specialization.
+
+    Args:
+        levels: what it is like; drawn, where they are not given, and then never dear.
+    """
     types, ops = specialization.types, specialization.ops
-    batch = int(rng.choice((0, 1, 2, 3, 5), p=(0.02, 0.6, 0.18, 0.12, 0.08)))
-    tile = (16, 16, 16)
-    if specialization.kernel != AUTO:
-        variant = kernels.variant(specialization.kernel)
-        tile = variant.tile(variant.complete(dict(specialization.params)))
-    m, n, k = draw_sizes(rng, tile, whole=specialization.whole, batch=batch)
+    tile = tile_of(specialization)
+    asked = levels or draw_levels(rng, specialization)
+    batch = draw_batch(rng, asked.batch)
+    m, n, k = draw_sizes(rng, asked.extents, tile, batch=batch)
+    if asked.dear and levels is None and not is_cheap(tile, m, n, k, batch):
+        batch = draw_batch(rng, "one")
+        m, n, k = draw_sizes(rng, ("any", "any", "any"), tile, batch=batch)
     k = shortened(k, types.accumulator)
     kind = DTYPES[types.accumulator].kind
-    in_place = bool(rng.random() < 0.2)
     shapes: dict[Operand, tuple[int, int]] = {
         "a": (k, m) if transposes(ops[0]) else (m, k),
         "b": (n, k) if transposes(ops[1]) else (k, n),
         "c": (m, n),
         "d": (m, n),
     }
-    plain = rng.random() < 0.3
-    layouts = {
-        name: _dense(shape) if plain else _draw_layout(rng, name, shape, batch) for name, shape in shapes.items()
-    }
-    if in_place:
+    layouts = _draw_layouts(rng, asked.layout, shapes, batch)
+    if asked.in_place:
         layouts["c"] = layouts["d"]
     problem = GemmProblem.create(
         m, n, k, batch=batch, dtype=types.dtype, output=types.output, accumulator=types.accumulator,
-        trans_a=ops[0], trans_b=ops[1], alpha=draw_scalar(rng, kind, none=0.08), beta=draw_scalar(rng, kind, none=0.35),
+        trans_a=ops[0], trans_b=ops[1], alpha=scalar_of(rng, asked.alpha, kind), beta=scalar_of(rng, asked.beta, kind),
         **{str(name): layout for name, layout in layouts.items()},
     )  # fmt: skip
-    return PlanCase(problem, specialization, in_place, draw_data(rng, problem), int(rng.integers(2**31)))
+    data = judgeable(asked.data, problem)
+    return PlanCase(problem, specialization, asked.in_place, data, int(rng.integers(2**31)))
 
 
-def _dense(shape: tuple[int, int]) -> Layout:
-    return Layout(max(shape[1], 1), shape[0] * shape[1])
+def tile_of(specialization: Specialization) -> tuple[int, int, int]:
+    """The tile that edges are of; one element where the configuration chooses the kernel."""
+    if specialization.kernel == AUTO:
+        return (1, 1, 1)
+    variant = kernels.variant(specialization.kernel)
+    return variant.tile(variant.complete(dict(specialization.params)))
 
 
-def _draw_layout(rng: np.random.Generator, name: Operand, shape: tuple[int, int], batch: int) -> Layout:
-    """Gaps between rows and between matrices, an offset; one matrix for the whole batch; or matrices side by side."""
-    rows, columns = shape
-    ld = max(columns, 1) + int(rng.choice((0, 1, 3, 4, 9)))
-    offset = int(rng.choice((0, 0, 1, 4, 13, 32)))
-    chance = rng.random()
-    if name != "d" and chance < 0.15:
-        return Layout(ld, 0, offset)
-    if chance > 0.9 and columns:
-        return Layout(ld + (batch - 1) * columns if batch else ld, columns, offset)
-    return Layout(ld, rows * ld + int(rng.choice((0, 0, 1, 7))), offset)
+def _draw_layouts(
+    rng: np.random.Generator, asked: LayoutKind, shapes: Mapping[Operand, tuple[int, int]], batch: int
+) -> dict[Operand, Layout]:
+    shared = (("a",), ("b",), ("a", "c"), ("b", "c"))[int(rng.integers(4))]
+    layouts = {}
+    for name, (rows, columns) in shapes.items():
+        which = LAYOUTS[int(rng.integers(len(LAYOUTS) - 1))] if asked == "mixed" else asked
+        gap = _one(rng, (1, 3, 4, 9)) if which in _WITH_GAPS else 0
+        offset = _one(rng, (1, 4, 13, 32)) if which in _WITH_OFFSETS else 0
+        ld = max(columns, 1) + gap
+        stride = rows * ld + (_one(rng, (0, 0, 1, 7)) if gap else 0)
+        if which == "shared" and name in shared:
+            stride = 0
+        if which == "side by side" and columns:
+            ld, stride = ld + max(batch - 1, 0) * columns, columns
+        layouts[name] = Layout(ld, stride, offset)
+    return layouts
+
+
+def _one(rng: np.random.Generator, values: Sequence[int]) -> int:
+    return values[int(rng.integers(len(values)))]

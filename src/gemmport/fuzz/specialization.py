@@ -29,10 +29,31 @@ _AS_CONFIGURED = 1 / 16
 """How often "auto" is drawn beside named kernels: its tiles are the largest, and take some compilers half a minute each."""
 
 _TRIES = 1000
-"""Parameters that are drawn before a kernel's defaults are taken: most of what is drawn breaks a rule."""
+"""Parameters that are drawn before those are taken that ask for the least: most of what is drawn breaks a rule."""
+
+_CHANGED = 0.4
+"""How often a parameter is drawn where the others are the defaults."""
 
 _POOL_STREAM = 1
 """Tells the random numbers of a pool from those of a problem."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What parameters may ask of a device at most: work-items of a group, bytes of its local memory, registers of an item."""
+
+    items: int
+    local: int
+    registers: int
+
+
+WITHIN_ALL = Limits(256, 32 << 10, 64)
+"""What every device has, and registers that compile quickly."""
+
+GENEROUS = Limits(1024, 48 << 10, 128)
+
+SOON_COMPILED = Limits(256, 32 << 10, 20)
+"""Loops that compilers unroll are what they take long for."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +101,9 @@ def pool(seed: int, block: int, names: tuple[str, ...]) -> tuple[Specialization,
         kernel = AUTO if automatic else named[int(rng.integers(len(named)))]
         params = () if kernel == AUTO else draw_parameters(rng, kernels.variant(kernel))
         types = draw_types(rng)
-        ops = OPS if DTYPES[types.dtype].kind == "complex" else ("N", "T")
-        pair = (ops[rng.integers(len(ops))], ops[rng.integers(len(ops))])
-        drawn.append(Specialization(kernel, params, types, pair, bool(kernel != AUTO and rng.random() < 0.25)))
+        drawn.append(
+            Specialization(kernel, params, types, draw_ops(rng, types), bool(kernel != AUTO and rng.random() < 0.25))
+        )
     return tuple(drawn)
 
 
@@ -91,9 +112,22 @@ def all_kernels() -> tuple[str, ...]:
     return (*(variant.name for variant in kernels.variants()), AUTO)
 
 
-def draw_types(rng: np.random.Generator) -> Types:
-    """Any inputs; an output that is another type in one of three; an accumulator that is not the default in one of five."""
+def draw_ops(rng: np.random.Generator, types: Types) -> tuple[Op, Op]:
+    """Any two; a number without an imaginary part has no conjugate of its own."""
+    ops: tuple[Op, ...] = OPS if DTYPES[types.dtype].kind == "complex" else ("N", "T")
+    return ops[int(rng.integers(len(ops)))], ops[int(rng.integers(len(ops)))]
+
+
+def draw_types(rng: np.random.Generator, *, other: bool | None = None) -> Types:
+    """Any inputs; an output that is another type in one of three; an accumulator that is not the default in one of five.
+
+    Args:
+        other: whether output or accumulator are others than usual.
+    """
     dtype = _one(rng, list(DTYPES.values()))
+    usual = default_accumulator(dtype, dtype)
+    if other is False:
+        return Types(dtype.name, dtype.name, usual.name)
     fitting = [
         output
         for output in DTYPES.values()
@@ -103,6 +137,8 @@ def draw_types(rng: np.random.Generator) -> Types:
     accumulator = default_accumulator(dtype, output)
     if rng.random() < 0.2:
         accumulator = _one(rng, [DTYPES[x] for x in ACCUMULATORS if _go_together(dtype, DTYPES[x], output)])
+    if other and (output, accumulator) == (dtype, usual):
+        return draw_types(rng, other=True)
     return Types(dtype.name, output.name, accumulator.name)
 
 
@@ -118,27 +154,36 @@ def _one(rng: np.random.Generator, values: Sequence[DType]) -> DType:
     return values[int(rng.integers(len(values)))]
 
 
-def draw_parameters(rng: np.random.Generator, variant: KernelVariant) -> tuple[tuple[str, ParameterValue], ...]:
-    """Parameters that keep the kernel's rules, mostly within what every device allows: groups of 256, 32 KB of local memory,
-    and as many registers as compile quickly.
+def draw_parameters(
+    rng: np.random.Generator, variant: KernelVariant, *, limits: Limits | None = None, most_work: int = 0
+) -> tuple[tuple[str, ParameterValue], ...]:
+    """Parameters that keep the kernel's rules, and where there are such, the limits.
+
+    Args:
+        limits: mostly `WITHIN_ALL`, where they are not given.
+        most_work: multiplications of a group for a step along k, where there is such a choice; 0: any.
     """
     problem = GemmProblem.create(1, 1, 1)
-    generous = rng.random() < 0.1
-    most_items, most_local, most_registers = (1024, 48 << 10, 128) if generous else (256, 32 << 10, 64)
-    for _ in range(_TRIES):
+    limits = limits or (GENEROUS if rng.random() < 0.1 else WITHIN_ALL)
+    best, least = variant.complete({}), math.inf
+    for number in range(_TRIES):
+        # Every other time only some of the defaults are changed: few of all values keep the rules of some kernels.
         drawn = {parameter.name: _draw_value(rng, parameter.choices, parameter.minimum, parameter.maximum)
-                 for parameter in variant.parameters}  # fmt: skip
+                 for parameter in variant.parameters if number % 2 == 0 or rng.random() < _CHANGED}  # fmt: skip
         try:
             values = variant.complete(drawn)
         except ParameterError:
             continue
-        if (
-            math.prod(variant.work_group(values)) <= most_items
-            and variant.local_bytes(values, problem) <= most_local
-            and variant.registers(values, problem) <= most_registers
-        ):
-            return tuple(values.items())
-    return tuple(variant.complete({}).items())
+        if math.prod(variant.work_group(values)) > limits.items or variant.local_bytes(values, problem) > limits.local:
+            continue
+        asked = variant.registers(values, problem) / limits.registers
+        if most_work:
+            asked = max(asked, math.prod(variant.tile(values)) / most_work)
+        if asked < least:
+            best, least = values, asked
+        if asked <= 1:
+            break
+    return tuple(best.items())
 
 
 def _draw_value(

@@ -7,14 +7,15 @@ from __future__ import annotations
 import importlib
 import logging
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from gemmport.backends.base import Backend
 from gemmport.errors import GemmportError, WorkGroupError
 from gemmport.fuzz.case import Case
-from gemmport.fuzz.draw import draw
-from gemmport.fuzz.specialization import all_kernels
+from gemmport.fuzz.draw import draw, first_count
+from gemmport.fuzz.specialization import BLOCK, all_kernels
 from gemmport.processes import Channel
 from gemmport.selection import get_backend
 
@@ -26,6 +27,7 @@ class Job:
     Attributes:
         backend, device: as `get_backend` takes them.
         kernels: as `draw` takes them; none for all. imports: modules to import first, which register kernels.
+        share, shares: which part of them, of how many.
     """
 
     backend: str
@@ -35,16 +37,25 @@ class Job:
     end: int
     kernels: tuple[str, ...]
     imports: tuple[str, ...] = ()
+    share: int = 0
+    shares: int = 1
 
     def case(self, index: int) -> Case:
         """The problem of an index."""
         return draw(self.seed, index, self.kernels or all_kernels())
 
+    def indices(self) -> Iterator[int]:
+        """The numbers of its problems: the first ones in turn with other shares, the others by blocks, which share programs."""
+        alone = first_count(self.seed, self.kernels or all_kernels())
+        for index in range(self.first, self.end):
+            if (index if index < alone else index // BLOCK) % self.shares == self.share:
+                yield index
+
 
 def work(job: Job, channel: Channel) -> None:
     """Judges the problems one after another and tells what came of each."""
     backend = get_backend(job.backend, job.device)
-    for index in range(job.first, job.end):
+    for index in job.indices():
         channel.tell({"start": index})
         result = examined(index, job, backend)
         channel.tell({"done": index, "programs": backend.program_counts.compiled, **result})

@@ -10,10 +10,11 @@ EACH_VALUE, EACH_PAIR = 1, 2
 
 
 def covering(rows: Sequence[Mapping[str, Hashable]], strength: int) -> list[int]:
-    """Numbers of rows, ascending, among which is every combination of `strength` values that any row has.
+    """Numbers of rows, among which is every combination of `strength` values that any row has: the most telling row first.
 
-    Greedy: the next row is the one with the most combinations that are still missing, and of several the first. The same rows
-    always give the same choice.
+    Greedy (the idea of AETG: Cohen et al., IEEE Trans. Softw. Eng. 23, 1997): the next row is the one with the most
+    combinations that are still missing, and of several the first. The same rows always give the same choice. Where a row has
+    fewer values than `strength`, they are one combination.
     """
     combinations = [
         frozenset(itertools.combinations(sorted(row.items(), key=lambda pair: pair[0]), min(strength, len(row))))
@@ -31,4 +32,4 @@ def covering(rows: Sequence[Mapping[str, Hashable]], strength: int) -> list[int]
             missing -= new
         elif new:
             heapq.heappush(waiting, (-len(new), number))
-    return sorted(chosen)
+    return chosen
