@@ -285,6 +285,9 @@ class Backend(ABC):
     name: ClassVar[str]
     """Of the backend; also the folder of its sources in kernels/."""
 
+    runtime_error: ClassVar[type[Exception]]
+    """What the runtime raises, and `current` makes ours of."""
+
     context: Any
     """The runtime's context that the device was opened in."""
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,6 +70,7 @@ class CUDA(Backend):
     """One CUDA device, in its primary context, which PyTorch, CuPy and JAX use too."""
 
     name = "cuda"
+    runtime_error: ClassVar[type[Exception]] = cu.RuntimeError
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
 
 import numpy as np
 import pyopencl as cl
@@ -127,6 +127,7 @@ class OpenCL(Backend):
     """One OpenCL device, in a context of its own or of another library."""
 
     name = "opencl"
+    runtime_error: ClassVar[type[Exception]] = cl.RuntimeError
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)

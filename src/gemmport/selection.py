@@ -188,6 +188,12 @@ def get_backend(backend: str | None = None, device: str | DeviceInfo | None = No
         return _opened(info, None)
 
 
+def share_backend(backend: Backend) -> None:
+    """Makes `get_backend` give this one for its device, in the place of what was opened before."""
+    with _lock:
+        _open[(backend.name, backend.device.index, None)] = backend
+
+
 def backend_of(name: str, array: Any) -> Backend:
     """The open backend over the device and context that another library's array is in. Thread-safe.
 

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gemmport import kernels as family
 from gemmport.cli import streams
 from gemmport.cli.options import check_writable, one_device, report
 from gemmport.cli.output import write
+from gemmport.device import DeviceInfo
 from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
+from gemmport.fuzz.soak import SoakOptions, SoakReport, run_soak
 from gemmport.planner import AUTO
 from gemmport.processor import usable_cores
 from gemmport.selection import select_device
@@ -33,6 +35,8 @@ WIDTH_OF_A_FILE = 160
 @one_device
 @click.option("--problems", type=click.IntRange(min=1), help=f"How many. Default: {PROBLEMS}, or what --seconds allow.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Soak for so long instead; see below.")
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Likewise.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all problems.")
 @click.option(
     "--from", "first", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the first problem."
@@ -54,7 +58,8 @@ WIDTH_OF_A_FILE = 160
 )  # fmt: skip
 @report("table", "json")
 def fuzz(
-    backend: str | None, device: str | None, problems: int | None, seconds: float | None, seed: int, first: int,
+    backend: str | None, device: str | None, problems: int | None, seconds: float | None, minutes: float | None,
+    hours: float | None, seed: int, first: int,
     names: tuple[str, ...], imports: tuple[str, ...], workers: int | None, time_limit: float, form: str,
     output: Path | None,
 ) -> int:  # fmt: skip
@@ -62,7 +67,20 @@ def fuzz(
 
     A problem is decided by --seed and its number alone. One that is wrong, raises what no rule explains, crashes the runtime or
     hangs is told with the command that judges it again. Exit status: 0 none is; 1 some are; 2 bad usage; 3 no such device.
+
+    --minutes and --hours compute the same few products all the time, by several threads, from host and device arrays and on
+    several queues, while allocations, compilations, launches and copies fail on purpose. Each failure must be an exception of
+    gemmport's, and leave the next product right; memory, file descriptors and threads must not grow. Exit status: 1 where that
+    is not so.
     """
+    if output is not None:
+        check_writable("--output", output)
+    if minutes is not None or hours is not None:
+        if problems is not None or seconds is not None or first or names or imports:
+            raise click.UsageError(
+                "--minutes and --hours go with --backend, --device, --seed, --format and --output alone"
+            )
+        return _soak(select_device(device, backend), (minutes or 0) * 60 + (hours or 0) * 3600, seed, form, output)
     for module in imports:
         try:
             importlib.import_module(module)
@@ -73,12 +91,39 @@ def fuzz(
         problems = PROBLEMS
     workers = min(workers or min(usable_cores(), MOST_WORKERS), problems or MOST_WORKERS)
     options = Options(seed, first, problems, seconds, time_limit, workers, chosen, imports)
-    if output is not None:
-        check_writable("--output", output)
     with _progress(problems) as tell:
         found = run_campaign(select_device(device, backend), options, tell)
     write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else to_text(found), output)
     return 1 if found.faults else 0
+
+
+def _soak(device: DeviceInfo, seconds: float, seed: int, form: str, output: Path | None) -> int:
+    with _bar("soaking", seconds) as (bar, task):
+        found = run_soak(device, SoakOptions(seconds, seed), lambda so_far: bar.update(task, completed=so_far.seconds))
+    write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else soak_to_text(found), output)
+    return 0 if found.passed else 1
+
+
+def soak_to_text(report: SoakReport) -> str:
+    """The report of a soak for people: what was computed and raised, what grew, the faults."""
+    console = streams.console(width=WIDTH_OF_A_FILE, highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(f"{report.device.label}, seed {report.seed}")
+        console.print(
+            f"{sum(report.ways.values()):,} right products in {report.seconds:,.0f} s; faults: {len(report.faults)}"
+        )
+        console.print("products: " + "; ".join(f"{way} {count:,}" for way, count in report.ways.most_common()))
+        for operation, counter in report.raised.items():
+            told = "; ".join(f"{name} {count:,}" for name, count in counter.most_common())
+            console.print(f"{operation} failed, the caller got: {told}")
+        for name, each in report.growth.items():
+            verdict = "GROWS" if each.grows else "flat"
+            console.print(f"{name}: {verdict}, {each.first:,.0f} → {each.last:,.0f}; allowed: {each.allowed:,.0f} more")
+        if not report.growth:
+            console.print("too few samples to tell whether anything grows")
+        for fault in report.faults:
+            console.print(f"\n{fault.kind}: {fault.reason}", soft_wrap=True)
+    return capture.get()
 
 
 def to_text(report: Report) -> str:
@@ -103,11 +148,15 @@ def to_text(report: Report) -> str:
 
 @contextmanager
 def _progress(problems: int | None) -> Iterator[Callable[[Report], None]]:
-    """Tells how far the campaign is on standard error, where that is a terminal."""
+    """Tells how far the campaign is."""
+    with _bar("judging", problems) as (bar, task):
+        yield lambda found: bar.update(task, completed=found.problems, description=f"faults: {len(found.faults)}")
+
+
+@contextmanager
+def _bar(what: str, total: float | None) -> Iterator[tuple[Progress, TaskID]]:
+    """A bar on standard error, where that is a terminal."""
     console = streams.console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("judging", total=problems)
-        yield lambda report: progress.update(
-            task, completed=report.problems, description=f"faults: {len(report.faults)}"
-        )
+        yield progress, progress.add_task(what, total=total)

@@ -21,6 +21,7 @@ from gemmport.fuzz.case import Factor, draw_data, is_half
 from gemmport.fuzz.plans import LAYOUTS, LayoutKind, Levels
 from gemmport.fuzz.sizes import Batch, Extent
 from gemmport.fuzz.specialization import SOON_COMPILED, Specialization, Types, draw_ops, draw_parameters, draw_types
+from gemmport.plan import ParameterValue
 from gemmport.planner import AUTO
 from gemmport.problem import Op
 
@@ -165,7 +166,7 @@ def _draw_idle(rng: np.random.Generator, kernel: str) -> Row:
 
 
 def _specialization(rng: np.random.Generator, row: Row) -> Specialization:
-    params = ()
+    params: tuple[tuple[str, ParameterValue], ...] = ()
     if row.kernel != AUTO:
         levels = row.levels
         most = _WORK_OF_MANY if levels.batch == "many" else _WORK_OF_LONG if levels.dear else 0

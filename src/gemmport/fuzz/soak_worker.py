@@ -1,0 +1,33 @@
+"""The process that is soaked: it is told what `run_soak` asks for, and tells its report after each sample."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+
+from gemmport.fuzz.faulty import faulty
+from gemmport.fuzz.soak import Soak, SoakOptions, SoakReport
+from gemmport.processes import Channel
+from gemmport.selection import select_device, share_backend
+
+
+def main() -> None:
+    """Soaks what it is told."""
+    logging.basicConfig(level=logging.CRITICAL)  # refused programs and memory are what is injected
+    channel = Channel()
+    asked = channel.hear()
+    if asked is None:
+        return
+    backend = faulty(select_device(asked.pop("device"), asked.pop("backend")))
+    share_backend(backend)
+
+    def tell(report: SoakReport) -> None:
+        told = report.to_dict()
+        channel.tell({"sample": asdict(report.samples[-1]), **{key: told[key] for key in ("ways", "raised", "faults")}})
+
+    Soak(backend, SoakOptions(**asked)).run(tell)
+    channel.tell({"end": True})
+
+
+if __name__ == "__main__":
+    main()
