@@ -208,7 +208,7 @@ def test_a_soak_of_every_device_is_right_and_nothing_grows(backend: gp.Backend) 
 def test_the_command_reports_and_exits_with_its_verdict(best_backend: gp.Backend, tmp_path: Path) -> None:
     device = best_backend.device
     where = ("fuzz", "--backend", device.backend, "--device", device.selector)
-    done = run_command([*where, "--minutes", "0.1", "--format", "json"])
+    done = run_command([*where, "--minutes", "0.05", "--format", "json"])
     report = json.loads(done.stdout)
     assert done.returncode == (0 if report["passed"] else 1), done.stderr
     assert report["faults"] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from gemmport import backends
@@ -49,8 +49,13 @@ class FaultyBackend(Backend):
 
     faults: Faults
 
-    def forget(self) -> None:
-        """Forgets its programs, which are then loaded or compiled again."""
+    def forget(self) -> dict[str, Program]:
+        """Forgets its programs, which are then loaded or compiled again; what was forgotten, for `remember`."""
+        raise NotImplementedError
+
+    def remember(self, programs: Mapping[str, Program]) -> None:
+        """Knows programs again, but those that were loaded or compiled meanwhile."""
+        raise NotImplementedError
 
 
 def faulty(device: DeviceInfo) -> FaultyBackend:
@@ -66,9 +71,14 @@ def faulty(device: DeviceInfo) -> FaultyBackend:
             self.faults = Faults()
             super().__init__(device)
 
-        def forget(self) -> None:
+        def forget(self) -> dict[str, Program]:
             with self._programs.lock:
-                self._programs.known.clear()
+                known, self._programs.known = self._programs.known, {}
+            return known  # type: ignore[no-any-return]
+
+        def remember(self, programs: Mapping[str, Program]) -> None:
+            with self._programs.lock:
+                self._programs.known = {**programs, **self._programs.known}
 
         def _strike(self, operation: Operation) -> None:
             if self.faults.due(operation):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import os
@@ -20,7 +21,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 import gemmport as gp
-from gemmport.backends.base import Backend
+from gemmport.backends.base import Backend, Program
 from gemmport.device import DeviceInfo
 from gemmport.errors import GemmportError
 from gemmport.fuzz.faulty import FaultyBackend, Operation
@@ -39,11 +40,16 @@ _PRODUCTS = 6
 _STRIKES = 0.3
 """How often an error is injected."""
 
+_COMPILATIONS = 100
+"""Compilations that fail, all over the time. What is compiled again then, some runtimes never give back (PoCL 3.0)."""
+
 _WARM_UP = 1 / 3
 """The part of the samples that is not judged: pools fill up. Everything was compiled before the first."""
 
 _SILENCE = 300.0
 """Seconds without a sample after which a process hangs."""
+
+_C = ctypes.CDLL(None)
 
 ALLOWED: Mapping[str, tuple[float, float]] = {
     "rss_bytes": (16 * 2**20, 0.02),
@@ -69,8 +75,10 @@ class Sample:
 
     @classmethod
     def now(cls, seconds: float, products: int) -> Sample:
-        """That of this process; what Python would collect sooner or later is collected first."""
+        """That of this process, once what nobody needs is collected, and given back to the system where that is glibc's."""
         gc.collect()
+        if trim := getattr(_C, "malloc_trim", None):
+            trim(0)
         own = Path("/proc/self")
         if not (own / "statm").exists():
             return cls(seconds, products, 0, 0, threading.active_count())
@@ -254,6 +262,7 @@ class Soak:
         types = ("float32", "int32", *(("float64",) if "float64" in backend.device.computes else ()))
         self.products = [Product.draw(rng, types[number % len(types)]) for number in range(_PRODUCTS)]
         self.stopped = threading.Event()
+        self._compilations = 0
         self._lock = threading.Lock()
 
     def run(self, tell: Callable[[SoakReport], None] = lambda _: None) -> SoakReport:
@@ -295,13 +304,14 @@ class Soak:
             self.stopped.set()
 
     def step(self, rng: np.random.Generator, queues: Sequence[Any]) -> None:
-        """Computes a product; one that an error was injected into is computed again."""
+        """Computes a product, some while an error is injected."""
         product = self.products[int(rng.integers(len(self.products)))]
         way: Way = get_args(Way)[int(rng.integers(len(get_args(Way))))]
         if rng.random() < _STRIKES:
             operation: Operation = get_args(Operation)[int(rng.integers(len(get_args(Operation))))]
             self._strike(operation, int(rng.integers(3)), product, way, queues)
-        self._compute(product, way, queues)
+        else:
+            self._compute(product, way, queues)
 
     def _compute(self, product: Product, way: Way, queues: Sequence[Any]) -> None:
         """Computes a product to which nothing happens."""
@@ -317,10 +327,12 @@ class Soak:
     def _strike(
         self, operation: Operation, before: int, product: Product, way: Way, queues: Sequence[Any]
     ) -> None:  # fmt: skip
-        """Computes a product while an operation fails."""
+        """Computes a product while an operation fails, and again."""
+        forgotten: Mapping[str, Program] = {}
         if operation == "compilation":
-            before = 0
-            self.backend.forget()
+            if not self._may_compile():
+                return
+            before, way, forgotten = 0, "named kernel", self.backend.forget()
         self.backend.faults.arm(operation, before)
         raised = "nothing"
         try:
@@ -335,6 +347,14 @@ class Soak:
         if self.backend.faults.disarm():
             with self._lock:
                 self.report.raised.setdefault(operation, Counter())[raised] += 1
+        self._compute(product, way, queues)
+        self.backend.remember(forgotten)
+
+    def _may_compile(self) -> bool:
+        with self._lock:
+            due = self._compilations < _COMPILATIONS * self.report.seconds / self.options.seconds
+            self._compilations += due
+        return due
 
     def _compare(self, product: Product, way: Way, result: HostArray) -> None:
         if np.array_equal(result, product.expected):
