@@ -30,6 +30,7 @@ from gemmport.fuzz.plans import tile_of
 from gemmport.fuzz.specialization import BLOCK, POOL, all_kernels, pool
 from gemmport.fuzz.views import KINDS, WRITABLE, constant_along_rows, view_of
 from gemmport.fuzz.worker import Job, examined
+from gemmport.problem import OPERANDS
 from made_up_devices import DEVICES
 from mutations import OF_FEW_PROBLEMS, mutation, planted
 
@@ -117,6 +118,14 @@ class TestProblems:
         ]
         assert len(short) > 40
         assert all(max(problem.span(operand) for operand in "abcd") < 2**24 for problem in problems)  # type: ignore[arg-type]
+
+    def test_stay_small_in_memory_whatever_tiles_are(self) -> None:
+        """Of whole blocks: macro-tiles of thousands of columns, many matrices without a row."""
+        names = all_kernels()
+        for index in range(5000, 8000):
+            case = draw(0, index, names)
+            stored = [case.problem.stored_shape(operand) for operand in OPERANDS]
+            assert max(rows * columns for rows, columns in stored) * case.problem.batch < 5e6, index
 
     def test_are_divided_among_processes(self) -> None:
         job = Job("opencl", "0:0", 0, 90, 4000, ("naive",))

@@ -5,6 +5,7 @@ cheap: where one size is large, the others are small.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -30,6 +31,9 @@ BATCH_SHARES: dict[Batch, float] = {"none": 0.02, "one": 0.6, "few": 0.375, "man
 MOST_WORK = 5e7
 """Multiplications, with those of tiles that lie beyond the edges, of a problem with a long dimension or many matrices: a CPU
 does them in some tenths of a second."""
+
+_MOST_TERMS = 3e6
+"""Of all sums together, whatever tiles are: what NumPy takes some tenths of a second to compare."""
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 53, 67, 83, 97, 101, 127, 131, 151, 197, 251, 257, 293)
 
@@ -67,13 +71,23 @@ def draw_sizes(
         most = 1e6
     choices = [_lengths(rng, extent, side, along_k=number == 2)
                for number, (extent, side) in enumerate(zip(extents, tile, strict=True))]  # fmt: skip
-    while math.prod(lengths[0] for lengths in choices) * max(batch, 1) > most:
+    _shorten(choices, most / max(batch, 1))
+    # Tiles of macro-tiles, or of many matrices: edges are of no use where they take seconds.
+    choices = [
+        lengths if extent == "long" else _halved(lengths[0]) for lengths, extent in zip(choices, extents, strict=True)
+    ]
+    _shorten(choices, _MOST_TERMS / max(batch, 1))
+    m, n, k = (lengths[0] for lengths in choices)
+    return m, n, k
+
+
+def _shorten(choices: Sequence[list[int]], most: float) -> None:
+    """Drops lengths, the longest first, until the product of the first ones is small, or there are no others."""
+    while math.prod(max(lengths[0], 1) for lengths in choices) > most:
         shorter = [lengths for lengths in choices if len(lengths) > 1]
         if not shorter:
             break
         max(shorter, key=lambda lengths: lengths[0]).pop(0)
-    m, n, k = (lengths[0] for lengths in choices)
-    return m, n, k
 
 
 def is_cheap(tile: Tile | tuple[int, int, int], m: int, n: int, k: int, batch: int) -> bool:
