@@ -73,12 +73,14 @@ def faulty(device: DeviceInfo) -> FaultyBackend:
 
         def forget(self) -> dict[str, Program]:
             with self._programs.lock:
-                known, self._programs.known = self._programs.known, {}
-            return known  # type: ignore[no-any-return]
+                known = dict(self._programs.known)
+                self._programs.known.clear()
+            return known
 
         def remember(self, programs: Mapping[str, Program]) -> None:
             with self._programs.lock:
-                self._programs.known = {**programs, **self._programs.known}
+                for key, program in programs.items():
+                    self._programs.keep(key, program)
 
         def _strike(self, operation: Operation) -> None:
             if self.faults.due(operation):
