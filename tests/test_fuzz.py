@@ -21,13 +21,13 @@ import pytest
 import gemmport as gp
 from gemmport import kernels
 from gemmport.dtypes import DTYPES
-from gemmport.fuzz.arrays import as_type
+from gemmport.fuzz.arrays import MatmulCase, as_type, draw_matmul_case
 from gemmport.fuzz.campaign import Options, reproducer, run_campaign
 from gemmport.fuzz.case import fault_of, operands_of, refusal
 from gemmport.fuzz.draw import draw, first_count
 from gemmport.fuzz.first import first_rows
 from gemmport.fuzz.plans import tile_of
-from gemmport.fuzz.specialization import BLOCK, POOL, all_kernels, pool
+from gemmport.fuzz.specialization import BLOCK, POOL, Specialization, Types, all_kernels, pool
 from gemmport.fuzz.views import KINDS, WRITABLE, constant_along_rows, view_of
 from gemmport.fuzz.worker import Job, examined
 from gemmport.problem import OPERANDS
@@ -235,12 +235,21 @@ class TestJudgement:
                 if device.max_groups < 2**31 - 1 and {"long", "batch beyond 2¹⁶"} & {*case.facts.features}:
                     continue  # each kernel decides how many groups that takes
                 chosen = case.specialization
+                problem = case.planned if isinstance(case, MatmulCase) else case.problem
                 try:
-                    gp.plan(case.problem, device, kernel=chosen.kernel, params=dict(chosen.params))
+                    gp.plan(problem, device, kernel=chosen.kernel, params=dict(chosen.params))
                     found = None
                 except gp.GemmportError as error:
                     found = type(error)
                 assert case.refusal(device) is found, (case, device.label)
+
+    def test_a_kernel_that_does_not_read_the_arrays_type_refuses_the_call(self) -> None:
+        """As `matmul` does: it leaves it to the kernel to widen what it reads."""
+        values = tuple(kernels.variant("simt").complete({}).items())
+        chosen = Specialization("simt", values, Types("float16", "float32", "float32"), ("N", "N"), whole=False)
+        cases = (draw_matmul_case(np.random.default_rng(seed), chosen) for seed in range(20))
+        case = next(case for case in cases if not case.problem.empty and case.problem.k)
+        assert case.refusal(DEVICES["NVIDIA sm_90 under CUDA"]) is gp.UnsupportedError
 
     def test_narrower_inputs_are_still_the_whole_numbers_of_the_wider_type(self) -> None:
         values = np.array([[-3 + 2j, 2, 0]], np.complex64)

@@ -201,8 +201,13 @@ class MatmulCase:
         features = tuple(name for name, is_so in told.items() if is_so)
         return Facts("matmul", self.specialization.kernel, _types(self.problem), self.problem.ops, features)
 
+    @property
+    def planned(self) -> GemmProblem:
+        """What is planned: kernels read the arrays as they are, and widen what they read."""
+        return replace(self.problem, dtype=self.dtype)
+
     def refusal(self, device: DeviceInfo) -> type[GemmportError] | None:
-        return refusal(self.problem, device, self.specialization.kernel, dict(self.specialization.params))
+        return refusal(self.planned, device, self.specialization.kernel, dict(self.specialization.params))
 
     def judge(self, backend: Backend) -> str:
         problem = self.problem
