@@ -124,8 +124,8 @@ def check_plan(backend: gp.Backend, plan: Plan, *, in_place: bool = False, seed:
     wraps = problem.accumulator.kind == "integer"
     for operand in read:
         matrix = (whole_range if wraps else integers)(shapes[operand], problem.element_type(operand), rng)
-        if not wraps:
-            matrix *= fills(problem, operand)
+        if not wraps and (factor := fills(problem, operand)) != 1:
+            matrix *= factor
         values[operand][...] = matrix[:1] if problem.layout(operand).batch_stride == 0 else matrix
     wanted = reference(problem, values).astype(problem.output.numpy)
     got = run_plan(backend, plan, {operand: values[operand] for operand in read}, in_place=in_place)

@@ -86,6 +86,7 @@ def problems(diagnosis: Diagnosis) -> list[Finding]:
     return [finding for finding in diagnosis.findings if finding.status == "problem"]
 
 
+@pytest.mark.processes
 def test_where_all_is_well_every_device_is_verified_and_none_is_a_problem(with_fault, best_backend):
     diagnosis = with_fault(products=doctor.PRODUCTS, anew=True)
     assert (diagnosis.right, diagnosis.wrong, diagnosis.exit_status) == ((name_of(best_backend),), (), 0)

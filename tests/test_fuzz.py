@@ -87,6 +87,7 @@ class TestProblems:
             assert {case.problem.dtype.name for case in cases} == set(DTYPES)
             assert {case.specialization.kernel for case in cases} == set(names)
 
+    @pytest.mark.many_draws
     def test_that_come_first_meet_every_pair_of_kernel_type_op_size_batch_layout_scalars_and_data(self) -> None:
         names = all_kernels()
         rows = first_rows(0, names)
@@ -105,6 +106,7 @@ class TestProblems:
         for (one, its), (other, others) in combinations(factors.items(), 2):
             assert {(row.facets.get(one), row.facets.get(other)) for row in rows} >= {*product(its, others)}
 
+    @pytest.mark.many_draws
     def test_that_come_first_are_one_less_than_whole_tiles_and_beyond_what_15_and_16_bits_count(self) -> None:
         names = all_kernels()
         problems = [case.problem for case in (draw(0, index, names) for index in range(300))]
@@ -134,6 +136,7 @@ class TestProblems:
         assert sum(bool(set(own) & set(range(1000, 2000))) for own in shares) == 1  # which shares programs
         assert all(set(own) & set(range(90, 99)) for own in shares)
 
+    @pytest.mark.many_draws
     def test_cover_everything(self) -> None:
         """Every kernel, input, output, op, feature and way that an array can lie."""
         names = all_kernels()
@@ -214,6 +217,7 @@ class TestJudgement:
             view.base[0, 0] = 1
             assert view.stray(written=True)
 
+    @pytest.mark.many_draws
     def test_refusals_are_expected_where_the_rules_say(self) -> None:
         poor, small = DEVICES["wavefronts of 64 without float64"], DEVICES["16 KB of local memory"]
         single = gp.GemmProblem.create(3, 3, 3)
@@ -273,7 +277,6 @@ def test_a_campaign_is_right_on_every_device(backend: gp.Backend) -> None:
 
 @pytest.mark.best_of_each_backend
 @pytest.mark.planted_fault
-@pytest.mark.sample(fault=["ignores beta where rows of C lie apart"])
 @pytest.mark.parametrize("fault", [fault.name for fault in OF_FEW_PROBLEMS])
 def test_a_fault_that_few_problems_show_is_found_by_the_first_300(backend: gp.Backend, fault: str) -> None:
     """Only what the faulty kernel computes can find it, and is run."""

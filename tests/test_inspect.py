@@ -503,6 +503,7 @@ def test_barriers_stand_in_the_loop_of_a_tile_that_is_written_out():
     assert loop.accesses[Access("load", "local", 32)] == 2 * 32
 
 
+@pytest.mark.machine_code
 @with_compiler
 def test_each_launch_of_a_plan_can_be_inspected(monkeypatch):
     monkeypatch.setattr(kernels, "_FAMILY", dict(kernels._FAMILY))
@@ -754,6 +755,7 @@ def test_markdown_has_a_table_for_each_section(gemmport_inspect):
     assert all(line.count("|") == 5 for line in out.splitlines() if line.startswith("|"))
 
 
+@pytest.mark.machine_code
 @with_compiler
 def test_texts_are_shown(gemmport_inspect, tmp_path):
     assert "#define TS 8\n" in gemmport_inspect("naive", "--arch", "sm_90", "--set", "TS=8", "--show", "source")[1]

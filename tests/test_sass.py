@@ -262,6 +262,7 @@ def test_shared_tiles_call_no_function_of_another_section(shape: str) -> None:
     assert cost(Code(_sass.rescheduled(binary, 1), "simt").words).cycles < cost(words).cycles
 
 
+@pytest.mark.machine_code
 @with_a_compiler
 def test_other_functions_and_chips_are_left_alone() -> None:
     binary = compiled(shares=True)
@@ -277,6 +278,7 @@ def test_other_functions_and_chips_are_left_alone() -> None:
     assert _sass.rescheduled(b"// PTX", 1) == b"// PTX"
 
 
+@pytest.mark.machine_code
 @with_a_compiler
 def test_a_function_has_the_registers_that_it_names_and_two() -> None:
     code = Code(compiled(), "simt")
@@ -316,6 +318,7 @@ class Runtime:
         return Program("loaded", binary, source)
 
 
+@pytest.mark.machine_code
 @with_a_compiler
 def test_opencl_loads_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")

@@ -44,6 +44,7 @@ LONG = {
     "planted_fault": "a check notices a broken kernel",
     "large": "needs gigabytes, or many operations",
     "simulated": "runs in Oclgrind, a simulator",
+    "many_draws": "looks at hundreds of random problems",
     "processes": "starts processes that run for seconds",
     "machine_code": "NVIDIA's compiler and what is made of its code, for the largest kernels",
     "of_numpy": "a test of NumPy's that multiplies for the sake of something else",

@@ -29,6 +29,7 @@ Token = str
 CALL_PATH = (
     "api", "matmul", "repeated", "executor", "exchange", "selection", "copying", "layout", "sources", "plan", "problem",
     "dtypes", "device", "quirks", "cache", "kernels", "backends.array", "backends.base", "backends._compilation",
+    "backends._fork",
 )  # fmt: skip
 """Modules of gemmport that run when a product is called again, beside those of its backend: with them changes what a call costs
 beyond its launches. What is asked only once, such as a plan, is not among them.
