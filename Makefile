@@ -1,7 +1,7 @@
 # make run: a verified product on the CPU, from nothing. make test: the tests, in minutes; make test-all: all that is promised, on
 # every runtime that is here. make inspect: what is inside a kernel, compiled by CUDA without a GPU. make bench-check: whether the
 # CPU runtimes are as fast as on file. None needs root. make matrix: every kernel on every runtime, of which root installs
-# Debian's, too.
+# Debian's, too. make mutation: whether the tests notice what is changed in the modules that judge results.
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,10 +17,12 @@ PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist worksteal --duratio
 KERNEL ?= register_tiled
 INSPECT_OPTIONS ?= --arch sm_90
 MATRIX_OPTIONS ?=
+# Names of modules, as in tests/mutation/checkers.py, or --all; what changed since the record otherwise.
+MUTATION_OPTIONS ?=
 # The runtimes that must have verified cells in the end.
 MATRIX_RUNTIMES ?= 1
 
-.PHONY: run test test-all inspect bench-check matrix lint clean
+.PHONY: run test test-all inspect bench-check matrix mutation lint clean
 
 run: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl)
 	$(VENV)/bin/gemmport run --backend opencl $(if $(DEVICE),--device "$(DEVICE)") $(RUN_OPTIONS)
@@ -48,6 +50,10 @@ matrix: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl,intel)
 	RUSTICL_ENABLE=llvmpipe $(VENV)/bin/gemmport matrix $(MATRIX_OPTIONS) \
 		--output build/matrix.jsonl --html build/matrix.html --junit build/matrix.xml
 	$(VENV)/bin/python tests/runtimes.py build/matrix.jsonl --at-least $(MATRIX_RUNTIMES)
+
+# Needs no device. Ends with what survived, and with an error where that is too much: docs/verification.md.
+mutation: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),mutation)
+	$(VENV)/bin/python tests/mutation/run.py $(MUTATION_OPTIONS)
 
 # Types are checked over the installed package: mypy does not look through an editable one.
 lint: $(VENV)/.installed-dev

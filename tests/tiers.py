@@ -47,6 +47,7 @@ LONG = {
     "many_draws": "looks at hundreds of random problems",
     "processes": "starts processes that run for seconds",
     "machine_code": "NVIDIA's compiler and what is made of its code, for the largest kernels",
+    "mutants": "that the record of mutation testing belongs to the modules as they are",
     "of_numpy": "a test of NumPy's that multiplies for the sake of something else",
 }
 """Markers of what make test runs a sample of, at most."""
