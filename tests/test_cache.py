@@ -729,6 +729,7 @@ def test_a_user_without_a_home_has_a_folder_that_cannot_be_made(
     def none(*arguments: object) -> str:
         raise RuntimeError("no home")
 
+    monkeypatch.setattr("gemmport.cache._warned", set())  # as often as this test is run in a process
     monkeypatch.delenv("GEMMPORT_CACHE_DIR")
     for answer in (none, lambda *arguments: "~/.cache/gemmport"):
         monkeypatch.setattr("platformdirs.user_cache_dir", answer)

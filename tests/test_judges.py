@@ -299,12 +299,23 @@ def judged(case: Any, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class Wrong(Fake):
+    """The last element that is a number is another one; where none is, the last element is one."""
+
     def result(self, product: np.ndarray) -> np.ndarray:
+        if not product.size:
+            return product
         places = np.argwhere(np.isfinite(product.astype(complex)))
-        if len(places):
-            at = tuple(places[-1])
-            product = np.array(product)
-            product[at] = not product[at] if product.dtype == bool else product[at] + product.dtype.type(8)
+        product = np.array(product)
+        at = tuple(places[-1]) if len(places) else (-1,) * product.ndim
+        value, one = product[at], product.dtype.type(1)
+        if product.dtype == bool:
+            product[at] = not value
+        elif not len(places):
+            product[at] = one
+        elif product.dtype.kind in "iu":
+            product[at] = value + product.dtype.type(8)
+        else:  # 8 alone would be lost beside a large number of a narrow type
+            product[at] = value + product.dtype.type(8) * (abs(value) + one)
         return product
 
 

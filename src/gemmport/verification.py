@@ -68,6 +68,9 @@ LARGEST = 8
 LARGEST_WIDE = 2**26
 """Where they have."""
 
+_BLOCK = 2**24
+"""Elements of a matrix that are widened at a time."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -495,7 +498,7 @@ def _norms(x: HostArray, axis: int) -> HostArray:
 def _times_vector(x: HostArray, vector: HostArray, wide: np.dtype[Any]) -> HostArray:
     """Each matrix times a vector, or times its own vector of a batch, in a wide type, by blocks that stay small."""
     out = np.empty(x.shape[:2], wide)
-    rows = max(1, 2**24 // max(x.shape[2], 1))
+    rows = max(1, _BLOCK // max(x.shape[2], 1))
     for batch in range(x.shape[0]):
         own = vector if vector.ndim == 1 else vector[batch]
         for start in range(0, x.shape[1], rows):

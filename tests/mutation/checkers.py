@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,30 @@ class Survivor:
     was: str
     becomes: str
     reason: str = ""
+
+
+HARMLESS: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = tuple(
+    (re.compile(was), re.compile(becomes), reason)
+    for was, becomes, reason in (
+        (r"raise \w+\(", r"raise \w+\(", "the same error is raised; what it says is no judgement"),
+        (r'f?".*"\)?,?$', r'(f?".*"\)?,?|None)$', "words of a message"),
+        (r"(log\.|reasons\.append\()", r"(log\.|reasons\.append\()", "words of a log or a message"),
+        (r"with np\.errstate\(", r"with np\.errstate\(", "only whether NumPy warns"),
+    )
+)
+"""Lines as they were and as they become, from their start, and why no such mutant is a fault of a checker."""
+
+_OPTIONAL = re.compile(r",?\s*(\b(strict|copy)=\w+)?\s*(?=\))")
+
+
+def why_harmless(survivor: Survivor) -> str:
+    """The reason that mutants of this kind have in common; empty where there is none."""
+    for was, becomes, reason in HARMLESS:
+        if was.match(survivor.was) and becomes.match(survivor.becomes):
+            return reason
+    if _OPTIONAL.sub("", survivor.was) == _OPTIONAL.sub("", survivor.becomes):
+        return "only whether lengths are compared that are the same, or whether a copy is made that nobody changes"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,11 @@ def _outcomes(due: Sequence[Checker], processes: int) -> Iterator[tuple[Checker,
 
 
 def _with_reasons(survivors: Sequence[Survivor], before: Sequence[Survivor]) -> tuple[Survivor, ...]:
-    """Survivors with the reasons that are on record for the same change of the same lines."""
+    """Survivors with the reasons that are on record for the same change of the same lines, or that their kind has."""
     reasons = {replace(survivor, reason=""): survivor.reason for survivor in before}
-    return tuple(replace(survivor, reason=reasons.get(survivor, "")) for survivor in survivors)
+    return tuple(
+        replace(survivor, reason=reasons.get(survivor) or checkers.why_harmless(survivor)) for survivor in survivors
+    )
 
 
 def mutate(checker: Checker, children: int) -> Outcome:
