@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from gemmport import kernels
 from gemmport.dtypes import DTYPES
 from gemmport.fuzz.arrays import MatmulCase, as_type, draw_matmul_case
 from gemmport.fuzz.campaign import Options, reproducer, run_campaign
-from gemmport.fuzz.case import fault_of, operands_of, refusal
+from gemmport.fuzz.case import fault_of, operands_of, refusal, shortened
 from gemmport.fuzz.draw import draw, first_count
 from gemmport.fuzz.first import first_rows
 from gemmport.fuzz.plans import tile_of
@@ -376,3 +377,112 @@ def test_a_reproducer_says_all_that_decides_a_problem(best_backend: gp.Backend) 
     words = shlex.split(reproducer(best_backend.device, options, 12345))
     for pair in ("--seed 7", "--from 12345", "--problems 1", "--kernel naive", "--kernel auto", "--import mine"):
         assert pair in " ".join(words)
+
+
+class OnDevice(np.ndarray):
+    """A host array that plays a device's."""
+
+    def get(self) -> np.ndarray:
+        return np.array(self)
+
+
+class TestViews:
+    """Arrays lie as their kinds say, and every write beside them is told."""
+
+    VALUES = np.arange(30, dtype=np.float16).reshape(2, 3, 5)
+
+    def test_on_the_host(self) -> None:
+        bases = {kind: view_of(self.VALUES, kind).base for kind in KINDS}
+        assert {kind: base.shape for kind, base in bases.items()} == {
+            "dense": (2, 3, 5), "Fortran": (2, 5, 3), "gaps": (2, 3, 10), "steps": (5, 7, 11),
+            "negative strides": (2, 3, 5), "zero strides": (2, 1, 5),
+        }  # fmt: skip
+        assert {base.dtype for base in bases.values()} == {self.VALUES.dtype}
+        assert view_of(self.VALUES, "steps").index == (slice(1, None, 2),) * 3
+        assert view_of(self.VALUES, "negative strides").array.strides == (-30, -10, -2)
+        assert view_of(self.VALUES, "zero strides").array.strides[-2] == 0
+        assert view_of(self.VALUES[0], "zero strides").array.strides[-2] == 0
+        assert view_of(self.VALUES, "Fortran").exchanged is True
+        assert view_of(self.VALUES, "dense").exchanged is False
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5), (1, 1)])
+    def test_on_a_device(self, kind: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+        backend: Any = SimpleNamespace(asarray=lambda values: np.array(values).view(OnDevice))
+        monkeypatch.setattr("gemmport.fuzz.views.DeviceArray", OnDevice)
+        values = constant_along_rows(np.arange(np.prod(shape), dtype=np.float32).reshape(shape), kind)
+        view = view_of(values, kind, backend)
+        assert np.array_equal(view.array.get(), values)
+        assert type(view.now()) is np.ndarray
+        assert view.exchanged is (kind == "Fortran" and len(shape) == 2)
+        assert (view.base.shape == shape) == (
+            kind in ("dense", "negative strides", "zero strides")
+            or (kind == "Fortran" and (len(shape) != 2 or shape == (1, 1)))
+        )
+        assert view.stray(written=True) == view.stray(written=False) == ""
+        if values.size:
+            view.array[...] = -1
+            assert view.stray(written=True) == ""
+            assert view.stray(written=False) == "memory was changed that is not the result's"
+
+    def test_rows_repeat_only_where_they_are_to(self) -> None:
+        for kind in KINDS:
+            told = constant_along_rows(self.VALUES, kind)
+            assert (told is self.VALUES) == (kind != "zero strides")
+        assert np.array_equal(constant_along_rows(self.VALUES, "zero strides")[:, 2], self.VALUES[:, 0])
+        line, nothing = self.VALUES[0, 0], self.VALUES[:, :0]
+        assert constant_along_rows(line, "zero strides") is line
+        assert constant_along_rows(nothing, "zero strides") is nothing
+
+
+class TestData:
+    """What is drawn for a problem, and how it is judged."""
+
+    @pytest.mark.parametrize(
+        ("data", "dtype", "by"),
+        [
+            ("whole numbers", "float32", "exact"), ("special values", "float32", "exact"),
+            ("random numbers", "float32", "random"), ("whole numbers", "int8", "random"),
+        ],
+    )  # fmt: skip
+    @pytest.mark.parametrize(("beta", "drawn"), [(0, 1), (1, 1), (3, 3)])
+    def test_c_is_drawn_too_from_the_seed(
+        self, data: Any, dtype: str, by: str, beta: int, drawn: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = []
+        for name in ("exact", "random"):
+
+            def draw(problem: Any, seed: int, name: str = name) -> Any:
+                asked.append((name, problem.beta, seed))
+                return {operand: np.zeros((1, 2, 2), np.float32) for operand in OPERANDS[:3]}
+
+            monkeypatch.setattr(f"gemmport.verification.{name}_operands", draw)
+        problem = gp.GemmProblem.create(2, 2, 2, dtype=dtype, beta=beta)
+        first, second = (operands_of(problem, data, 11) for _ in range(2))
+        assert asked == [(by, drawn, 11)] * 2
+        for name, values in first.items():
+            assert np.array_equal(values, second[name], equal_nan=True)
+            assert np.isfinite(values).all() == (data != "special values")
+
+    def test_random_numbers_are_judged_by_their_bound(self) -> None:
+        problem = gp.GemmProblem.create(20, 20, 300)
+        operands = operands_of(problem, "random numbers", 1)
+        d = operands["a"] @ operands["b"]
+        assert fault_of(problem, operands, "whole numbers", d)  # it is rounded
+        assert fault_of(problem, operands, "random numbers", d) == ""
+
+    def test_sums_in_few_digits_are_short(self) -> None:
+        assert [shortened(k, "float16") for k in (3, 64, 65, 1000)] == [3, 64, 64, 64]
+        assert shortened(1000, "float32") == 1000
+
+    def test_registers_that_just_suffice_are_no_reason_to_refuse(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem, variant = gp.GemmProblem.create(3, 3, 3), kernels.variant("register_tiled")
+        values = variant.complete({})
+        needed = variant.registers(values, problem) * int(np.prod(variant.work_group(values)))
+        device = replace(DEVICES["NVIDIA sm_70"], registers=needed)
+        assert refusal(problem, device, "register_tiled", values) is None
+        assert refusal(problem, replace(device, registers=needed - 1), "register_tiled", values) is gp.ParameterError
+        asked = []
+        monkeypatch.setattr(type(variant), "unfit", lambda self, *about: asked.append(about) or "not today")
+        assert refusal(problem, device, "register_tiled", values) is gp.ParameterError
+        assert asked == [(values, problem, device)]

@@ -22,7 +22,7 @@ from gemmport.entry import LoadedEntry
 from gemmport.errors import DtypeError, ParameterError, UnknownNameError, UnsupportedError
 from gemmport.kernels.register_tiled import RegisterTiled
 from gemmport.plan import Plan
-from gemmport.planner import make_plan
+from gemmport.planner import _told, make_plan
 from gemmport.problem import MAX_EXTENT, GemmProblem
 from gemmport.variant import Parameters, Steps, ceil_div
 from made_up_devices import DEVICES
@@ -483,3 +483,96 @@ def test_a_product_of_nothing_is_planned_on_every_device(kernel: str, sizes: tup
             except (UnsupportedError, ParameterError):
                 continue
             assert not (plan.launches and product.empty)
+
+
+# Limits that are just met, and what is left out
+
+CPU = DEVICES["CPU under PoCL"]
+
+
+def test_as_many_terms_as_a_device_adds_up_are_planned_and_one_more_is_refused() -> None:
+    device = replace(CPU, platform="rusticl", name="llvmpipe", max_terms=2**15)
+    make_plan(GemmProblem.create(3, 3, 2**15), device, NOTHING, kernel="naive")
+    with pytest.raises(UnsupportedError, match=r"beyond 32,768 terms \(quirk rusticl-loop-rounds\): split the sum"):
+        make_plan(GemmProblem.create(3, 3, 2**15 + 1), device, NOTHING, kernel="naive")
+
+
+def test_an_entry_serves_the_problems_that_it_is_for(tmp_path: Path) -> None:
+    entry = {"name": "mine", "match": {"dtype": "float64"}, "kernels": {"tiled": {}}, "provenance": {"tuned": False}}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"schema": 1, "description": "of a test", "entries": [entry]}), encoding="utf-8")
+    mine = Configuration(load_file(path))
+    device = DEVICES["NVIDIA sm_70"]
+    assert make_plan(problem("odd", "float64"), device, mine).variant == "tiled"
+    assert make_plan(problem("odd"), device, mine).variant == NAMES[0]
+
+
+def test_kernels_that_are_left_out_are_passed_over_or_refused_where_they_were_asked_for(tmp_path: Path) -> None:
+    device = DEVICES["NVIDIA sm_70"]
+    assert make_plan(problem("odd"), device, NOTHING, without={NAMES[0]}).variant == NAMES[1]
+    listed = Configuration(shipped("tiled", {"TS": 16}, tmp_path).entries[:1])
+    assert make_plan(problem("odd"), device, listed).variant == "tiled"
+    assert make_plan(problem("odd"), device, listed, without={"tiled"}).variant == NAMES[0]
+    with pytest.raises(UnsupportedError, match=r"mine\.yaml: mine asks for tiled, which does not run here"):
+        make_plan(
+            problem("odd"), device, write(tmp_path / "mine.yaml", "tiled", {"TS": 16}), without={"tiled"}
+        )  # fmt: skip
+    with pytest.raises(UnsupportedError, match="naive: left out"):
+        make_plan(problem("odd"), device, NOTHING, without=NAMES)
+
+
+def test_the_model_of_a_kernel_is_asked_only_where_nothing_is_stated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(RegisterTiled, "suggested", lambda self, problem, device: {"PAD": 3})
+    device = DEVICES["NVIDIA sm_70"]
+
+    def pad(configuration: Configuration, params: dict[str, int | str] | None = None) -> object:
+        return make_plan(problem("odd"), device, configuration, kernel="register_tiled", params=params).values["PAD"]
+
+    own = kernels.variant("register_tiled").complete({})["PAD"]
+    assert own != 3
+    assert pad(NOTHING) == 3
+    assert pad(NOTHING, {"TSK": 8}) == own
+    assert pad(write(tmp_path / "mine.yaml", "register_tiled", {"TSK": 8})) == own
+
+
+def test_whether_parameters_are_fit_is_asked_of_problem_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    naive, asked = kernels.variant("naive"), []
+
+    def unfit(self: object, *about: object) -> str:
+        asked.append(about)
+        return "not today"
+
+    monkeypatch.setattr(type(naive), "unfit", unfit)
+    with pytest.raises(ParameterError, match=f"^naive on {re.escape(CPU.label)}: not today$"):
+        make_plan(problem("odd"), CPU, NOTHING, kernel="naive", params={"TS": 4})
+    assert asked == [(naive.complete({"TS": 4}), problem("odd"), CPU)]
+
+
+def test_registers_that_just_suffice_do() -> None:
+    variant = kernels.variant("register_tiled")
+    values = variant.complete({})
+    needed = variant.registers(values, problem("odd")) * math.prod(variant.work_group(values))
+    exact = replace(DEVICES["NVIDIA sm_70"], registers=needed)
+    make_plan(problem("odd"), exact, NOTHING, kernel="register_tiled", params=values)
+    less = replace(exact, registers=needed - 1)
+    with pytest.raises(ParameterError, match=f"keeps {needed:,} registers .* has {needed - 1:,}$"):
+        make_plan(problem("odd"), less, NOTHING, kernel="register_tiled", params=values)
+    make_plan(problem("empty"), less, NOTHING, kernel="register_tiled", params=values)
+
+
+def test_scratch_memory_that_just_fits_is_planned() -> None:
+    plan = make_plan(problem("odd"), CPU, NOTHING, kernel="packed")
+    most = max(part.nbytes for part in plan.scratch)
+    assert (
+        make_plan(problem("odd"), replace(CPU, max_allocation=most), NOTHING, kernel="packed").scratch == plan.scratch
+    )
+    with pytest.raises(UnsupportedError, match=f"takes {most:,} bytes; the device allows {most - 1:,} in one"):
+        make_plan(problem("odd"), replace(CPU, max_allocation=most - 1), NOTHING, kernel="packed")
+
+
+def test_of_a_plan_without_parameters_none_are_told() -> None:
+    plan = make_plan(problem("odd"), CPU, NOTHING, kernel="naive")
+    assert _told(plan).startswith(": TS=")
+    assert _told(replace(plan, parameters=())) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -398,3 +399,126 @@ def test_where_users_have_no_numbers_owners_are_not_judged(folder: Path) -> None
 def test_the_folder_of_temporary_files_is_trusted_here() -> None:
     """Else tests of what is trusted would have no place."""
     assert trust.check_folder(tempfile.gettempdir())
+
+
+# Each place is asked of itself
+
+
+def test_without_owners_a_path_is_resolved_and_must_be_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "_HAS_OWNERS", False)
+    folder.chmod(0o777)
+    (folder / "link").symlink_to(folder)
+    assert trust.check_folder(folder / "link") == folder.resolve()
+    with pytest.raises(FileNotFoundError):
+        trust.real_path(folder / "missing")
+
+
+def test_forty_links_are_followed_and_no_more(folder: Path) -> None:
+    (folder / "0").mkdir(mode=0o700)
+    for number in range(41):
+        (folder / f"{number + 1}").symlink_to(f"{number}")
+    assert trust.real_path(folder / "40") == folder.resolve() / "0"
+    with pytest.raises(OSError, match="symbolic links") as caught:
+        trust.real_path(folder / "41")
+    assert (caught.value.errno, caught.value.filename) == (errno.ELOOP, str(folder / "41"))
+
+
+def test_the_folder_itself_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    real = tempfile.TemporaryFile
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **where: tried.append(where) or real(**where))
+    trust.writable_folder(folder)
+    assert tried == [{"dir": folder.resolve()}]
+
+
+def test_access_lists_and_groups_are_those_of_what_is_judged(
+    folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[object] = []
+    groups: list[object] = []
+    monkeypatch.setattr("os.listxattr", lambda place: places.append(place) or [])
+    monkeypatch.setattr(trust, "_is_private", lambda group: groups.append(group) or True)
+    folder.chmod(0o770)
+    file.chmod(0o660)
+    assert trust.exclusive_folder(folder) == folder.resolve()
+    assert places == [folder.resolve()] * 2  # as a folder, and as one of the user's own
+    trust.read_file(file, 4)
+    handle = places.pop()
+    assert isinstance(handle, int)
+    assert set(groups) == {folder.stat().st_gid}
+
+
+def test_where_no_access_list_can_be_asked_for_there_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(place: object) -> list[str]:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(trust, "_is_private", lambda group: True)
+    monkeypatch.setattr("os.listxattr", refuse)
+    folder.chmod(0o770)
+    assert trust.check_folder(folder) == folder.resolve()
+
+
+def test_a_private_group_is_the_files_and_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, object]] = []
+    ann = SimpleNamespace(pw_uid=1000, pw_name="ann")
+    monkeypatch.undo()
+    monkeypatch.setattr("pwd.getpwuid", lambda number: asked.append(("user", number)) or ann)
+    group = SimpleNamespace(gr_gid=1000, gr_name="ann", gr_mem=[])
+    monkeypatch.setattr("grp.getgrgid", lambda number: asked.append(("group", number)) or group)
+    assert trust._is_private(77)
+    assert asked == [("user", os.geteuid()), ("group", 77)]
+
+
+def test_owners_are_root_and_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    owners = {uid: trust._is_owner(SimpleNamespace(st_uid=uid)) for uid in (0, 1, 1000)}  # type: ignore[arg-type]
+    assert owners == {0: True, 1: False, 1000: True}
+
+
+def test_the_removal_of_a_temporary_folder_is_due_in_the_process_that_made_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due: list[tuple[object, ...]] = []
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr("atexit.register", lambda *call: due.append(call))
+    made = trust.temporary_folder("test-")
+    assert made.name.startswith("test-")
+    assert due == [(trust._remove, made, os.getpid())]
+    trust._remove(made / "gone", os.getpid())  # without an error
+
+
+def test_a_link_is_told_by_other_errors_too(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> int:
+        raise OSError(errno.EMLINK, "as on FreeBSD")
+
+    (file.with_name("link")).symlink_to(file)
+    monkeypatch.setattr("os.open", refuse)
+    with pytest.raises(UntrustedError, match="got a symbolic link"):
+        trust.read_file(file.with_name("link"), 4)
+    with pytest.raises(OSError, match="as on FreeBSD"):
+        trust.read_file(file, 4)
+
+
+def test_of_a_file_that_grows_no_more_is_read_than_is_allowed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "_check_file", lambda *arguments: None)
+    assert trust.read_file(file, 2) == b"da"
+
+
+def test_what_is_not_yet_complete_is_beside_its_place_and_goes_where_it_fails(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    real = tempfile.mkstemp
+    monkeypatch.setattr("tempfile.mkstemp", lambda **where: made.append(where) or real(**where))
+
+    def refuse(temporary: str, path: Path) -> None:
+        if goes_first:
+            os.unlink(temporary)
+        raise PermissionError("not there")
+
+    monkeypatch.setattr("os.replace", refuse)
+    for goes_first in (False, True):  # noqa: B007 - `refuse` reads it
+        with pytest.raises(PermissionError, match="not there"):
+            trust.write_file(file, b"other")
+        assert (file.read_bytes(), list(file.parent.iterdir())) == (b"data", [file])
+    assert made == [{"dir": file.parent, "suffix": ".tmp"}] * 2
