@@ -414,6 +414,7 @@ class TestViews:
         view = view_of(values, kind, backend)
         assert np.array_equal(view.array.get(), values)
         assert type(view.now()) is np.ndarray
+        assert len(view.index) == len(shape)
         assert view.exchanged is (kind == "Fortran" and len(shape) == 2)
         assert (view.base.shape == shape) == (
             kind in ("dense", "negative strides", "zero strides")

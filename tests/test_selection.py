@@ -8,13 +8,29 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gemmport import backends, selection
 from gemmport.device import DeviceInfo
-from gemmport.errors import AmbiguousDeviceError, BackendUnavailableError, DeviceNotFoundError, UnknownNameError
-from gemmport.selection import BackendStatus, match_devices, parse_backends, select_device
+from gemmport.errors import (
+    AmbiguousDeviceError,
+    ArrayError,
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    UnknownNameError,
+)
+from gemmport.selection import (
+    BackendStatus,
+    backend_of,
+    get_backend,
+    match_devices,
+    parse_backends,
+    select_device,
+    share_backend,
+)
 from made_up_devices import DEVICES
 
 V100 = replace(DEVICES["NVIDIA sm_70"], index=(0, 1))
@@ -336,3 +352,155 @@ def test_importing_gemmport_imports_no_runtime(statement: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
+
+
+# Open backends
+
+
+class Opened:
+    """A backend that was opened over a device, and a context of another library where there is one."""
+
+    name = "cuda"
+
+    def __init__(self, device: DeviceInfo, context: object = None) -> None:
+        self.device, self.context, self.closed = device, context or "its own", False
+
+    @classmethod
+    def locate(cls, array: object) -> object:
+        return array if isinstance(array, SimpleNamespace) else None
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[object, object]:
+    """The backends that are open: none at first."""
+    loaded = {"cuda": Opened, "opencl": Opened}
+    monkeypatch.setattr(backends, "load", lambda name: loaded[name])
+    monkeypatch.setattr(selection, "_open", found := {})
+    return found
+
+
+def place(device: DeviceInfo, context: object = None) -> SimpleNamespace:
+    """Where an array is; it is the array, too."""
+    return SimpleNamespace(device=device, context=context)
+
+
+def test_a_backend_is_opened_once_for_each_device(
+    opened: dict[object, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr("gemmport.backends._fork.check", lambda *words, **options: asked.append((words, options)))
+    first = get_backend(device=V100)
+    assert (first.device, first.context) == (V100, "its own")
+    assert get_backend(device=V100) is first
+    assert get_backend("cuda", "h100").device == H100
+    assert get_backend(device="h100", backend="opencl").device == H100_CL
+    assert asked == [
+        ((device.backend, device.label), {"survives": True}) for device in (V100, V100, H100, H100_CL)
+    ]  # fmt: skip
+    assert len(opened) == 3
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "told"),
+    [
+        (None, 3, "device 3 is no description: write it as text, e.g. '0:1' or 'nvidia'"),
+        ("opencl", V100, f"backend 'opencl' has no device {V100.label}: that is one of cuda"),
+    ],
+)
+def test_what_is_no_device_of_the_backend_is_named(
+    backend: str | None, device: object, told: str, opened: dict[object, object]
+) -> None:
+    with pytest.raises(DeviceNotFoundError) as caught:
+        get_backend(backend, device)  # type: ignore[arg-type]
+    assert str(caught.value) == told
+
+
+def test_a_shared_backend_is_the_one_of_its_device(opened: dict[object, object]) -> None:
+    mine: Any = Opened(V100)
+    share_backend(mine)
+    assert get_backend(device=V100) is mine
+    mine.closed = True
+    assert get_backend(device=V100) is not mine
+
+
+def test_an_array_is_reached_by_the_backend_of_its_device_and_context(opened: dict[object, object]) -> None:
+    assert backend_of("cuda", place(V100)).device == V100
+    mine: Any = Opened(V100, "mine")
+    share_backend(mine)
+    assert backend_of("cuda", place(V100)) is mine
+    assert backend_of("cuda", place(V100, "mine")) is mine
+    other = backend_of("cuda", place(V100, "another"))
+    assert other is not mine
+    assert (other.device, other.context) == (V100, "another")
+    assert backend_of("cuda", place(V100, "another")) is other
+    mine.closed = True
+    anew = backend_of("cuda", place(V100, "mine"))
+    assert anew is not mine
+    assert (anew.device, anew.context) == (V100, "mine")
+    assert backend_of("cuda", place(H100, "mine")).device == H100
+
+
+def test_an_array_that_no_backend_reaches_is_named(opened: dict[object, object]) -> None:
+    with pytest.raises(ArrayError, match=r"^this list is nowhere that backend cuda reaches: copy it to the host$"):
+        backend_of("cuda", [])
+
+
+def test_of_contexts_of_other_libraries_the_oldest_is_forgotten(opened: dict[object, object]) -> None:
+    own = get_backend(device=V100)
+    for number in range(8):
+        backend_of("cuda", place(V100, f"context {number}"))
+    assert len(opened) == 9
+    backend_of("cuda", place(V100, "context 8"))
+    assert [key[2] for key in opened] == [None, *(f"context {number}" for number in range(1, 9))]  # type: ignore[index]
+    assert get_backend(device=V100) is own
+
+
+# Ranks
+
+
+def test_one_chip_is_cudas_before_opencls(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", (replace(H100_CL, backend="cuda"),))
+    reached["opencl"] = BackendStatus("opencl", (H100_CL,))
+    reached["first"] = BackendStatus("first", (replace(H100_CL, backend="first"),))
+    for names in (("cuda", "opencl", "first"), ("opencl", "first", "cuda")):
+        for name in names:
+            reached[name] = reached.pop(name)
+        assert select_device().backend == "cuda"
+
+
+def test_accelerators_are_between_gpus_and_cpus(reached: dict[str, BackendStatus]) -> None:
+    accelerator = replace(XEON, type="accelerator", clock_mhz=10)
+    reached["opencl"] = BackendStatus("opencl", (XEON, accelerator, ARC))
+    assert selection.devices("opencl") == [ARC, accelerator, XEON]
+
+
+def test_the_runtime_counts_for_cpus_alone(reached: dict[str, BackendStatus]) -> None:
+    """A GPU of Intel is not behind one of another platform for its runtime, or before it."""
+    platforms = ("intel", "unheard of", "pocl")
+    gpus = [replace(H100_CL, platform=platform, clock_mhz=1000 + n) for n, platform in enumerate(platforms)]
+    reached["opencl"] = BackendStatus("opencl", tuple(gpus))
+    assert selection.devices("opencl") == gpus[::-1]
+    other = replace(XEON, platform="unheard of")
+    reached["opencl"] = BackendStatus("opencl", (NEW_POCL, other))
+    assert selection.devices("opencl") == [other, NEW_POCL]
+
+
+def test_a_version_that_is_no_number_is_older_than_any() -> None:
+    assert sorted(["none", "0.0", "10.2", "9"], key=selection._age) == ["10.2", "9", "0.0", "none"]
+
+
+def test_what_is_missing_is_told_of_the_backend_that_was_asked_for(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", CUDA, notes=("of cuda",))
+    reached["opencl"] = BackendStatus("opencl", OPENCL, notes=("of opencl",))
+    with pytest.raises(DeviceNotFoundError) as caught:
+        select_device("voodoo", "opencl")
+    assert str(caught.value).endswith("; of opencl")
+    reached["opencl"] = BackendStatus("opencl", notes=("of opencl",))
+    with pytest.raises(DeviceNotFoundError) as caught:
+        select_device(None, "opencl")
+    assert str(caught.value) == "no device: of opencl"
+
+
+def test_of_one_backend_all_devices_that_answer_are_told(reached: dict[str, BackendStatus]) -> None:
+    with pytest.raises(AmbiguousDeviceError):
+        select_device("nvidia", "cuda")
