@@ -89,25 +89,27 @@ class Survivor:
     reason: str = ""
 
 
-HARMLESS: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = tuple(
-    (re.compile(was), re.compile(becomes), reason)
-    for was, becomes, reason in (
-        (r"raise \w+\(", r"raise \w+\(", "the same error is raised; what it says is no judgement"),
-        (r'f?".*"\)?,?$', r'(f?".*"\)?,?|None)$', "words of a message"),
-        (r"(log\.|reasons\.append\()", r"(log\.|reasons\.append\()", "words of a log or a message"),
-        (r"with np\.errstate\(", r"with np\.errstate\(", "only whether NumPy warns"),
-    )
+_SAME_START = (
+    (re.compile(r"raise \w+\("), "the same error is raised; what it says is no judgement"),
+    (re.compile(r"(log\.\w+|reasons\.append)\("), "words of a log or a message"),
+    (re.compile(r"with np\.errstate\("), "only whether NumPy warns"),
 )
-"""Lines as they were and as they become, from their start, and why no such mutant is a fault of a checker."""
+"""How a line begins, before and after, and why no such mutant is a fault of a checker."""
+
+_WORDS = re.compile(r'(f"|"[^"]* )[^"]*"( f?"[^"]*")*[),]*$')
+"""A line of nothing but text, a part of a message."""
 
 _OPTIONAL = re.compile(r",?\s*(\b(strict|copy)=\w+)?\s*(?=\))")
 
 
 def why_harmless(survivor: Survivor) -> str:
     """The reason that mutants of this kind have in common; empty where there is none."""
-    for was, becomes, reason in HARMLESS:
-        if was.match(survivor.was) and becomes.match(survivor.becomes):
+    for start, reason in _SAME_START:
+        was, becomes = start.match(survivor.was), start.match(survivor.becomes)
+        if was and becomes and was[0] == becomes[0]:
             return reason
+    if _WORDS.match(survivor.was) and (survivor.becomes == "None" or _WORDS.match(survivor.becomes)):
+        return "words of a message"
     if _OPTIONAL.sub("", survivor.was) == _OPTIONAL.sub("", survivor.becomes):
         return "only whether lengths are compared that are the same, or whether a copy is made that nobody changes"
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import checkers
 import pytest
-from checkers import CHECKERS, COMMAND, LEAST_SCORE, Checker
+from checkers import CHECKERS, COMMAND, LEAST_SCORE, Checker, Survivor, why_harmless
 
 pytestmark = pytest.mark.mutants
 
@@ -29,3 +29,26 @@ class TestChecker:
         outcome = record[checker.module]
         assert outcome.mutants > 0
         assert outcome.score >= LEAST_SCORE, [survivor for survivor in outcome.survivors if not survivor.reason]
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "harmless"),
+    [
+        ('raise ValueError(f"k = {k}")', "raise ValueError(None)", True),
+        ('raise ValueError(f"k = {k}")', "raise TypeError()", False),
+        ("raise", "pass", False),
+        ('f"{d} elements differ"', 'f"{e} elements differ"', True),
+        ('"another device"', "None", True),
+        ('"float32",', '"FLOAT32",', False),
+        ('"" if same(a, b) else "it was changed"', '"" if same(a, a) else "it was changed"', False),
+        ('log.info("%s", name)', "log.info(None, name)", True),
+        ('log.info("%s", name)', "pass", False),
+        ('with np.errstate(over="ignore"):', "with np.errstate(over=None):", True),
+        ("zip(a, b, strict=True)", "zip(a, b, )", True),
+        ("zip(a, b, strict=True)", "zip(a, a, strict=True)", False),
+        ("x.astype(wide, copy=False)", "x.astype(wide, copy=None)", True),
+        ("x.astype(wide, copy=False)", "x.astype(None, copy=False)", False),
+    ],
+)
+def test_kinds_of_mutants_that_are_no_fault_of_a_checker(was: str, becomes: str, harmless: bool) -> None:
+    assert bool(why_harmless(Survivor("function", was, becomes))) == harmless
