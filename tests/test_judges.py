@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import gemmport as gp
 from gemmport import trial
 from gemmport.api import plan
 from gemmport.benchmark import Result
+from gemmport.config import load_configuration
 from gemmport.dtypes import default_accumulator
 from gemmport.fuzz import arrays
 from gemmport.fuzz.arrays import GemmCase, MatmulCase
@@ -399,6 +401,30 @@ class TestMatrix:
         assert found.reason.startswith("1 of ")
         assert (found.m, found.n, found.k, found.batch) == sizes
 
+    @pytest.mark.parametrize("scalars", ["a1b0", "in-place", "random"])
+    def test_a_cell_is_tried_as_it_says(self, scalars: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: dict[str, tuple[Any, Any]] = {}
+
+        def watch(name: str) -> None:
+            real = getattr(matrix_judge, name)
+
+            def told(*words: Any, **options: Any) -> Any:
+                asked[name] = (words, options)
+                return real(*words, **options)
+
+            monkeypatch.setattr(matrix_judge, name, told)
+
+        for name in ("plan", "operands_of", "try_plan", "fault_of"):
+            watch(name)
+        cell = Cell.of("naive", "float32", "NT", "odd", scalars)
+        assert judge(cell, HostBackend(DEVICE)).status == "verified"  # type: ignore[arg-type]
+        data = "random numbers" if scalars == "random" else "whole numbers"
+        problem = cell.problem(DEVICE)
+        assert asked["plan"] == ((problem, DEVICE), {"kernel": "naive"})
+        assert asked["operands_of"] == ((problem, data, zlib.crc32(cell.id.encode())), {})
+        assert asked["try_plan"][1] == {"in_place": scalars == "in-place", "guard": GUARD}
+        assert asked["fault_of"][0][2] == data
+
     def test_what_is_written_elsewhere_is_wrong(self) -> None:
         found = judge(self.CELL, HostBackend(DEVICE, after=writes("a", 0)))  # type: ignore[arg-type]
         assert (found.status, found.reason) == ("wrong", "a was changed, at elements [0]")
@@ -463,6 +489,7 @@ class TestMatrix:
 
         def run(problems: Any, devices: Any, options: Any) -> Any:
             asked.append((problems, devices, options.kernels, options.repeat))
+            assert options.configuration == load_configuration()
             return [
                 Result(problems[0], devices[0], "naive", status, "why", timing=timing, baselines=baselines)  # type: ignore[arg-type]
             ]
