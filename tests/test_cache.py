@@ -737,3 +737,59 @@ def test_a_user_without_a_home_has_a_folder_that_cannot_be_made(
         with pytest.raises(NotADirectoryError):
             check_writable()
     assert len(caplog.messages) == 1
+
+
+def test_the_default_folder_is_gemmports_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.delenv("GEMMPORT_CACHE_DIR")
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *words: asked.append(words) or "/home/ann/cache")
+    assert cache_folder() == Path("/home/ann/cache")
+    assert asked == [("gemmport", "gemmport")]
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *words: "~/cache")
+    assert cache_folder() == Path(os.devnull, "gemmport")
+
+
+def two_programs(folder: Path) -> list[Path]:
+    for key in (KEY, program_key("other")):
+        store_program(key, PAYLOAD)
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_where_another_process_is_faster_the_rest_is_cleared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_programs(folder)
+    real, gone = Path.unlink, []
+
+    def unlink(path: Path) -> None:
+        real(path)
+        if not gone:
+            gone.append(path)
+            raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    removed, refused = clear_cache()
+    assert (removed.programs, refused) == (1, 0)
+    assert cache_use() == CacheUse()
+
+
+def test_each_program_that_cannot_be_removed_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    two_programs(folder)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert clear_cache() == (CacheUse(), 2)
+
+
+def test_a_program_of_unknown_size_counts_as_one_of_no_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_programs(folder)
+    monkeypatch.setattr("gemmport.cache._size", lambda path: None)
+    assert clear_cache() == (CacheUse(2, 0), 0)
+
+
+def test_links_in_the_place_of_programs_are_passed_over(folder: Path) -> None:
+    program, _ = two_programs(folder)
+    link = program.with_name(program.parent.name + "0" * 62)
+    link.symlink_to(program)
+    assert cache_use().programs == 2
+    assert clear_cache()[0].programs == 2
+    assert link.is_symlink()

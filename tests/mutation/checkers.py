@@ -91,7 +91,7 @@ class Survivor:
 
 _SAME_START = (
     (re.compile(r"raise \w+\("), "the same error is raised; what it says is no judgement"),
-    (re.compile(r"(log\.\w+|reasons\.append)\("), "words of a log or a message"),
+    (re.compile(r"(log\.\w+|warn_once|reasons\.append)\("), "words of a log or a message"),
     (re.compile(r"with np\.errstate\("), "only whether NumPy warns"),
 )
 """How a line begins, before and after, and why no such mutant is a fault of a checker."""
