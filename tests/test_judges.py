@@ -362,6 +362,21 @@ class TestArrayCases:
     def test_a_right_result_passes(self, case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         assert judged(case, Fake(case), monkeypatch) == ""
 
+    @pytest.mark.parametrize("case", [*GEMMS[:20], *MATMULS[:20]], ids=lambda case: type(case).__name__)
+    def test_data_and_views_are_those_of_the_case(self, case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        drawn, seen = [], []
+        draws, views = arrays.operands_of, arrays.view_of
+        monkeypatch.setattr(arrays, "operands_of", lambda *words: drawn.append(words) or draws(*words))
+        monkeypatch.setattr(arrays, "view_of", lambda *words: seen.append(words[1:]) or views(*words))
+        assert judged(case, Fake(case), monkeypatch) == ""
+        assert [words[1:] for words in drawn] == [(case.data, case.seed)]
+        kinds = [words[0] for words in seen]
+        passed = [case.lies[name] for name in ("a", "b", "c", "d") if name in case.lies]
+        assert len(kinds) >= 2
+        assert set(kinds) <= set(passed)
+        on_device = getattr(case, "on_device", False)
+        assert all((len(words) > 1 and words[1] is not None) == on_device for words in seen)
+
     @pytest.mark.parametrize("case", [*GEMMS, *MATMULS], ids=lambda case: type(case).__name__)
     def test_a_wrong_element_does_not(self, case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         if not case.problem.empty:
@@ -380,6 +395,16 @@ class TestArrayCases:
     def test_nor_another_array_than_the_one_that_was_given(self, case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         found = judged(case, Another(case), monkeypatch)
         assert found == ("out was given, and something else was returned" if has_out(case) else "")
+
+    @pytest.mark.parametrize("drawn", ["whole numbers", "random numbers", "special values"])
+    @pytest.mark.parametrize("repeated", ["", "a", "b", "c"])
+    def test_random_numbers_that_repeat_are_not_judged(
+        self, drawn: str, repeated: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(arrays, "draw_data", lambda rng, dtype: drawn if dtype == PROBLEM.dtype else None)
+        lies: Any = dict.fromkeys(("a", "b", "c"), "dense") | ({repeated: "zero strides"} if repeated else {})
+        found = arrays._judgeable(np.random.default_rng(1), PROBLEM, lies)
+        assert found == ("whole numbers" if drawn == "random numbers" and repeated in ("a", "b") else drawn)
 
 
 class TestMatrix:
