@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -169,8 +170,11 @@ class TestFaults:
     @pytest.mark.planted_fault
     @pytest.mark.sample(leak=["handles"])
     @pytest.mark.parametrize("leak", ["rss_bytes", "handles", "threads"])
-    def test_a_leak_is_noticed(self, failing: FaultyBackend, leak: str) -> None:
+    def test_a_leak_is_noticed(self, failing: FaultyBackend, leak: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of so much between one sample and the next, however long that takes."""
+        # What other tests left in this process would take a second to be looked through for each sample.
+        monkeypatch.setattr("gemmport.fuzz.soak.gc", SimpleNamespace(collect=lambda: 0))
+        monkeypatch.setattr("gemmport.fuzz.soak._C", SimpleNamespace())
         end, held, kept = threading.Event(), ExitStack(), []
 
         def lose(_: SoakReport) -> None:
@@ -189,6 +193,7 @@ class TestFaults:
             report = Soak(failing, SoakOptions(1.0, threads=2)).run(lose)
             end.set()
         assert not report.faults
+        assert report.growth, f"{len(report.samples)} samples are too few"
         assert {name for name, each in report.growth.items() if each.grows} == {leak}
         assert not report.passed
 
