@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from gemmport import backends, config, executor, fingerprint, repeated, selection
 from gemmport.backends import _compilation, _sass
 from gemmport.backends.array import DeviceArray
@@ -668,6 +669,8 @@ def test_what_is_kept_is_of_host_arrays_that_lie_alike(
 def test_what_is_kept_is_of_arrays_on_a_device_that_lie_alike(
     place: Place, monkeypatch: Patch, operand: str, field: str
 ) -> None:
+    if field == "dtype" and "float64" not in place.backend.device.computes:
+        pytest.skip(beyond(place.backend.device, "int32 and float32 meet in float64"))
     one, other = OF_DEVICE_ARRAYS[field](place)
     rest = {"beta": 1.0} if operand == "c" else {}
     Watched(place, monkeypatch).check_told_apart("gemm", {operand: one, **rest}, {operand: other, **rest})
