@@ -109,7 +109,7 @@ def _before() -> None:
 
 
 def _is_at_work(frame: FrameType | None) -> bool:
-    """Whether a thread is in gemmport or a binding of a runtime; what holds a lock of ours, is."""
+    """Whether a thread is in gemmport or a binding of a runtime. A thread that holds a lock of ours is in gemmport."""
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("gemmport", "pyopencl", "pycuda"):
             return True

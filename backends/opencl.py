@@ -356,7 +356,7 @@ class OpenCL(Backend):
                 warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty is no news
                 program.build(options=list(options), cache_dir=cast("str", False))  # no cache but ours
         except (cl.Error, OSError) as error:
-            # PyOpenCL writes the source to a temporary file, and fails where there is no folder for it.
+            # PyOpenCL writes a refused source to a temporary file. Without a folder for that it raises OSError.
             told = error if isinstance(error, cl.Error) else error.__context__
             raise CompileError("the OpenCL compiler refuses the source", log=str(told), source=source) from error
         return program

@@ -56,7 +56,7 @@ def user_cache_folder(application: str) -> Path:
     """The folder in which an application keeps its cache by default; for a user without a home, one that cannot be made."""
     try:
         folder = Path(platformdirs.user_cache_dir(application, application))
-    except RuntimeError:  # so newer versions say that there is no home; older ones leave "~" where it would stand
+    except RuntimeError:  # newer versions raise it where the user has no home; older ones return a path with "~"
         folder = Path("~")
     return folder if folder.is_absolute() else Path(os.devnull, application)
 

@@ -109,7 +109,7 @@ def as_dtype(spec: object) -> DType:
         return DTYPES[spec]
     try:
         name = np.dtype(spec).name  # type: ignore[call-overload]  # any object: what NumPy refuses, we refuse
-    except (TypeError, ValueError, SyntaxError):  # what NumPy says of texts that are none of its names
+    except (TypeError, ValueError, SyntaxError):  # NumPy raises these for texts that name no type
         name = str(spec)[:100]
     if name not in DTYPES:
         raise DtypeError(f"dtype {name} is not supported: gemmport computes in {', '.join(DTYPES)}; convert the input")

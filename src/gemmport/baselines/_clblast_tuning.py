@@ -57,8 +57,8 @@ def read(folder: Path) -> tuple[Tuned, ...]:
     """The files in a folder that belong to products.
 
     Raises:
-        BaselineUnavailableError: it is no folder, there are none, or one cannot be read or is not trusted
-            (`gemmport.trust`); the message names it.
+        BaselineUnavailableError: the path is not a folder, the folder has no such file, or a file cannot be read or is not
+            trusted (`gemmport.trust`); the message names it.
     """
     if not folder.is_dir():
         raise BaselineUnavailableError(

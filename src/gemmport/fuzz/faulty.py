@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -49,13 +50,13 @@ class FaultyBackend(Backend):
 
     faults: Faults
 
+    @abstractmethod
     def forget(self) -> dict[str, Program]:
         """Forgets its programs, which are then loaded or compiled again; what was forgotten, for `remember`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def remember(self, programs: Mapping[str, Program]) -> None:
         """Knows programs again, but those that were loaded or compiled meanwhile."""
-        raise NotImplementedError
 
 
 def faulty(device: DeviceInfo) -> FaultyBackend:

@@ -156,7 +156,7 @@ def _draw_row(rng: np.random.Generator, number: int, kernel: str, types: Types, 
 
 
 def _draw_idle(rng: np.random.Generator, kernel: str) -> Row:
-    """No sums: C is scaled. What is multiplied says nothing of it, and is no part of a pair."""
+    """A product without sums, which scales C. A and B are not read, so that their facets are left out."""
     types = draw_types(rng, other=False)
     row = _draw_row(rng, 3, kernel, types, draw_ops(rng, types))
     m, n, _ = row.levels.extents

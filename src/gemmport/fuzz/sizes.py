@@ -82,7 +82,7 @@ def draw_sizes(
 
 
 def _shorten(choices: Sequence[list[int]], most: float) -> None:
-    """Drops lengths, the longest first, until the product of the first ones is small, or there are no others."""
+    """Shortens the longest dimension, again and again, until the product of all is small. Each keeps one length at least."""
     while math.prod(max(lengths[0], 1) for lengths in choices) > most:
         shorter = [lengths for lengths in choices if len(lengths) > 1]
         if not shorter:

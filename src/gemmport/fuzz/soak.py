@@ -49,7 +49,7 @@ _WARM_UP = 1 / 3
 _SILENCE = 300.0
 """Seconds without a sample after which a process hangs."""
 
-_C = ctypes.CDLL(None)
+_C = ctypes.CDLL(None) if os.name == "posix" else None
 
 ALLOWED: Mapping[str, tuple[float, float]] = {
     "rss_bytes": (16 * 2**20, 0.02),

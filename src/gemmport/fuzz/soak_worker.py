@@ -1,4 +1,4 @@
-"""The process that is soaked: it is told what `run_soak` asks for, and tells its report after each sample."""
+"""The process that a soak watches. It reads what `run_soak` asks for, and writes its report after each sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmport.selection import select_device, share_backend
 
 
 def main() -> None:
-    """Soaks what it is told."""
+    """Soaks the device that it reads from its parent."""
     logging.basicConfig(level=logging.CRITICAL)  # refused programs and memory are what is injected
     channel = Channel()
     asked = channel.hear()
