@@ -153,8 +153,10 @@ class OpenCL(Backend):
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
             self._launches_without_events = device.type != "cpu"
             self._pool_lock = threading.RLock()
-            # A CPU's runtime reads and writes the host's memory where it lies; some take its addresses as they are.
-            self._shares_memory = device.type == "cpu" and bool(self._device.host_unified_memory)
+            # A CPU's runtime reads and writes the host's memory where it lies; some take its addresses as they are. To give
+            # it back, it is mapped (rusticl-lost-maps).
+            unified = device.type == "cpu" and bool(self._device.host_unified_memory)
+            self._shares_memory = unified and "rusticl-lost-maps" not in self._quirks
             self._takes_addresses = bool(
                 _optional(self._device, "svm_capabilities") & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
             )

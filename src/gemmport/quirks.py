@@ -177,6 +177,16 @@ QUIRKS: tuple[Quirk, ...] = (
         evidence="Rusticl of Mesa 22.3.6 (Debian 12) panics; cached programs have a checksum, and the version in their key",
     ),
     Quirk(
+        id="rusticl-lost-maps",
+        backend="opencl",
+        platform="rusticl",
+        symptom="beside other threads, memory of the host that was just mapped is said not to be",
+        effect="workaround",
+        where=("backends/opencl.py: rusticl-lost-maps",),
+        evidence="Rusticl of Mesa 22.3.6 (Debian 12), in one of six soaks of seven seconds: clEnqueueUnmapMemObject gave "
+        "INVALID_VALUE, and PyOpenCL, which tries it again, ended the process; arrays are copied there",
+    ),
+    Quirk(
         id="oclgrind-optimized-code",
         backend="opencl",
         platform="oclgrind",
