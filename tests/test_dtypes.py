@@ -54,9 +54,8 @@ TYPES = (*((name, name, None) for name in DTYPES), *MIXED)
 
 
 @cache
-def pairs_of_ops(types: Types) -> list[str]:
+def pairs_of_ops(dtype: str) -> list[str]:
     """All pairs; of those of complex numbers, all for complex64, and for other types so many that either operand meets all."""
-    dtype = types[0]
     if DTYPES[dtype].kind == "complex" and dtype != "complex64":
         return ["NC", "CT", "TR", "RN"]
     ops = OPS if dtype == "complex64" else ("N", "T")
@@ -100,17 +99,32 @@ def problems(kernel: str, types: Types, ops: str, half: int | None = None) -> It
 
 
 @pytest.mark.every_pair("half", (0, 1), where=lambda row: row["half"] == 0 or row["kernel"] in WIDE)
-@pytest.mark.every_pair("ops", PAIRS_OF_OPS, where=lambda row: row["ops"] in pairs_of_ops(row["types"]))
-@pytest.mark.every_pair("types", TYPES)
+# Kernels read A, read B, sum and write the output each by a function of the type's or the op's own.
+@pytest.mark.every_pair(
+    ("op_a", "op_b"),
+    PAIRS_OF_OPS,
+    apart=True,
+    where=lambda row: row["op_a"] + row["op_b"] in pairs_of_ops(row["dtype"]),
+)
+@pytest.mark.every_pair(("dtype", "output", "accumulator"), TYPES, apart=True)
 @pytest.mark.every_pair("kernel", VARIANTS)
-def test_products_of_every_type_are_exact(backend: gp.Backend, kernel: str, types: Types, ops: str, half: int) -> None:
-    for problem in problems(kernel, types, ops, half):
+def test_products_of_every_type_are_exact(
+    backend: gp.Backend,
+    kernel: str,
+    dtype: str,
+    output: str,
+    accumulator: str | None,
+    op_a: str,
+    op_b: str,
+    half: int,
+) -> None:
+    for problem in problems(kernel, (dtype, output, accumulator), op_a + op_b, half):
         check(backend, problem, kernel, parameters(kernel))
 
 
 def test_types_that_the_device_does_not_compute_in_are_refused(backend: gp.Backend) -> None:
     for types, kernel in itertools.product(TYPES, VARIANTS):
-        problem = next(problems(kernel, types, pairs_of_ops(types)[0]))
+        problem = next(problems(kernel, types, pairs_of_ops(types[0])[0]))
         arithmetic = problem.accumulator.arithmetic
         if arithmetic and arithmetic not in backend.device.computes:
             with pytest.raises(gp.DtypeError, match=f"does not compute in {arithmetic}"):

@@ -451,8 +451,8 @@ def inspected(kernel: str, arch: str = "sm_90", number: int | None = None, size:
 
 @with_compiler
 @pytest.mark.sample(kernel=["tiled", "simt"], dtype=["float32"])
-@pytest.mark.every_pair("dtype", ["float16", "float32", "int8", "complex64"])
-@pytest.mark.every_pair("kernel", VARIANTS)
+@pytest.mark.every_value("dtype", ["float16", "float32", "int8", "complex64"])
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_every_instruction_of_the_family_is_classified(kernel, dtype):
     problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype)
     try:

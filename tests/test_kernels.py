@@ -178,8 +178,8 @@ class TestProducts:
                 assert defines.get("OVERLAP", 0) == int(kernel == "simt" and bool(dm or dn))
 
 
-@pytest.mark.every_pair("ops", ["NN", "TT"])
-@pytest.mark.every_pair("kernel", WITH_WIDTH)
+@pytest.mark.every_value("ops", ["NN", "TT"])
+@pytest.mark.every_value("kernel", WITH_WIDTH)
 def test_runs_are_moved_whole_where_and_only_where_all_of_an_operand_are_aligned(
     backend: gp.Backend, kernel: str, ops: str
 ) -> None:
@@ -604,7 +604,7 @@ def check_spans(backend: gp.Backend, kernel: str) -> None:
 @pytest.mark.sample(kernel=["tiled"])
 @pytest.mark.every_value("kernel", VARIANTS)
 @settings(
-    max_examples=40,
+    max_examples=20,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
@@ -640,7 +640,7 @@ def test_random_problems_are_exact(backend: gp.Backend, kernel: str, data: st.Da
     check(backend, problem, kernel, parameters(kernel), in_place=in_place, seed=m * 5041 + n * 71 + k)
 
 
-@pytest.mark.every_pair("kernel", VARIANTS)
+@pytest.mark.every_value("kernel", VARIANTS)
 def test_equal_inputs_give_equal_bits(backend: gp.Backend, dtype: str, kernel: str) -> None:
     """Random reals, whose sums are rounded: always in the same order."""
     rng = np.random.default_rng(1)

@@ -25,7 +25,6 @@ from gemmport.matrix.campaign import Lane, Options, command_for, identities, lan
 from gemmport.matrix.cells import Cell
 from gemmport.matrix.record import Header, Journal, Record, Verdict, merge, read
 from gemmport.matrix.turns import Turns
-from gemmport.processes import Conversation
 from made_up_devices import DEVICES
 
 FEW = ("--kernel", "naive", "--dtype", "float32", "--ops", "NN", "--shape", "odd", "--shape", "batched")
@@ -403,47 +402,6 @@ class TestTurns:
             thread.join(60)
         assert alone[0] == 40
         assert most[0] == 2
-
-
-class TestConversations:
-    ECHO = (
-        "from gemmport.processes import Channel\n"
-        "channel = Channel()\nprint('noise', end='', flush=True)\n"
-        "while (told := channel.hear()) is not None:\n    channel.tell({'heard': told})\n"
-    )
-
-    def started(self, program: str) -> Conversation:
-        return Conversation([sys.executable, "-c", program])
-
-    def test_go_back_and_forth_past_what_is_printed(self) -> None:
-        with self.started(self.ECHO) as other:
-            for message in ({"a": 1}, {"b": "ü\n" * 50_000}):
-                other.tell(message)
-                assert other.hear(60) == {"heard": message}
-            with pytest.raises(TimeoutError):
-                other.hear(0.1)
-
-    def test_tell_how_the_other_ended(self) -> None:
-        with self.started("import os, sys; print('last', file=sys.stderr, flush=True); os.abort()") as other:
-            assert other.hear(60) is None
-            assert other.hear(60) is None
-            other.tell({"are you": "there"})
-            assert other.last_words() == "the process ended with status -6 (SIGABRT): last"
-
-    def test_are_over_when_another_thread_ends_them(self) -> None:
-        with self.started("import time; time.sleep(1000)") as other:
-            threading.Timer(0.3, other.end).start()
-            assert other.hear(60) is None
-
-    def test_may_be_over_before_they_are_ended_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with self.started("pass") as other:
-            other._process.wait(60)
-            monkeypatch.setattr(other._process, "poll", lambda: None)  # as while another thread waits for it
-            other.end()
-
-    def test_do_not_begin_without_a_program(self) -> None:
-        with pytest.raises(gp.LaunchError, match="no/such/program"):
-            Conversation(["no/such/program"])
 
 
 @pytest.mark.processes

@@ -178,9 +178,9 @@ def test_what_changes_no_result_passes(backend: gp.Backend, kernel: str, mutatio
 
 @best_of_each_backend
 @planted_fault
-@pytest.mark.every_pair("k", [1, 2, 17, 400, 4097, 20_000])
-@pytest.mark.every_pair("mutation", [TF32_LOAD, BFLOAT16_LOAD])
-@pytest.mark.every_pair("kernel", KERNELS)
+@pytest.mark.every_value("k", [1, 2, 17, 400, 4097, 20_000])
+@pytest.mark.every_value("mutation", [TF32_LOAD, BFLOAT16_LOAD])
+@pytest.mark.every_value("kernel", KERNELS)
 def test_a_product_of_rounded_operands_is_no_float32(
     backend: gp.Backend, kernel: str, mutation: Mutation, k: int
 ) -> None:

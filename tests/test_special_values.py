@@ -140,7 +140,8 @@ def sizes_of(kernel: str) -> tuple[Sizes, ...]:
 def test_infinities_and_nan_go_where_ieee_says(backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
     """No further: what pads a tile is not multiplied by them in another row or column."""
     multiples = (1, WIDEST_RUN) if kernel in WIDE else (1,)
-    for sizes, (alpha, beta), multiple in itertools.product(sizes_of(kernel), ((1, 0), (-1, 1), (2, -1)), multiples):
+    cases = zip(sizes_of(kernel), ((1, 0), (-1, 1), (2, -1)), strict=True)
+    for (sizes, (alpha, beta)), multiple in itertools.product(cases, multiples):
         a, b = with_specials(sizes.m, sizes.k, 1, dtype), with_specials(sizes.k, sizes.n, 2, dtype)
         c = with_specials(sizes.m, sizes.n, 3, dtype)
         problem = problem_of(sizes, ops, dtype, alpha=alpha, beta=beta, multiple=multiple)

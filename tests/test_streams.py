@@ -118,8 +118,8 @@ def test_a_command_ends_well_whatever_the_encoding() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("environment", [ASCII, POSIX, LATIN], ids=["ascii", "posix", "latin-1"])
-@pytest.mark.parametrize("command", ["run", "kernels", "doctor --help", "devices", "configs", "no such command"])
+@pytest.mark.every_value("environment", [ASCII, POSIX, LATIN])
+@pytest.mark.every_value("command", ["run", "kernels", "doctor --help", "devices", "configs", "no such command"])
 def test_every_command_ends_well_whatever_the_encoding(
     best_backend: gp.Backend, environment: dict[str, str], command: str
 ) -> None:

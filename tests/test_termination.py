@@ -80,8 +80,14 @@ def test_ends_the_probes_of_doctor(started: Callable[..., subprocess.Popen[str]]
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=str)
-@pytest.mark.parametrize("command", ["doctor", "fuzz", "matrix"])
+@pytest.mark.parametrize(
+    ("command", "end"),
+    [
+        *((command, signal.SIGTERM) for command in ("doctor", "fuzz", "matrix")),
+        ("fuzz", signal.SIGINT),
+        ("matrix", signal.SIGKILL),
+    ],
+)
 def test_ends_all_that_a_command_started(
     started: Callable[..., subprocess.Popen[str]],
     tmp_path: Path,

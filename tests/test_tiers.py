@@ -70,11 +70,12 @@ def test_make_test_asks_the_fastest_cpu_runtime(rows_of: RowsOf) -> None:
     assert rows_of(Tier.ALL) == [{"backend": FAST}, {"backend": SLOW}]
 
 
-def test_make_test_all_asks_older_versions_for_combinations(rows_of: RowsOf) -> None:
+def test_make_test_all_asks_older_versions_only_what_each_runtime_must_be_asked(rows_of: RowsOf) -> None:
     older = replace(FAST, index=(3, 0), platform_version="0.1")
     devices = (GPU, FAST, older, SLOW)
     assert [row["backend"] for row in rows_of(Tier.ALL, devices=devices)] == [GPU, FAST, SLOW]
-    for tier, marks in ((Tier.EXHAUSTIVE, ()), (Tier.ALL, (pytest.mark.every_runtime,)), (Tier.ALL, PRODUCT)):
+    assert {row["backend"] for row in rows_of(Tier.ALL, *PRODUCT, devices=devices)} == {GPU, FAST, SLOW}
+    for tier, marks in ((Tier.EXHAUSTIVE, PRODUCT), (Tier.ALL, (pytest.mark.every_runtime,))):
         assert {row["backend"] for row in rows_of(tier, *marks, devices=devices)} == set(devices)
 
 
@@ -122,6 +123,16 @@ def test_names_go_together_and_a_condition_is_kept(rows_of: RowsOf) -> None:
     ]
     assert pairs(rows_of(Tier.EXHAUSTIVE, *marks), "m", "half") == {(1, 0), (3, 0), (3, 1)}
     assert pairs(rows_of(Tier.EXHAUSTIVE, *marks), "m", "n") == {(1, 2), (3, 4)}
+
+
+def test_names_apart_are_values_of_their_own(rows_of: RowsOf) -> None:
+    listed = [(m, n) for m in range(4) for n in range(4) if m != n]
+    kernel = every_pair("kernel", range(10))
+    assert len(rows_of(Tier.ALL, every_pair(("m", "n"), listed), kernel, devices=(FAST,))) == len(listed) * 10
+    rows = rows_of(Tier.ALL, every_pair(("m", "n"), listed, apart=True), kernel, devices=(FAST,))
+    assert pairs(rows, "m", "n") == set(listed)
+    assert len(pairs(rows, "m", "kernel")) == len(pairs(rows, "n", "kernel")) == 4 * 10
+    assert len(rows) < len(listed) * 10 // 2
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,15 @@ def test_every_step_with_its_own_parameters_is_exact(backend: gp.Backend, rung: 
     ("ts", "rows_of_items", "pad"),
     [(1, 1, 0), (2, 1, 3), (5, 5, 1), (6, 3, 0), (8, 1, 8), (16, 16, 1), (32, 2, 0), (64, 4, 1)],
 )
-def test_tiles_of_any_shape_are_exact(backend: gp.Backend, ts: int, rows_of_items: int, pad: int) -> None:
-    shape = {"TS": ts, "ROWS": rows_of_items, "PAD": pad}
-    for transposed, staged, order in itertools.product((0, 1), (0, 1), ("rows", "diagonal")):
-        choice = {"TRANSPOSE": transposed, "STAGED": staged, "ORDER": order}
-        for rows, columns in ((2 * ts, 3 * ts), (ts + 1, 2 * ts + 1), (53, 31)):
-            check_moved(backend, "int16", rows, columns, {**shape, **choice})
+@pytest.mark.every_pair("transposed", [0, 1])
+@pytest.mark.every_pair("staged", [0, 1])
+@pytest.mark.every_pair("order", ["rows", "diagonal"])
+def test_tiles_of_any_shape_are_exact(
+    backend: gp.Backend, ts: int, rows_of_items: int, pad: int, transposed: int, staged: int, order: str
+) -> None:
+    shape = {"TS": ts, "ROWS": rows_of_items, "PAD": pad, "TRANSPOSE": transposed, "STAGED": staged, "ORDER": order}
+    for rows, columns in ((2 * ts, 3 * ts), (ts + 1, 2 * ts + 1), (53, 31)):
+        check_moved(backend, "int16", rows, columns, shape)
 
 
 @pytest.mark.every_pair("dtype", ["int8", "float32", "complex128"])

@@ -1,21 +1,22 @@
 """Which tests run when. There are three tiers:
 
 - `pytest` (`make test`): minutes. Every promise has a test in it.
-- `pytest --all` (`make test-all`): all that is promised, on every runtime.
+- `pytest --all` (`make test-all`): all that is promised, on each runtime's newest version; older ones: `gemmport matrix`.
 - `pytest --exhaustive`: every combination, which takes CPUs hours.
 
 What a tier takes of a test is decided by the test's markers, which say what the test needs or proves:
 
 | marker | `make test` | `make test-all` | `--exhaustive` |
 |---|---|---|---|
-| none | on the fastest CPU runtime | on every runtime's newest version | on every device |
+| none | on the fastest CPU runtime | on each CPU runtime's newest version | on every device |
 | `every_runtime`: each runtime must be asked itself | on every device | on every device | on every device |
 | `every_pair(names, values)`: these meet each other and the devices | every value once | every pair of values | all |
 | `every_value(names, values)`: these say nothing of each other | every value once | every value once | all |
 | `sample(name=values)`: these stand for the rest | these values, all of them | as without it | as without it |
 | `LONG`: takes long for what it says | its `sample`, or nothing | as without it | as without it |
 
-Names that are given together have one value together; `where` says which combinations there are.
+Names that are given together have one value together, or, `apart`, one each, of which the combinations that are listed are all
+there are. `where` says which combinations there are.
 
 GPUs compile in milliseconds: they run every combination in every tier, and `pytest --backend cuda` is at least `--all`. What a
 device cannot compute is not tested on it.
@@ -56,8 +57,8 @@ MARKERS = {
     **LONG,
     "best_of_each_backend": "of each backend's devices, run on the best only",
     "every_runtime": "each runtime must be asked itself, in make test too",
-    "every_pair(names, values, where)": "as parametrize; of the combinations, make test-all takes every pair of values",
-    "every_value(names, values, where)": "as parametrize; of the combinations, make test-all takes every value once",
+    "every_pair(names, values, where, apart)": "as parametrize; of the combinations, make test-all takes every pair of values",
+    "every_value(names, values, where, apart)": "as parametrize; of the combinations, make test-all takes every value once",
     "sample(name=values)": "in make test, these values stand for all",
 }
 
@@ -100,7 +101,7 @@ def devices_of(definition: pytest.Item, config: pytest.Config) -> Sequence[gp.De
     if tier is Tier.TEST:
         best = next((device for device in found if device.type == "cpu"), None)
         return [device for device in found if device.type != "cpu" or device is best]
-    return found if _marks(definition) else tested.newest_of_each_runtime(found)
+    return tested.newest_of_each_runtime(found)
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -115,7 +116,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         if _computes(row := {name: value for part in combination for name, value in part.items()})
         and all(where(row) for where in wheres)
     ]
-    rows = _taken(every, [names for names, _ in axes], metafunc)
+    rows = _taken(every, metafunc)
     names = [name for own, _ in axes for name in own]
     ids = tested.ids(tested.devices(metafunc.config))
     labels = dict(zip(tested.devices(metafunc.config), ids, strict=True))
@@ -155,8 +156,8 @@ def _axes(metafunc: pytest.Metafunc) -> list[tuple[Sequence[str], list[Row]]]:
     return axes
 
 
-def _taken(every: Sequence[Row], axes: Sequence[Sequence[str]], metafunc: pytest.Metafunc) -> Sequence[Row]:
-    """The combinations that the tier takes: all of GPUs'. Names of one axis are one value."""
+def _taken(every: Sequence[Row], metafunc: pytest.Metafunc) -> Sequence[Row]:
+    """The combinations that the tier takes: all of GPUs'."""
     marks, tier = _marks(metafunc.definition), tier_of(metafunc.config)
     sampled = metafunc.definition.get_closest_marker("sample") is not None
     if not marks or tier is Tier.EXHAUSTIVE or (tier is Tier.TEST and sampled):
@@ -164,7 +165,10 @@ def _taken(every: Sequence[Row], axes: Sequence[Sequence[str]], metafunc: pytest
     on_gpus = [row for row in every if (device := row.get("backend")) is not None and device.type != "cpu"]
     others = [row for row in every if (device := row.get("backend")) is None or device.type == "cpu"]
     strength = EACH_VALUE if tier is Tier.TEST else max(STRENGTHS[mark.name] for mark in marks)
-    facets = [{names[0]: tuple(_facet(row[name]) for name in names) for names in axes} for row in others]
+    together = [_names(mark) for mark in marks if len(_names(mark)) > 1 and not mark.kwargs.get("apart")]
+    single = set(every[0] if every else ()) - {name for names in together for name in names}
+    values = [*together, *([name] for name in sorted(single))]
+    facets = [{names[0]: tuple(_facet(row[name]) for name in names) for names in values} for row in others]
     return [*on_gpus, *(others[number] for number in sorted(covering(facets, strength)))]
 
 
@@ -179,10 +183,11 @@ def _names(mark: pytest.Mark) -> list[str]:
 
 def _computes(row: Row) -> bool:
     """Whether the device has what the kernel needs, and computes in the types. test_kernels.py says which devices must."""
-    device, kernel, types = row.get("backend"), row.get("kernel"), row.get("types", row.get("dtype"))
+    device, kernel = row.get("backend"), row.get("kernel")
+    types = row.get("types", (row.get("dtype"), row.get("output"), row.get("accumulator")))
     if device is None:
         return True
-    if types is not None and (arithmetic := _arithmetic(types)) and arithmetic not in device.computes:
+    if any(types) and (arithmetic := _arithmetic(types)) and arithmetic not in device.computes:
         return False
     return kernel not in _FAMILY or not _lacks(device, kernel)
 

@@ -12,9 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +25,7 @@ from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES, default_accumulator
 from gemmport.environment import host_environment
 from gemmport.errors import ConfigError, UntrustedError
-from gemmport.processes import end_session, scratch_file
+from gemmport.processes import end_session, scratch_file, scratch_folder
 
 Status = Literal["ok", "warning", "problem"]
 Area = Literal["versions", "settings", "cache", "backends", "devices", "baselines"]
@@ -296,13 +295,12 @@ class _Examination:
 @contextmanager
 def _empty_cache() -> Iterator[str]:
     """A folder for programs; where no folder can be written to, one that cannot be made, so that nothing is cached."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="gemmport-doctor-", ignore_cleanup_errors=True)
-    except OSError:
-        yield os.devnull
-        return
-    with folder as name:
-        yield name
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_folder("gemmport-doctor-"))
+        except OSError:
+            folder = os.devnull
+        yield folder
 
 
 _ELSEWHERE = "use another device: export GEMMPORT_DEVICE=PLATFORM[:DEVICE]"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from gemmport.cache import program_key
@@ -29,6 +30,7 @@ def of_code(files: Iterable[Path]) -> str:
     return of_texts(*sorted(_said(file.read_text(encoding="utf-8")) for file in files))
 
 
+@lru_cache(maxsize=256)
 def _said(text: str) -> str:
     """A digest of a module."""
     digest = hashlib.sha256()

@@ -6,13 +6,15 @@ import ctypes
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from gemmport.errors import LaunchError
@@ -50,6 +52,25 @@ def scratch_file() -> IO[bytes]:
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("gemmport"), "w+b")
     return tempfile.TemporaryFile()
+
+
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[str]:
+    """A folder that is gone after the block, with all in it.
+
+    Raises:
+        OSError: there is no folder for temporary files that can be written to.
+    """
+    folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    try:
+        with folder as name:
+            yield name
+    finally:
+        # Processes that were ended write for a moment longer.
+        end = time.monotonic() + 2
+        while os.path.exists(folder.name) and time.monotonic() < end:
+            time.sleep(0.02)
+            shutil.rmtree(folder.name, ignore_errors=True)
 
 
 class Conversation:

@@ -6,7 +6,6 @@ import math
 import os
 import shlex
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from typing import Any
 from gemmport.device import DeviceInfo
 from gemmport.errors import LaunchError
 from gemmport.fuzz.worker import Job
-from gemmport.processes import Conversation
+from gemmport.processes import Conversation, scratch_folder
 
 TIME_LIMIT = 300.0
 """Seconds after which a problem hangs. Products take milliseconds, and the slowest compilers a minute on a busy machine."""
@@ -134,7 +133,7 @@ def run_campaign(device: DeviceInfo, options: Options, progress: Callable[[Repor
     started = time.monotonic()
     deadline = math.inf if options.seconds is None else started + options.seconds
     # Programs of random parameters are of no use to anybody later: they do not belong in the user's caches.
-    with tempfile.TemporaryDirectory(prefix="gemmport-fuzz-") as folder, ThreadPoolExecutor(options.workers) as threads:
+    with scratch_folder("gemmport-fuzz-") as folder, ThreadPoolExecutor(options.workers) as threads:
         campaign = _Campaign(report, options, folder, deadline, progress)
         shares = [
             threads.submit(campaign.judge, Job(

@@ -7,7 +7,6 @@ import gc
 import itertools
 import os
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -25,7 +24,7 @@ from gemmport.backends.base import Backend, Program
 from gemmport.device import DeviceInfo
 from gemmport.errors import GemmportError
 from gemmport.fuzz.faulty import FaultyBackend, Operation
-from gemmport.processes import Conversation
+from gemmport.processes import Conversation, scratch_folder
 from gemmport.verification import HostArray
 
 Way = Literal["host arrays", "device arrays", "two queues", "matmul", "named kernel"]
@@ -192,7 +191,7 @@ def run_soak(
         progress: told the report after every sample.
     """
     report = SoakReport(device, options.seed)
-    with tempfile.TemporaryDirectory(prefix="gemmport-soak-") as cache:
+    with scratch_folder("gemmport-soak-") as cache:
         environment = {**os.environ, "GEMMPORT_CACHE_DIR": cache}
         with Conversation([sys.executable, "-m", "gemmport.fuzz.soak_worker"], environment) as worker:
             worker.tell({"backend": device.backend, "device": device.selector, **asdict(options)})

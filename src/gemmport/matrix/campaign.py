@@ -11,7 +11,6 @@ import math
 import os
 import shlex
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -29,7 +28,7 @@ from gemmport.matrix.cells import SIMULATED, Cell, rounds
 from gemmport.matrix.judge import Judgement
 from gemmport.matrix.record import FAILED, Journal, Status, Tested, Verdict
 from gemmport.matrix.turns import Turns
-from gemmport.processes import Conversation
+from gemmport.processes import Conversation, scratch_folder
 from gemmport.quirks import named_in
 from gemmport.selection import match_devices
 
@@ -350,7 +349,7 @@ class _Judge:
     def _process(self) -> Iterator[_Process]:
         """A process that has opened the device."""
         campaign, lane = self._campaign, self._lane
-        with tempfile.TemporaryDirectory(prefix="gemmport-matrix-") as folder:
+        with scratch_folder("gemmport-matrix-") as folder:
             simulated = Path(folder) / "log" if lane.device.platform in SIMULATED else None
             under = simulator.command(simulated) if simulated else ()
             with campaign.conversation([*under, sys.executable, "-m", "gemmport.matrix.worker"]) as conversation:

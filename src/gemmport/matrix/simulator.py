@@ -13,11 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
 from gemmport.device import DeviceInfo
+from gemmport.processes import scratch_folder
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def devices() -> list[DeviceInfo]:
     """Its device, which a process under it is asked for; none where it is not installed, or does not start."""
     if not installed():
         return []
-    with tempfile.TemporaryDirectory(prefix="gemmport-oclgrind-") as folder:
+    with scratch_folder("gemmport-oclgrind-") as folder:
         answers = Path(folder) / "answers"
         probe = (sys.executable, "-m", "gemmport.probe", str(answers), "backend", "opencl")
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # nothing is imported from where the user stands
