@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import gemmport as gp
-from gemmport.processes import Conversation, scratch_folder
+from gemmport.processes import Conversation, remove_scratch_folders, scratch_folder, session
 
 
 class TestConversations:
@@ -72,3 +76,45 @@ class TestScratchFolders:
         with scratch_folder("gemmport-test-") as name:
             pass
         assert not Path(name).exists()
+
+    def test_are_removed_by_who_ends_at_once(self) -> None:
+        with scratch_folder("gemmport-test-") as name:
+            remove_scratch_folders()
+            assert not Path(name).exists()
+
+
+class TestSessions:
+    def test_are_ended_after_the_block(self) -> None:
+        with session([sys.executable, "-c", "import time; time.sleep(1000)"]) as process:
+            assert process.poll() is None
+        assert process.returncode == -signal.SIGKILL
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+    def test_are_ended_where_a_signal_came_while_they_were_started(
+        self, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    ) -> None:
+        started: list[subprocess.Popen[bytes]] = []
+
+        class Slow(subprocess.Popen):  # type: ignore[type-arg]
+            """The signal comes when the process is there, and nobody knows it yet."""
+
+            def __init__(self, *given: object, **how: object) -> None:
+                super().__init__(*given, **how)  # type: ignore[call-overload]
+                started.append(self)
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+
+        monkeypatch.setattr(subprocess, "Popen", Slow)
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+        try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            with pytest.raises(KeyboardInterrupt), session(command):
+                pytest.fail("the block must not begin")
+            with pytest.raises(KeyboardInterrupt), Conversation(command):
+                pytest.fail("the block must not begin")
+            assert signal.getsignal(signal.SIGINT) is before[signal.SIGINT]
+            assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        finally:
+            signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+        assert [process.wait(10) for process in started] == [-signal.SIGKILL] * 2

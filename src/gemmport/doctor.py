@@ -25,7 +25,7 @@ from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES, default_accumulator
 from gemmport.environment import host_environment
 from gemmport.errors import ConfigError, UntrustedError
-from gemmport.processes import end_session, scratch_file, scratch_folder
+from gemmport.processes import scratch_file, scratch_folder, session
 
 Status = Literal["ok", "warning", "problem"]
 Area = Literal["versions", "settings", "cache", "backends", "devices", "baselines"]
@@ -268,22 +268,19 @@ class _Examination:
         """Runs a probe to its end or to the time limit."""
         # Pipes would wait for the probe's own children too.
         with scratch_file() as answers, scratch_file() as said:
-            process = subprocess.Popen(
+            with session(
                 [*PROBE, f"/dev/fd/{answers.fileno()}", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
                 env=environment or self.environment,
-                start_new_session=True,
                 pass_fds=(answers.fileno(),),
-            )
-            try:
-                status = process.wait(self.timeout)
-                fault = _ending(status)
-            except subprocess.TimeoutExpired:
-                fault = f"did not end within {self.timeout:g} seconds"
-            finally:
-                end_session(process)
+            ) as process:
+                try:
+                    status = process.wait(self.timeout)
+                    fault = _ending(status)
+                except subprocess.TimeoutExpired:
+                    fault = f"did not end within {self.timeout:g} seconds"
             answers.seek(0)
             said.seek(0)
             told = answers.read().decode("utf-8", errors="replace").splitlines(keepends=True)

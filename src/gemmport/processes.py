@@ -13,8 +13,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import IO, Any
 
 from gemmport.errors import LaunchError
@@ -43,6 +44,56 @@ def end_session(process: subprocess.Popen[Any]) -> None:
             process.wait(5)
 
 
+@contextmanager
+def session(command: Sequence[str], **how: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that leads a session, ended after the block with all that it started.
+
+    Args:
+        how: of `subprocess.Popen`.
+
+    Raises:
+        OSError: there is no such program, or it may not be run.
+    """
+    with signals_held() as release:
+        process = subprocess.Popen(command, start_new_session=True, **how)
+        try:
+            release()
+            yield process
+        finally:
+            end_session(process)
+
+
+@contextmanager
+def signals_held() -> Iterator[Callable[[], None]]:
+    """SIGINT and SIGTERM wait until the function that is given is called, or for the end of the block.
+
+    What Python's handlers raise while a process or a thread starts would leave nobody who knows that it is there.
+    """
+    handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+    waiting: list[tuple[int, FrameType | None]] = []
+
+    def release() -> None:
+        held = dict(handlers)
+        handlers.clear()
+        for each, handler in held.items():
+            signal.signal(each, handler)
+        while waiting:
+            number, frame = waiting.pop(0)
+            held[number](number, frame)
+
+    if threading.current_thread() is threading.main_thread():  # which alone handles them
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+    try:
+        for each in list(handlers):
+            signal.signal(each, lambda *given: waiting.append(given))
+        yield release
+    finally:
+        release()
+
+
 def scratch_file() -> IO[bytes]:
     """A file without a name, for reading and writing. On Linux it is in memory, and needs no folder that can be written to.
 
@@ -54,6 +105,15 @@ def scratch_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
+_scratch_folders: set[str] = set()
+
+
+def remove_scratch_folders() -> None:
+    """Removes those that there are, for a process that ends without leaving its blocks."""
+    for name in tuple(_scratch_folders):
+        shutil.rmtree(name, ignore_errors=True)
+
+
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[str]:
     """A folder that is gone after the block, with all in it.
@@ -62,10 +122,12 @@ def scratch_folder(prefix: str) -> Iterator[str]:
         OSError: there is no folder for temporary files that can be written to.
     """
     folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    _scratch_folders.add(folder.name)
     try:
         with folder as name:
             yield name
     finally:
+        _scratch_folders.discard(folder.name)
         # Processes that were ended write for a moment longer.
         end = time.monotonic() + 2
         while os.path.exists(folder.name) and time.monotonic() < end:
@@ -89,17 +151,23 @@ class Conversation:
             LaunchError: there is no such program, or it may not be run.
         """
         self._errors = scratch_file()
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
-                text=True, encoding="utf-8", errors="replace", start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            self._errors.close()
-            raise LaunchError(f"{command[0]} does not start: {error}") from error
-        self._said: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        with signals_held() as release:
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
+                    text=True, encoding="utf-8", errors="replace", start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                self._errors.close()
+                raise LaunchError(f"{command[0]} does not start: {error}") from error
+            self._said: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+            self._reader = threading.Thread(target=self._read, daemon=True)
+            self._reader.start()
+            try:
+                release()
+            except BaseException:
+                self.__exit__()
+                raise
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Says something. That the process has ended is not noticed here, but by `hear`."""

@@ -9,6 +9,8 @@ import time
 from types import FrameType
 from typing import NoReturn
 
+from gemmport.processes import remove_scratch_folders
+
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as of a shell
 EXIT_TERMINATED = 143  # 128 + SIGTERM
 
@@ -45,4 +47,5 @@ def _end_in_time(told: int) -> None:
     while os.read(told, 1) != bytes([signal.SIGTERM]):
         pass
     time.sleep(GRACE)
+    remove_scratch_folders()
     os._exit(EXIT_TERMINATED)

@@ -10,14 +10,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gemmport.device import DeviceInfo
 from gemmport.errors import LaunchError
 from gemmport.fuzz.worker import Job
-from gemmport.processes import Conversation, scratch_folder
+from gemmport.processes import Conversation, scratch_folder, signals_held
 
 TIME_LIMIT = 300.0
 """Seconds after which a problem hangs. Products take milliseconds, and the slowest compilers a minute on a busy machine."""
@@ -135,16 +135,20 @@ def run_campaign(device: DeviceInfo, options: Options, progress: Callable[[Repor
     # Programs of random parameters are of no use to anybody later: they do not belong in the user's caches.
     with scratch_folder("gemmport-fuzz-") as folder, ThreadPoolExecutor(options.workers) as threads:
         campaign = _Campaign(report, options, folder, deadline, progress)
-        shares = [
-            threads.submit(campaign.judge, Job(
-                device.backend, device.selector, options.seed, options.first, end, options.kernels, options.imports,
-                share, options.workers,
-            ))
-            for share in range(options.workers)
-        ]  # fmt: skip
         try:
-            for share in shares:
-                share.result()
+            with signals_held():
+                shares = [
+                    threads.submit(campaign.judge, Job(
+                        device.backend, device.selector, options.seed, options.first, end, options.kernels, options.imports,
+                        share, options.workers,
+                    ))
+                    for share in range(options.workers)
+                ]  # fmt: skip
+            left = set(shares)
+            while left:  # a signal that comes right before a wait without a limit is seen after it
+                done, left = wait(left, _PATIENCE, FIRST_EXCEPTION)
+                for share in done:
+                    share.result()
         finally:
             campaign.stopped = True
     report.faults.sort(key=lambda fault: fault.index)
