@@ -24,7 +24,7 @@ PLACES = {
 
 # From the ground up. A module imports modules of lower rows, and of its own row where that is one package.
 ROOMS = [
-    {"errors", "device", "configs", "processor", "covering"},
+    {"errors", "device", "configs", "processor", "covering", "files"},
     {"trust"},
     {"cache"},
     {"processes", "fingerprint"},

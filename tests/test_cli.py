@@ -263,6 +263,7 @@ def test_a_failed_verification_exits_with_1(gemmport_command):
         (("--sizes", "1:9999999999:1"), "at most 10000 sizes"),
         (("--kernel", "all", "--set", "TS=999"), "TS = 999 is not allowed"),
         (("--repeat", "0"), "0 is not in the range"),
+        (("--threshold", "nan"), "it must be a number above 0; got nan"),
         (("--frobnicate",), "No such option"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gemmport import files
 from gemmport.errors import ComparisonError, GemmportError, RecordError
 from gemmport.problem import GemmProblem
 
@@ -304,7 +305,7 @@ def read_results(path: Path) -> Results:
         RecordError: it cannot be read, is another kind of document, or holds no ratio; the message names the file.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(files.read_bytes(path))
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

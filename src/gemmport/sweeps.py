@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gemmport import files
 from gemmport.device import DeviceInfo
 from gemmport.errors import GemmportError, RecordError
 from gemmport.plan import ParameterValue
@@ -85,7 +86,7 @@ def read_sweep(path: Path) -> Sweep:
         RecordError: the file cannot be read, is not of this schema, or holds no workload; the message names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        lines = files.read_bytes(path).decode("utf-8").split("\n")[:-1]
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gemmport.cli import streams
+from gemmport.cli.options import POSITIVE
 from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
 from gemmport.doctor import Diagnosis, Status, examine
 
@@ -24,7 +25,7 @@ _STYLES: dict[Status, tuple[str, str]] = {
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, for programs and for reports.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=120.0,
     show_default=True,
     metavar="SECONDS",

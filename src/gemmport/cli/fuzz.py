@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from gemmport import kernels as family
 from gemmport.cli import streams
-from gemmport.cli.options import check_writable, one_device, report
+from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, one_device, report
 from gemmport.cli.output import write
 from gemmport.device import DeviceInfo
 from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
@@ -34,9 +33,9 @@ WIDTH_OF_A_FILE = 160
 @click.command()
 @one_device
 @click.option("--problems", type=click.IntRange(min=1), help=f"How many. Default: {PROBLEMS}, or what --seconds allow.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Soak for so long instead; see below.")
-@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Likewise.")
+@click.option("--seconds", type=POSITIVE, help="Stop after so long.")
+@click.option("--minutes", type=POSITIVE, help="Soak for so long instead; see below.")
+@click.option("--hours", type=POSITIVE, help="Likewise.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all problems.")
 @click.option(
     "--from", "first", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the first problem."
@@ -44,16 +43,14 @@ WIDTH_OF_A_FILE = 160
 @click.option(
     "--kernel", "names", multiple=True, metavar="NAME", help="Only these; repeatable. Default: all, and auto."
 )
-@click.option(
-    "--import", "imports", multiple=True, metavar="MODULE", help="Import first: registers kernels of your own."
-)
+@imported_modules
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     help=f"Processes side by side. Default: one per core, at most {MOST_WORKERS}.",
 )
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=TIME_LIMIT, show_default=True, metavar="SECONDS",
+    "--time-limit", type=POSITIVE, default=TIME_LIMIT, show_default=True, metavar="SECONDS",
     help="A problem that takes longer hangs.",
 )  # fmt: skip
 @report("table", "json")
@@ -81,11 +78,7 @@ def fuzz(
                 "--minutes and --hours go with --backend, --device, --seed, --format and --output alone"
             )
         return _soak(select_device(device, backend), (minutes or 0) * 60 + (hours or 0) * 3600, seed, form, output)
-    for module in imports:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise click.UsageError(f"--import {module}: {error}") from error
+    import_modules(imports)
     chosen = tuple(name if name == AUTO else family.variant(name).name for name in names)
     if problems is None and seconds is None:
         problems = PROBLEMS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib
 import json
 import os
 import re
@@ -18,9 +17,9 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from gemmport import backends
+from gemmport import backends, files
 from gemmport.cli import streams, termination
-from gemmport.cli.options import check_writable, together
+from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, together
 from gemmport.cli.output import Column, Sheet, drawn
 from gemmport.device import DeviceInfo
 from gemmport.environment import host_environment
@@ -71,18 +70,16 @@ def _shard(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", callback=_shard, help="Part I of N.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Devices side by side. Default: one per core.")
 @click.option(
-    "--cell-limit", type=click.FloatRange(min=0, min_open=True), default=CELL_LIMIT, show_default=True, metavar="SECONDS",
+    "--cell-limit", type=POSITIVE, default=CELL_LIMIT, show_default=True, metavar="SECONDS",
     help="A cell that takes longer hangs.",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after so long; go on later."
+    "--time-limit", type=POSITIVE, metavar="SECONDS", help="Stop after so long; go on later."
 )  # fmt: skip
 @click.option(
     "--output", type=_file, metavar="FILE", help="Keep results there, line by line; go on with what is there."
 )
-@click.option(
-    "--import", "imports", multiple=True, metavar="MODULE", help="Import first: registers kernels of your own."
-)
+@imported_modules
 @reports
 @click.pass_context
 def matrix(
@@ -101,11 +98,7 @@ def matrix(
     """
     if context.invoked_subcommand is not None:
         return 0
-    for module in imports:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise click.UsageError(f"--import {module}: {error}") from error
+    import_modules(imports)
     choice = _choice(kernels, types, ops, shapes)
     only = [Cell.parse(text) for text in named]
     narrowed = {"kernels": kernels, "types": types, "ops": ops, "shapes": shapes, "cells": named, "imports": imports}
@@ -271,15 +264,15 @@ class _Writer:
     def tell(self, record: Record, work: Sequence[Lane] = (), output: Path | None = None) -> int:
         """Writes the files and prints the summary; the exit status."""
         if self._json is not None:
-            self._json.write_text(json.dumps(record.to_dict(), indent=1) + "\n", encoding="utf-8")
+            files.write_text(self._json, json.dumps(record.to_dict(), indent=1) + "\n")
         if self._junit is not None:
             from gemmport.matrix import junit  # noqa: PLC0415 - which most runs do not need
 
-            self._junit.write_text(junit.render(record), encoding="utf-8")
+            files.write_text(self._junit, junit.render(record))
         if self._html is not None:
             from gemmport.matrix import page  # noqa: PLC0415 - likewise
 
-            self._html.write_text(page.render(record), encoding="utf-8")
+            files.write_text(self._html, page.render(record))
         summaries = summarize(record)
         sys.stdout.write(to_text(record, summaries))
         sys.stdout.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -27,6 +29,19 @@ DEFAULT_SIZE = 1024
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
+
+
+class _Positive(click.FloatRange):
+    """A number above 0. click's own range takes NaN, which no time comes up to."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"it must be a number above 0; got {value}", param, ctx)
+        return number
+
+
+POSITIVE = _Positive(min=0, min_open=True)
 
 
 def together(*options: Decorator[Any]) -> Decorator[Any]:
@@ -200,6 +215,24 @@ def told_choice(backend: str | None, description: str | None, chosen: Sequence[D
     others = [device.label for device in known_devices(backend)]
     others.remove(chosen[0].label)
     return f"{chosen[0].label} is taken before {', '.join(others)}; --device takes another" if others else ""
+
+
+imported_modules = click.option(
+    "--import", "imports", multiple=True, metavar="MODULE", help="Import first: registers kernels of your own."
+)
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Imports what `imported_modules` names.
+
+    Raises:
+        UsageError: one is not there, or fails.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise click.UsageError(f"--import {name!r}: {type(error).__name__}: {error}") from error
 
 
 def check_writable(option: str, path: Path) -> None:

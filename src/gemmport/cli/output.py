@@ -16,6 +16,7 @@ from typing import Any
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from gemmport import files
 from gemmport.backends.base import ProgramCounts
 from gemmport.cli import streams
 from gemmport.device import DeviceInfo
@@ -229,7 +230,7 @@ def write(text: str, output: Path | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        output.write_text(text, encoding="utf-8")
+        files.write_text(output, text)
 
 
 def exit_status(results: Iterable[Outcome]) -> int:

@@ -42,7 +42,7 @@ STALLS_SHOWN = 3
 @options.config_files
 @options.settings
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT, show_default=True, metavar="SECONDS",
+    "--timeout", type=options.POSITIVE, default=TIMEOUT, show_default=True, metavar="SECONDS",
     help="The longest that profiling may take.",
 )  # fmt: skip
 @options.report("table", "markdown", "json")

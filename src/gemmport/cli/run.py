@@ -70,7 +70,7 @@ MOST_SIZES = 10_000
 @options.measurement
 @click.option(
     "--threshold",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.POSITIVE,
     default=1.0,
     show_default=True,
     help="Over several problems: count those whose ratio to a baseline is less.",

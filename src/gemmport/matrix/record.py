@@ -7,12 +7,12 @@ device that was lost (`{"on": id, "lost": reason}`), in any order. docs/matrix.m
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
 
+from gemmport import files
 from gemmport.device import DeviceInfo
 from gemmport.errors import RecordError
 
@@ -182,13 +182,8 @@ class Record:
         }
 
     def write(self, path: Path) -> None:
-        """Writes all of it to a new file, which is there whole or not at all."""
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            beside.write_text("".join(self.lines()), encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        """Writes all of it to a file, which is there whole or not at all."""
+        files.write_text(path, "".join(self.lines()))
 
 
 def read(path: Path) -> Record:
@@ -203,7 +198,7 @@ def read(path: Path) -> Record:
 
 def _parsed(path: Path) -> tuple[Record, int]:
     """The record of a file, and how many of its bytes are whole lines."""
-    content = path.read_bytes()
+    content = files.read_bytes(path)
     whole = content.rfind(b"\n") + 1
     lines = content[:whole].decode("utf-8", errors="replace").split("\n")[:-1]
     if not lines:
