@@ -80,6 +80,26 @@ class DeviceArray:
             raise TypeError("len() of an array without dimensions")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[DeviceArray]:
+        """Views along the first dimension.
+
+        Raises:
+            ArrayError: of a vector, whose elements are no views.
+        """
+        if self.ndim < 2:
+            raise ArrayError(
+                f"an array of shape {self.shape} has no views of one element: copy it to the host with get()"
+            )
+        return (self[number] for number in range(len(self)))
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Refuses NumPy, which would else take the array for a sequence of sequences without numbers.
+
+        Raises:
+            ArrayError: always.
+        """
+        raise ArrayError(f"NumPy reads no array of {self.backend.device.label}: copy it to the host with get()")
+
     def __getitem__(self, key: Any) -> DeviceArray:
         """A view over the same memory: integers and slices, as in NumPy.
 
@@ -87,7 +107,7 @@ class DeviceArray:
             IndexError: out of range, or an index of another kind.
         """
         keys = key if isinstance(key, tuple) else (key,)
-        if not all(isinstance(k, int | np.integer | slice | EllipsisType) for k in keys):
+        if not all(isinstance(k, int | np.integer | slice | EllipsisType) and not isinstance(k, bool) for k in keys):
             raise IndexError("device arrays are indexed by integers and slices")
         if sum(isinstance(k, int | np.integer) for k in keys) == self.ndim:
             raise IndexError("an index that leaves no dimension is not a view; use a slice, or get() first")
@@ -117,7 +137,12 @@ class DeviceArray:
         return self._view(full, strides)
 
     def get(self) -> npt.NDArray[Any]:
-        """A copy on the host, after everything that was enqueued to write it."""
+        """A copy on the host, after everything that was enqueued to write it.
+
+        Raises:
+            ArrayError: the array was released.
+        """
+        self.check_held()
         if self.size == 0:
             return np.empty(self.shape, self.dtype)
         low, high = self.reach
@@ -134,14 +159,16 @@ class DeviceArray:
 
         Raises:
             ShapeError: the shape does not broadcast to the array's. DtypeError: the type is not cast to the array's.
-            ArrayError: an element is masked.
+            ArrayError: an element is masked, or the array was released.
         """
+        self.check_held()
         check_unmasked("host", host)
-        values = np.asarray(host)
+        values = as_numpy("host", host)
         if not np.can_cast(values.dtype, self.dtype, "same_kind"):
             raise DtypeError(f"an array of {self.dtype} is not set from {values.dtype}: convert it first")
         try:
-            values = np.ascontiguousarray(np.broadcast_to(values, self.shape), self.dtype).reshape(self.shape)
+            with np.errstate(all="ignore"):
+                values = np.ascontiguousarray(np.broadcast_to(values, self.shape), self.dtype).reshape(self.shape)
         except ValueError:
             raise ShapeError(f"an array of shape {self.shape} is not set from one of shape {values.shape}") from None
         if self.size == 0:
@@ -158,6 +185,11 @@ class DeviceArray:
     def release(self) -> None:
         """Gives the memory back, for all views of it. Work that is already enqueued is not disturbed."""
         self.memory.release()
+
+    def check_held(self) -> None:
+        """Raises ArrayError where the memory was released."""
+        if self.memory.released:
+            raise ArrayError(f"an array of shape {self.shape} must not be used after it was released: make another")
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -229,6 +261,18 @@ class DeviceArray:
     def __repr__(self) -> str:
         strides = "" if self.strides == dense_strides(self.shape) else f", strides={self.strides}"
         return f"<DeviceArray shape={self.shape}, dtype={self.dtype}{strides}, on {self.backend.device.label}>"
+
+
+def as_numpy(name: str, value: Any) -> npt.NDArray[Any]:
+    """What NumPy makes of an array, or of lists.
+
+    Raises:
+        ShapeError: lists of unlike lengths.
+    """
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{name} is no array, nor a list of arrays of one shape: {error}") from None
 
 
 def check_unmasked(name: str, value: Any) -> None:

@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from gemmport import cache
 from gemmport.backends import _fork
-from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
+from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides
 from gemmport.device import DeviceInfo
 from gemmport.errors import (
     ArrayError,
     CompileError,
     DeviceMemoryError,
+    DtypeError,
     GemmportError,
     LaunchError,
     ShapeError,
@@ -87,6 +88,11 @@ class Memory:
     read_only: bool = False
     located: tuple[int, int] | None = None
     pooled: bool = field(default=False, init=False)  # so that a copy, which would overlap, is none
+
+    @property
+    def released(self) -> bool:
+        """Whether it was given back."""
+        return self.native is None and not self.handle and not self.nbytes
 
     def release(self) -> None:
         """Gives the memory back to the pool. It must not be used again; work already enqueued is not disturbed."""
@@ -657,10 +663,10 @@ class Backend(ABC):
         """An uninitialized C-contiguous array on the device.
 
         Raises:
-            ShapeError: a size is negative or no whole number.
+            ShapeError: a size is negative or no whole number. DtypeError: the type is none of numbers.
             DeviceMemoryError: see `allocate`.
         """
-        sizes, kind = _sizes(shape), np.dtype(dtype)
+        sizes, kind = _sizes(shape), _element_type(dtype)
         return DeviceArray.dense(self, self.allocate(math.prod(sizes) * kind.itemsize), sizes, kind)
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
@@ -677,13 +683,14 @@ class Backend(ABC):
             DeviceMemoryError: see `allocate`; nothing was copied by then.
         """
         if isinstance(data, DeviceArray):
+            data.check_held()
             if data.backend is not self:
                 raise ArrayError(f"this array is on {data.backend.device.label}, not on {self.device.label}")
             return data
         if (wrapped := self.adopt(data)) is not None:
             return wrapped
         check_unmasked("data", data)
-        host = np.asarray(data)
+        host = as_numpy("data", data)
         if host.dtype.hasobject:
             raise ArrayError(f"{type(data).__name__} is no array of numbers and no device array that {self.name} knows")
         # Devices read numbers in the host's own byte order. What has no room is refused before a copy is made of it.
@@ -731,7 +738,7 @@ class Backend(ABC):
             ArrayError: the buffer is of another context or kind.
         """
         self.check_open()
-        sizes, kind = _sizes(shape), np.dtype(dtype)
+        sizes, kind = _sizes(shape), _element_type(dtype)
         steps = dense_strides(sizes) if strides is None else tuple(operator.index(step) for step in strides)
         if len(steps) != len(sizes):
             raise ShapeError(f"{len(steps)} strides do not go with the {len(sizes)} dimensions of shape {sizes}")
@@ -954,6 +961,17 @@ def _plain(data: HostArray) -> HostArray | None:
         reach = sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True)) // size + 1
         data = np.lib.stride_tricks.as_strided(data, (reach,), (size,))
     return data
+
+
+def _element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Raises DtypeError where a type is none of NumPy's, or of Python objects, which are nothing outside of their process."""
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:  # NumPy's, for texts that name no type
+        raise DtypeError(f"dtype must be one of NumPy's; got {str(dtype)[:100]}: {error}") from None
+    if kind.hasobject:
+        raise DtypeError(f"elements must be numbers; got {kind}: convert them first")
+    return kind
 
 
 def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:

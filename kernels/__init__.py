@@ -99,7 +99,7 @@ def variant(name: str) -> KernelVariant:
     """
     try:
         return _FAMILY[name]
-    except KeyError:
+    except (KeyError, TypeError):  # TypeError: it cannot be a name
         raise UnknownNameError(f"no kernel {name!r}: there are {', '.join(_FAMILY)}") from None
 
 

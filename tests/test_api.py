@@ -261,6 +261,18 @@ class TestRun:
         with pytest.raises(gp.ArrayError, match="needs c"):
             gp.run(made, a, b)
 
+    @pytest.mark.parametrize(("dtype", "given"), [("float32", np.complex64), ("int32", np.float32), ("bool", np.int8)])
+    def test_refuses_operands_that_would_lose_a_part(
+        self, best_backend: gp.Backend, dtype: str, given: type[np.generic]
+    ) -> None:
+        made = gp.plan(gp.GemmProblem.create(5, 3, 7, dtype=dtype), best_backend.device)
+        a, b = (np.ones(shape, dtype) for shape in ((5, 7), (7, 3)))
+        for operands, name in (((a.astype(given), b), "a"), ((a, b.astype(given)), "b")):
+            with pytest.raises(
+                gp.DtypeError, match=f"{name} must be of the plan's kind, {dtype}; got {np.dtype(given)}"
+            ):
+                gp.run(made, *operands)
+
 
 class TestDeviceArrays:
     def test_give_device_arrays(self, backend: gp.Backend) -> None:
@@ -488,6 +500,13 @@ class TestMasks:
         plan = gp.plan(gp.GemmProblem.create(2, 2, 2), best_backend.device)
         with pytest.raises(gp.ArrayError, match=f"^b{self.TOLD}"):
             gp.run(plan, self.PLAIN, self.MASKED)
+
+    @pytest.mark.parametrize("scalar", [np.ma.masked, np.ma.array(3.0, mask=True)], ids=["masked", "one element"])
+    def test_of_scalars_are_refused(self, where: dict[str, Any], scalar: Any) -> None:
+        with pytest.raises(gp.DtypeError, match="alpha is masked"):
+            gp.gemm(self.PLAIN, self.PLAIN, alpha=scalar, **where)
+        with pytest.raises(gp.DtypeError, match="beta is masked"):
+            gp.gemm(self.PLAIN, self.PLAIN, beta=scalar, c=self.PLAIN, **where)
 
     @pytest.mark.parametrize("mask", [np.ma.nomask, [[False, False], [False, False]]])
     def test_of_nothing_hide_nothing(self, where: dict[str, Any], mask: Any) -> None:

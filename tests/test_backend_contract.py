@@ -579,7 +579,7 @@ class TestArrays:
         array[::2].get()[:] = 0
         assert array.get().tolist() == [0, 1, 2, 3, 4, 5]
 
-    @pytest.mark.parametrize("key", [(9,), (0, 0), ([1, 2],), (None,), ("x",)], ids=str)
+    @pytest.mark.parametrize("key", [(9,), (0, 0), ([1, 2],), (None,), ("x",), (True,), (0, True)], ids=str)
     def test_an_index_that_makes_no_view_is_refused(self, backend: gp.Backend, key: Any) -> None:
         with pytest.raises(IndexError):
             backend.asarray(np.zeros((9, 10), np.float32))[key]
@@ -587,6 +587,39 @@ class TestArrays:
     def test_what_is_no_array_of_numbers_is_refused(self, backend: gp.Backend) -> None:
         with pytest.raises(gp.ArrayError, match="object"):
             backend.asarray(object())
+        for make in (backend.empty, backend.zeros):
+            with pytest.raises(gp.DtypeError, match="elements must be numbers; got object"):
+                make((2, 2), object)
+            with pytest.raises(gp.DtypeError, match="dtype must be one of NumPy's; got nothing"):
+                make((2, 2), "nothing")
+
+    def test_numpy_is_told_to_copy(self, backend: gp.Backend) -> None:
+        """It would read a sequence of sequences without elements, whose sum is 0."""
+        array = backend.asarray(np.ones((3, 4), np.float32))
+        for read in (np.asarray, np.sum, lambda x: np.ones((2, 3)) @ x, lambda x: list(x[0])):
+            with pytest.raises(gp.ArrayError, match=r"copy it to the host with get\(\)"):
+                read(array)
+
+    def test_is_iterated_by_views(self, backend: gp.Backend) -> None:
+        host = np.arange(12).reshape(3, 4)
+        assert [row.get().tolist() for row in backend.asarray(host)] == host.tolist()
+
+    def test_lists_of_unlike_lengths_are_refused(self, backend: gp.Backend) -> None:
+        for take in (backend.asarray, backend.zeros((2, 2), np.float32).set):
+            with pytest.raises(gp.ShapeError, match="nor a list of arrays of one shape"):
+                take([[1], [2, 3]])
+
+    def test_what_was_released_is_refused(self, backend: gp.Backend) -> None:
+        array = backend.asarray(np.ones((3, 3), np.float32))
+        view, other = array[1:], backend.asarray(np.ones((3, 3), np.float32))
+        array.release()
+        array.release()
+        for use in (
+            array.get, view.get, lambda: array.set(0), lambda: gp.gemm(array, other), lambda: gp.matmul(other, array),
+            lambda: gp.gemm(other, other, out=array), lambda: gp.gemm([other, array], other),
+        ):  # fmt: skip
+            with pytest.raises(gp.ArrayError, match="must not be used after it was released"):
+                use()
 
     def test_an_array_of_this_device_is_taken_as_it_is(self, backend: gp.Backend) -> None:
         array = backend.asarray(np.zeros(3))

@@ -630,6 +630,37 @@ class TestQueues:
 # PyOpenCL's arrays
 
 
+class TestHostArraysBesideDeviceArrays:
+    """They are the caller's again when the call returns, which does not wait for the product."""
+
+    @pytest.fixture
+    def held(self, backend: gp.Backend) -> Iterator[tuple[Any, Any]]:
+        """A queue, and an event that nobody brings about before the end of a test's calls."""
+        if backend.name != "opencl":
+            pytest.skip(beyond(backend.device, "it has no events of users"))
+        cl = pytest.importorskip("pyopencl")
+        event = cl.UserEvent(backend.context)
+        yield cl.CommandQueue(backend.context), event
+        if event.command_execution_status != cl.command_execution_status.COMPLETE:
+            event.set_status(cl.command_execution_status.COMPLETE)
+
+    @pytest.mark.parametrize("kind", ["rows", "columns", "c", "both"])
+    def test_may_be_changed_when_the_call_returns(self, backend: gp.Backend, held: tuple[Any, Any], kind: str) -> None:
+        queue, event = held
+        host = np.ones((24, 24), np.float32, order="F" if kind == "columns" else "C")
+        on_device, out = backend.asarray(np.ones((24, 24), np.float32)), backend.zeros((24, 24), np.float32)
+        how: dict[str, Any] = {"queue": queue, "wait_for": [event]}
+        if kind == "c":
+            result = gp.gemm(on_device, on_device, beta=1.0, c=host, **how)
+        elif kind == "both":
+            result = gp.gemm(host, host, out=out, **how)
+        else:
+            result = gp.gemm(on_device, host, **how)
+        host[...] = 7
+        event.set_status(0)  # complete
+        np.testing.assert_array_equal(result.get(), np.full((24, 24), 25 if kind == "c" else 24))
+
+
 class TestPyOpenCL:
     @pytest.fixture(params=["own context", "foreign context"])
     def queue(self, backend: gp.Backend, request: pytest.FixtureRequest) -> Iterator[Any]:

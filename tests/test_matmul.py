@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -543,3 +544,28 @@ class TestDeviceArrays:
             gp.matmul(y, y[0, 0].T, out=gaps[:, :3])
         with pytest.raises(gp.ArrayError, match="row-major"):
             gp.matmul(x, x.T, order="F")
+
+
+def test_conversions_on_the_host_say_nothing_and_raise_nothing(best_backend: gp.Backend) -> None:
+    """Too large is infinite, as in the product itself, whatever `numpy.seterr` says."""
+    device, large = best_backend.device, np.full((3, 3), 1e200)
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        for product in (gp.matmul, gp.gemm):
+            for out in (np.zeros((3, 3), np.float32), np.zeros((6, 6), np.float32)[::2, ::2]):
+                assert np.isposinf(product(large, large, out=out, device=device)).all()
+        assert np.isposinf(gp.matmul(large, large, dtype="float32", device=device)).all()
+        ones = np.ones((3, 3), np.float32)
+        assert np.isposinf(gp.gemm(ones, ones, beta=1.0, c=large, dtype="float32", device=device)).all()
+        array = best_backend.zeros((3, 3), np.float32)
+        array.set(large)
+        assert np.isposinf(array.get()).all()
+        assert np.isposinf(gp.run(gp.plan(gp.GemmProblem.create(3, 3, 3), device), large, ones)).all()
+
+
+def test_types_without_a_common_one_are_multiplied_as_numpy_does(best_backend: gp.Backend) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a, b = np.full((2, 3), 1.5, ml_dtypes.float8_e4m3fn), np.full((3, 2), 2, np.int32)
+    wanted, product = np.matmul(a, b), gp.matmul(a, b, device=best_backend.device)
+    assert product.dtype == wanted.dtype
+    np.testing.assert_array_equal(product, wanted)

@@ -225,7 +225,7 @@ def test_released_operands_are_refused(backend: gp.Backend, bound: list[Any]) ->
     x, y = backend.asarray(numbers(8, 8)), backend.asarray(numbers(8, 8))
     gemm(x, y)
     y.release()
-    with pytest.raises(ArrayError, match="its memory has 0"):
+    with pytest.raises(ArrayError, match="must not be used after it was released"):
         gemm(x, y)
 
 
@@ -359,6 +359,34 @@ def test_the_oldest_are_forgotten(backend: gp.Backend, bound: list[Any], monkeyp
         x = backend.asarray(numbers(size, size))
         gemm(x, x)
     assert [known.shape for known in backend.kept.values()] == [(5, 5), (6, 6)]
+
+
+def test_threads_may_keep_and_forget_at_once(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = backend.asarray(numbers(4, 4))
+    gemm(x, x)
+    found = next(iter(backend.kept.values()))
+    one, known, errors = replace(found, idle=[]), dict[Any, Any](), list[Exception]()
+
+    def keep() -> None:
+        try:
+            for _ in range(3000):
+                repeated._keep(known, object(), one)
+        except (RuntimeError, KeyError, IndexError) as error:  # of a dictionary that another thread changed
+            errors.append(error)
+
+    monkeypatch.setattr(repeated, "_MOST", 4)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=keep) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not errors
+    assert len(known) <= 4 + len(threads)
 
 
 def test_the_oldest_are_forgotten_where_they_keep_much_scratch_memory(

@@ -391,3 +391,16 @@ def check(backend: gp.Backend, kernel: str, types: Types) -> None:
         check_complex(backend, kernel, dtype)
     else:
         check_roundings(backend, kernel, dtype, output)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "alpha"),
+    [("int8", 2**40 + 3), ("uint8", -1), ("int16", -(2**31) - 1), ("int32", 2**32 + 5), ("int64", 2**64 + 7)],
+    ids=str,
+)
+def test_whole_scalars_wrap(best_backend: gp.Backend, dtype: str, alpha: int) -> None:
+    """As NumPy's integers do: what counts are the lowest bits."""
+    a = np.arange(6).reshape(2, 3).astype(dtype)
+    wanted = (alpha * (a.astype(object) @ a.T.astype(object))) % 2 ** (8 * a.itemsize)
+    product = gp.gemm(a, a, trans_b="T", alpha=alpha, device=best_backend.device)
+    np.testing.assert_array_equal(product.view(f"u{a.itemsize}"), wanted.astype(f"u{a.itemsize}"))

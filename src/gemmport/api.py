@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import kernels, repeated
-from gemmport.backends.array import DeviceArray, check_unmasked
+from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked
 from gemmport.backends.base import Backend, Event, Memory
 from gemmport.config import Configuration, load_configuration
 from gemmport.copying import copy_strided, dense_copy, stacked
@@ -198,7 +198,7 @@ def gemm(
         raise ArrayError("backend= and device= are not for device arrays: they are where they are")
     if on_device and out is not None and not given["out"].on_device:
         raise ArrayError("out must be a device array where an operand is one")
-    place = _Placement(_backend_of(on_device)) if on_device else None
+    place = _Placement(_backend_of(on_device), awaited=False) if on_device else None
     if place is not None:
         place.borrow(on_device)
     types = _types(given, dtype)
@@ -206,7 +206,7 @@ def gemm(
     if out is not None:
         _check_out(given["out"], shape, types.output)
     if place is None:
-        place = _Placement(get_backend(backend, device))
+        place = _Placement(get_backend(backend, device), awaited=True)
     target = place.backend
     where = place.queue = target.as_queue(queue if queue is not None else _queue_of(on_device))
     if not isinstance(wait_for, Iterable):
@@ -262,6 +262,7 @@ def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
 
     Raises:
         ShapeError: an operand of another shape. ArrayError: C is missing where beta is not 0.
+        DtypeError: an operand of another kind, which would lose a part: of complex numbers, or behind the point.
         Others as `gemm`.
     """
     problem = plan.problem
@@ -278,8 +279,11 @@ def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
         array = np.asarray(value)
         if array.shape not in {view.shape, *([view.shape[1:]] if problem.batch == 1 else [])}:
             raise ShapeError(f"{operand} has shape {array.shape}; the plan is for {view.shape}")
+        if not np.can_cast(array.dtype, view.dtype, "same_kind"):
+            raise DtypeError(f"{operand} must be of the plan's kind, {view.dtype}; got {array.dtype}: convert it first")
         if view.size:
-            view[...] = array
+            with np.errstate(all="ignore"):
+                view[...] = array
         memory[operand] = backend.allocate(flat.nbytes)
         backend.upload(memory[operand], flat)
     result = np.zeros(max(problem.span("d"), 1), problem.output.numpy)
@@ -323,10 +327,7 @@ class _Given:
         if library is not None:
             return cls(name, value, library, on_device=False, arrays=[library.to_host(value)])
         check_unmasked(name, value)
-        try:
-            return cls(name, value, None, on_device=False, arrays=[np.asarray(value)])
-        except ValueError as error:
-            raise ShapeError(f"{name} is no array, nor a list of matrices of one shape: {error}") from None
+        return cls(name, value, None, on_device=False, arrays=[as_numpy(name, value)])
 
     @property
     def values(self) -> list[Any]:
@@ -460,11 +461,14 @@ class _Placement:
     and arrays in the host's memory, used in place.
 
     Attributes:
+        awaited: whether the call waits for the product. Only then are arrays in the host's memory used in place: after the call
+            they are the caller's again.
         bound, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
         as_given: whether it read the operands, and wrote the result, where they lie.
     """
 
     backend: Backend
+    awaited: bool
     queue: Any = None
     borrowed: list[DeviceArray] = field(default_factory=list)
     in_place: list[DeviceArray] = field(default_factory=list)
@@ -492,7 +496,7 @@ class _Placement:
     def borrow_host(self, host: HostArray) -> DeviceArray | None:
         """A host array as one of the device, in place; None where it must be copied."""
         strides = element_strides(host)
-        memory = self.backend.borrow(host) if strides else None
+        memory = self.backend.borrow(host) if strides and self.awaited else None
         if strides is None or memory is None:
             return None
         self.in_place.append(DeviceArray(self.backend, memory, host.shape, host.dtype, strides, 0))
@@ -649,9 +653,11 @@ def _readable(place: _Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any
             return x
         log.info("an operand of shape %s, strides %s and type %s is copied to %s", x.shape, x.strides, x.dtype, dtype)
         return dense_copy(x, dtype, queue=place.queue)
+    host = x
     if x.dtype != dtype:
         place.backend.check_allocation(x.size * dtype.itemsize)
-    host = x.astype(dtype, copy=False)
+        with np.errstate(all="ignore"):
+            host = x.astype(dtype)
     strides = element_strides(host)
     found = readable_in_place(host.shape, strides) if strides else None
     if found is not None and (lent := place.borrow_host(host)) is not None:
@@ -758,5 +764,6 @@ def _into(out: Any, result: HostArray) -> HostArray:
         raise ShapeError(f"out must be a NumPy array of shape {result.shape}")
     if not np.can_cast(result.dtype, out.dtype, "same_kind"):
         raise DtypeError(f"out is {out.dtype}, to which {result.dtype} is not cast")
-    np.copyto(out, result, casting="same_kind")
+    with np.errstate(all="ignore"):
+        np.copyto(out, result, casting="same_kind")
     return cast("HostArray", out)

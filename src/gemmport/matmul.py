@@ -133,6 +133,14 @@ def _of_device_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict
     return _core_axes_placed(product, axes) if out is None else out
 
 
+def _common_type(x: HostArray, y: HostArray) -> np.dtype[Any] | None:
+    """The type that holds the numbers of both; None of some that NumPy multiplies all the same, such as those of ml_dtypes."""
+    try:
+        return np.result_type(x, y)
+    except TypeError:
+        return None
+
+
 def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
     given = (a, b) if out is None else (a, b, out)
     x, y = np.asarray(a), np.asarray(b)
@@ -145,8 +153,10 @@ def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[s
         return numpy_matmul(*given, **rules)
     _check_sizes(left, right)
     # gemm widens operands of one type as it reads them, and converts others to their common type, once it knows that they fit.
-    if not np.can_cast(np.result_type(x, y), dtype) or (x.dtype != y.dtype and np.result_type(x, y) != dtype):
-        left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
+    common = _common_type(x, y)
+    if common is None or not np.can_cast(common, dtype) or (x.dtype != y.dtype and common != dtype):
+        with np.errstate(all="ignore"):
+            left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
     in_place = (
         target if target is not None and target.dtype == dtype and left.ndim == right.ndim == target.ndim == 2 else None
     )
@@ -154,7 +164,8 @@ def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[s
     if in_place is not None:
         return _presented(out, [out], given)
     if out is not None:
-        np.copyto(target, product, casting="unsafe")  # that it may be cast is part of _result_type
+        with np.errstate(all="ignore"):
+            np.copyto(target, product, casting="unsafe")  # that it may be cast is part of _result_type
         return _presented(out, [out], given)
     product = _core_axes_placed(product, axes)
     order = rules.get("order")

@@ -311,19 +311,23 @@ def as_number(name: str, value: object) -> Scalar:
     """Alpha or beta as a number of Python's own: int, float or complex.
 
     Raises:
-        DtypeError: it is no number.
+        DtypeError: it is no number, or a masked one (`numpy.ma`), or a fraction that no float holds.
     """
     if type(value) is float:  # nearly all are, and each call of `gemm` asks
         return value
+    if isinstance(value, np.ndarray) and np.ma.is_masked(value):
+        raise DtypeError(f"{name} is masked: pass a number")
     number = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
     if isinstance(number, int | complex):
         return number
-    if isinstance(number, str | bytes):  # which float() would read
+    if isinstance(number, str | bytes | bytearray):  # which float() would read
         raise DtypeError(f"{name} = {value!r} is no number")
     try:
         return float(number)  # type: ignore[arg-type]  # a Fraction, a Decimal, a half: what Python takes for a real number
     except (TypeError, ValueError):
         raise DtypeError(f"{name} = {value!r} is no number") from None
+    except OverflowError:
+        raise DtypeError(f"{name} must be a number that a float holds; got a larger one: pass float('inf')") from None
 
 
 def scalar_key(number: Scalar) -> Hashable:

@@ -267,8 +267,10 @@ def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated) -> None
     short = found.plan.device.max_allocation < found.backend.device.max_allocation  # of memory, for the plan of before
     if wanted is None or short or found.plan.scratch_bytes > _MOST_SCRATCH:
         return
-    while known and (len(known) >= _MOST or _scratch_bytes(known) + found.scratch_bytes > _MOST_SCRATCH):
-        known.pop(next(iter(known), None), None)
+    for oldest in tuple(known):  # a copy: other threads keep and forget products meanwhile
+        if len(known) < _MOST and _scratch_bytes(known) + found.scratch_bytes <= _MOST_SCRATCH:
+            break
+        known.pop(oldest, None)
     for bound in found.idle:
         bound.let_go()
     known[wanted] = found
