@@ -84,7 +84,7 @@ class DeviceArray:
         """Views along the first dimension.
 
         Raises:
-            ArrayError: of a vector, whose elements are no views.
+            ArrayError: the array has fewer than two dimensions, so that its elements are no arrays.
         """
         if self.ndim < 2:
             raise ArrayError(

@@ -32,18 +32,26 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 
 def test_who_is_ended_while_writing_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, write = tmp_path / "results.json", Path.write_text
+    path = tmp_path / "results.json"
     files.write_text(path, "old")
 
-    def ended(self: Path, text: str, **how: str) -> int:
-        write(self, text[:1], **how)
+    def ended(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "write_text", ended)
+    monkeypatch.setattr(files.shutil, "copymode", ended)
     with pytest.raises(KeyboardInterrupt):
         files.write_text(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["results.json"]
+
+
+def test_what_lies_beside_is_not_written(tmp_path: Path) -> None:
+    """Another user may have put a link there."""
+    path, other = tmp_path / "results.json", tmp_path / "other"
+    other.write_text("theirs")
+    (tmp_path / f".results.json.{os.getpid()}").symlink_to(other)
+    files.write_text(path, "ours")
+    assert (path.read_text(), other.read_text()) == ("ours", "theirs")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

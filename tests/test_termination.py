@@ -100,25 +100,30 @@ def test_ends_all_that_a_command_started(
 
 
 @pytest.mark.processes
-def test_ends_a_command_whose_driver_does_not_come_back(started: Callable[..., subprocess.Popen[str]]) -> None:
+def test_ends_a_command_whose_driver_does_not_come_back(
+    started: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
     """C code that runs for minutes, and would be waited for."""
     script = """
 import hashlib
 from gemmport.cli import termination
+from gemmport.processes import scratch_folder
 
 def compute():
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 
 termination.GRACE = 0.5
 termination.end_on_sigterm()
-try:
-    print("begun", flush=True)
-    compute()
-except BaseException:  # the signal came before the computation
-    compute()
+with scratch_folder("gemmport-test-"):
+    try:
+        print("begun", flush=True)
+        compute()
+    except BaseException:  # the signal came before the computation
+        compute()
 """
     process = started(command=[sys.executable, "-c", script])
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
+    assert list(tmp_path.iterdir()) == []

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 MOST_BYTES = 2**30
 """Of a file that is read. A record of the whole matrix on four devices has 150 MB."""
 
-_NO_ROOM_BESIDE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+_NO_ROOM_BESIDE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EEXIST)
 """Why there may be no new file in the folder of one that may be written."""
 
 
@@ -42,14 +41,18 @@ def write_text(path: Path, text: str) -> None:
         return
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
-        if target.exists():
-            shutil.copymode(target, beside)
-        beside.replace(target)
+        file = beside.open("x", encoding="utf-8")  # a link that another user put there is not followed
     except OSError as error:
         if error.errno not in _NO_ROOM_BESIDE:
             raise
         target.write_text(text, encoding="utf-8")
-    finally:
-        with suppress(OSError):  # it is not there
-            beside.unlink()
+        return
+    try:
+        with file:
+            file.write(text)
+        if target.exists():
+            shutil.copymode(target, beside)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -311,7 +311,7 @@ def as_number(name: str, value: object) -> Scalar:
     """Alpha or beta as a number of Python's own: int, float or complex.
 
     Raises:
-        DtypeError: it is no number, or a masked one (`numpy.ma`), or a fraction that no float holds.
+        DtypeError: it is not a number, it is masked (`numpy.ma`), or a float is too small for it.
     """
     if type(value) is float:  # nearly all are, and each call of `gemm` asks
         return value

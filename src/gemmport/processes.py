@@ -52,7 +52,7 @@ def session(command: Sequence[str], **how: Any) -> Iterator[subprocess.Popen[Any
         how: of `subprocess.Popen`.
 
     Raises:
-        OSError: there is no such program, or it may not be run.
+        OSError: the program does not exist, or the user may not run it.
     """
     with signals_held() as release:
         process = subprocess.Popen(command, start_new_session=True, **how)
@@ -119,7 +119,7 @@ def scratch_folder(prefix: str) -> Iterator[str]:
     """A folder that is gone after the block, with all in it.
 
     Raises:
-        OSError: there is no folder for temporary files that can be written to.
+        OSError: the system has no folder for temporary files that the user may write to.
     """
     folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
     _scratch_folders.add(folder.name)

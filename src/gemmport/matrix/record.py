@@ -190,15 +190,17 @@ def read(path: Path) -> Record:
     """The record of a file. A torn last line, which a killed process leaves, is passed over.
 
     Raises:
-        RecordError: it is no result file of this schema, or damaged before its last line.
-        OSError: it cannot be read.
+        RecordError: it cannot be read, is no result file of this schema, or is damaged before its last line.
     """
     return _parsed(path)[0]
 
 
 def _parsed(path: Path) -> tuple[Record, int]:
     """The record of a file, and how many of its bytes are whole lines."""
-    content = files.read_bytes(path)
+    try:
+        content = files.read_bytes(path)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
     whole = content.rfind(b"\n") + 1
     lines = content[:whole].decode("utf-8", errors="replace").split("\n")[:-1]
     if not lines:

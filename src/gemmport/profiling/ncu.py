@@ -7,13 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gemmport.errors import ProfileError, ToolUnavailableError
 from gemmport.plan import Plan
-from gemmport.processes import end_session
+from gemmport.processes import scratch_folder, session
 from gemmport.profiling.metrics import Metric
 from gemmport.profiling.report import messages
 from gemmport.profiling.target import WARM_UPS
@@ -94,29 +93,28 @@ def run_ncu(ncu: Path, plans: Sequence[Plan], metrics: Sequence[Metric], *, time
         ToolUnavailableError: the user may not read the device's counters.
         ProfileError: it failed, or did not end in time.
     """
-    with tempfile.TemporaryDirectory(prefix="gemmport-profile-", ignore_cleanup_errors=True) as name:
+    with scratch_folder("gemmport-profile-") as name:
         folder = Path(name)
         files = {folder / f"plan{number}.json": plan for number, plan in enumerate(plans)}
         for file, plan in files.items():
             file.write_text(plan.to_json(), encoding="utf-8")
         report, said = folder / "report.csv", folder / "said"
-        with said.open("wb") as output:
-            process = subprocess.Popen(
+        with (
+            said.open("wb") as output,
+            session(
                 command(ncu, report, files, metrics),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "LC_ALL": "C.UTF-8"},  # numbers in the report are written as the locale says
-                start_new_session=True,
-            )
-        try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise ProfileError(
-                f"{ncu} did not end within {timeout:g} seconds: profile fewer kernels or a smaller product, or allow more"
-            ) from None
-        finally:
-            end_session(process)
+            ) as process,
+        ):
+            try:
+                status = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                raise ProfileError(
+                    f"{ncu} did not end within {timeout:g} seconds: profile fewer kernels or a smaller product, or allow more"
+                ) from None
         text = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
         told = said.read_text(encoding="utf-8", errors="replace").strip()[-_TOLD:]
     if _NO_PERMISSION in text + told:
