@@ -35,8 +35,8 @@ from gemmport.problem import OPERANDS
 from made_up_devices import DEVICES
 from mutations import OF_FEW_PROBLEMS, mutation, planted
 
-SLOW_COMPILERS = ("pocl", "oclgrind")
-"""Platforms that take seconds for a program, and get fewer problems here."""
+PROBLEMS = 25
+"""Of a campaign: each of the first ones is compiled for itself."""
 
 
 def command(device: gp.DeviceInfo, *arguments: object, planted: str = "") -> subprocess.CompletedProcess[str]:
@@ -123,10 +123,12 @@ class TestProblems:
         assert all(max(problem.span(operand) for operand in "abcd") < 2**24 for problem in problems)  # type: ignore[arg-type]
 
     def test_stay_small_in_memory_whatever_tiles_are(self) -> None:
-        """Of whole blocks: macro-tiles of thousands of columns, many matrices without a row."""
+        """Of whole blocks: macro-tiles of thousands of columns, many matrices without a row; and of two problems without
+        terms whose rows and columns, and rows and matrices, were drawn to be beyond 2¹⁶.
+        """
         names = all_kernels()
-        for index in range(5000, 8000):
-            case = draw(0, index, names)
+        for seed, index in (*((0, index) for index in range(5000, 8000)), (2611, 112702), (2611, 143206)):
+            case = draw(seed, index, names)
             stored = [case.problem.stored_shape(operand) for operand in OPERANDS]
             assert max(rows * columns for rows, columns in stored) * case.problem.batch < 5e6, index
 
@@ -231,21 +233,6 @@ class TestJudgement:
 
     @pytest.mark.many_draws
     def test_refusals_are_expected_where_the_rules_say(self) -> None:
-        poor, small = DEVICES["wavefronts of 64 without float64"], DEVICES["16 KB of local memory"]
-        single = gp.GemmProblem.create(3, 3, 3)
-        assert refusal(gp.GemmProblem.create(3, 3, 3, dtype="float64"), poor) is gp.DtypeError
-        assert refusal(single, poor) is None
-        assert refusal(single, replace(poor, max_terms=2)) is gp.UnsupportedError
-        assert refusal(single, replace(poor, max_terms=3)) is None
-        assert refusal(single, poor, "naive", {"TS": 17}) is gp.ParameterError
-        assert refusal(single, poor, "naive", {"TS": 16}) is None
-        for pad, expected in ((0, None), (1, gp.ParameterError)):
-            tile = {"TSM": 64, "TSN": 64, "TSK": 32, "WPTM": 4, "WPTN": 4, "ARRANGE": "strided", "PAD": pad}
-            assert refusal(single, small, "register_tiled", tile) is expected
-        for use_ldg, expected in ((0, None), (1, gp.ParameterError)):
-            values = {**kernels.variant("shuffle").complete({}), "USE_LDG": use_ldg}
-            assert refusal(single, DEVICES["Intel GPU"], "shuffle", values) is expected
-            assert refusal(single, small, "shuffle", values) is gp.UnsupportedError
         for case in (draw(1, index, all_kernels()) for index in (*range(0, 300, 2), *range(0, 50 * BLOCK, 70))):
             for device in DEVICES.values():  # as the planner does, which words its rules on its own
                 if device.max_groups < 2**31 - 1 and {"long", "batch beyond 2¹⁶"} & {*case.facts.features}:
@@ -257,7 +244,7 @@ class TestJudgement:
                     found = None
                 except gp.GemmportError as error:
                     found = type(error)
-                assert case.refusal(device) is found, (case, device.label)
+                assert found in case.outcomes(device), (case, device.label)
 
     def test_a_kernel_that_does_not_read_the_arrays_type_refuses_the_call(self) -> None:
         """As `matmul` does: it leaves it to the kernel to widen what it reads."""
@@ -265,7 +252,7 @@ class TestJudgement:
         chosen = Specialization("simt", values, Types("float16", "float32", "float32"), ("N", "N"), whole=False)
         cases = (draw_matmul_case(np.random.default_rng(seed), chosen) for seed in range(20))
         case = next(case for case in cases if not case.problem.empty and case.problem.k)
-        assert case.refusal(DEVICES["NVIDIA sm_90 under CUDA"]) is gp.UnsupportedError
+        assert case.outcomes(DEVICES["NVIDIA sm_90 under CUDA"]) == {gp.UnsupportedError}
 
     def test_narrower_inputs_are_still_the_whole_numbers_of_the_wider_type(self) -> None:
         values = np.array([[-3 + 2j, 2, 0]], np.complex64)
@@ -279,10 +266,9 @@ class TestJudgement:
 
 @pytest.mark.processes
 def test_a_campaign_is_right_on_every_device(backend: gp.Backend) -> None:
-    problems = 25 if backend.device.platform in SLOW_COMPILERS else 75
-    report = run_campaign(backend.device, Options(seed=11, problems=problems, workers=2))
+    report = run_campaign(backend.device, Options(seed=11, problems=PROBLEMS, workers=2))
     assert not report.faults, report.faults[0]
-    assert report.problems == problems
+    assert report.problems == PROBLEMS
     assert report.programs > 0
     assert sum(report.counts["kind"].values()) == report.problems
 
@@ -312,7 +298,7 @@ class TestFaults:
     )  # fmt: skip
     @pytest.mark.sample(fault=["drops the last term"])
     def test_of_kernels_are_found_within_some_problems(self, best_backend: gp.Backend, fault: str) -> None:
-        done = command(best_backend.device, "--problems", 300, "--format", "json", planted=fault)
+        done = command(best_backend.device, "--problems", 100, "--format", "json", planted=fault)
         faults = report_of(done, 1)["faults"]
         kinds = {found["kind"] for found in faults}
         if fault == "writes beyond the edge":
@@ -325,15 +311,15 @@ class TestFaults:
     )
     def test_of_runtimes_lose_no_problem(self, best_backend: gp.Backend, fault: str, kind: str, status: str) -> None:
         limit = 2 if fault == "hangs" else 60
-        arguments = ("--problems", 25, "--from", 100, "--time-limit", limit, "--format", "json")
+        arguments = ("--problems", 10, "--from", 100, "--time-limit", limit, "--format", "json")
         report = report_of(command(best_backend.device, *arguments, planted=fault), 1)
         faults = report["faults"]
-        assert report["problems"] == 25
-        assert report["right"] == 25 - len(faults) > 0
+        assert report["problems"] == 10
+        assert report["right"] == 10 - len(faults) > 0
         assert {found["kind"] for found in faults} == {kind}
         assert all(status in found["reason"] for found in faults)
         assert len({found["index"] for found in faults}) == len(faults)
-        assert all(100 <= found["index"] < 125 for found in faults)
+        assert all(100 <= found["index"] < 110 for found in faults)
 
     def test_come_with_a_command_that_shows_them_again(
         self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch

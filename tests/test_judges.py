@@ -203,11 +203,11 @@ class TestPlanCase:
         assert all(np.array_equal(operands[name], wanted[name]) for name in ("a", "b", "c"))
 
     def test_what_the_device_cannot_compute_is_to_be_refused(self) -> None:
-        assert self.CASE.refusal(DEVICE) is None
+        assert self.CASE.outcomes(DEVICE) == {None}
         double = replace(self.CASE, problem=GemmProblem.create(1, 1, 1, dtype="float64"))
-        assert double.refusal(NO_DOUBLE) is gp.DtypeError
+        assert double.outcomes(NO_DOUBLE) == {gp.DtypeError}
         wide = replace(self.CASE, specialization=replace(NAIVE, params=(("TS", 17),)))
-        assert wide.refusal(NO_DOUBLE) is gp.ParameterError
+        assert wide.outcomes(NO_DOUBLE) == {gp.ParameterError}
 
 
 def cases(kind: type, count: int) -> Iterator[Any]:

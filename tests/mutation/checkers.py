@@ -58,9 +58,12 @@ CHECKERS = (
     Checker("verification", ("test_verification.py", "test_bounds.py")),
     Checker("reference", ("test_reference.py",)),
     Checker("trial", ("test_judges.py",)),
-    Checker("fuzz.case", ("test_fuzz.py",), ("refusal", "shortened", "operands_of", "fault_of")),
+    Checker(
+        "fuzz.case", ("test_fuzz.py", "test_outcomes.py"),
+        ("refusal", "outcomes_of_call", "_arrangements", "_layouts", "shortened", "operands_of", "fault_of"),
+    ),
     Checker("fuzz.views", ("test_fuzz.py",)),
-    Checker("fuzz.plans", ("test_judges.py",), ("PlanCase.refusal", "PlanCase.judge")),
+    Checker("fuzz.plans", ("test_judges.py",), ("PlanCase.outcomes", "PlanCase.judge")),
     Checker(
         "fuzz.arrays", ("test_judges.py", "test_fuzz.py"),
         ("GemmCase.judge", "GemmCase._given", "MatmulCase.judge", "as_type", "_judgeable", "_judged", "_options"),

@@ -12,16 +12,16 @@ import gemmport as gp
 from gemmport.backends.base import Backend
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES, FLOAT32, DType
-from gemmport.errors import GemmportError
 from gemmport.fuzz.case import (
     Data,
     Facts,
+    Outcomes,
     draw_data,
     draw_factor,
     fault_of,
     judgeable,
     operands_of,
-    refusal,
+    outcomes_of_call,
     scalar_of,
     shortened,
 )
@@ -82,8 +82,8 @@ class GemmCase:
             tuple(name for name, is_so in told.items() if is_so),
         )
 
-    def refusal(self, device: DeviceInfo) -> type[GemmportError] | None:
-        return refusal(self.problem, device, self.specialization.kernel, dict(self.specialization.params))
+    def outcomes(self, device: DeviceInfo) -> Outcomes:
+        return outcomes_of_call(self.problem, device, self.specialization)
 
     def judge(self, backend: Backend) -> str:
         problem = self.problem
@@ -206,8 +206,8 @@ class MatmulCase:
         """What is planned: kernels read the arrays as they are, and widen what they read."""
         return replace(self.problem, dtype=self.dtype)
 
-    def refusal(self, device: DeviceInfo) -> type[GemmportError] | None:
-        return refusal(self.planned, device, self.specialization.kernel, dict(self.specialization.params))
+    def outcomes(self, device: DeviceInfo) -> Outcomes:
+        return outcomes_of_call(self.planned, device, self.specialization)
 
     def judge(self, backend: Backend) -> str:
         problem = self.problem
@@ -303,7 +303,8 @@ def as_type(values: HostArray, dtype: DType) -> HostArray:
         if values.dtype.kind == "f":  # wide sums have room for numbers that a narrower type does not hold
             with np.errstate(invalid="ignore"):
                 values = np.where(np.abs(values) < np.inf, np.fmod(values, LARGEST + 1), values)
-    return (np.abs(values) if dtype.name.startswith("uint") else values).astype(dtype.numpy)
+    with np.errstate(invalid="ignore"):  # whatever integer the host makes of infinity is what both sides are given
+        return (np.abs(values) if dtype.name.startswith("uint") else values).astype(dtype.numpy)
 
 
 def _draw_sizes(rng: np.random.Generator, *, batch: int) -> tuple[int, int, int]:

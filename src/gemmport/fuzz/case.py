@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,15 +18,18 @@ from gemmport.dtypes import DTYPES, FLOAT32, DType
 from gemmport.errors import DtypeError, GemmportError, ParameterError, UnsupportedError
 from gemmport.fuzz.specialization import Specialization
 from gemmport.planner import AUTO
-from gemmport.problem import GemmProblem, Operand, Scalar
+from gemmport.problem import GemmProblem, Layout, Operand, Scalar, transposed, transposes
 from gemmport.reference import reference
-from gemmport.variant import Parameters
+from gemmport.variant import Parameters, ceil_div
 from gemmport.verification import HostArray
 
 Data = Literal["whole numbers", "random numbers", "special values"]
 """whole numbers: small, exact in any order of summation, or of the whole range where nothing rounds. random numbers: N(0, 1),
 within the statistical bound. special values: whole numbers with NaN and infinities among them, whose products no order
 changes."""
+
+Outcomes = frozenset[type[GemmportError] | None]
+"""Errors with which a device may refuse a problem; None among them where it may compute it."""
 
 Factor = Literal["0", "1", "other"]
 """What alpha or beta is."""
@@ -33,6 +38,9 @@ SPECIAL = (np.nan, np.inf, -np.inf)
 
 _LONG = 4096
 """Terms."""
+
+_ALIGNED = 128
+"""Elements."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +74,8 @@ class Case(Protocol):
     def facts(self) -> Facts:
         """What the summary counts it under."""
 
-    def refusal(self, device: DeviceInfo) -> type[GemmportError] | None:
-        """The error with which the device must refuse it by gemmport's rules; None where it must compute it."""
+    def outcomes(self, device: DeviceInfo) -> Outcomes:
+        """What may come of it on the device by gemmport's rules."""
 
     def judge(self, backend: Backend) -> str:
         """Computes it; what is wrong with the result, for people; empty where nothing is.
@@ -106,6 +114,31 @@ def refusal(
         and (not device.registers or variant.registers(params, problem) * math.prod(group) <= device.registers)
     )
     return None if fits else ParameterError
+
+
+def outcomes_of_call(problem: GemmProblem, device: DeviceInfo, specialization: Specialization) -> Outcomes:
+    """What may come of a product of arrays. It is planned by how they lie: transposed or not, aligned or not.
+    What a kernel needs may depend on that, and then the device may have it or not.
+    """
+    params = dict(specialization.params)
+    if not params:
+        return frozenset({refusal(problem, device, specialization.kernel)})
+    return frozenset(refusal(each, device, specialization.kernel, params) for each in _arrangements(problem))
+
+
+def _arrangements(problem: GemmProblem) -> Iterator[GemmProblem]:
+    """The product as it may be planned."""
+    for op_of_a, op_of_b in itertools.product(*((op, transposed(op)) for op in (problem.trans_a, problem.trans_b))):
+        columns_of_a = problem.m if transposes(op_of_a) else problem.k
+        columns_of_b = problem.k if transposes(op_of_b) else problem.n
+        for a, b in zip(_layouts(columns_of_a), _layouts(columns_of_b), strict=True):
+            yield replace(problem, trans_a=op_of_a, trans_b=op_of_b, a=a, b=b)
+
+
+def _layouts(columns: int) -> tuple[Layout, ...]:
+    """Rows one after another, rows that are aligned to all that kernels use, and rows that are not aligned."""
+    ld = max(columns, 1)
+    return Layout(ld), Layout(ceil_div(ld, _ALIGNED) * _ALIGNED), Layout(ld, offset=1)
 
 
 def draw_factor(rng: np.random.Generator, *, none: float) -> Factor:

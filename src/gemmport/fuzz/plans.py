@@ -13,11 +13,11 @@ from gemmport.api import plan
 from gemmport.backends.base import Backend
 from gemmport.device import DeviceInfo
 from gemmport.dtypes import DTYPES
-from gemmport.errors import GemmportError
 from gemmport.fuzz.case import (
     Data,
     Factor,
     Facts,
+    Outcomes,
     draw_data,
     draw_factor,
     fault_of,
@@ -99,8 +99,8 @@ class PlanCase:
         features = tuple(name for name, is_so in told.items() if is_so)
         return Facts("plan", specialization.kernel, str(specialization.types), problem.ops, features)
 
-    def refusal(self, device: DeviceInfo) -> type[GemmportError] | None:
-        return refusal(self.problem, device, self.specialization.kernel, dict(self.specialization.params))
+    def outcomes(self, device: DeviceInfo) -> Outcomes:
+        return frozenset({refusal(self.problem, device, self.specialization.kernel, dict(self.specialization.params))})
 
     def judge(self, backend: Backend) -> str:
         chosen = self.specialization

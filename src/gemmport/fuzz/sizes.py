@@ -91,8 +91,11 @@ def _shorten(choices: Sequence[list[int]], most: float) -> None:
 
 
 def is_cheap(tile: Tile | tuple[int, int, int], m: int, n: int, k: int, batch: int) -> bool:
-    """Whether so many products take little, even with what their tiles compute beyond the edges."""
-    padded = (ceil_div(x, side) * side if side <= _MACRO_TILE else x for x, side in zip((m, n, k), tile, strict=True))
+    """Whether so many products take little, even with what their tiles compute beyond the edges. Without terms, the elements
+    of the result still count.
+    """
+    sizes = (max(m, 1), max(n, 1), max(k, 1))
+    padded = (ceil_div(x, side) * side if side <= _MACRO_TILE else x for x, side in zip(sizes, tile, strict=True))
     return math.prod(padded) * batch <= MOST_WORK
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gemmport.backends.base import Backend
 from gemmport.errors import GemmportError, WorkGroupError
-from gemmport.fuzz.case import Case
+from gemmport.fuzz.case import Case, Outcomes
 from gemmport.fuzz.draw import draw, first_count
 from gemmport.fuzz.specialization import BLOCK, all_kernels
 from gemmport.processes import Channel
@@ -64,20 +64,24 @@ def work(job: Job, channel: Channel) -> None:
 def examined(index: int, job: Job, backend: Backend) -> dict[str, Any]:
     """What came of a problem: status "right", "refused", "wrong" or "error", a reason, and the facts it is counted under."""
     case = job.case(index)
-    expected = case.refusal(backend.device)
+    outcomes = case.outcomes(backend.device)
     status, reason = "right", ""
     try:
         fault = case.judge(backend)
         if fault:
             status, reason = "wrong", fault
-        elif expected is not None:
-            status, reason = "wrong", f"computed, where {expected.__name__} was to be raised"
+        elif None not in outcomes:
+            status, reason = "wrong", f"computed, where {_names(outcomes)} was to be raised"
     except GemmportError as error:
-        by_rule = type(error) is expected or _too_many_registers(case, error)
+        by_rule = type(error) in outcomes or _too_many_registers(case, error)
         status, reason = ("refused", type(error).__name__) if by_rule else ("error", f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001 - whatever is raised that is not ours is what the campaign looks for
         status, reason = "error", traceback.format_exc()
     return {"status": status, "reason": reason, "facts": asdict(case.facts)}
+
+
+def _names(outcomes: Outcomes) -> str:
+    return " or ".join(sorted(error.__name__ for error in outcomes if error))
 
 
 def _too_many_registers(case: Case, error: GemmportError) -> bool:
