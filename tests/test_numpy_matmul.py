@@ -40,14 +40,14 @@ NOT_APPLICABLE = {
 
 
 OF_MATMUL_ALONE = ("TestMatmul", "test_matmul_axes")
-"""Run on every device, and in make test; others multiply for the sake of something else."""
+"""Run on every device, and in make test, but for what is below; others multiply for the sake of something else."""
 
 
 OF_MANY_TYPES = (
     "test_dot_equivalent", "test_dot_equivalent_matrix_matrix_blastypes", "test_scalar_output", "test_matrix_vector_values",
     "test_vector_matrix_values",
 )  # fmt: skip
-"""Of these, what goes through many types and strides once more."""
+"""Of these, what goes through many types and strides once more, which one device is enough for, too."""
 
 
 def other_test(test: Any) -> Any:
@@ -124,7 +124,7 @@ for _copy in COPIES.values():
     for _name, _test in _tests.items():
         globals()[_name] = _test if _name in OF_MATMUL_ALONE else other_test(_test)
 for _name in OF_MANY_TYPES:
-    pytest.mark.of_numpy(getattr(globals()["TestMatmul"], _name))
+    other_test(getattr(globals()["TestMatmul"], _name))
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,9 @@ from made_up_devices import DEVICES
 from test_backend_contract import download, run
 from test_kernels import BASE
 
+pytestmark = pytest.mark.best_of_each_backend
+"""It is made for GPUs: `tiers.OF_GPUS`."""
+
 SIMT = kernels.variant("simt")
 SHARED = Sizes(33, 67, 131)
 """27 tiles in 3 matrices: fewer than the groups that share tiles on most devices, and with edges along all dimensions."""
@@ -148,7 +151,6 @@ def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(back
     assert behind[: behind.index("bra")].count("ld.shared.v4.f32") == runs
 
 
-@pytest.mark.best_of_each_backend
 @pytest.mark.sample(tiling=TILINGS[:1])
 @pytest.mark.every_value("tiling", TILINGS)
 def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> None:

@@ -157,3 +157,11 @@ def test_make_test_takes_a_sample_of_what_is_long(
     assert is_left_out(item(FAST), Tier.TEST) == left_out
     assert not is_left_out(item(FAST), Tier.ALL)
     assert not is_left_out(item(GPU), Tier.TEST)
+
+
+def test_kernels_of_gpus_run_on_the_best_cpu_runtime_alone(rows_of: RowsOf) -> None:
+    marks = [every_pair("kernel", ["simt", "tiled"])]
+    met = {(row["kernel"], row["backend"]) for row in rows_of(Tier.ALL, *marks, devices=(GPU, FAST, SLOW))}
+    assert met == {("simt", GPU), ("simt", FAST), ("tiled", GPU), ("tiled", FAST), ("tiled", SLOW)}
+    everywhere = rows_of(Tier.EXHAUSTIVE, *marks, devices=(GPU, FAST, SLOW))
+    assert {row["backend"] for row in everywhere if row["kernel"] == "simt"} == {GPU, FAST, SLOW}

@@ -35,6 +35,11 @@ def best_of_each_backend(found: Sequence[gp.DeviceInfo]) -> list[gp.DeviceInfo]:
     return list({device.backend: device for device in reversed(found)}.values())[::-1]
 
 
+def best_cpu(config: pytest.Config) -> gp.DeviceInfo | None:
+    """The best CPU runtime that is tested."""
+    return next((device for device in devices(config) if device.type == "cpu"), None)
+
+
 def newest_of_each_runtime(found: Sequence[gp.DeviceInfo]) -> list[gp.DeviceInfo]:
     """Without the CPU under older versions of a runtime."""
     newest = {device.platform: device for device in sorted(found, key=lambda device: device.platform_version)}

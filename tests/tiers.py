@@ -19,7 +19,7 @@ Names that are given together have one value together, or, `apart`, one each, of
 there are. `where` says which combinations there are.
 
 GPUs compile in milliseconds: they run every combination in every tier, and `pytest --backend cuda` is at least `--all`. What a
-device cannot compute is not tested on it.
+device cannot compute is not tested on it. A kernel of `OF_GPUS` runs on the best CPU runtime alone; the matrix asks the others.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ MARKERS = {
     "sample(name=values)": "in make test, these values stand for all",
 }
 
+OF_GPUS = ("simt",)
+"""Kernels that no CPU's configuration chooses, and that CPUs' runtimes take many seconds to compile."""
+
 STRENGTHS = {"every_pair": EACH_PAIR, "every_value": EACH_VALUE}
 
 Row = Mapping[str, Any]
@@ -99,8 +102,8 @@ def devices_of(definition: pytest.Item, config: pytest.Config) -> Sequence[gp.De
     if tier is Tier.EXHAUSTIVE or definition.get_closest_marker("every_runtime"):
         return found
     if tier is Tier.TEST:
-        best = next((device for device in found if device.type == "cpu"), None)
-        return [device for device in found if device.type != "cpu" or device is best]
+        best = tested.best_cpu(config)
+        return [device for device in found if device.type != "cpu" or device == best]
     return tested.newest_of_each_runtime(found)
 
 
@@ -114,6 +117,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         row
         for combination in itertools.product(*(rows for _, rows in axes))
         if _computes(row := {name: value for part in combination for name, value in part.items()})
+        and not _left_to_the_matrix(row, metafunc)
         and all(where(row) for where in wheres)
     ]
     rows = _taken(every, metafunc)
@@ -193,6 +197,13 @@ def _computes(row: Row) -> bool:
 
 
 _FAMILY = {variant.name for variant in kernels.variants()}
+
+
+def _left_to_the_matrix(row: Row, metafunc: pytest.Metafunc) -> bool:
+    device = row.get("backend")
+    if tier_of(metafunc.config) is Tier.EXHAUSTIVE or device is None or device.type != "cpu":
+        return False
+    return row.get("kernel") in OF_GPUS and device != tested.best_cpu(metafunc.config)
 
 
 @cache
