@@ -11,9 +11,9 @@ import pkgutil
 from abc import ABCMeta
 
 from gemmport.backends.base import Backend
-from gemmport.errors import BackendUnavailableError, UnknownNameError
+from gemmport.core.errors import BackendUnavailableError, UnknownNameError
 
-_NOT_BACKENDS = {"array", "base", "offline", "parts"}
+_NOT_BACKENDS = {"array", "base", "objects", "offline", "parts"}
 
 
 def names() -> tuple[str, ...]:

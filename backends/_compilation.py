@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from gemmport.device import DeviceInfo
-from gemmport.quirks import quirks_of
+from gemmport.core.device import DeviceInfo
+from gemmport.core.quirks import quirks_of
 
 LINKED = "#define LINKED 1\n"
 """What a source has that asks to be linked as under CUDA. Of float64 by the matrix unit OpenCL's own linker makes code that

@@ -11,7 +11,7 @@ import ctypes
 import sys
 from functools import cache
 
-from gemmport.errors import LaunchError
+from gemmport.core.errors import LaunchError
 
 LEGACY = 0
 """The stream that CUDA programs use by default. It is PyTorch's, CuPy's and PyCUDA's current stream unless they are told

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
-from gemmport.errors import ForkError, GemmportError
+from gemmport.core.errors import ForkError, GemmportError
 
 
 class Opened(Protocol):

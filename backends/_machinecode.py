@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from gemmport.backends.base import Listing, Resources
+from gemmport.backends.objects import Listing, Resources
 
 HOW_TO_GET_NVDISASM = "nvdisasm is not here: pip install nvidia-cuda-nvdisasm, or put the CUDA toolkit's on the PATH"
 HOW_TO_GET_OBJDUMP = "neither objdump nor llvm-objdump is on the PATH: on Debian and Ubuntu, apt install binutils"

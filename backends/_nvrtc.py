@@ -14,8 +14,8 @@ from typing import Any
 
 from gemmport.backends import _machinecode, _sass
 from gemmport.backends._compilation import CUDA_OPTIONS
-from gemmport.backends.base import Disassembly, Listing
-from gemmport.errors import CompileError
+from gemmport.backends.objects import Disassembly, Listing
+from gemmport.core.errors import CompileError
 
 HOW_TO_GET = "pip install 'gemmport[nvrtc]', or put the CUDA toolkit's nvcc on the PATH"
 

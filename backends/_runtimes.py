@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from gemmport import trust
-from gemmport.cache import OWN_ICD, cache_folder, user_cache_folder, warn_once
+from gemmport.runtime import trust
+from gemmport.runtime.cache import OWN_ICD, cache_folder, user_cache_folder, warn_once
 
 log = logging.getLogger(__name__)
 

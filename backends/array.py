@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport import dlpack
-from gemmport.errors import ArrayError, DtypeError, ShapeError
+from gemmport.core import dlpack
+from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 
 if TYPE_CHECKING:
-    from gemmport.backends.base import Backend, Event, Memory
+    from gemmport.backends.base import Backend
+    from gemmport.backends.objects import Event, Memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,20 +13,32 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmport import cache
 from gemmport.backends import _fork
+from gemmport.backends._ordering import IN_ORDER, Ordered, is_alone
+from gemmport.backends._ownership import disown, owned, release_all
 from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides
-from gemmport.device import DeviceInfo
-from gemmport.errors import (
+from gemmport.backends.objects import (
+    Access,
+    Call,
+    Disassembly,
+    Discovery,
+    Event,
+    Memory,
+    Place,
+    Program,
+    ProgramCounts,
+)
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import (
     ArrayError,
     CompileError,
     DeviceMemoryError,
@@ -36,216 +48,12 @@ from gemmport.errors import (
     ShapeError,
     WorkGroupError,
 )
-from gemmport.problem import ALLOCATION_ALIGNMENT
-from gemmport.sources import numbered_excerpt
+from gemmport.runtime import cache
+from gemmport.runtime.sources import numbered_excerpt
 
 log = logging.getLogger(__name__)
 
 HostArray = npt.NDArray[Any]
-
-
-@dataclass(eq=False)
-class Access:
-    """Which queues touched a memory last; None stands for the backend's own. See `Backend` on queues.
-
-    Attributes:
-        home: the queue in whose order the memory's owner reuses it: the backend's own for memory of its pool, the current
-            stream of the library for foreign memory.
-        writer: the queue that wrote it last. readers: those that have read it since.
-        shared: whether another library was given the memory, of whose work nobody tells.
-    """
-
-    home: Any = None
-    writer: Any = None
-    readers: list[Any] = field(default_factory=list)
-    shared: bool = False
-
-
-@dataclass(eq=False)
-class Memory:
-    """A block of device memory. Released when it is collected, at the end of a `with`, or by `release`.
-
-    Attributes:
-        native: the runtime's own object, or foreign memory that must be kept alive.
-        handle: what a C library takes: a device pointer (CUDA) or a cl_mem (OpenCL).
-        nbytes: its size.
-        free: gives it back, where that takes more than dropping `native`.
-        alignment: bytes to which its start is aligned; a power of two.
-        access: which queues use it.
-        keeper: what else must live as long as it is used.
-        read_only: whether its owner forbids writing.
-        located: what `Backend.address` found.
-        pooled: whether it is a block of the backend's pool. Two of these never overlap.
-    """
-
-    native: Any
-    handle: int
-    nbytes: int
-    free: Callable[[], object] = lambda: None
-    alignment: int = ALLOCATION_ALIGNMENT
-    access: Access = field(default_factory=Access)
-    keeper: object = None
-    read_only: bool = False
-    located: tuple[int, int] | None = None
-    pooled: bool = field(default=False, init=False)  # so that a copy, which would overlap, is none
-
-    @property
-    def released(self) -> bool:
-        """Whether it was given back."""
-        return self.native is None and not self.handle and not self.nbytes
-
-    def release(self) -> None:
-        """Gives the memory back to the pool. It must not be used again; work already enqueued is not disturbed."""
-        self.free()
-        self.native, self.handle, self.nbytes, self.located = None, 0, 0, None
-
-    def __enter__(self) -> Memory:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled source on a device.
-
-    Attributes:
-        native: the runtime's module or program.
-        binary: what `Backend.load` makes it of again; empty where the runtime itself keeps what it compiled.
-    """
-
-    native: Any
-    binary: bytes
-    source: str
-
-
-@dataclass
-class Call:
-    """A kernel with its geometry and arguments bound, ready to be launched any number of times, by one thread at a time.
-
-    Attributes:
-        function: the kernel's name in the program.
-        native: the runtime's kernel.
-        arguments, offsets, dynamic_local_bytes: where the runtime is given them anew at each launch: all arguments as the
-            kernel takes them, where each begins, and the size of what is declared without one.
-    """
-
-    program: Program
-    function: str
-    native: Any
-    groups: tuple[int, int, int]
-    work_group: tuple[int, int, int]
-    arguments: bytearray = field(default_factory=bytearray)
-    offsets: Sequence[int] = ()
-    dynamic_local_bytes: int = 0
-
-    @cached_property
-    def extent(self) -> tuple[int, int, int]:
-        """Work-items along each dimension of the grid."""
-        (gx, gy, gz), (wx, wy, wz) = self.groups, self.work_group
-        return gx * wx, gy * wy, gz * wz
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The code of a kernel in one language, as text.
-
-    Attributes:
-        language: "PTX", "SASS", "x86-64", …
-        text: empty where it could not be had.
-        note: why it could not, and how to get it; or else what is to be known of it.
-    """
-
-    language: str
-    text: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a compiled kernel takes of the device; None where nobody tells.
-
-    Attributes:
-        registers: 32-bit, of a work-item.
-        spill_stores, spill_loads: bytes per work-item, written to memory and read back for want of registers.
-        private_bytes: memory of a work-item beside its registers: its stack, spills included.
-        local_bytes: declared local memory of a group.
-        barriers: that the hardware numbers, of a group.
-        max_work_items: of a group, that the compiled kernel can run with.
-    """
-
-    registers: int | None = None
-    spill_stores: int | None = None
-    spill_loads: int | None = None
-    private_bytes: int | None = None
-    local_bytes: int | None = None
-    barriers: int | None = None
-    max_work_items: int | None = None
-
-
-@dataclass(frozen=True)
-class Disassembly:
-    """A compiled kernel taken apart.
-
-    Attributes:
-        listings: its code, the nearest to the source first, the nearest to the machine last; at least one.
-    """
-
-    listings: tuple[Listing, ...]
-    resources: Resources
-
-
-@dataclass(frozen=True)
-class Event:
-    """A point in a queue. `seconds` is set where the runtime has no clock of its own and the host's was read instead."""
-
-    native: Any
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where another library's array is.
-
-    Attributes:
-        device: as `Backend.discover` describes it.
-        context: the runtime's context that the array belongs to; None where all libraries share one per device.
-    """
-
-    device: DeviceInfo
-    context: Hashable = None
-
-
-@dataclass(frozen=True)
-class Discovery:
-    """What a backend found: devices, and what is missing or failed to start, as "what is wrong; how to mend it"."""
-
-    devices: tuple[DeviceInfo, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass
-class ProgramCounts:
-    """How programs came to be, since the backend was opened.
-
-    Attributes:
-        compiled: by the runtime, which may have a cache of its own.
-        from_disk: from gemmport's cache. from_memory: as they were made before.
-    """
-
-    compiled: int = 0
-    from_disk: int = 0
-    from_memory: int = 0
-
-    def __sub__(self, earlier: ProgramCounts) -> ProgramCounts:
-        """What came after the earlier counts."""
-        return ProgramCounts(
-            self.compiled - earlier.compiled, self.from_disk - earlier.from_disk, self.from_memory - earlier.from_memory
-        )
-
 
 _MOST_PROGRAMS = 256
 """That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
@@ -535,7 +343,7 @@ class Backend(ABC):
         """What is enqueued on the queue inside comes after what other queues did to this memory, and before what they will."""
         self.check_open()
         queue = self.as_queue(queue)
-        return _IN_ORDER if _is_alone(queue, reads, writes) else _Ordered(self, queue, reads, writes)
+        return IN_ORDER if is_alone(queue, reads, writes) else Ordered(self, queue, reads, writes)
 
     def settle(self, memory: Memory) -> None:
         """Makes the queue on which the memory's owner works wait for everything enqueued here on the memory."""
@@ -579,10 +387,10 @@ class Backend(ABC):
         """
         if not self._releases_at_exit:  # now, since what was registered last goes first: memory before its pool
             self._releases_at_exit = True
-            weakref.finalize(self, _release_all, weakref.ref(self))
-        reference = weakref.ref(memory, _disown)
-        _owned[reference] = self, partial(self._release, memory.access, memory.free, memory.native, memory.keeper)
-        memory.free = partial(_disown, reference)
+            weakref.finalize(self, release_all, weakref.ref(self))
+        reference = weakref.ref(memory, disown)
+        owned[reference] = self, partial(self._release, memory.access, memory.free, memory.native, memory.keeper)
+        memory.free = partial(disown, reference)
         return memory
 
     # Memory and arrays, on all backends
@@ -849,7 +657,7 @@ class Backend(ABC):
             What must stay alive until the process ends: the backend, and all memory.
         """
         self.closed = True
-        return self, [(known, _owned.pop(known)) for known, (owner, _) in list(_owned.items()) if owner is self]
+        return self, [(known, owned.pop(known)) for known, (owner, _) in list(owned.items()) if owner is self]
 
     def check_open(self) -> None:
         """Raises LaunchError where the backend was closed, ForkError where this process only inherited it."""
@@ -867,82 +675,6 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.device.label}>"
-
-
-_owned: dict[weakref.ref[Memory], tuple[Backend, Callable[[], None]]] = {}
-"""Memory to be released, whose it is, and how. Not kept by the backend: in a cycle of garbage with it, no reference would call.
-"""
-
-
-def _disown(reference: weakref.ref[Memory]) -> None:
-    """Releases a memory, unless that was done."""
-    owned = _owned.pop(reference, None)
-    if owned is not None:
-        _, release = owned
-        release()
-
-
-def _release_all(backend: weakref.ref[Backend]) -> None:
-    """Releases what a backend still owns at the end of the process, while everything that takes is still there."""
-    opened = backend()
-    for reference, (owner, _) in list(_owned.items()):
-        if owner is opened:
-            try:
-                _disown(reference)
-            except Exception:  # whatever it is, the next can still be released
-                log.exception("memory of %s is not released", opened)
-
-
-_IN_ORDER: AbstractContextManager[None] = nullcontext()
-
-
-def _is_alone(queue: Any, reads: Collection[Memory], writes: Collection[Memory]) -> bool:
-    """Whether no other queue matters to this memory, so that `ordered` has nothing to do.
-
-    A reader on the queue that wrote last need not be known: what waits for that queue waits for both.
-    """
-    for memory in reads:
-        if memory.access.writer is not queue:
-            return False
-    for memory in writes:
-        access = memory.access
-        if access.writer is not queue or any(reader is not queue for reader in access.readers):
-            return False
-    return True
-
-
-class _Ordered:
-    """`Backend.ordered`, on a queue of `as_queue`. No generator: it stands around every product."""
-
-    def __init__(self, backend: Backend, queue: Any, reads: Collection[Memory], writes: Collection[Memory]) -> None:
-        self.backend, self.queue, self.reads, self.writes = backend, queue, reads, writes
-
-    def __enter__(self) -> None:
-        queue, others = self.queue, []
-        with self.backend._access_lock:
-            for memory in self.reads:
-                if (writer := memory.access.writer) is not queue:
-                    others.append(writer)
-            for memory in self.writes:
-                access = memory.access
-                if access.writer is not queue:
-                    others.append(access.writer)
-                if access.readers:
-                    others += access.readers
-        if others:
-            self.backend._follow(queue, others)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        queue = self.queue
-        with self.backend._access_lock:
-            for memory in self.reads:
-                if queue not in (readers := memory.access.readers):
-                    readers.append(queue)
-            for memory in self.writes:
-                access = memory.access
-                access.writer, access.readers = queue, []
 
 
 def _plain(data: HostArray) -> HostArray | None:

@@ -16,12 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmport import dlpack
 from gemmport.backends import _compilation, _cudadriver, _fork, _nvrtc
 from gemmport.backends.array import DeviceArray, dense_strides
-from gemmport.backends.base import Backend, Call, Disassembly, Discovery, Event, HostArray, Memory, Place, Program
-from gemmport.device import DeviceInfo
-from gemmport.errors import (
+from gemmport.backends.base import Backend, HostArray
+from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
+from gemmport.core import dlpack
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import (
     ArrayError,
     BackendUnavailableError,
     CompileError,
@@ -29,7 +30,7 @@ from gemmport.errors import (
     DeviceNotFoundError,
     LaunchError,
 )
-from gemmport.problem import ALLOCATION_ALIGNMENT
+from gemmport.core.problem import ALLOCATION_ALIGNMENT
 
 try:
     import pycuda

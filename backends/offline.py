@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gemmport.backends import _nvrtc
-from gemmport.backends.base import Disassembly
-from gemmport.device import DeviceInfo
-from gemmport.errors import BackendUnavailableError
+from gemmport.backends.objects import Disassembly
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import BackendUnavailableError
 
 
 def disassemble(device: DeviceInfo, source: str, function: str) -> Disassembly:

@@ -26,21 +26,10 @@ import pyopencl.tools
 
 from gemmport.backends import _compilation, _fork, _machinecode, _opencldriver, _runtimes
 from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import (
-    Backend,
-    Call,
-    Disassembly,
-    Discovery,
-    Event,
-    HostArray,
-    Listing,
-    Memory,
-    Place,
-    Program,
-    Resources,
-)
-from gemmport.device import DeviceInfo, DeviceType
-from gemmport.errors import (
+from gemmport.backends.base import Backend, HostArray
+from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Listing, Memory, Place, Program, Resources
+from gemmport.core.device import DeviceInfo, DeviceType
+from gemmport.core.errors import (
     ArrayError,
     BackendUnavailableError,
     CompileError,
@@ -48,8 +37,8 @@ from gemmport.errors import (
     DeviceNotFoundError,
     LaunchError,
 )
-from gemmport.processor import data_caches
-from gemmport.quirks import quirks_of, within_limits
+from gemmport.core.quirks import quirks_of, within_limits
+from gemmport.runtime.host_cpu import data_caches
 
 if TYPE_CHECKING:
     import pyopencl.array

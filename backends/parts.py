@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmport.backends import _nvrtc
-from gemmport.errors import CompileError
+from gemmport.core.errors import CompileError
 
 
 @dataclass(frozen=True)

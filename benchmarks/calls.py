@@ -30,13 +30,13 @@ import numpy as np
 import numpy.typing as npt
 
 import gemmport as gp
-from gemmport import api
-from gemmport.digest import call_path_digest, launches_digests
-from gemmport.environment import host_environment
-from gemmport.executor import bind, bind_or_choose
-from gemmport.measurement import wait_until_quiet
-from gemmport.plan import Plan
-from gemmport.selection import select_device
+from gemmport.api import gemm as gemm_module
+from gemmport.bench.digest import call_path_digest, launches_digests
+from gemmport.bench.environment import host_environment
+from gemmport.bench.timing import wait_until_quiet
+from gemmport.core.plan import Plan
+from gemmport.execution.executor import bind, bind_or_choose
+from gemmport.execution.selection import select_device
 
 SCHEMA = 2
 
@@ -129,7 +129,7 @@ def plan_of(call: Callable[[], object]) -> Plan:
         plans.append(found.plan)
         return found
 
-    with patch.object(api, "bind_or_choose", bound):
+    with patch.object(gemm_module, "bind_or_choose", bound):
         call()
     return plans[0]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from gemmport.errors import BackendUnavailableError, DeviceNotFoundError
-from gemmport.selection import select_device
+from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError
+from gemmport.execution.selection import select_device
 
 HERE = Path(__file__).parent
 

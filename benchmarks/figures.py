@@ -29,17 +29,17 @@ from typing import Any
 import click
 
 from gemmport import kernels
-from gemmport import verification as verify
-from gemmport.benchmark import GUARD
-from gemmport.config import Configuration, load_configuration
-from gemmport.device import DeviceInfo
-from gemmport.digest import call_path_digest, launches_digests
-from gemmport.dtypes import as_dtype
-from gemmport.errors import GemmportError
-from gemmport.jobs import Job, Reduction, Transposition
-from gemmport.plan import Launch
-from gemmport.planner import make_plan
-from gemmport.problem import GemmProblem
+from gemmport.bench.digest import call_path_digest, launches_digests
+from gemmport.bench.pass_jobs import PassJob, Reduction, Transposition
+from gemmport.bench.products import GUARD_ELEMENTS
+from gemmport.checking import verification as verify
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import as_dtype
+from gemmport.core.errors import GemmportError
+from gemmport.core.plan import Launch
+from gemmport.core.problem import GemmProblem
+from gemmport.planning.lookup import Configuration, load_configuration
+from gemmport.planning.planner import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -259,10 +259,10 @@ def _problem(result: dict[str, Any]) -> GemmProblem:
     problem = GemmProblem.create(
         result["m"], result["n"], result["k"], alpha=alpha, beta=beta, **{name: result[name] for name in names}
     )
-    return replace(problem, d=verify.guarded(problem, GUARD))
+    return replace(problem, d=verify.guarded(problem, GUARD_ELEMENTS))
 
 
-def _job(result: dict[str, Any]) -> Job:
+def _job(result: dict[str, Any]) -> PassJob:
     dtype = as_dtype(result["dtype"])
     if "count" in result:
         return Reduction(result["count"], dtype)

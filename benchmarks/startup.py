@@ -27,8 +27,8 @@ from typing import Any
 
 import click
 
-from gemmport.environment import host_environment
-from gemmport.selection import get_backend, select_device
+from gemmport.bench.environment import host_environment
+from gemmport.execution.selection import get_backend, select_device
 
 SCHEMA = 1
 

@@ -26,20 +26,22 @@ import click
 import yaml
 
 import gemmport as gp
-from gemmport import kernels, verification
-from gemmport.backends.base import Backend, Memory
+from gemmport import kernels
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
+from gemmport.bench.environment import host_environment
+from gemmport.bench.standings import Workload
+from gemmport.bench.sweeps import Swept, Timed, header
+from gemmport.bench.timing import Contestant, measure
+from gemmport.checking import verification
+from gemmport.checking.device_check import check_freivalds_on, fill_random_on
 from gemmport.cli.shapes import read_shapes
-from gemmport.device import DeviceInfo
-from gemmport.device_check import check_freivalds_on, fill_random_on
-from gemmport.environment import host_environment
-from gemmport.executor import BoundPlan, bind
-from gemmport.measurement import Contestant, measure
-from gemmport.plan import Launch, ParameterValue, Plan
-from gemmport.problem import GemmProblem, Operand
-from gemmport.selection import get_backend, select_device
-from gemmport.sources import assemble
-from gemmport.suite import Workload
-from gemmport.sweeps import Swept, Timed, header
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import Launch, ParameterValue, Plan
+from gemmport.core.problem import GemmProblem, Operand
+from gemmport.execution.executor import BoundPlan, bind
+from gemmport.execution.selection import get_backend, select_device
+from gemmport.runtime.sources import assemble
 
 Candidate = dict[str, ParameterValue]
 

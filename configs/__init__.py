@@ -1,1 +1,1 @@
-"""The configuration files that gemmport ships; `gemmport.config` reads them."""
+"""The configuration files that gemmport ships; `gemmport.planning.lookup` reads them."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemmport.errors import UnknownNameError
+from gemmport.contracts.kernel import KernelVariant, Pass, Rung
+from gemmport.core.errors import UnknownNameError
 from gemmport.kernels import (
     batched,
     copy_strided,
@@ -28,7 +29,6 @@ from gemmport.kernels import (
     vectorized,
     wpt,
 )
-from gemmport.variant import KernelVariant, Pass, Rung
 
 # In the order of the ladder: each step adds one idea to the one before it.
 _LADDER = (

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gemmport.device import DeviceInfo
-from gemmport.plan import Integer, Launch, ParameterValue
-from gemmport.problem import OPERANDS, GemmProblem, Operand, transposes
-from gemmport.variant import (
+from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
     Parameter,
@@ -18,6 +15,9 @@ from gemmport.variant import (
     gemm_arguments,
     run_defines,
 )
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import Integer, Launch, ParameterValue
+from gemmport.core.problem import OPERANDS, GemmProblem, Operand, transposes
 
 RUN_BYTES = 16
 """Bytes of sums that a work-item reads at once from local memory: the most that one instruction moves."""

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gemmport.dtypes import FLOAT32, DType, default_accumulator
-from gemmport.plan import Argument, Buffer, Integer, Launch, Scalar
-from gemmport.variant import Pass, ceil_div, type_defines
+from gemmport.contracts.kernel import Pass, ceil_div, type_defines
+from gemmport.core.dtypes import FLOAT32, DType, default_accumulator
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, Scalar
 
 RANK = 4
 """Dimensions that one launch walks; those before them are walked by launching again."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gemmport.device import DeviceInfo
-from gemmport.plan import ParameterValue
-from gemmport.problem import GemmProblem
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
 
 MOST_OF_A_BATCH = 7
 """Products of a batch of small ones that it is chosen for on a CPU, whose tiles are those of large products: mostly edge, which

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.dtypes import DTYPES, DType
-from gemmport.plan import Buffer, Integer, Launch, Scalar
-from gemmport.problem import Layout
-from gemmport.variant import Pass, ceil_div, type_defines
+from gemmport.contracts.kernel import Pass, ceil_div, type_defines
+from gemmport.core.dtypes import DTYPES, DType
+from gemmport.core.plan import Buffer, Integer, Launch, Scalar
+from gemmport.core.problem import Layout
 
 ITEMS, EACH = 256, 16
 """Work-items of a group, and elements that each fills."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gemmport.device import DeviceInfo
-from gemmport.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
-from gemmport.problem import GemmProblem, Operand, transposed, transposes
-from gemmport.variant import (
+from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
     Parameter,
@@ -21,6 +18,9 @@ from gemmport.variant import (
     problem_defines,
     run_defines,
 )
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
 
 MOST_LANES = 16
 """Numbers in the longest vector of OpenCL C, of which a complex element takes two."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmport.variant import KernelVariant, Parameter, Parameters, Tile
+from gemmport.contracts.kernel import KernelVariant, Parameter, Parameters, Tile
 
 
 class Naive(KernelVariant):

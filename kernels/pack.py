@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gemmport.plan import Argument, Buffer, Integer, Launch, Scratch
-from gemmport.problem import GemmProblem, Layout, Operand
-from gemmport.variant import (
+from gemmport.contracts.kernel import (
     Constraint,
     Parameter,
     Parameters,
@@ -17,6 +15,8 @@ from gemmport.variant import (
     problem_defines,
     run_defines,
 )
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, Scratch
+from gemmport.core.problem import GemmProblem, Layout, Operand
 
 PANELS: dict[Operand, str] = {"a": "a_panels", "b": "b_panels"}
 """Names of the scratch memory that holds the panels of an operand."""

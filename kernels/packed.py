@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemmport.device import DeviceInfo
+from gemmport.contracts.kernel import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Parameters,
+    Steps,
+    Tile,
+    ceil_div,
+    run_defines,
+)
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand
+from gemmport.core.quirks import reason_of_limit
 from gemmport.kernels import pack
-from gemmport.plan import ParameterValue
-from gemmport.problem import MAX_EXTENT, GemmProblem, Operand
-from gemmport.quirks import reason_of_limit
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div, run_defines
 
 MOST_LANES = 16
 """Numbers in the longest vector of OpenCL C."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemmport.device import DeviceInfo
+from gemmport.contracts.kernel import Constraint, Parameter, Parameters, Steps, ceil_div
+from gemmport.contracts.register_tiles import FEW_SUMS, WHOLE_BLOCKS, RegisterTiles, tile_parameters
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
 from gemmport.kernels import transpose
-from gemmport.plan import ParameterValue
-from gemmport.problem import GemmProblem, Operand, transposed, transposes
-from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, RegisterTiles, tile_parameters
-from gemmport.variant import Constraint, Parameter, Parameters, Steps, ceil_div
 
 
 class Padded(RegisterTiles):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmport.problem import GemmProblem
-from gemmport.register_tiles import (
+from gemmport.contracts.kernel import Constraint, Parameter, Parameters, ceil_div
+from gemmport.contracts.register_tiles import (
     FEW_SUMS,
     WHOLE_BLOCKS,
     WHOLE_RUNS,
@@ -12,7 +12,7 @@ from gemmport.register_tiles import (
     padding,
     tile_parameters,
 )
-from gemmport.variant import Constraint, Parameter, Parameters, ceil_div
+from gemmport.core.problem import GemmProblem
 
 
 class Prefetch(RegisterTilesOfRuns):

@@ -4,11 +4,20 @@ Parallel Reduction in CUDA", NVIDIA 2007).
 
 from __future__ import annotations
 
-from gemmport import sub_groups
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, DType, default_accumulator
-from gemmport.plan import Buffer, Integer, Launch, Scratch
-from gemmport.variant import Parameter, Parameters, Pass, Rung, Steps, ceil_div, parameter_defines, type_defines
+from gemmport.contracts import sub_groups
+from gemmport.contracts.kernel import (
+    Parameter,
+    Parameters,
+    Pass,
+    Rung,
+    Steps,
+    ceil_div,
+    parameter_defines,
+    type_defines,
+)
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, DType, default_accumulator
+from gemmport.core.plan import Buffer, Integer, Launch, Scratch
 
 TREES = ("divergent", "interleaved", "sequential", "unrolled_warp", "unrolled", "shuffle")
 

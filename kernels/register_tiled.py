@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, RegisterTiles, padding, tile_parameters
-from gemmport.variant import Constraint, Parameter
+from gemmport.contracts.kernel import Constraint, Parameter
+from gemmport.contracts.register_tiles import FEW_SUMS, WHOLE_BLOCKS, RegisterTiles, padding, tile_parameters
 
 
 class RegisterTiled(RegisterTiles):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmport.register_tiles import (
+from gemmport.contracts.register_tiles import (
     FEW_SUMS,
     WHOLE_BLOCKS,
     WHOLE_RUNS,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemmport import sub_groups
-from gemmport.device import DeviceInfo
-from gemmport.problem import GemmProblem
-from gemmport.register_tiles import WHOLE_BLOCKS, RegisterTiles, padding, tile_parameters
-from gemmport.variant import Constraint, Parameter, Parameters, Steps, ceil_div
+from gemmport.contracts import sub_groups
+from gemmport.contracts.kernel import Constraint, Parameter, Parameters, Steps, ceil_div
+from gemmport.contracts.register_tiles import WHOLE_BLOCKS, RegisterTiles, padding, tile_parameters
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem
 
 LANES = (16, 32)
-"""Widths of sub-groups that every choice of parameters fits: those of `gemmport.sub_groups.shuffle_defines`."""
+"""Widths of sub-groups that every choice of parameters fits: those of `gemmport.contracts.sub_groups.shuffle_defines`."""
 
 
 class Shuffle(RegisterTiles):

@@ -6,15 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import FLOAT32, FLOAT64
-from gemmport.errors import ParameterError
-from gemmport.estimate import WARP, Tiling, clocks, pass_clocks, sharing_of
-from gemmport.kernels import transpose
-from gemmport.plan import Buffer, Integer, Launch, ParameterValue, Scratch
-from gemmport.problem import GemmProblem, Operand, transposed, transposes
-from gemmport.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
-from gemmport.variant import (
+from gemmport.contracts.gpu_model import WARP, Tiling, clocks, pass_clocks, sharing_of
+from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
     Parameter,
@@ -26,6 +19,13 @@ from gemmport.variant import (
     gemm_arguments,
     run_defines,
 )
+from gemmport.contracts.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import FLOAT32, FLOAT64
+from gemmport.core.errors import ParameterError
+from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
+from gemmport.kernels import transpose
 
 RUN_BYTES = 16
 """What a work-item reads and copies at once: the most that one instruction moves."""
@@ -198,12 +198,12 @@ class Simt(KernelVariant):
         return None
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
-        """The tiling, shared or not, that `gemmport.estimate` expects to be the fastest; empty where none fits."""
+        """The tiling, shared or not, that `gemmport.contracts.gpu_model` expects to be the fastest; empty where none fits."""
         return next(iter(self.considered(problem, device)), {})
 
     def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
-        """The tilings that fit, shared or not, and the best of them with operands across, by the time that `gemmport.estimate`
-        expects of them.
+        """The tilings that fit, shared or not, and the best of them with operands across, by the time that
+        `gemmport.contracts.gpu_model` expects of them.
         """
         tilings = [dict(zip(_NAMES, tiling, strict=True)) for tiling in TILINGS]
         if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmport.problem import GemmProblem
-from gemmport.variant import KernelVariant, Parameter, Parameters, Tile, ceil_div
+from gemmport.contracts.kernel import KernelVariant, Parameter, Parameters, Tile, ceil_div
+from gemmport.core.problem import GemmProblem
 
 
 class Tiled(KernelVariant):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, DType, Kind
-from gemmport.plan import Buffer, Integer, Launch
-from gemmport.problem import Layout, Op, transposes
-from gemmport.variant import Pass, ceil_div, type_defines
+from gemmport.contracts.kernel import Pass, ceil_div, type_defines
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, DType, Kind
+from gemmport.core.plan import Buffer, Integer, Launch
+from gemmport.core.problem import Layout, Op, transposes
 
 HostVector = npt.NDArray[Any]
 

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, DType, default_accumulator
-from gemmport.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
-from gemmport.problem import GemmProblem, Layout, Operand
-from gemmport.variant import (
+from gemmport.contracts.kernel import (
     Constraint,
     Parameter,
     Parameters,
@@ -23,6 +19,10 @@ from gemmport.variant import (
     parameter_defines,
     type_defines,
 )
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, DType, default_accumulator
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.core.problem import GemmProblem, Layout, Operand
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemmport.device import DeviceInfo
+from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem, transposed, transposes
 from gemmport.kernels import transpose
-from gemmport.problem import GemmProblem, transposed, transposes
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Steps, Tile, ceil_div
 
 
 class TransposedB(KernelVariant):

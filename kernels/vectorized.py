@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gemmport.plan import ParameterValue
-from gemmport.problem import GemmProblem
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
 
 
 class Vectorized(KernelVariant):

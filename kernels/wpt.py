@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmport.problem import GemmProblem
-from gemmport.variant import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div
+from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div
+from gemmport.core.problem import GemmProblem
 
 
 class WorkPerThread(KernelVariant):

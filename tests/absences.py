@@ -23,7 +23,7 @@ from gemmport import baselines
 from gemmport.backends import _machinecode, _nvrtc
 from gemmport.baselines.clblas import ClBLAS
 from gemmport.baselines.clblast import CLBlast
-from gemmport.errors import BaselineUnavailableError
+from gemmport.core.errors import BaselineUnavailableError
 from gemmport.matrix import simulator
 from runtimes import RUNTIMES, Runtime
 

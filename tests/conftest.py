@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 import gemmport as gp
 import tested
 import tiers
-from gemmport import measurement
+from gemmport.bench import timing
 
 pytest_plugins = ["absences"]
 
@@ -33,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Tests of one room take what another has: the kernels with the parameters that they are tried with, above all.
+    sys.path[:0] = [str(room) for room in sorted(Path(__file__).parent.iterdir()) if room.is_dir()]
     for name, meaning in tiers.MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     # Tests say themselves which device and configuration they mean.
@@ -89,8 +92,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 @pytest.fixture(autouse=True)
 def short_turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands are tested for what they do: steady figures, for which a CPU's turns wait and warm up, are of no use here."""
-    if request.module.__name__ != "test_measurement":
-        monkeypatch.setattr(measurement, "CPU_PACE", measurement.Pace(2e-3, 0.0, waits=False))
+    if request.module.__name__ != "test_timing":
+        monkeypatch.setattr(timing, "CPU_PACE", timing.Pace(2e-3, 0.0, waits=False))
 
 
 @pytest.fixture

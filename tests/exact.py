@@ -15,12 +15,12 @@ import pytest
 
 import gemmport as gp
 from gemmport import kernels
-from gemmport.dtypes import as_dtype
-from gemmport.plan import Plan
-from gemmport.planner import AUTO
-from gemmport.problem import OPERANDS, Operand, as_op, transposes
-from gemmport.reference import reference
-from gemmport.trial import try_plan
+from gemmport.checking.guarded_run import try_plan
+from gemmport.checking.reference import reference
+from gemmport.core.dtypes import as_dtype
+from gemmport.core.plan import Plan
+from gemmport.core.problem import OPERANDS, Operand, as_op, transposes
+from gemmport.planning.planner import AUTO
 
 
 def integers(shape: tuple[int, ...], dtype: npt.DTypeLike, rng: np.random.Generator | None = None) -> npt.NDArray[Any]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from gemmport.backends.base import Memory
-from gemmport.device import DeviceInfo
-from gemmport.layout import matrices
-from gemmport.plan import Plan
-from gemmport.problem import OPERANDS
-from gemmport.reference import reference
-from gemmport.verification import inputs
+from gemmport.backends.objects import Memory
+from gemmport.checking.reference import reference
+from gemmport.checking.verification import inputs
+from gemmport.core.device import DeviceInfo
+from gemmport.core.layout import matrices
+from gemmport.core.plan import Plan
+from gemmport.core.problem import OPERANDS
 
 Fault = Callable[[Mapping[str, np.ndarray], np.ndarray], object]
 """Is given all memory, as flat arrays by name, and D, (batch, m, n), which lies in one of them."""
@@ -54,7 +54,7 @@ class HostBackend:
 
 @dataclass
 class BoundOnHost:
-    """What `gemmport.executor.bind` makes, where the backend is a `HostBackend`."""
+    """What `gemmport.execution.executor.bind` makes, where the backend is a `HostBackend`."""
 
     plan: Plan
     backend: HostBackend
@@ -77,6 +77,6 @@ class BoundOnHost:
 
 
 def bind_on_host(plan: Plan, backend: HostBackend, operands: Mapping[Any, Memory]) -> BoundOnHost:
-    """In the place of `gemmport.executor.bind`."""
+    """In the place of `gemmport.execution.executor.bind`."""
     scratch = {each.name: backend.allocate(each.nbytes) for each in plan.scratch}
     return BoundOnHost(plan, backend, {**operands, **scratch})

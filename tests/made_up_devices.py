@@ -5,7 +5,7 @@ The planner reads nothing but a `DeviceInfo`, so it is tested over these as over
 
 from __future__ import annotations
 
-from gemmport.device import DeviceInfo
+from gemmport.core.device import DeviceInfo
 
 SINGLE_ONLY = frozenset({"float32"})
 NVIDIA_SIZES = (1024, 1024, 64)

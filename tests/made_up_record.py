@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from gemmport.device import DeviceInfo
+from gemmport.core.device import DeviceInfo
 from gemmport.matrix.record import Header, Record, Status, Tested, Verdict
 
 HOSTILE = "Größe & “Co” </script><img src=x onerror=alert(1)> \u2028 <!-- ]]>"

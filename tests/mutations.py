@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from unittest import mock
 
-from gemmport import sources
+from gemmport.runtime import sources
 
 NAIVE, TILED, REGISTER_TILED = "naive", "tiled", "register_tiled"
 TRANSPOSED_B, PADDED = "transposed_b", "padded"

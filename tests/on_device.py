@@ -10,20 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 import gemmport as gp
-from gemmport import trial
-from gemmport.backends.base import Memory
-from gemmport.device_check import fill_random_on
-from gemmport.dtypes import as_dtype
-from gemmport.executor import prepare_launch
+from gemmport.backends.objects import Memory
+from gemmport.checking import guarded_run
+from gemmport.checking.device_check import fill_random_on
+from gemmport.checking.guarded_run import changed, same_bits
+from gemmport.checking.reference import applied
+from gemmport.checking.verification import poison
+from gemmport.contracts.kernel import Parameters
+from gemmport.core.dtypes import as_dtype
+from gemmport.core.layout import matrices
+from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposes
+from gemmport.execution.executor import prepare_launch
 from gemmport.kernels import reduce, times_vector, transpose
 from gemmport.kernels.fill_random import Whole, predicted
 from gemmport.kernels.times_vector import Sums
-from gemmport.layout import matrices
-from gemmport.problem import GemmProblem, Layout, Op, Operand, transposes
-from gemmport.reference import applied
-from gemmport.trial import changed, same_bits
-from gemmport.variant import Parameters
-from gemmport.verification import poison
 
 HostArray = npt.NDArray[Any]
 
@@ -164,7 +164,7 @@ def moved(
     for number, (name, shape) in enumerate(shapes.items()):
         ld = shape[1] + gap * (3 + number)
         layout = Layout(ld, shape[0] * ld + gap * (2 + 5 * number), offset=gap * (5 + 2 * number))
-        size = (layout.span(*shape, batch) + trial.GUARD) * element.itemsize
+        size = (layout.span(*shape, batch) + guarded_run.GUARD) * element.itemsize
         flat[name] = np.frombuffer(rng.bytes(size), f"V{element.itemsize}").copy()
         views[name] = matrices(flat[name], layout, *shape, batch)
         memory[name] = backend.allocate(flat[name].nbytes)

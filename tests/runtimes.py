@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gemmport as gp
-from gemmport.device import DeviceInfo
+from gemmport.core.device import DeviceInfo
 from gemmport.matrix import simulator
 from gemmport.matrix.record import read
 

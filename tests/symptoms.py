@@ -1,4 +1,4 @@
-"""The symptoms of `gemmport.quirks`, each shown by itself and without the workaround; test_quirks.py starts a process for each.
+"""The symptoms of `gemmport.core.quirks`, each by itself and without the workaround; test_quirks.py starts a process for each.
 
     python symptoms.py QUIRK DEVICE [LOG]
 
@@ -23,10 +23,10 @@ import gemmport as gp
 from exact import Sizes, integers, problem_of
 from gemmport import baselines
 from gemmport.baselines._clblast_tuning import Tuned
-from gemmport.errors import LaunchError
+from gemmport.core.errors import LaunchError
+from gemmport.core.quirks import quirk
 from gemmport.matrix import simulator
-from gemmport.quirks import quirk
-from gemmport.sources import assemble
+from gemmport.runtime.sources import assemble
 
 SHOWN, GONE, CANNOT = "shown", "gone", "cannot show: "
 
@@ -139,7 +139,8 @@ def vector_stores(backend: gp.Backend) -> bool:
 @symptom("pocl-vector-loads")
 def vector_loads(backend: gp.Backend) -> bool:
     params = {"MR": 2, "NR": 1, "VECTOR": 64, "MC": 2, "NC": 64, "KC": 8, "MOVES": "vload"}
-    launch = gp.plan(gp.GemmProblem.create(67, 131, 77), backend.device, kernel="packed", params=params).launches[-1]
+    problem = gp.GemmProblem.create(67, 131, 77, trans_b="T")
+    launch = gp.plan(problem, backend.device, kernel="packed", params=params).launches[-1]
     source = assemble(launch.kernel, backend.name)
     without = source.replace(" && __clang_major__ != 14", "")
     assert without != source

@@ -8,7 +8,8 @@ from functools import cache
 import pytest
 
 import gemmport as gp
-from gemmport import backends, selection
+from gemmport import backends
+from gemmport.execution import selection
 
 
 def add_options(parser: pytest.Parser) -> None:

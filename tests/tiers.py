@@ -35,7 +35,7 @@ import pytest
 import gemmport as gp
 import tested
 from gemmport import kernels
-from gemmport.covering import EACH_PAIR, EACH_VALUE, covering
+from gemmport.fuzz.covering import EACH_PAIR, EACH_VALUE, covering
 from gemmport.matrix.cells import parse_types
 
 NATIVE = ("float32", "float64")

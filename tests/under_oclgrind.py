@@ -23,15 +23,18 @@ import exact
 import gemmport as gp
 from exact import WIDEST_RUN, Sizes, check, problem_of
 from extensions import EXTENSIONS
-from gemmport import copying, device_check, kernels, sub_groups, trial, verification
-from gemmport.copying import dense_copy
-from gemmport.dtypes import FLOAT32
+from gemmport import kernels
+from gemmport.checking import device_check, guarded_run, verification
+from gemmport.checking.reference import reference
+from gemmport.contracts import sub_groups
+from gemmport.core.dtypes import FLOAT32
+from gemmport.core.layout import matrices
+from gemmport.core.problem import Layout, as_op
+from gemmport.execution import copies
+from gemmport.execution.copies import dense_copy
 from gemmport.kernels.packed import Packed
 from gemmport.kernels.shuffle import Shuffle
 from gemmport.kernels.times_vector import Sums
-from gemmport.layout import matrices
-from gemmport.problem import Layout, as_op
-from gemmport.reference import reference
 from mutations import planted
 from on_device import check_wide_sums, filled, moved, placed, summed
 
@@ -60,7 +63,7 @@ def copy_strided(backend: gp.Backend, ops: str) -> None:
     view = dense_copy(array[:, ::-1, :, ::2], np.dtype("complex64"))
     assert np.array_equal(view.get(), host[:, ::-1, :, ::2])
     target = backend.zeros((2, 3, 4, 6, 7), "float32")
-    copying.copy_strided(array[:, :, :, :, 1:3], target[:, :, :, :, 4:6])
+    copies.copy_strided(array[:, :, :, :, 1:3], target[:, :, :, :, 4:6])
     host[..., 4:6] = host[..., 1:3].copy()
     assert np.array_equal(target.get()[..., 4:6], host[..., 4:6])
 
@@ -135,7 +138,7 @@ def every_kernel() -> Iterator[None]:
 
 
 def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
-    trial.GUARD = 0  # the simulator itself sees what is beyond an operand's end
+    guarded_run.GUARD = 0  # the simulator itself sees what is beyond an operand's end
     for variant in EXTENSIONS:
         gp.register(variant)
     with planted(fault, kernel) if fault else nullcontext(), every_kernel():

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from gemmport import fingerprint
 from gemmport.backends._sass.cubin import is_cubin
 from gemmport.backends._sass.reschedule import COMPUTE_CAPABILITY, asked_for, rescheduled
+from gemmport.runtime import fingerprint
 
 __all__ = ["COMPUTE_CAPABILITY", "asked_for", "is_cubin", "rescheduled", "version"]
 

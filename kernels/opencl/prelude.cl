@@ -546,7 +546,7 @@ inline wide_t joined(wide_t sum, wide_t itself) { return sum; }
 #endif
 
 // SUB_GROUP_SHUFFLE: the SUB_GROUP work-items of a sub-group, its lanes, read each other's registers, 32 bits at a time. The
-// device has Intel's extension or takes NVIDIA's instructions (gemmport.sub_groups). All lanes must take part in a shuffle, and
+// device has Intel's extension or takes NVIDIA's instructions (gemmport.contracts.sub_groups). All lanes must take part in a shuffle, and
 // in SYNC_SUB_GROUP, after which lanes see what others wrote to local memory. this_item() counts the work-items of a group
 // sub-group by sub-group, lane by lane; the device says which of them these are.
 #if defined(SHUFFLE_INTEL)

@@ -6,11 +6,12 @@
 Importing this package imports neither PyCUDA nor PyOpenCL; the first product does, and only the one it needs.
 """
 
-from gemmport.api import gemm, plan, run
+from gemmport.api.gemm import gemm, plan, run
+from gemmport.api.matmul import matmul
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
-from gemmport.device import DeviceInfo
-from gemmport.errors import (
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import (
     AmbiguousDeviceError,
     ArrayError,
     BackendUnavailableError,
@@ -28,11 +29,10 @@ from gemmport.errors import (
     UnsupportedError,
     WorkGroupError,
 )
+from gemmport.core.plan import Plan
+from gemmport.core.problem import GemmProblem, Layout
+from gemmport.execution.selection import devices, get_backend
 from gemmport.kernels import register
-from gemmport.matmul import matmul
-from gemmport.plan import Plan
-from gemmport.problem import GemmProblem, Layout
-from gemmport.selection import devices, get_backend
 
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "DeviceArray",

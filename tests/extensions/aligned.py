@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmport.device import DeviceInfo
-from gemmport.plan import ParameterValue
-from gemmport.problem import GemmProblem
-from gemmport.variant import KernelVariant, Parameter, Parameters, Tile
+from gemmport.contracts.kernel import KernelVariant, Parameter, Parameters, Tile
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
 
 BYTES = 16
 

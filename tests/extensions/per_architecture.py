@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gemmport.device import DeviceInfo
-from gemmport.problem import GemmProblem
-from gemmport.variant import KernelVariant, Parameter, Parameters, Steps, Tile
+from gemmport.contracts.kernel import KernelVariant, Parameter, Parameters, Steps, Tile
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem
 
 OWN_SOURCES = ("sm_90",)
 

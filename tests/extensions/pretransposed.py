@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gemmport.device import DeviceInfo
-from gemmport.plan import Buffer, Integer, Launch, Scratch
-from gemmport.problem import GemmProblem, Layout
-from gemmport.variant import (
+from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
@@ -18,6 +15,9 @@ from gemmport.variant import (
     ceil_div,
     problem_defines,
 )
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import Buffer, Integer, Launch, Scratch
+from gemmport.core.problem import GemmProblem, Layout
 
 FOLDER = str(Path(__file__).parent)
 B_TRANSPOSED = Buffer("b_transposed")

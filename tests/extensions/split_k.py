@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmport.device import DeviceInfo
-from gemmport.plan import Argument, Buffer, Integer, Launch, Scalar, Scratch
-from gemmport.problem import GemmProblem, Operand
-from gemmport.variant import (
+from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
@@ -17,6 +14,9 @@ from gemmport.variant import (
     ceil_div,
     problem_defines,
 )
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, Scalar, Scratch
+from gemmport.core.problem import GemmProblem, Operand
 
 FOLDER = str(Path(__file__).parent)
 PARTS = "parts"

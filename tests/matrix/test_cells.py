@@ -1,5 +1,5 @@
-"""The cells of `gemmport matrix` as tests: the quick ones on the best device, and on the others those of one kernel; with
---exhaustive all on every device, but those that are timed.
+"""The cells of `gemmport matrix` as tests: on CPUs the quick ones of one kernel, since `make matrix` judges those of all; on
+GPUs the quick ones; with --exhaustive all on every device, but those that are timed.
 
     pytest tests/matrix --backend opencl --device intel -k "tiled and float32"
 
@@ -22,10 +22,7 @@ from gemmport.matrix.judge import judge
 from tiers import Tier, devices_of, tier_of
 
 REPRESENTATIVE = "tiled"
-"""Of the kernels, on all devices and in make test. Those of other kernels meet the devices in test_dtypes.py."""
-
-FOR_GPUS = ("batched",)
-"""Kernels that no configuration gives to a CPU."""
+"""Of the kernels, on CPUs. Others meet their types, ops and edges in test_dtypes.py."""
 
 UNTIMED = tuple(shape for shape in SHAPES if shape != "large")
 
@@ -35,20 +32,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         config = metafunc.config
         found, tier = devices_of(metafunc.definition, config), tier_of(config)
         names = dict(zip(tested.devices(config), tested.ids(tested.devices(config)), strict=True))
-        due = [(device, cell) for device in found for cell in due_on(device, tier, best=device is found[0])]
+        due = [(device, cell) for device in found for cell in due_on(device, tier)]
         ids = [f"{names[device]}-{cell.id}" for device, cell in due]
         metafunc.parametrize(("device", "cell"), due, ids=ids)
 
 
-def due_on(device: gp.DeviceInfo, tier: Tier, *, best: bool) -> Sequence[Cell]:
+def due_on(device: gp.DeviceInfo, tier: Tier) -> Sequence[Cell]:
     """The cells of a device that a tier judges."""
     if tier is Tier.EXHAUSTIVE:
         return cells(device, "full", Choice(shapes=UNTIMED))
-    every = [variant.name for variant in kernels.variants()]
-    if device.type == "cpu":
-        alone = tier is Tier.TEST or not best
-        every = [REPRESENTATIVE] if alone else [name for name in every if name not in FOR_GPUS]
-    return cells(device, "quick", Choice(kernels=every, shapes=UNTIMED))
+    names = [REPRESENTATIVE] if device.type == "cpu" else [variant.name for variant in kernels.variants()]
+    return cells(device, "quick", Choice(kernels=names, shapes=UNTIMED))
 
 
 def test_a_cell_is_right(device: gp.DeviceInfo, cell: Cell) -> None:

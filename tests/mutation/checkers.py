@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmport.fingerprint import of_code, of_texts
+from gemmport.runtime.fingerprint import of_code, of_texts
 
 TESTS = Path(__file__).parent.parent
 SOURCES = TESTS.parent / "src" / "gemmport"
@@ -55,24 +55,24 @@ class Checker:
 
 
 CHECKERS = (
-    Checker("verification", ("test_verification.py", "test_bounds.py")),
-    Checker("reference", ("test_reference.py",)),
-    Checker("trial", ("test_judges.py",)),
+    Checker("checking.verification", ("checking/test_verification.py", "checking/test_bounds.py")),
+    Checker("checking.reference", ("checking/test_reference.py",)),
+    Checker("checking.guarded_run", ("checking/test_judges.py",)),
     Checker(
-        "fuzz.case", ("test_fuzz.py", "test_outcomes.py"),
+        "fuzz.case", ("fuzz/test_fuzz.py", "fuzz/test_outcomes.py"),
         ("refusal", "outcomes_of_call", "_arrangements", "_layouts", "shortened", "operands_of", "fault_of"),
     ),
-    Checker("fuzz.views", ("test_fuzz.py",)),
-    Checker("fuzz.plans", ("test_judges.py",), ("PlanCase.outcomes", "PlanCase.judge")),
+    Checker("fuzz.views", ("fuzz/test_fuzz.py",)),
+    Checker("fuzz.plans", ("checking/test_judges.py",), ("PlanCase.outcomes", "PlanCase.judge")),
     Checker(
-        "fuzz.arrays", ("test_judges.py", "test_fuzz.py"),
+        "fuzz.arrays", ("checking/test_judges.py", "fuzz/test_fuzz.py"),
         ("GemmCase.judge", "GemmCase._given", "MatmulCase.judge", "as_type", "_judgeable", "_judged", "_options"),
     ),
-    Checker("matrix.judge", ("test_judges.py",)),
-    Checker("cache", ("test_cache.py",)),
-    Checker("trust", ("test_trust.py",)),
-    Checker("selection", ("test_selection.py",)),
-    Checker("planner", ("test_planner.py",)),
+    Checker("matrix.judge", ("checking/test_judges.py",)),
+    Checker("runtime.cache", ("runtime/test_cache.py",)),
+    Checker("runtime.trust", ("runtime/test_trust.py",)),
+    Checker("execution.selection", ("execution/test_selection.py",)),
+    Checker("planning.planner", ("planning/test_planner.py",)),
 )  # fmt: skip
 
 

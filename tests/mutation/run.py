@@ -25,8 +25,9 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-import checkers
 import click
+
+import checkers
 from checkers import CHECKERS, LEAST_SCORE, RECORD, SOURCES, TESTS, Checker, Outcome, Survivor
 
 ROOT = TESTS.parent

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import checkers
 import pytest
+
+import checkers
 from checkers import CHECKERS, COMMAND, LEAST_SCORE, Checker, Survivor, why_harmless
 
 pytestmark = pytest.mark.mutants

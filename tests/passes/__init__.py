@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, DType, default_accumulator
-from gemmport.plan import Buffer, Integer, Launch, Scratch
-from gemmport.variant import Parameter, Parameters, Pass, Rung, Steps, ceil_div, type_defines
+from gemmport.contracts.kernel import Parameter, Parameters, Pass, Rung, Steps, ceil_div, type_defines
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, DType, default_accumulator
+from gemmport.core.plan import Buffer, Integer, Launch, Scratch
 
 ITEMS = 64
 """Work-items of a group."""

@@ -11,8 +11,8 @@ import threading
 from abc import ABCMeta
 
 from gemmport.baselines.base import Baseline
-from gemmport.device import DeviceInfo
-from gemmport.errors import UnknownNameError
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import UnknownNameError
 
 _loaded: dict[str, Baseline] = {}
 _lock = threading.Lock()

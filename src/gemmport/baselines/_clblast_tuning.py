@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmport import trust
-from gemmport.errors import BaselineUnavailableError, UntrustedError
+from gemmport.core.errors import BaselineUnavailableError, UntrustedError
+from gemmport.runtime import trust
 
 VARIABLE = "GEMMPORT_CLBLAST_TUNING"
 """The environment variable that may name the folder of the tuners' files."""
@@ -58,7 +58,7 @@ def read(folder: Path) -> tuple[Tuned, ...]:
 
     Raises:
         BaselineUnavailableError: the path is not a folder, the folder has no such file, or a file cannot be read or is not
-            trusted (`gemmport.trust`); the message names it.
+            trusted (`gemmport.runtime.trust`); the message names it.
     """
     if not folder.is_dir():
         raise BaselineUnavailableError(

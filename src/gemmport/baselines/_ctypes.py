@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmport.backends.base import Backend, Memory
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
-from gemmport.errors import BaselineUnavailableError, LaunchError
-from gemmport.problem import OPERANDS, GemmProblem, Op, Operand
+from gemmport.core.errors import BaselineUnavailableError, LaunchError
+from gemmport.core.problem import OPERANDS, GemmProblem, Op, Operand
 
 Function = Callable[..., int]
 """A function of a library; it returns 0, or the code of an error."""

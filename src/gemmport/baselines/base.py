@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 
-from gemmport.backends.base import Backend, Memory
-from gemmport.problem import GemmProblem, Operand
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
+from gemmport.core.problem import GemmProblem, Operand
 
 HostArray = npt.NDArray[Any]
 

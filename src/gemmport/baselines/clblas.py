@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_uint, c_void_p
 from functools import partial
 
-from gemmport.backends.base import Memory
+from gemmport.backends.objects import Memory
 from gemmport.baselines._ctypes import QUEUE, OpenCLLibrary
-from gemmport.errors import BaselineUnavailableError
-from gemmport.problem import GemmProblem, Operand
+from gemmport.core.errors import BaselineUnavailableError
+from gemmport.core.problem import GemmProblem, Operand
 
 
 class ClBLAS(OpenCLLibrary):

@@ -9,11 +9,12 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
 from functools import partial
 from pathlib import Path
 
-from gemmport.backends.base import Backend, Memory
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
 from gemmport.baselines import _clblast_tuning
 from gemmport.baselines._ctypes import PRECISIONS, QUEUE, OpenCLLibrary
-from gemmport.errors import LaunchError
-from gemmport.problem import GemmProblem, Operand
+from gemmport.core.errors import LaunchError
+from gemmport.core.problem import GemmProblem, Operand
 
 _PRECISION = {"H": 16, "S": 32, "D": 64, "C": 3232, "Z": 6464}
 """CLBlastPrecision of clblast_c.h, by BLAS's letter of the type."""

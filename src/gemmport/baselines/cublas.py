@@ -9,10 +9,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gemmport.backends.base import Backend, Memory
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
-from gemmport.errors import BaselineUnavailableError, LaunchError
-from gemmport.problem import GemmProblem, Operand
+from gemmport.core.errors import BaselineUnavailableError, LaunchError
+from gemmport.core.problem import GemmProblem, Operand
 
 _HOW_TO_GET = "pip install 'gemmport[cuda]' on a machine with NVIDIA's driver"
 

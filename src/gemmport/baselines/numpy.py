@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gemmport.backends.base import Backend, Memory
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
-from gemmport.problem import GemmProblem, Operand
-from gemmport.reference import applied
+from gemmport.checking.reference import applied
+from gemmport.core.problem import GemmProblem, Operand
 
 
 class NumPy(Baseline):

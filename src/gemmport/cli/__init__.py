@@ -27,7 +27,7 @@ from gemmport.cli.matrix import matrix
 from gemmport.cli.profile import profile
 from gemmport.cli.regret import regret
 from gemmport.cli.run import run
-from gemmport.errors import (
+from gemmport.core.errors import (
     BackendUnavailableError,
     CompileError,
     DeviceMemoryError,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import click
 
-from gemmport.cache import CacheUse, cache_folder, cache_use, clear_cache
 from gemmport.cli import streams
+from gemmport.runtime.cache import CacheUse, cache_folder, cache_use, clear_cache
 
 
 @click.group(invoke_without_command=True)

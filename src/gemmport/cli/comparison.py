@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gemmport.bench.comparison import Comparison, Ratio
 from gemmport.cli.output import Column, Sheet, number
-from gemmport.comparison import Comparison, Ratio
 
 
 def comparison_sheet(comparison: Comparison) -> Sheet:

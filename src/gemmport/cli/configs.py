@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from gemmport.cli import options, streams
-from gemmport.config import Configuration, load_configuration, load_file
-from gemmport.device import DeviceInfo
-from gemmport.entry import LoadedEntry
-from gemmport.errors import ParameterError, UnsupportedError
-from gemmport.planner import make_plan
-from gemmport.problem import GemmProblem
-from gemmport.selection import select_device
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import ParameterError, UnsupportedError
+from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import select_device
+from gemmport.planning.lookup import Configuration, load_configuration, load_file
+from gemmport.planning.planner import make_plan
+from gemmport.planning.schema import LoadedEntry
 
 
 @click.command()

@@ -8,10 +8,10 @@ import click
 
 from gemmport import backends
 from gemmport.cli import streams
-from gemmport.device import DeviceInfo
-from gemmport.quirks import quirks_of
-from gemmport.selection import backend_status
-from gemmport.selection import devices as known_devices
+from gemmport.core.device import DeviceInfo
+from gemmport.core.quirks import quirks_of
+from gemmport.execution.selection import backend_status
+from gemmport.execution.selection import devices as known_devices
 
 
 @click.command()

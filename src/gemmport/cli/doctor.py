@@ -12,7 +12,7 @@ from rich.text import Text
 from gemmport.cli import streams
 from gemmport.cli.options import POSITIVE
 from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
-from gemmport.doctor import Diagnosis, Status, examine
+from gemmport.diagnose.doctor import Diagnosis, Status, examine
 
 _STYLES: dict[Status, tuple[str, str]] = {
     "ok": ("✓", "green"),

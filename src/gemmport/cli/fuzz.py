@@ -14,12 +14,12 @@ from gemmport import kernels as family
 from gemmport.cli import streams
 from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, one_device, report
 from gemmport.cli.output import write
-from gemmport.device import DeviceInfo
+from gemmport.core.device import DeviceInfo
+from gemmport.execution.selection import select_device
 from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
 from gemmport.fuzz.soak import SoakOptions, SoakReport, run_soak
-from gemmport.planner import AUTO
-from gemmport.processor import usable_cores
-from gemmport.selection import select_device
+from gemmport.planning.planner import AUTO
+from gemmport.runtime.host_cpu import usable_cores
 
 PROBLEMS = 1000
 """Problems of a campaign that says neither how many nor how long."""

@@ -16,16 +16,16 @@ from gemmport import kernels as known_kernels
 from gemmport.backends.base import Backend
 from gemmport.cli import options, streams
 from gemmport.cli.output import WIDTH_OF_A_FILE, write
-from gemmport.config import Configuration, load_configuration
-from gemmport.device import DeviceInfo
-from gemmport.errors import BackendUnavailableError, UnsupportedError
+from gemmport.contracts.occupancy import device_of
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import BackendUnavailableError, UnsupportedError
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import get_backend, select_device
 from gemmport.inspection.comparison import Row, Value, compare, headings, to_dict
 from gemmport.inspection.report import Inspection, inspect
-from gemmport.occupancy import device_of
-from gemmport.plan import ParameterValue
-from gemmport.planner import AUTO, make_plan
-from gemmport.problem import GemmProblem
-from gemmport.selection import get_backend, select_device
+from gemmport.planning.lookup import Configuration, load_configuration
+from gemmport.planning.planner import AUTO, make_plan
 
 SCHEMA = 1
 """Of the JSON document; docs/inspect.md describes it."""

@@ -9,8 +9,11 @@ from pathlib import Path
 import click
 
 from gemmport import kernels as family
-from gemmport.bandwidth import BASELINES, PassOptions
-from gemmport.benchmark import Options
+from gemmport.bench.environment import host_environment
+from gemmport.bench.ladder import Climb, Step, climb_gemm, climb_passes
+from gemmport.bench.pass_jobs import PassJob, Reduction, Transposition
+from gemmport.bench.passes import BASELINES, PassOptions
+from gemmport.bench.products import Options
 from gemmport.cli import options
 from gemmport.cli.output import (
     Column,
@@ -31,13 +34,10 @@ from gemmport.cli.output import (
     write,
 )
 from gemmport.cli.plot import check_plottable, plot
-from gemmport.config import load_configuration
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import as_dtype
-from gemmport.environment import host_environment
-from gemmport.jobs import Job, Reduction, Transposition
-from gemmport.ladder import Climb, Step, climb_gemm, climb_passes
-from gemmport.problem import MAX_EXTENT
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import as_dtype
+from gemmport.core.problem import MAX_EXTENT
+from gemmport.planning.lookup import load_configuration
 
 DEFAULT_SIDE = 4096
 """Rows and columns of the matrix that is transposed: those of the published ladders."""
@@ -194,7 +194,7 @@ def _climb(
     return exit_status(step.result for climb in found for step in climb.steps)
 
 
-def _climb_passes(backend: str | None, device: str | None, job: Job, chosen: PassOptions, report: _Report) -> int:
+def _climb_passes(backend: str | None, device: str | None, job: PassJob, chosen: PassOptions, report: _Report) -> int:
     rungs = family.ladders()[report.ladder]
     return _climb(
         backend, device, report, lambda devices, tell: climb_passes(job, rungs, devices, chosen, progress=tell)

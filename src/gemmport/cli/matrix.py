@@ -17,19 +17,20 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from gemmport import backends, files
+from gemmport import backends
+from gemmport.bench.environment import host_environment
 from gemmport.cli import streams, termination
 from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, together
 from gemmport.cli.output import Column, Sheet, drawn
-from gemmport.device import DeviceInfo
-from gemmport.environment import host_environment
-from gemmport.errors import DeviceNotFoundError
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import DeviceNotFoundError
+from gemmport.execution.selection import backend_status, devices, match_devices
 from gemmport.matrix import simulator
 from gemmport.matrix.campaign import CELL_LIMIT, DECISIVE, Lane, Options, Told, lanes, run
 from gemmport.matrix.cells import SHAPES, Cell, Choice, cells, parse_types
 from gemmport.matrix.record import FAILED, Header, Journal, Record, Verdict, merge, read
 from gemmport.matrix.summary import Summary, exit_status, summarize
-from gemmport.selection import backend_status, devices, match_devices
+from gemmport.runtime import files
 
 MOST_TOLD = 50
 """Failed cells that are listed for a device; all are in the files."""

@@ -15,14 +15,14 @@ import numpy as np
 
 from gemmport import baselines as known_baselines
 from gemmport import kernels as known_kernels
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES
-from gemmport.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
-from gemmport.plan import ParameterValue
-from gemmport.planner import AUTO
-from gemmport.problem import GemmProblem
-from gemmport.selection import devices as known_devices
-from gemmport.selection import parse_backends, select_device
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import devices as known_devices
+from gemmport.execution.selection import parse_backends, select_device
+from gemmport.planning.planner import AUTO
 
 DEFAULT_SIZE = 1024
 """Of m, n and k."""

@@ -16,14 +16,14 @@ from typing import Any
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gemmport import files
-from gemmport.backends.base import ProgramCounts
+from gemmport.backends.objects import ProgramCounts
+from gemmport.bench.environment import host_environment
+from gemmport.bench.results import Outcome
+from gemmport.bench.timing import Timing
 from gemmport.cli import streams
-from gemmport.device import DeviceInfo
-from gemmport.environment import host_environment
-from gemmport.measurement import Timing
-from gemmport.outcome import Outcome
-from gemmport.selection import get_backend
+from gemmport.core.device import DeviceInfo
+from gemmport.execution.selection import get_backend
+from gemmport.runtime import files
 
 SCHEMA = 1
 """Of the JSON document; docs/results.md describes it."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from gemmport.ladder import Climb, Step
-from gemmport.measurement import Timing
-from gemmport.outcome import Outcome
+from gemmport.bench.ladder import Climb, Step
+from gemmport.bench.results import Outcome
+from gemmport.bench.timing import Timing
 
 SUFFIXES = (".png", ".svg", ".pdf")
 

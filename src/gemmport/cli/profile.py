@@ -12,20 +12,20 @@ import click
 from rich.table import Table
 
 from gemmport import kernels as family
+from gemmport.bench.environment import host_environment
 from gemmport.cli import options, streams
 from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
-from gemmport.config import Configuration, load_configuration
-from gemmport.device import DeviceInfo
-from gemmport.environment import host_environment
-from gemmport.errors import UnsupportedError
-from gemmport.plan import ParameterValue, Plan
-from gemmport.planner import AUTO, make_plan
-from gemmport.problem import GemmProblem
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import UnsupportedError
+from gemmport.core.plan import ParameterValue, Plan
+from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import select_device
+from gemmport.planning.lookup import Configuration, load_configuration
+from gemmport.planning.planner import AUTO, make_plan
 from gemmport.profiling.explain import top_stalls
 from gemmport.profiling.metrics import STALLS, Unit, fma_share, metrics_for
 from gemmport.profiling.ncu import find_ncu, version
 from gemmport.profiling.profile import TIMEOUT, Profile, check_profiled, profile_plans
-from gemmport.selection import select_device
 
 SCHEMA = 1
 """Of the JSON document; docs/profile.md describes it."""

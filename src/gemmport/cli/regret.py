@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
+from gemmport.bench.environment import host_environment
+from gemmport.bench.regret import Choice, Regret, judge
+from gemmport.bench.sweeps import read_sweep
 from gemmport.cli import options
 from gemmport.cli.output import SCHEMA, Column, Sheet, drawn, number, span, write
-from gemmport.config import load_configuration
-from gemmport.environment import host_environment
-from gemmport.plan import ParameterValue
-from gemmport.regret import Choice, Regret, judge
-from gemmport.sweeps import read_sweep
+from gemmport.core.plan import ParameterValue
+from gemmport.planning.lookup import load_configuration
 
 
 @click.command()

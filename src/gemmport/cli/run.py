@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from gemmport.benchmark import Options, Result, run_benchmark
+from gemmport.bench.comparison import Comparison, Results, compare, like_devices, read_results, results_of
+from gemmport.bench.products import Options, Result, run_benchmark
+from gemmport.bench.standings import Measured, Standing, Workload, standings
 from gemmport.cli import options, streams
 from gemmport.cli.comparison import comparison_sheet
 from gemmport.cli.output import (
@@ -31,12 +33,10 @@ from gemmport.cli.output import (
     write,
 )
 from gemmport.cli.shapes import read_shapes
-from gemmport.comparison import Comparison, Results, compare, like_devices, read_results, results_of
-from gemmport.config import load_configuration
-from gemmport.device import DeviceInfo
-from gemmport.planner import AUTO
-from gemmport.problem import MAX_EXTENT, GemmProblem
-from gemmport.suite import Measured, Standing, Workload, standings
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import MAX_EXTENT, GemmProblem
+from gemmport.planning.lookup import load_configuration
+from gemmport.planning.planner import AUTO
 
 MOST_SIZES = 10_000
 

@@ -13,10 +13,10 @@ import click
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gemmport.errors import ConfigError, GemmportError
-from gemmport.problem import GemmProblem
-from gemmport.suite import Workload
-from gemmport.userfile import brief, check_text, listed, load_yaml, read_text
+from gemmport.bench.standings import Workload
+from gemmport.core.errors import ConfigError, GemmportError
+from gemmport.core.problem import GemmProblem
+from gemmport.runtime.userfile import brief, check_text, listed, load_yaml, read_text
 
 
 def _no_bool(value: object) -> object:

@@ -9,7 +9,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from gemmport.processes import remove_scratch_folders
+from gemmport.runtime.child_processes import remove_scratch_folders
 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as of a shell
 EXIT_TERMINATED = 143  # 128 + SIGTERM

@@ -10,8 +10,10 @@ import numpy as np
 
 import gemmport as gp
 from gemmport.backends.base import Backend
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, FLOAT32, DType
+from gemmport.checking.verification import LARGEST, HostArray
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, FLOAT32, DType
+from gemmport.core.problem import OPS, GemmProblem, Op, Operand
 from gemmport.fuzz.case import (
     Data,
     Facts,
@@ -28,8 +30,6 @@ from gemmport.fuzz.case import (
 from gemmport.fuzz.sizes import draw_extent, draw_sizes
 from gemmport.fuzz.specialization import Specialization, Types
 from gemmport.fuzz.views import KINDS, WRITABLE, View, constant_along_rows, view_of
-from gemmport.problem import OPS, GemmProblem, Op, Operand
-from gemmport.verification import LARGEST, HostArray
 
 Kinds = dict[Operand, str]
 Out = Literal["new", "given", "c"]

@@ -14,10 +14,10 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gemmport.device import DeviceInfo
-from gemmport.errors import LaunchError
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import LaunchError
 from gemmport.fuzz.worker import Job
-from gemmport.processes import Conversation, scratch_folder, signals_held
+from gemmport.runtime.child_processes import Conversation, scratch_folder, signals_held
 
 TIME_LIMIT = 300.0
 """Seconds after which a problem hangs. Products take milliseconds, and the slowest compilers a minute on a busy machine."""

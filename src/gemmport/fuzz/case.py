@@ -11,17 +11,17 @@ from typing import Literal, Protocol
 import numpy as np
 
 from gemmport import kernels
-from gemmport import verification as verify
 from gemmport.backends.base import Backend
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, FLOAT32, DType
-from gemmport.errors import DtypeError, GemmportError, ParameterError, UnsupportedError
+from gemmport.checking import verification as verify
+from gemmport.checking.reference import reference
+from gemmport.checking.verification import HostArray
+from gemmport.contracts.kernel import Parameters, ceil_div
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, FLOAT32, DType
+from gemmport.core.errors import DtypeError, GemmportError, ParameterError, UnsupportedError
+from gemmport.core.problem import GemmProblem, Layout, Operand, Scalar, transposed, transposes
 from gemmport.fuzz.specialization import Specialization
-from gemmport.planner import AUTO
-from gemmport.problem import GemmProblem, Layout, Operand, Scalar, transposed, transposes
-from gemmport.reference import reference
-from gemmport.variant import Parameters, ceil_div
-from gemmport.verification import HostArray
+from gemmport.planning.planner import AUTO
 
 Data = Literal["whole numbers", "random numbers", "special values"]
 """whole numbers: small, exact in any order of summation, or of the whole range where nothing rounds. random numbers: N(0, 1),

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from gemmport import backends
-from gemmport.backends.base import Backend, Call, Event, HostArray, Memory, Program
-from gemmport.device import DeviceInfo
+from gemmport.backends.base import Backend, HostArray
+from gemmport.backends.objects import Call, Event, Memory, Program
+from gemmport.core.device import DeviceInfo
 
 Operation = Literal["allocation", "compilation", "launch", "copy"]
 

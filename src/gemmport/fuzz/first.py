@@ -15,15 +15,15 @@ from typing import TypeVar
 import numpy as np
 
 from gemmport import kernels
-from gemmport.covering import EACH_PAIR, covering
-from gemmport.dtypes import DTYPES, default_accumulator
+from gemmport.core.dtypes import DTYPES, default_accumulator
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import Op
 from gemmport.fuzz.case import Factor, draw_data, is_half
+from gemmport.fuzz.covering import EACH_PAIR, covering
 from gemmport.fuzz.plans import LAYOUTS, LayoutKind, Levels
 from gemmport.fuzz.sizes import Batch, Extent
 from gemmport.fuzz.specialization import SOON_COMPILED, Specialization, Types, draw_ops, draw_parameters, draw_types
-from gemmport.plan import ParameterValue
-from gemmport.planner import AUTO
-from gemmport.problem import Op
+from gemmport.planning.planner import AUTO
 
 T = TypeVar("T")
 

@@ -9,10 +9,12 @@ from typing import Literal, get_args
 import numpy as np
 
 from gemmport import kernels
-from gemmport.api import plan
+from gemmport.api.gemm import plan
 from gemmport.backends.base import Backend
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES
+from gemmport.checking.guarded_run import try_plan
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Operand, transposes
 from gemmport.fuzz.case import (
     Data,
     Factor,
@@ -29,9 +31,7 @@ from gemmport.fuzz.case import (
 )
 from gemmport.fuzz.sizes import BATCH_SHARES, Batch, Extents, draw_batch, draw_extent, draw_sizes, is_cheap
 from gemmport.fuzz.specialization import Specialization
-from gemmport.planner import AUTO
-from gemmport.problem import OPERANDS, GemmProblem, Layout, Operand, transposes
-from gemmport.trial import try_plan
+from gemmport.planning.planner import AUTO
 
 LayoutKind = Literal["dense", "gaps", "offsets", "gaps and offsets", "shared", "side by side", "mixed"]
 """How operands lie: gaps between rows and between matrices; offsets; one matrix for the whole batch; matrices side by side;

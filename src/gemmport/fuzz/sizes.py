@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from gemmport.variant import Tile, ceil_div
+from gemmport.contracts.kernel import Tile, ceil_div
 
 Extent = Literal["none", "one", "any", "before", "whole", "after", "long"]
 """How long a dimension is. before, whole, after: one less than some tiles, as many, one more. long: m and n beyond 2¹⁶, k

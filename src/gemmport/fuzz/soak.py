@@ -20,12 +20,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 import gemmport as gp
-from gemmport.backends.base import Backend, Program
-from gemmport.device import DeviceInfo
-from gemmport.errors import GemmportError
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Program
+from gemmport.checking.verification import HostArray
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import GemmportError
 from gemmport.fuzz.faulty import FaultyBackend, Operation
-from gemmport.processes import Conversation, scratch_folder
-from gemmport.verification import HostArray
+from gemmport.runtime.child_processes import Conversation, scratch_folder
 
 Way = Literal["host arrays", "device arrays", "two queues", "matmul", "named kernel"]
 """How a product is asked for."""

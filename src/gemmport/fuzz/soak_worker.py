@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 
+from gemmport.execution.selection import select_device, share_backend
 from gemmport.fuzz.faulty import faulty
 from gemmport.fuzz.soak import Soak, SoakOptions, SoakReport
-from gemmport.processes import Channel
-from gemmport.selection import select_device, share_backend
+from gemmport.runtime.child_processes import Channel
 
 
 def main() -> None:

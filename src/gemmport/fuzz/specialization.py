@@ -12,12 +12,12 @@ from functools import lru_cache
 import numpy as np
 
 from gemmport import kernels
-from gemmport.dtypes import ACCUMULATORS, DTYPES, DType, check_types, default_accumulator
-from gemmport.errors import DtypeError, ParameterError
-from gemmport.plan import ParameterValue
-from gemmport.planner import AUTO
-from gemmport.problem import OPS, GemmProblem, Op
-from gemmport.variant import KernelVariant
+from gemmport.contracts.kernel import KernelVariant
+from gemmport.core.dtypes import ACCUMULATORS, DTYPES, DType, check_types, default_accumulator
+from gemmport.core.errors import DtypeError, ParameterError
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import OPS, GemmProblem, Op
+from gemmport.planning.planner import AUTO
 
 BLOCK = 1000
 """Problems that share a pool."""

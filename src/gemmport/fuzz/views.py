@@ -9,8 +9,8 @@ import numpy as np
 
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
-from gemmport.trial import same_bits
-from gemmport.verification import HostArray, poison
+from gemmport.checking.guarded_run import same_bits
+from gemmport.checking.verification import HostArray, poison
 
 KINDS = ("dense", "Fortran", "gaps", "steps", "negative strides", "zero strides")
 """How an array lies: C-contiguous; its last two dimensions exchanged; a part of larger rows; every other element; backwards;

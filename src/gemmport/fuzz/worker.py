@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gemmport.backends.base import Backend
-from gemmport.errors import GemmportError, WorkGroupError
+from gemmport.core.errors import GemmportError, WorkGroupError
+from gemmport.execution.selection import get_backend
 from gemmport.fuzz.case import Case, Outcomes
 from gemmport.fuzz.draw import draw, first_count
 from gemmport.fuzz.specialization import BLOCK, all_kernels
-from gemmport.processes import Channel
-from gemmport.selection import get_backend
+from gemmport.runtime.child_processes import Channel
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from gemmport.backends import offline
-from gemmport.backends.base import Backend, Disassembly, Listing, Resources
-from gemmport.errors import UnsupportedError
-from gemmport.executor import bind
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Disassembly, Listing, Resources
+from gemmport.contracts.occupancy import Occupancy, architecture, occupancy
+from gemmport.core.errors import UnsupportedError
+from gemmport.core.plan import Launch, Plan
+from gemmport.core.problem import OPERANDS
+from gemmport.execution.executor import bind
 from gemmport.inspection import ptx, sass, x86
 from gemmport.inspection.instructions import Counts, Instruction
 from gemmport.inspection.loops import hot_loop
-from gemmport.occupancy import Occupancy, architecture, occupancy
-from gemmport.plan import Launch, Plan
-from gemmport.problem import OPERANDS
-from gemmport.sources import assemble
+from gemmport.runtime.sources import assemble
 
 _Parser = Callable[[str], list[Instruction]]
 

@@ -20,17 +20,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gemmport.device import DeviceInfo
-from gemmport.environment import host_environment, was_given
-from gemmport.errors import LaunchError
+from gemmport.bench.environment import host_environment, was_given
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import LaunchError
+from gemmport.core.quirks import named_in
+from gemmport.execution.selection import match_devices
 from gemmport.matrix import simulator
 from gemmport.matrix.cells import SIMULATED, Cell, rounds
 from gemmport.matrix.judge import Judgement
 from gemmport.matrix.record import FAILED, Journal, Status, Tested, Verdict
 from gemmport.matrix.turns import Turns
-from gemmport.processes import Conversation, scratch_folder
-from gemmport.quirks import named_in
-from gemmport.selection import match_devices
+from gemmport.runtime.child_processes import Conversation, scratch_folder
 
 log = logging.getLogger(__name__)
 

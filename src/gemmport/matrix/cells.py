@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gemmport import kernels as family
-from gemmport.api import plan
-from gemmport.device import DeviceInfo
-from gemmport.dtypes import DTYPES, DType, as_dtype, check_types, default_accumulator
-from gemmport.errors import GemmportError, UnknownNameError
-from gemmport.problem import OPS, GemmProblem, Layout, Operand, Scalar, as_op, transposes
-from gemmport.variant import Tile
+from gemmport.api.gemm import plan
+from gemmport.contracts.kernel import Tile
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, DType, as_dtype, check_types, default_accumulator
+from gemmport.core.errors import GemmportError, UnknownNameError
+from gemmport.core.problem import OPS, GemmProblem, Layout, Operand, Scalar, as_op, transposes
 
 Shape = Literal[
     "tiny", "odd", "prime", "skinny", "power", "past", "batched", "strided", "empty-m", "empty-n", "empty-k", "large"

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from gemmport.api import plan
+from gemmport.api.gemm import plan
 from gemmport.backends.base import Backend
-from gemmport.benchmark import Options, Result, run_benchmark
-from gemmport.config import load_configuration
-from gemmport.errors import DtypeError, GemmportError, UnsupportedError
+from gemmport.bench.products import Options, Result, run_benchmark
+from gemmport.bench.results import BaselineResult
+from gemmport.checking.guarded_run import GUARD, try_plan
+from gemmport.core.errors import DtypeError, GemmportError, UnsupportedError
+from gemmport.core.problem import GemmProblem
 from gemmport.fuzz.case import Data, fault_of, operands_of
 from gemmport.matrix.cells import SIMULATED, Cell
 from gemmport.matrix.record import Status
-from gemmport.outcome import BaselineResult
-from gemmport.problem import GemmProblem
-from gemmport.trial import GUARD, try_plan
+from gemmport.planning.lookup import load_configuration
 
 REPEAT = 5
 """Samples of what is timed."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
+from gemmport.core.quirks import quirks_of
 from gemmport.matrix.record import Record, Verdict
 from gemmport.matrix.summary import Summary, summarize
-from gemmport.quirks import quirks_of
 
 _ELEMENTS = {"wrong": "failure", "error": "error", "hang": "error", "crash": "error", "unsupported": "skipped"}
 """What a status is in a case. A wrong result is a failure; what ended without a result is an error."""

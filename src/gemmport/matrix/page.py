@@ -17,11 +17,11 @@ from string import Template
 from typing import Any
 
 from gemmport import kernels
+from gemmport.core.problem import OPS
+from gemmport.core.quirks import QUIRKS, quirks_of
 from gemmport.matrix.cells import SCALARS, SHAPES, TYPES
 from gemmport.matrix.record import FAILED, MERGED, STATUSES, Header, Record, Tested, Verdict
 from gemmport.matrix.summary import Summary, summarize
-from gemmport.problem import OPS
-from gemmport.quirks import QUIRKS, quirks_of
 
 LONGEST_REASON = 600
 """Characters of a reason that the page keeps. A compiler may write thousands, and the record has them."""

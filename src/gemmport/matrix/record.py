@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
 
-from gemmport import files
-from gemmport.device import DeviceInfo
-from gemmport.errors import RecordError
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import RecordError
+from gemmport.runtime import files
 
 SCHEMA = 1
 
@@ -40,7 +40,7 @@ class Header:
         gemmport: version. scope: "quick", "full", "cells" (those that were named), or "merged".
         shard: its number, from 1, and how many there are.
         started: date and time (UTC), ISO 8601.
-        environment: as `gemmport.environment.host_environment`.
+        environment: as `gemmport.bench.environment.host_environment`.
         chosen: what was narrowed down, by option: {"kernels": [...], ...}; empty for everything.
         sources: headers of the records that were merged, as plain data.
     """
@@ -71,7 +71,7 @@ class Tested:
     Attributes:
         id: stable and unique: "opencl/intel-2026.22.10.0.01/AMD-EPYC".
         runtime: versions, as the backend tells them.
-        environments: of the hosts that it was tested on, as `gemmport.environment.host_environment`.
+        environments: of the hosts that it was tested on, as `gemmport.bench.environment.host_environment`.
         cells: how many are due.
         command: runs the matrix on this device alone.
         left: of a merged record: how many cells of each part (`Header.part`) were not done.

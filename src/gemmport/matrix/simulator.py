@@ -16,8 +16,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from gemmport.device import DeviceInfo
-from gemmport.processes import scratch_folder
+from gemmport.core.device import DeviceInfo
+from gemmport.runtime.child_processes import scratch_folder
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def devices() -> list[DeviceInfo]:
         return []
     with scratch_folder("gemmport-oclgrind-") as folder:
         answers = Path(folder) / "answers"
-        probe = (sys.executable, "-m", "gemmport.probe", str(answers), "backend", "opencl")
+        probe = (sys.executable, "-m", "gemmport.diagnose.child", str(answers), "backend", "opencl")
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # nothing is imported from where the user stands
         try:
             words = [*command(Path(folder) / "log"), *probe]

@@ -10,11 +10,11 @@ import importlib
 import logging
 from dataclasses import asdict
 
-from gemmport.device import DeviceInfo
+from gemmport.core.device import DeviceInfo
+from gemmport.execution.selection import get_backend
 from gemmport.matrix.cells import Cell
 from gemmport.matrix.judge import judge
-from gemmport.processes import Channel
-from gemmport.selection import get_backend
+from gemmport.runtime.child_processes import Channel
 
 
 def main() -> None:

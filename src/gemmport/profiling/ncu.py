@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gemmport.errors import ProfileError, ToolUnavailableError
-from gemmport.plan import Plan
-from gemmport.processes import scratch_folder, session
+from gemmport.core.errors import ProfileError, ToolUnavailableError
+from gemmport.core.plan import Plan
 from gemmport.profiling.metrics import Metric
 from gemmport.profiling.report import messages
 from gemmport.profiling.target import WARM_UPS
+from gemmport.runtime.child_processes import scratch_folder, session
 
 TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 """Environment variables that name the folder of a CUDA toolkit."""

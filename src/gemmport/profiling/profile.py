@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gemmport.device import DeviceInfo
-from gemmport.errors import ProfileError, UnsupportedError
-from gemmport.plan import Plan
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import ProfileError, UnsupportedError
+from gemmport.core.plan import Plan
 from gemmport.profiling.explain import explain
 from gemmport.profiling.metrics import metrics_for
 from gemmport.profiling.ncu import run_ncu

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmport.errors import ProfileError
+from gemmport.core.errors import ProfileError
 from gemmport.profiling.metrics import Metric
 
 _FUNCTION = "Kernel Name"

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmport.backends.base import Backend, Memory
-from gemmport.errors import GemmportError
-from gemmport.executor import bind
-from gemmport.layout import matrices
-from gemmport.plan import Plan
-from gemmport.problem import GemmProblem, Operand
-from gemmport.selection import get_backend
-from gemmport.verification import random_operands
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
+from gemmport.checking.verification import random_operands
+from gemmport.core.errors import GemmportError
+from gemmport.core.layout import matrices
+from gemmport.core.plan import Plan
+from gemmport.core.problem import GemmProblem, Operand
+from gemmport.execution.executor import bind
+from gemmport.execution.selection import get_backend
 
 WARM_UPS = 2
 """Runs of every plan before those that are watched: the first one loads its programs."""
@@ -28,7 +29,7 @@ def run_plans(backend: Backend, plans: Sequence[Plan]) -> None:
     """Runs all plans `WARM_UPS` times, then each once more; their launches in order are what a report is matched with.
 
     Raises:
-        As `gemmport.executor.bind`, and LaunchError.
+        As `gemmport.execution.executor.bind`, and LaunchError.
     """
     memory = _random_memory(backend, plans[0].problem)
     bound = [bind(plan, backend, memory) for plan in plans]

@@ -1,0 +1,38 @@
+"""Who releases a memory, and when: as soon as it is collected, or at the end of the process."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gemmport.backends.objects import Memory
+
+if TYPE_CHECKING:
+    from gemmport.backends.base import Backend
+
+log = logging.getLogger(__name__)
+
+owned: dict[weakref.ref[Memory], tuple[Backend, Callable[[], None]]] = {}
+"""Memory to be released, whose it is, and how. Not kept by the backend: in a cycle of garbage with it, no reference would call.
+"""
+
+
+def disown(reference: weakref.ref[Memory]) -> None:
+    """Releases a memory, unless that was done."""
+    found = owned.pop(reference, None)
+    if found is not None:
+        _, release = found
+        release()
+
+
+def release_all(backend: weakref.ref[Backend]) -> None:
+    """Releases what a backend still owns at the end of the process, while everything that takes is still there."""
+    opened = backend()
+    for reference, (owner, _) in list(owned.items()):
+        if owner is opened:
+            try:
+                disown(reference)
+            except Exception:  # whatever it is, the next can still be released
+                log.exception("memory of %s is not released", opened)

@@ -1,0 +1,1 @@
+"""How long products and passes take, beside their baselines."""

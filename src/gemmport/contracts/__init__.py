@@ -1,0 +1,1 @@
+"""What a kernel says of itself, and what a GPU makes of that."""

@@ -1,0 +1,339 @@
+"""The contract of a kernel, told once for both languages: parameters, rules, limits, launch geometry, support.
+
+A `KernelVariant` computes a product; a `Pass` prepares its operands or finishes its result. Each instance stands in its own
+file in kernels/, beside its two sources.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES, FLOAT32, FLOAT64, DType
+from gemmport.core.errors import ParameterError, UnknownNameError
+from gemmport.core.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
+from gemmport.core.problem import OPERANDS, GemmProblem, Operand, transposes
+from gemmport.core.quirks import reason_of_limit
+
+Parameters = Mapping[str, ParameterValue]
+
+MAX_SIDE_GROUPS = 65_535
+"""Work-groups along the second and third dimension of a grid: CUDA's limit, kept on every device."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tile size or another choice of a kernel.
+
+    An integer between `minimum` and `maximum`; or, where `choices` are given, one of them.
+    """
+
+    name: str
+    default: ParameterValue
+    meaning: str
+    minimum: int = 1
+    maximum: int = 1024
+    choices: tuple[ParameterValue, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """The allowed values, for people."""
+        if self.choices:
+            return "one of " + ", ".join(map(str, self.choices))
+        return f"a whole number from {self.minimum} to {self.maximum}"
+
+    def check(self, value: object) -> ParameterValue:
+        """The value, if it is allowed.
+
+        Raises:
+            ParameterError: it is not.
+        """
+        if isinstance(value, int | str) and not isinstance(value, bool):
+            if value in self.choices:
+                return value
+            if not self.choices and isinstance(value, int) and self.minimum <= value <= self.maximum:
+                return value
+        raise ParameterError(f"{self.name} = {value!r} is not allowed: it is {self.range} ({self.meaning})")
+
+
+class Constraint:
+    """A rule among parameters that no device can lift.
+
+    The predicate's own argument names say which parameters it reads, so that its message can print them.
+    """
+
+    def __init__(self, rule: str, holds: Callable[..., bool]) -> None:
+        self.rule = rule
+        self._holds = holds
+        self.reads = tuple(inspect.signature(holds).parameters)
+
+    def check(self, parameters: Parameters) -> None:
+        """Raises ParameterError, with the numbers, where the rule is broken."""
+        values = {name: parameters[name] for name in self.reads}
+        if not self._holds(**values):
+            numbers = ", ".join(f"{name} = {value}" for name, value in values.items())
+            raise ParameterError(f"{numbers}: the rule is {self.rule}")
+
+
+class Contract(ABC):
+    """What kernels and passes have in common: a name, parameters and the rules among them."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    folder: ClassVar[str] = ""
+    """Where the language folders with its sources lie; empty for the family that gemmport ships."""
+    function: ClassVar[str] = ""
+    """What its function is called, if not like itself, which the name of a function of OpenCL C must not be."""
+
+    def complete(self, values: Parameters) -> dict[str, ParameterValue]:
+        """All parameters: the given values, checked, and the defaults for the rest.
+
+        Raises:
+            UnknownNameError: a name that is no parameter of this kernel.
+            ParameterError: a value out of range, or a broken rule.
+        """
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in values:
+            if name not in known:
+                has = f"it has {', '.join(known)}" if known else "it has none"
+                raise UnknownNameError(f"{self.name} has no parameter {name}: {has}")
+        try:
+            full = {name: known[name].check(values.get(name, known[name].default)) for name in known}
+            for constraint in self.constraints:
+                constraint.check(full)
+        except ParameterError as error:
+            raise ParameterError(f"{self.name}: {error}") from None
+        return full
+
+    def source(self, defines: Parameters, *, function: str = "", stem: str = "") -> KernelSource:
+        """A function of this contract's source; both are named like the contract where nothing else is said."""
+        return KernelSource(
+            stem or self.name, function or self.function or self.name, tuple(sorted(defines.items())), self.folder
+        )
+
+
+class Pass(Contract):
+    """A step before or after a product: transpose, copy, pack, split, reduce. A variant composes it into its own steps."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a variant or a pass does for one problem: launches in order, and the scratch memory between them."""
+
+    launches: Sequence[Launch]
+    scratch: Sequence[Scratch] = ()
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of a ladder of passes, each of which does the same job as the one before, faster.
+
+    Attributes:
+        name: what tables call it.
+        adds: its idea: what it adds to the step before, in a few words.
+        own: the pass that does it.
+        parameters: of the pass, that make it this step.
+    """
+
+    name: str
+    adds: str
+    own: Pass
+    parameters: Parameters
+
+
+class Tile(NamedTuple):
+    """What one work-group computes: rows and columns of D, and how many terms of the sum at a time."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+class KernelVariant(Contract):
+    """One member of the family.
+
+    A variant that is one launch of one tile per work-group states `tile`, `work_group` and `local_bytes`; any other
+    overrides `steps`, which may return several launches with scratch between them, sources chosen by the device's
+    architecture, and any specialization of the problem.
+    """
+
+    dtypes: ClassVar[frozenset[str]] = frozenset(DTYPES)
+    """Input types that it computes."""
+
+    @abstractmethod
+    def tile(self, parameters: Parameters) -> Tile:
+        """The tile of one work-group."""
+
+    @abstractmethod
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        """Work-items of one group; the first dimension runs along the columns of D."""
+
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """Bytes of local memory of one work-group."""
+        return 0
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """32-bit registers of one work-item for sums and fragments; what the compiler adds for addresses is not counted."""
+        return ceil_div(problem.accumulator.sum_bytes, 4)
+
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why this variant cannot compute the problem on the device; None where it can."""
+        if problem.dtype.name not in self.dtypes:
+            return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
+        return None
+
+    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why another kernel is the better choice on the device where the user names none; None where this one may be."""
+        return None
+
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why the device cannot take these parameters for the problem, beside the limits that every launch is held to; None
+        where it can. Asked only where problem and device are supported.
+        """
+        return None
+
+    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
+        """The parameters to take where neither the user nor a configuration states any; what is missing has its default."""
+        return {}
+
+    def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
+        """All among which `suggested` chooses, itself the first, in the order of what is expected of them."""
+        suggested = self.suggested(problem, device)
+        return [suggested] if suggested else []
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        """The specialization: parameters, types and ops, and whether any tile crosses an edge."""
+        tile = self.tile(parameters)
+        sizes = (problem.m, problem.n, problem.effective_k)
+        # Without terms, tiles along k are brought too, and all of theirs is beyond the edge.
+        whole = problem.effective_k > 0 and all(size % extent == 0 for size, extent in zip(sizes, tile, strict=True))
+        return {**parameter_defines(parameters), **problem_defines(problem), "EDGES": int(not whole)}
+
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+        """The launches that compute the problem. Called only where D has elements."""
+        return Steps([self.product(problem, parameters)])
+
+    def product(
+        self, problem: GemmProblem, parameters: Parameters, prepared: Mapping[Operand, str] | None = None
+    ) -> Launch:
+        """The launch of this variant's own kernel over all tiles of all matrices of the batch.
+
+        Args:
+            prepared: operands that it reads from scratch memory, with the name of that; the problem's layouts are theirs.
+        """
+        tile = self.tile(parameters)
+        tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+        return Launch(
+            self.source(self.defines(parameters, problem)),
+            groups=(tiles, 1, 1),
+            work_group=self.work_group(parameters),
+            arguments=gemm_arguments(problem, prepared),
+            local_bytes=self.local_bytes(parameters, problem),
+        )
+
+
+def ceil_div(value: int, by: int) -> int:
+    """The least whole number of pieces of size `by` that cover `value`."""
+    return -(-value // by)
+
+
+def check_limits(name: str, launch: Launch, parameters: Parameters, device: DeviceInfo) -> None:
+    """Raises ParameterError, with the numbers, where a launch of a kernel or pass is beyond a limit of the device."""
+    told = ", ".join(f"{key} = {value}" for key, value in parameters.items())
+    limits = (
+        ("work-items per group", math.prod(launch.work_group), device.max_work_group),
+        *(
+            (f"work-items per group along {axis}", items, most)
+            for axis, items, most in zip("xyz", launch.work_group, device.max_work_item_sizes, strict=True)
+        ),
+        ("bytes of local memory per group", launch.local_bytes, device.local_memory),
+        ("bytes of local memory per group", launch.local_bytes + launch.dynamic_local_bytes, device.most_local_memory),
+        ("work-groups", launch.groups[0], device.max_groups),
+        *(
+            (f"work-groups along {axis}", groups, MAX_SIDE_GROUPS)
+            for axis, groups in zip("yz", launch.groups[1:], strict=True)
+        ),
+    )
+    for what, wanted, most in limits:
+        if wanted > most:
+            quirk = reason_of_limit(device, "local_memory") if "local memory" in what else ""
+            raise ParameterError(f"{name} with {told} needs {wanted:,} {what}; {device.label} allows {most:,}{quirk}")
+
+
+def parameter_defines(parameters: Parameters) -> dict[str, ParameterValue]:
+    """Macros for parameters: NAME=value for a number, NAME_VALUE=1 for a word."""
+    return {
+        (f"{name}_{value.upper()}" if isinstance(value, str) else name): (1 if isinstance(value, str) else value)
+        for name, value in parameters.items()
+    }
+
+
+def problem_defines(problem: GemmProblem) -> dict[str, ParameterValue]:
+    """Macros by which the preludes choose types and ops: a type for inputs, sums and output; per operand whether it is
+    transposed, and whether it is conjugated, which says nothing without imaginary parts.
+    """
+    defines = type_defines(problem.dtype, problem.accumulator, problem.output)
+    for operand, op in (("A", problem.trans_a), ("B", problem.trans_b)):
+        defines[f"TRANSPOSE_{operand}"] = int(transposes(op))
+        defines[f"CONJUGATE_{operand}"] = int(problem.dtype.kind == "complex" and op in ("C", "R"))
+    return defines
+
+
+def type_defines(dtype: DType, accumulator: DType, output: DType) -> dict[str, ParameterValue]:
+    """Macros by which the preludes choose the types of what is loaded, computed and stored, and the arithmetic."""
+    return {
+        "IN": dtype.name,
+        "ACC": accumulator.name,
+        "OUT": output.name,
+        f"{accumulator.kind.upper()}_ARITHMETIC": 1,
+        "COMPLEX_INPUT": int(dtype.kind == "complex"),
+    }
+
+
+def run_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
+    """Macros by which the preludes move and compute `width` elements at once (their runs): the bytes of a run, the lanes of as
+    many sums, per operand whether all of its runs that begin at a multiple of `width` are aligned to their size, and whether
+    what is loaded, and what is stored, lies in memory as sums of that type do, so that vectors may hold it.
+    """
+
+    def aligned(*operands: Operand) -> int:
+        return int(all(problem.alignment(x) % (width * problem.element_type(x).itemsize) == 0 for x in operands))
+
+    return {
+        "IN_RUN_BYTES": width * problem.dtype.itemsize,
+        "OUT_RUN_BYTES": width * problem.output.itemsize,
+        "SUM_LANES": width * (2 if problem.accumulator.kind == "complex" else 1),
+        "LOADS_SUMS": int(problem.dtype == problem.accumulator and problem.dtype in (FLOAT32, FLOAT64)),
+        "STORES_SUMS": int(problem.output == problem.accumulator and problem.output in (FLOAT32, FLOAT64)),
+        "ALIGNED_A": aligned("a"),
+        "ALIGNED_B": aligned("b"),
+        "ALIGNED_D": aligned("c", "d"),
+    }
+
+
+def gemm_arguments(problem: GemmProblem, prepared: Mapping[Operand, str] | None = None) -> tuple[Argument, ...]:
+    """The argument list that the preludes call GEMM_ARGUMENTS: four operands with their layouts, scalars, sizes.
+
+    Args:
+        prepared: names of scratch memory that holds an operand instead.
+    """
+    buffers = {**{operand: operand for operand in OPERANDS}, **(prepared or {})}
+    arguments: list[Argument] = []
+    for operand in OPERANDS:
+        layout = problem.layout(operand)
+        arguments += [
+            Buffer(buffers[operand]),
+            Integer(layout.offset),
+            Integer(layout.ld),
+            Integer(layout.batch_stride),
+        ]
+    arguments += [Scalar(value, problem.accumulator.name) for value in (problem.alpha, problem.beta)]
+    arguments += [Integer(size, bits=32) for size in (problem.m, problem.n, problem.effective_k)]
+    return tuple(arguments)

@@ -1,0 +1,235 @@
+"""Reads and writes DLPack capsules, by which array libraries hand each other memory without copying it.
+
+The structures are those of DLPack's include/dlpack/dlpack.h (https://github.com/dmlc/dlpack): `DLManagedTensor` of version 0.8,
+which is read and written, and `DLManagedTensorVersioned` of version 1, which is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmport.core.dtypes import as_dtype
+from gemmport.core.errors import ArrayError, DtypeError
+
+CPU = 1
+CUDA = 2
+CUDA_HOST = 3
+CUDA_MANAGED = 13
+
+_READ_ONLY = 1
+_NAME, _USED = b"dltensor", b"used_dltensor"
+_NAME_1, _USED_1 = b"dltensor_versioned", b"used_dltensor_versioned"
+
+# Codes of DLDataTypeCode, by NumPy's kinds of types.
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_BFLOAT = 4
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # takes the interpreter's lock: consumers call it from any thread
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+# A capsule that is being destroyed must not be counted as a reference any more: it is passed as its address there.
+_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
+_is_valid_at = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+class _Owner:
+    """Stands for the producer's memory: the producer's deleter runs when this is collected."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What a capsule tells of an array.
+
+    Attributes:
+        pointer: address of the first element.
+        device: DLPack's number of the kind of device, and that of the device.
+        shape, strides: strides in elements.
+        owner: the memory is the producer's again when nothing refers to this any more.
+        read_only: whether the producer forbids writing.
+    """
+
+    pointer: int
+    device: tuple[int, int]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    owner: object
+    read_only: bool = False
+
+
+def read(capsule: object) -> Tensor:
+    """Takes over the array in a capsule, which cannot be read a second time.
+
+    Raises:
+        ArrayError: it is no DLPack capsule of a version that is known, or one that was read before.
+        DtypeError: NumPy has no such data type.
+    """
+    managed: _Managed | _ManagedVersioned
+    if _is_valid(capsule, _NAME):
+        managed, used = _Managed.from_address(_pointer(capsule, _NAME)), _USED
+    elif _is_valid(capsule, _NAME_1):
+        managed, used = _ManagedVersioned.from_address(_pointer(capsule, _NAME_1)), _USED_1
+        if managed.major != 1:
+            raise ArrayError(f"the array is given in DLPack {managed.major}.{managed.minor}: only 0 and 1 are read")
+    else:
+        raise ArrayError(f"{capsule!r} is no DLPack capsule, or it was read before")
+    told = managed.tensor
+    dtype = _dtype(told.code, told.bits, told.lanes)
+    shape = tuple(told.shape[: told.ndim])
+    strides = tuple(told.strides[: told.ndim]) if told.strides else _dense(shape)
+    owner = _Owner()
+    _rename(capsule, used)
+    if managed.deleter:
+        finalizer = weakref.finalize(owner, _Deleter(managed.deleter), ctypes.addressof(managed))
+        finalizer.atexit = False  # the producer may be gone by then, and the memory goes with the process
+    return Tensor(
+        (told.data or 0) + told.byte_offset, (told.device_type, told.device_id), dtype, shape, strides, owner,
+        read_only=isinstance(managed, _ManagedVersioned) and bool(managed.flags & _READ_ONLY),
+    )  # fmt: skip
+
+
+def write(
+    pointer: int,
+    device: tuple[int, int],
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    keeper: object,
+) -> object:
+    """A capsule of an array.
+
+    Args:
+        pointer: address of the first element. strides: in elements.
+        keeper: kept until the consumer has done with the memory, or the capsule is dropped unread.
+
+    Raises:
+        DtypeError: DLPack has no such data type.
+    """
+    code = _BFLOAT if dtype.name == "bfloat16" else _CODES.get(dtype.kind)
+    if code is None:
+        raise DtypeError(f"dtype {dtype} has no DLPack type: bool, integers, floats and complex numbers do")
+    sizes = ctypes.c_int64 * max(len(shape), 1)
+    extents, steps = sizes(*shape), sizes(*strides)
+    managed = _Managed(
+        _Tensor(
+            pointer, *device, len(shape), code, dtype.itemsize * 8, 1,
+            ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)), ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64)), 0,
+        ),
+        None,
+        ctypes.cast(_forget, ctypes.c_void_p),
+    )  # fmt: skip
+    address = ctypes.addressof(managed)
+    _given[address] = (managed, extents, steps, keeper)
+    capsule: object = _new(address, _NAME, _unread)
+    return capsule
+
+
+_given: dict[int, tuple[object, ...]] = {}
+"""What consumers still hold, by the address of its `DLManagedTensor`."""
+
+
+def _forget_given(address: int) -> None:
+    _given.pop(address, None)
+
+
+def _forget_unread(capsule: int) -> None:
+    """A capsule that a consumer read has another name by now, and its memory is the consumer's."""
+    if _is_valid_at(capsule, _NAME):
+        _given.pop(_pointer_at(capsule, _NAME), None)
+
+
+_forget = _Deleter(_forget_given)
+_unread = _Destructor(_forget_unread)
+
+
+def as_numpy(array: Any) -> npt.NDArray[Any]:
+    """The NumPy view of an array of another library in the host's memory, of types too that only DLPack hands over.
+
+    Raises:
+        ArrayError: it is in another memory.
+    """
+    told = read(array.__dlpack__())
+    if told.device[0] not in (CPU, CUDA_HOST):
+        raise ArrayError(
+            f"this {type(array).__name__} is on a device of DLPack's kind {told.device[0]}, not on the host"
+        )
+    size = told.dtype.itemsize
+    steps = [(n - 1) * s * size for n, s in zip(told.shape, told.strides, strict=True) if n > 0]
+    low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
+    nbytes = 0 if 0 in told.shape else high - low + size
+    if nbytes == 0:
+        return np.empty(told.shape, told.dtype)
+    raw = (ctypes.c_char * nbytes).from_address(told.pointer + low)
+    raw.owner = told.owner  # type: ignore[attr-defined]  # kept with the buffer that the view refers to
+    strides = [s * size for s in told.strides]
+    view: npt.NDArray[Any] = np.ndarray(told.shape, told.dtype, cast("Any", raw), offset=-low, strides=strides)
+    view.flags.writeable = view.flags.writeable and not told.read_only
+    return view
+
+
+def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
+    if lanes == 1 and (code, bits) == (_BFLOAT, 16):
+        return as_dtype("bfloat16").numpy
+    kind = next((kind for kind, known in _CODES.items() if known == code), None)
+    if lanes != 1 or kind is None or bits % 8:
+        raise DtypeError(f"NumPy has no type for DLPack's code {code} with {bits} bits and {lanes} lanes")
+    try:
+        return np.dtype(f"{kind}{bits // 8}")
+    except TypeError:
+        raise DtypeError(f"NumPy has no type for DLPack's code {code} with {bits} bits") from None
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(max(n, 1) for n in shape[i + 1 :]) for i in range(len(shape)))

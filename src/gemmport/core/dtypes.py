@@ -1,0 +1,144 @@
+"""The data types of a product, and what each layer needs to know of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from gemmport.core.errors import DtypeError
+
+Kind = Literal["bool", "integer", "real", "complex"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """A type of the elements of a matrix, or of the sums that make one.
+
+    Attributes:
+        name: NumPy's name for it (ml_dtypes' for bfloat16), which is also the name in YAML, on the command line and (in
+            capitals) in the preludes.
+        itemsize: bytes per element.
+        kind: integers wrap around; bool is the "or" of "and"s.
+        precision: bits of the significand of a real number or of each part of a complex one, the implicit bit included
+            (IEEE 754-2019, table 3.5); 0 where nothing is rounded.
+    """
+
+    name: str
+    itemsize: int
+    kind: Kind
+    precision: int = 0
+
+    @property
+    def unit_roundoff(self) -> float:
+        """u = 2⁻ᵖ: the largest relative error of one rounding to nearest; 0 where nothing is rounded."""
+        return math.ldexp(1.0, -self.precision) if self.precision else 0.0
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive number of this type, the error of one underflow; 0 where nothing is rounded."""
+        if not self.precision:
+            return 0.0
+        exponent_bits = self.part_bits - self.precision
+        return math.ldexp(1.0, 3 - (1 << (exponent_bits - 1)) - self.precision)
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes in which kernels keep a sum of this type: truth values are summed as 32-bit numbers."""
+        return 4 if self.kind == "bool" else self.itemsize
+
+    @property
+    def part_bits(self) -> int:
+        """Bits of a number, or of one part of a complex number."""
+        return self.itemsize * 8 // (2 if self.kind == "complex" else 1)
+
+    @property
+    def arithmetic(self) -> str:
+        """The floating-point type that a device must compute in for this one; empty for integers, which all compute in."""
+        return f"float{self.part_bits}" if self.precision else ""
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype."""
+        if self.name == "bfloat16":
+            import ml_dtypes  # noqa: PLC0415 - registers the type with NumPy, which few programs need
+
+            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bfloat16
+        return np.dtype(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FLOAT32 = DType("float32", 4, "real", precision=24)
+FLOAT64 = DType("float64", 8, "real", precision=53)
+
+DTYPES: dict[str, DType] = {
+    dtype.name: dtype
+    for dtype in (
+        DType("float16", 2, "real", precision=11),
+        DType("bfloat16", 2, "real", precision=8),
+        FLOAT32,
+        FLOAT64,
+        DType("complex64", 8, "complex", precision=24),
+        DType("complex128", 16, "complex", precision=53),
+        *(DType(f"{sign}int{bits}", bits // 8, "integer") for sign in ("", "u") for bits in (8, 16, 32, 64)),
+        DType("bool", 1, "bool"),
+    )
+}
+
+ACCUMULATORS = ("float16", "float32", "float64", "complex64", "complex128", "int32", "int64", "bool")
+"""Types of sums. Integers are summed modulo 2³² or 2⁶⁴, which is right for signed and unsigned ones alike."""
+
+_ORDER: tuple[Kind, ...] = ("bool", "integer", "real", "complex")
+
+
+def as_dtype(spec: object) -> DType:
+    """The `DType` that a name, a NumPy dtype or a scalar type stands for.
+
+    Raises:
+        DtypeError: it is none that gemmport computes in.
+    """
+    if isinstance(spec, DType):
+        return spec
+    if isinstance(spec, str) and spec in DTYPES:
+        return DTYPES[spec]
+    try:
+        name = np.dtype(spec).name  # type: ignore[call-overload]  # any object: what NumPy refuses, we refuse
+    except (TypeError, ValueError, SyntaxError):  # NumPy raises these for texts that name no type
+        name = str(spec)[:100]
+    if name not in DTYPES:
+        raise DtypeError(f"dtype {name} is not supported: gemmport computes in {', '.join(DTYPES)}; convert the input")
+    return DTYPES[name]
+
+
+def default_accumulator(dtype: DType, output: DType) -> DType:
+    """The type of the sums where none is asked for: at least float32, and as wide as the output."""
+    if output.kind == "bool":
+        return DTYPES["bool"]
+    if output.kind == "integer":
+        return DTYPES["int64" if output.itemsize == 8 else "int32"]
+    widest = max((dtype, output, FLOAT32), key=lambda each: each.precision)
+    return DTYPES[f"complex{2 * widest.part_bits}" if output.kind == "complex" else f"float{widest.part_bits}"]
+
+
+def check_types(dtype: DType, accumulator: DType, output: DType) -> None:
+    """Refuses types that do not go together.
+
+    Raises:
+        DtypeError: inputs that the output cannot hold by kind, an accumulator of another kind than the output, or one that
+            rounds inputs or drops bits of the output.
+    """
+    if _ORDER.index(dtype.kind) > _ORDER.index(output.kind):
+        raise DtypeError(f"a product of {dtype} is no {output}: that would drop what only {dtype} holds")
+    if accumulator.name not in ACCUMULATORS or accumulator.kind != output.kind:
+        fitting = [name for name in ACCUMULATORS if DTYPES[name].kind == output.kind]
+        raise DtypeError(f"sums for {output} cannot be kept in {accumulator}: choose {' or '.join(fitting)}")
+    if accumulator.kind == "integer" and accumulator.itemsize < output.itemsize:
+        raise DtypeError(f"sums for {output} must be kept in int64: {accumulator} would drop their upper half")
+    if accumulator.precision < dtype.precision:
+        raise DtypeError(f"sums of {dtype} in {accumulator} would round the inputs: choose a wider accumulator")

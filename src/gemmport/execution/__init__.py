@@ -1,0 +1,1 @@
+"""From a plan and arrays to work on a device."""

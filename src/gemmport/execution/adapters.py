@@ -1,0 +1,235 @@
+"""Arrays of other libraries: which library one is of, on which stream it works, and how a result becomes an array of its kind.
+
+A library is recognized by the module of an array's type and taken from `sys.modules`: none is imported here. Their names for
+things, as far as they are used here, stand in this module alone; how memory is read in place is each backend's matter.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmport.backends.array import DeviceArray
+from gemmport.backends.base import Backend
+from gemmport.core import dlpack
+from gemmport.core.errors import ArrayError, DtypeError
+from gemmport.execution.selection import backend_of
+
+HostArray = npt.NDArray[Any]
+
+
+class Library(ABC):
+    """One library's arrays."""
+
+    name: ClassVar[str]
+    """Of its Python package."""
+
+    backend: ClassVar[str] = "cuda"
+    """The backend that reaches its device arrays."""
+
+    writable: ClassVar[bool] = True
+    """Whether its arrays may be written."""
+
+    @property
+    def module(self) -> Any:
+        """The imported package."""
+        return sys.modules[self.name]
+
+    @abstractmethod
+    def on_host(self, array: Any) -> bool:
+        """Whether an array is in the host's memory.
+
+        Raises:
+            ArrayError: it is on a device that no backend reaches.
+        """
+
+    def queue(self, array: Any) -> Any:
+        """The stream or queue on which the library works on an array now; None where it does not tell."""
+        return None
+
+    def exposed(self, array: Any) -> Any:
+        """The array in the form that a backend reads in place.
+
+        Raises:
+            ArrayError: it has none.
+        """
+        return array
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+        """An uninitialized array beside another, in memory that the library allocates in the order of `queue`.
+
+        None where the library does not let others write its arrays: the result is then made from ours, by `result`.
+        """
+        return None
+
+    def written(self, array: Any, backend: Backend, queue: Any) -> None:
+        """Tells an array, in the library's own way, that it is written by what was enqueued on a backend's queue so far."""
+
+    def result(self, array: DeviceArray) -> Any:
+        """A result as an array of this library, over the same memory."""
+        return array
+
+    def to_host(self, array: Any) -> HostArray:
+        """An array in the host's memory as one of NumPy, over the same memory where the library allows it."""
+        return np.asarray(array)
+
+    def from_host(self, array: HostArray) -> Any:
+        """NumPy's array as one of this library in the host's memory."""
+        return array
+
+
+class _Torch(Library):
+    """PyTorch, through DLPack, which has all its types; autograd stays outside."""
+
+    name = "torch"
+
+    def on_host(self, array: Any) -> bool:
+        if array.device.type not in ("cpu", "cuda"):
+            raise ArrayError(f"this torch tensor is on {array.device}, which no backend reaches: move it with .cpu()")
+        return bool(array.device.type == "cpu")
+
+    def queue(self, array: Any) -> Any:
+        return self.module.cuda.current_stream(array.device)
+
+    def exposed(self, array: Any) -> Any:
+        if array.requires_grad:
+            raise ArrayError("this torch tensor requires grad, and gemmport records no gradients: pass tensor.detach()")
+        if array.layout != self.module.strided:
+            raise ArrayError(
+                f"this torch tensor has the layout {array.layout}: only strided ones are read; use to_dense()"
+            )
+        if array.is_conj() or array.is_neg():
+            return array.resolve_conj().resolve_neg()
+        return array.detach()
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+        kind = getattr(self.module, dtype.name, None)
+        if kind is None:
+            raise DtypeError(f"torch {self.module.__version__} has no dtype {dtype.name}, which the result has")
+        return self.module.empty(shape, dtype=kind, device=like.device)
+
+    def to_host(self, array: Any) -> HostArray:
+        return dlpack.as_numpy(self.exposed(array))
+
+    def from_host(self, array: HostArray) -> Any:
+        size = array.itemsize
+        strides = [step // size for step in array.strides]
+        capsule = dlpack.write(array.ctypes.data, (dlpack.CPU, 0), array.dtype, array.shape, strides, array)
+        return self.module.utils.dlpack.from_dlpack(capsule)
+
+
+class _CuPy(Library):
+    """CuPy, through the array interface."""
+
+    name = "cupy"
+
+    def on_host(self, array: Any) -> bool:
+        return False
+
+    def queue(self, array: Any) -> Any:
+        with array.device:
+            return self.module.cuda.get_current_stream()
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+        with like.device:
+            return self.module.empty(shape, dtype)
+
+
+class _JAX(Library):
+    """JAX, whose arrays never change: a result is handed to it when its computation is enqueued."""
+
+    name = "jax"
+    writable = False
+
+    def on_host(self, array: Any) -> bool:
+        platforms = {device.platform for device in array.devices()}
+        if len(array.devices()) > 1 or not platforms <= {"cpu", "gpu", "cuda"}:
+            raise ArrayError(
+                f"this JAX array is on {array.devices()}: only arrays on the CPU or one NVIDIA GPU are read"
+            )
+        return platforms == {"cpu"}
+
+    def result(self, array: DeviceArray) -> Any:
+        return self.module.dlpack.from_dlpack(array)
+
+    def from_host(self, array: HostArray) -> Any:
+        return self.module.numpy.asarray(array)
+
+
+class _PyOpenCL(Library):
+    """PyOpenCL's arrays, in whichever context they are."""
+
+    name = "pyopencl"
+    backend = "opencl"
+
+    def on_host(self, array: Any) -> bool:
+        return False
+
+    def queue(self, array: Any) -> Any:
+        return array.queue
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+        where = like.context if like.queue is None else like.queue
+        return self.module.array.Array(where, shape, dtype, allocator=like.allocator)
+
+    def written(self, array: Any, backend: Backend, queue: Any) -> None:
+        if array.queue is None or array.events:  # its queue waits already, but whoever reads its events does not
+            array.add_event(backend.mark(queue=queue).native)
+
+
+class _Other(Library):
+    """Any other library that speaks DLPack or the array interface; a result is our array, which speaks both."""
+
+    name = "gemmport"
+
+    def on_host(self, array: Any) -> bool:
+        if hasattr(array, "__dlpack_device__"):
+            return array.__dlpack_device__()[0] not in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+        return not hasattr(array, "__cuda_array_interface__")
+
+
+_LIBRARIES = {library.name: library for library in (_Torch(), _CuPy(), _JAX(), _PyOpenCL())}
+_ROOTS = {"jaxlib": "jax"}
+_OTHER = _Other()
+
+
+def library_of(value: object) -> Library | None:
+    """The library whose array a value is; None for what NumPy makes an array of itself, and for our own device arrays."""
+    if isinstance(value, np.ndarray | np.generic | DeviceArray):
+        return None
+    root = type(value).__module__.partition(".")[0]
+    known = _LIBRARIES.get(_ROOTS.get(root, root))
+    if known is not None:
+        return known if hasattr(value, "shape") and hasattr(value, "dtype") else None
+    if hasattr(value, "__cuda_array_interface__") or (
+        hasattr(value, "__dlpack_device__") and not hasattr(value, "__array__")
+    ):
+        return _OTHER
+    return None
+
+
+def home_of(library: Library, array: Any) -> Backend:
+    """The backend on whose device, and in whose context, a library's array is.
+
+    Raises:
+        ArrayError, BackendUnavailableError: see `gemmport.execution.selection.backend_of`.
+    """
+    return backend_of(library.backend, array)
+
+
+def adopted(library: Library, array: Any, backend: Backend) -> DeviceArray:
+    """The array over a library's device array, not copied.
+
+    Raises:
+        ArrayError: it is not on the backend's device and in its context.
+    """
+    found = None
+    if backend.name == library.backend:
+        found = backend.adopt(library.exposed(array), library.queue(array))
+    if found is None:
+        raise ArrayError(f"this {type(array).__name__} is not on {backend.device.label}, where another operand is")
+    return found

@@ -1,0 +1,224 @@
+"""Plan + backend + operands → work on the device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Call, Event, Memory
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DType, as_dtype
+from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, WorkGroupError
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar
+from gemmport.core.problem import OPERANDS, Operand
+from gemmport.runtime.sources import assemble
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class BoundPlan:
+    """A plan whose kernels are compiled and whose arguments are set, to be enqueued any number of times.
+
+    It keeps its operands and scratch memory alive. One thread may enqueue it at a time.
+    """
+
+    plan: Plan
+    backend: Backend
+    calls: Sequence[Call]
+    memory: Mapping[str, Memory] = field(default_factory=dict)
+
+    def enqueue(self, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
+        """Enqueues every launch in order, after what other queues did to the memory, and returns without waiting."""
+        inputs = [block for name, block in self.memory.items() if name in ("a", "b", "c")]
+        others = [block for name, block in self.memory.items() if name not in ("a", "b", "c")]
+        with self.backend.ordered(queue, reads=inputs, writes=others):
+            for number, call in enumerate(self.calls):
+                self.backend.launch(call, queue=queue, wait_for=wait_for if number == 0 else ())
+
+    @cached_property
+    def _places(self) -> list[tuple[Call, list[tuple[int, str]]]]:
+        """Of each call the numbers of the arguments that are operands, and which they are."""
+        return [
+            (call, [(number, name) for number, name in enumerate(map(_operand, launch.arguments)) if name is not None])
+            for launch, call in zip(self.plan.launches, self.calls, strict=True)
+        ]
+
+    def let_go(self) -> None:
+        """Forgets the operands, which may then be freed; `relaunch` brings others."""
+        self.memory = {scratch.name: self.memory[scratch.name] for scratch in self.plan.scratch}
+
+    def relaunch(self, operands: Mapping[Operand, Memory], *, queue: Any = None) -> None:
+        """Enqueues every launch in order, with other operands that lie as the first did: of one layout, alignment and size.
+
+        The caller keeps them until the work is done, and sees to it that the queue waits for what others do to them, and to the
+        scratch memory.
+        """
+        backend = self.backend
+        for call, places in self._places:
+            backend.set_memory(call, places, operands)
+            backend.launch(call, queue=queue)
+
+
+def _operand(argument: Argument) -> str | None:
+    """The operand that an argument is, if it is one."""
+    return argument.name if isinstance(argument, Buffer) and argument.name in OPERANDS else None
+
+
+def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> BoundPlan:
+    """Compiles what the plan needs and binds it to operands.
+
+    Args:
+        operands: memory of "a", "b", "d", and of "c" where beta is not 0. D may be the memory of C.
+
+    Raises:
+        ArrayError: an operand is missing or its memory too small, or the plan was made for another device.
+        CompileError, LaunchError, WorkGroupError, DeviceMemoryError: as the backend.
+    """
+    if plan.device.identity != backend.device.identity:
+        raise ArrayError(f"this plan is for {plan.device.label}, not for {backend.device.label}: plan again")
+    problem = plan.problem
+    memory: dict[str, Memory] = {str(name): block for name, block in operands.items()}
+    if problem.beta == 0:
+        memory.setdefault("c", operands["d"])  # not read, but a kernel's argument must name some memory
+    for operand in OPERANDS:
+        if operand not in memory:
+            raise ArrayError(f"operand {operand} is missing: this plan reads it")
+        needed = problem.span(operand) * problem.element_type(operand).itemsize
+        used = operand == "d" or problem.reads(operand)
+        if used and not problem.empty and memory[operand].nbytes < needed:
+            raise ArrayError(
+                f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
+            )
+    _check_memory(plan, memory)
+    memory.update({scratch.name: backend.allocate(scratch.nbytes) for scratch in plan.scratch})
+    return BoundPlan(plan, backend, [prepare_launch(launch, backend, memory) for launch in plan.launches], memory)
+
+
+def bind_or_choose(
+    plan: Plan,
+    choose: Callable[[DeviceInfo, Collection[str]], Plan],
+    backend: Backend,
+    operands: Mapping[Operand, Memory],
+) -> BoundPlan:
+    """Binds a plan, or another where this one does not run.
+
+    A kernel that runs in smaller groups only, as compiled: the plan for a device of such groups. A kernel that runs in no
+    group: the plan without that kernel. No room for the scratch memory: the plan for a device that has less.
+
+    Args:
+        choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.
+
+    Raises:
+        WorkGroupError, DeviceMemoryError: of the first plan, where no other can be chosen.
+        Others as `bind`.
+    """
+    refused: WorkGroupError | DeviceMemoryError | None = None
+    without: frozenset[str] = frozenset()
+    while True:
+        try:
+            return bind(plan, backend, operands)
+        except (WorkGroupError, DeviceMemoryError) as error:
+            log.info("passed over %s: %s", plan.variant, error)
+            # Without its frames, which keep scratch memory that the next plan may need.
+            refused = refused or error.with_traceback(None)
+            if isinstance(error, WorkGroupError) and not error.most:
+                without |= {plan.variant}
+            lesser = _lesser(plan, error)
+        if lesser is None:
+            raise refused
+        try:
+            plan = choose(lesser, without)
+        except GemmportError as error:
+            raise refused from error
+
+
+def _lesser(plan: Plan, refused: WorkGroupError | DeviceMemoryError) -> DeviceInfo | None:
+    """The device for which the next plan is made, with the limit that was met; None where no other plan can do without."""
+    if isinstance(refused, WorkGroupError):
+        return replace(plan.device, max_work_group=refused.most) if refused.most else plan.device
+    most = max((scratch.nbytes for scratch in plan.scratch), default=0)
+    return replace(plan.device, max_allocation=most - 1) if most else None
+
+
+def _check_memory(plan: Plan, operands: Mapping[str, Memory]) -> None:
+    """Raises DeviceMemoryError where operands and scratch memory are more than the device has: OpenCL would find that out only
+    when a kernel runs.
+    """
+    held = sum({block.handle: block.nbytes for block in operands.values()}.values())
+    if held + plan.scratch_bytes > plan.device.memory:
+        raise DeviceMemoryError(
+            f"{plan.device.label}: the operands of {plan.problem} hold {held:,} bytes and its scratch memory takes "
+            f"{plan.scratch_bytes:,}; the device has {plan.device.memory:,} in all: use smaller or fewer arrays"
+        )
+
+
+def enqueue_launches(
+    launches: Iterable[Launch],
+    backend: Backend,
+    memory: Mapping[str, Memory],
+    *,
+    writes: Collection[str],
+    queue: Any = None,
+) -> None:
+    """Compiles and enqueues launches that belong to no plan, in order, after what other queues did to the memory.
+
+    Args:
+        memory: by the names in the launches; `writes`: which of them are written.
+
+    Raises:
+        As `prepare_launch`.
+    """
+    with backend.ordered(
+        queue,
+        reads=[block for name, block in memory.items() if name not in writes],
+        writes=[block for name, block in memory.items() if name in writes],
+    ):
+        for launch in launches:
+            backend.launch(prepare_launch(launch, backend, memory), queue=queue)
+
+
+def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory]) -> Call:
+    """A launch, compiled for a backend and bound to the memory that it names.
+
+    Raises:
+        ArrayError: it names other memory.
+        CompileError, LaunchError: as the backend.
+    """
+    return backend.prepare(
+        backend.program(assemble(launch.kernel, backend.name)),
+        launch.kernel.function,
+        launch.groups,
+        launch.work_group,
+        [_native(argument, memory) for argument in launch.arguments],
+        dynamic_local_bytes=launch.dynamic_local_bytes,
+    )
+
+
+def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.generic:
+    match argument:
+        case Buffer(name):
+            if name not in memory:
+                raise ArrayError(f"the plan names a buffer {name!r} that is neither an operand nor its scratch memory")
+            return memory[name]
+        case Integer(value, bits):
+            return np.int32(value) if bits == 32 else np.int64(value)
+        case Scalar(value, dtype):
+            return _native_scalar(value, as_dtype(dtype))
+
+
+def _native_scalar(value: complex | float | int, dtype: DType) -> np.generic:
+    """A number as a kernel takes it: too large is infinite, as in NumPy; integers and bools are unsigned 32 or 64 bits."""
+    if not dtype.precision:
+        bits = max(dtype.itemsize * 8, 32)
+        whole = int(value.real) % 2**bits
+        return np.uint64(whole) if bits == 64 else np.uint32(whole)
+    with np.errstate(over="ignore"):
+        scalar: np.generic = dtype.numpy.type(value)
+    return scalar

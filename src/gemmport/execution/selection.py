@@ -1,0 +1,243 @@
+"""Which backend, and which device: discovery, names, defaults, and the backends that are open."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from gemmport import backends
+from gemmport.backends import _fork
+from gemmport.backends.base import Backend
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import (
+    AmbiguousDeviceError,
+    ArrayError,
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    UnknownNameError,
+)
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+# CPU runtimes from fast to slow, as benchmarks/results/ shows, on AMD's CPUs too; simulators come last. Of one runtime the
+# newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is faster than 3.0 (LLVM 14).
+_CPU_RUNTIMES = ("intel", "pocl", "rusticl", "clover", "oclgrind")
+
+
+@dataclass(frozen=True)
+class BackendStatus:
+    """What a backend reaches on this machine.
+
+    Attributes:
+        devices: in the order of discovery.
+        notes: what is missing or does not start, and how to mend it.
+        error: why the backend is not usable at all; empty where it is.
+    """
+
+    name: str
+    devices: tuple[DeviceInfo, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+
+@cache
+def backend_status(name: str) -> BackendStatus:
+    """Discovers a backend's devices, once per process.
+
+    Raises:
+        UnknownNameError: there is no such backend.
+    """
+    try:
+        found = backends.load(name).discover()
+    except BackendUnavailableError as error:
+        return BackendStatus(name, error=str(error))
+    return BackendStatus(name, found.devices, found.notes)
+
+
+def devices(backend: str = AUTO) -> list[DeviceInfo]:
+    """All devices of a backend, or of every backend that is usable here; the best first.
+
+    Raises:
+        UnknownNameError: there is no such backend.
+    """
+    names = backends.names() if backend == AUTO else (backend,)
+    return sorted((device for name in names for device in backend_status(name).devices), key=_rank)
+
+
+def select_device(description: str | None = None, backend: str | None = None) -> DeviceInfo:
+    """The device of a description, `PLATFORM[:DEVICE]`.
+
+    Either part is an index, or words that all occur in the name (or alias, or version) in either case: "nvidia", "pocl 3.1",
+    "0:1", "nvidia:h200". Without a colon, words that no platform has are looked for in the devices' names. Without a
+    description, the best device: a GPU before a CPU, then by estimated peak; of several runtimes for one CPU the fastest, which
+    the log says.
+
+    Args:
+        description: default GEMMPORT_DEVICE. backend: default GEMMPORT_BACKEND, or every backend that is usable.
+
+    Raises:
+        UnknownNameError: no such backend.
+        BackendUnavailableError: the backend is not usable here.
+        DeviceNotFoundError, AmbiguousDeviceError: no device, or several, of that description.
+    """
+    backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
+    description = description or os.environ.get("GEMMPORT_DEVICE") or ""
+    if backend != AUTO and (error := backend_status(backend).error):
+        raise BackendUnavailableError(error)
+    candidates = devices(backend)
+    if not candidates:
+        raise (BackendUnavailableError if backend == AUTO else DeviceNotFoundError)(_nothing_found(backend))
+    if not description:
+        if candidates[1:]:
+            log.info("%s is taken before %s", candidates[0].label, _listed(candidates[1:]))
+        return candidates[0]
+    found = match_devices(description, candidates)
+    if backend == AUTO and found:  # the same chip under two backends is no ambiguity
+        found = [device for device in found if device.backend == found[0].backend]
+    if not found:
+        names = backends.names() if backend == AUTO else (backend,)
+        notes = [note for name in names for note in backend_status(name).notes]
+        raise DeviceNotFoundError("; ".join([f"no device {description!r}; there are {_listed(candidates)}", *notes]))
+    if len(found) > 1:
+        raise AmbiguousDeviceError(f"device {description!r} is ambiguous; it may be {_listed(found)}")
+    return found[0]
+
+
+def match_devices(description: str, candidates: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """The candidates that answer to a description; see `select_device`."""
+    platform, colon, device = description.partition(":")
+    found = [c for c in candidates if _platform_answers(c, platform)]
+    if colon:
+        return [c for c in found if _device_answers(c, device)]
+    return found or [c for c in candidates if _device_answers(c, platform)]
+
+
+def _platform_answers(device: DeviceInfo, text: str) -> bool:
+    if text.strip().isdigit():
+        return int(text) == device.index[0]
+    name = f"{device.platform} {device.platform_name} {device.platform_version}".lower()
+    return all(word in name for word in text.lower().split())
+
+
+def _device_answers(device: DeviceInfo, text: str) -> bool:
+    if text.strip().isdigit():
+        return int(text) == device.index[1]
+    return all(word in device.name.lower() for word in text.lower().split())
+
+
+def _rank(device: DeviceInfo) -> tuple[int, int, tuple[int, ...], float, int]:
+    kind = ("gpu", "accelerator", "cpu").index(device.type)
+    of_cpu = kind == 2 and device.platform in _CPU_RUNTIMES
+    runtime = _CPU_RUNTIMES.index(device.platform) if of_cpu else 0
+    age = _age(device.platform_version) if of_cpu else ()
+    own = 0 if device.platform_name.lower().split()[-1:] == [device.backend] else 1  # CUDA before NVIDIA's OpenCL
+    return kind, runtime, age, -(device.peak_gflops("float32") or 0.0), own
+
+
+def _age(version: str) -> tuple[int, ...]:
+    """Sorts newer versions before older ones; a release candidate counts as its release."""
+    found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", version)
+    return tuple(-int(number or 0) for number in found.groups()) if found else (1,)
+
+
+def _listed(found: Sequence[DeviceInfo]) -> str:
+    return "; ".join(f"{device.selector} = {device.label}" for device in found)
+
+
+def _nothing_found(backend: str) -> str:
+    names = backends.names() if backend == AUTO else (backend,)
+    statuses = [backend_status(name) for name in names]
+    reasons = [reason for status in statuses for reason in (status.error, *status.notes) if reason]
+    return "no device: " + "; ".join(reasons)
+
+
+# By backend, device and, where it is another library's, context; see `backend_of`.
+_open: dict[tuple[str, tuple[int, int], Hashable], Backend] = {}
+_lock = threading.Lock()
+
+_MOST_ADOPTED = 8
+"""Contexts of other libraries that are remembered with their compiled programs; the oldest is forgotten first."""
+
+
+def get_backend(backend: str | None = None, device: str | DeviceInfo | None = None) -> Backend:
+    """The open backend of a device, opened at its first use and shared from then on. Thread-safe.
+
+    Args:
+        backend, device: as `select_device`; or a `DeviceInfo`, which says its backend itself.
+
+    Raises:
+        DeviceNotFoundError: `device` is neither a description nor a `DeviceInfo`, or one of another backend than `backend`.
+        ForkError: this process was forked off one that used the runtime, which does not go on here.
+        Others as `select_device`.
+    """
+    if not isinstance(device, str | DeviceInfo | None):
+        raise DeviceNotFoundError(f"device {device!r} is no description: write it as text, e.g. '0:1' or 'nvidia'")
+    if isinstance(device, DeviceInfo) and backend not in (None, AUTO, device.backend):
+        raise DeviceNotFoundError(f"backend {backend!r} has no device {device.label}: that is one of {device.backend}")
+    info = device if isinstance(device, DeviceInfo) else select_device(device, backend)
+    _fork.check(info.backend, info.label, survives=True)  # where not, a thread that is not here may have held the lock
+    with _lock:
+        return _opened(info, None)
+
+
+def share_backend(backend: Backend) -> None:
+    """Makes `get_backend` give this one for its device, in the place of what was opened before."""
+    with _lock:
+        _open[(backend.name, backend.device.index, None)] = backend
+
+
+def backend_of(name: str, array: Any) -> Backend:
+    """The open backend over the device and context that another library's array is in. Thread-safe.
+
+    It is that of `get_backend` where the array is in its context (always, with CUDA); else one opened over the array's
+    context, and shared from then on.
+
+    Args:
+        name: of the backend that reaches the library's arrays.
+
+    Raises:
+        ArrayError: the array is where only its own library reaches it.
+        BackendUnavailableError: the backend is not installed, or does not start.
+    """
+    place = backends.load(name).locate(array)
+    if place is None:
+        raise ArrayError(f"this {type(array).__name__} is nowhere that backend {name} reaches: copy it to the host")
+    with _lock:
+        own = _open.get((name, place.device.index, None))
+        if own is not None and not own.closed and place.context in (None, own.context):
+            return own
+        found = _opened(place.device, place.context)
+        adopted = [key for key in _open if key[2] is not None]
+        for key in adopted[: max(len(adopted) - _MOST_ADOPTED, 0)]:
+            del _open[key]
+        return found
+
+
+def _opened(info: DeviceInfo, context: Hashable) -> Backend:
+    key = (info.backend, info.index, context)
+    if key not in _open or _open[key].closed:
+        _open[key] = backends.load(info.backend)(info, context)
+    return _open[key]
+
+
+def parse_backends(text: str) -> tuple[str, ...]:
+    """The backends that "auto", "all" or a name stands for: with "auto" that of the best device.
+
+    Raises:
+        UnknownNameError: none of these.
+    """
+    if text == "all":
+        return backends.names()
+    if text == AUTO:
+        return (select_device().backend,)
+    if text not in backends.names():
+        raise UnknownNameError(f"no backend {text!r}: there are {', '.join((*backends.names(), 'auto', 'all'))}")
+    return (text,)

@@ -1,0 +1,1 @@
+"""From a problem and a device to a plan, by configuration files."""

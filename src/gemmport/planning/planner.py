@@ -1,0 +1,173 @@
+"""Problem + device + configuration → plan."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from gemmport import kernels
+from gemmport.contracts.kernel import KernelVariant, Parameters, Steps, check_limits
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
+from gemmport.core.plan import Choice, ParameterValue, Plan
+from gemmport.core.problem import GemmProblem
+from gemmport.core.quirks import reason_of_limit
+from gemmport.planning.lookup import Configuration
+from gemmport.planning.schema import LoadedEntry
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A kernel that may serve, with the parameters of the entry that lists it."""
+
+    variant: KernelVariant
+    entry: LoadedEntry | None
+
+    @property
+    def origin(self) -> str:
+        return self.entry.origin if self.entry else f"the defaults of {self.variant.name}"
+
+
+def make_plan(
+    problem: GemmProblem,
+    device: DeviceInfo,
+    configuration: Configuration,
+    *,
+    kernel: str = AUTO,
+    params: Parameters | None = None,
+    params_origin: str = "params=",
+    without: Collection[str] = (),
+) -> Plan:
+    """How the problem is computed on the device.
+
+    With kernel "auto", the first kernel of the first matching entry that fits; with a name, that kernel with the
+    parameters of the first matching entry that lists it. `params` go before any entry.
+
+    Args:
+        without: names of kernels that are left out: as compiled, they do not run on this device.
+
+    Raises:
+        DtypeError: the device does not compute in the problem's type.
+        UnknownNameError: no such kernel or parameter.
+        ParameterError: parameters that the user asked for break a rule or a limit of this device.
+        UnsupportedError: the named kernel cannot compute this problem here, or none can; or the device is known to
+            compute it wrongly.
+    """
+    arithmetic = problem.accumulator.arithmetic
+    if arithmetic and arithmetic not in device.computes:
+        raise DtypeError(
+            f"{device.label} does not compute in {arithmetic}, which {problem.types} needs, only in integers and "
+            f"{', '.join(sorted(device.computes))}: convert the input, or use another device"
+        )
+    if device.max_terms and problem.effective_k > device.max_terms:
+        raise UnsupportedError(
+            f"k = {problem.effective_k:,} is too large for {device.label}, which is known to add up wrongly beyond "
+            f"{device.max_terms:,} terms{reason_of_limit(device, 'max_terms')}: split the sum into several products, or use "
+            "another device"
+        )
+    reasons: list[str] = []
+    for candidate in _candidates(problem, device, configuration, kernel):
+        if candidate.variant.name in without:
+            if candidate.entry is not None and candidate.entry.asked_for:
+                raise UnsupportedError(f"{candidate.origin} asks for {candidate.variant.name}, which does not run here")
+            reasons.append(f"{candidate.variant.name}: left out")
+            continue
+        if kernel == AUTO and (reason := candidate.variant.declined(problem, device)):
+            reasons.append(f"{candidate.variant.name}: {reason}")
+            log.info("passed over %s", reasons[-1])
+            continue
+        user_chose = bool(params) or (candidate.entry is not None and candidate.entry.asked_for)
+        try:
+            plan = _plan_with(candidate, problem, device, params or {}, params_origin)
+        except UnsupportedError as error:
+            if kernel != AUTO:
+                raise
+            reasons.append(str(error))
+            log.info("passed over %s", reasons[-1])
+        except ParameterError as error:
+            if user_chose:
+                raise
+            reasons.append(f"{candidate.origin}: {error}")
+            log.info("passed over %s", reasons[-1])
+        else:
+            log.info("%s on %s: %s from %s%s", problem, device.label, plan.variant, plan.entry, _told(plan))
+            return plan
+    raise UnsupportedError(f"no kernel fits {problem} on {device.label}: " + "; ".join(reasons))
+
+
+def _told(plan: Plan) -> str:
+    """The parameters of a plan, and where those come from that are not its entry's."""
+    told = []
+    for name, choice in plan.parameters:
+        elsewhere = f" ({choice.origin})" if choice.origin != plan.entry else ""
+        told.append(f"{name}={choice.value}{elsewhere}")
+    return f": {' '.join(told)}" if told else ""
+
+
+def _candidates(
+    problem: GemmProblem, device: DeviceInfo, configuration: Configuration, kernel: str
+) -> Iterator[_Candidate]:
+    """Kernels in the order in which they are tried: those that entries list, with the entries' parameters; then with their own
+    defaults the same ones and, behind them, the ladder from its first step, which asks least of a device.
+    """
+    named = None if kernel == AUTO else kernels.variant(kernel)
+    listed: list[KernelVariant] = []
+    for entry in configuration.matching(device, problem):
+        for name in entry.entry.kernels:
+            if named is None or name == named.name:
+                listed.append(kernels.variant(name))
+                yield _Candidate(listed[-1], entry)
+    rest = (named,) if named else kernels.variants()
+    for variant in dict.fromkeys((*listed, *rest)):
+        yield _Candidate(variant, None)
+
+
+def _plan_with(
+    candidate: _Candidate, problem: GemmProblem, device: DeviceInfo, params: Parameters, params_origin: str
+) -> Plan:
+    variant = candidate.variant
+    if reason := variant.unsupported(problem, device):
+        raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
+    stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
+    suggested = {} if stated or params or problem.empty else variant.suggested(problem, device)
+    values = variant.complete({**suggested, **stated, **params})
+    if reason := variant.unfit(values, problem, device):
+        raise ParameterError(f"{variant.name} on {device.label}: {reason}")
+    steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
+    for launch in steps.launches:
+        check_limits(variant.name, launch, values, device)
+    needed = variant.registers(values, problem) * math.prod(variant.work_group(values))
+    if device.registers and not problem.empty and needed > device.registers:
+        raise ParameterError(
+            f"{variant.name} keeps {needed:,} registers of sums and fragments per group; "
+            f"{device.label} has {device.registers:,}"
+        )
+    for scratch in steps.scratch:
+        if scratch.nbytes > device.max_allocation:
+            raise UnsupportedError(
+                f"{variant.name} on {device.label}: its scratch memory {scratch.name} takes {scratch.nbytes:,} bytes; "
+                f"the device allows {device.max_allocation:,} in one allocation"
+            )
+
+    def origin(name: str) -> str:
+        if name in params:
+            return params_origin
+        if name in suggested:
+            return f"the model of {variant.name}"
+        return candidate.origin if name in stated else f"the defaults of {variant.name}"
+
+    return Plan(
+        problem=problem,
+        device=device,
+        variant=variant.name,
+        parameters=tuple((name, Choice(value, origin(name))) for name, value in values.items()),
+        entry=candidate.origin,
+        launches=tuple(steps.launches),
+        scratch=tuple(steps.scratch),
+    )

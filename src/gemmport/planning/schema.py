@@ -1,0 +1,148 @@
+"""An entry of a configuration as the planner reads it: plain data, of which `gemmport.planning.parser` knows the rules."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
+
+Source = Literal["call", "user", "shipped"]
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which devices and problems an entry is for. A key that is left out matches everything; a list matches any of its
+    members.
+
+    Attributes:
+        device: parts of the device's name; case does not matter in any of these.
+        architecture: starts of the architecture ("sm_90", "gfx9").
+        platform: aliases of the runtime; `version`: its range of versions (PEP 440: ">=3.1,<4").
+        vendor, type, backend: as in `gemmport devices`.
+        dtype, ops, shape: of the problem: "float32"; "NN"; a shape class.
+    """
+
+    device: tuple[str, ...] = ()
+    architecture: tuple[str, ...] = ()
+    platform: tuple[str, ...] = ()
+    version: str = ""
+    vendor: tuple[str, ...] = ()
+    type: tuple[str, ...] = ()
+    backend: tuple[str, ...] = ()
+    dtype: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+    shape: tuple[str, ...] = ()
+
+    def device_matches(self, device: DeviceInfo) -> bool:
+        """Whether the entry is for this device."""
+        return (
+            _any(self.device, lambda part: part in device.name.lower())
+            and _any(self.architecture, lambda start: device.architecture.lower().startswith(start))
+            and _any(self.platform, lambda alias: alias == device.platform.lower())
+            and device.has_version(self.version)
+            and _any(self.vendor, lambda vendor: vendor == device.vendor.lower())
+            and _any(self.type, lambda kind: kind == device.type)
+            and _any(self.backend, lambda backend: backend == device.backend)
+        )
+
+    def problem_matches(self, problem: GemmProblem) -> bool:
+        """Whether the entry is for this problem."""
+        return (
+            _any(self.dtype, lambda dtype: dtype == problem.dtype.name)
+            and _any(self.ops, lambda ops: ops == problem.ops.lower())
+            and (not self.shape or problem.shape_class in self.shape)
+        )
+
+    @property
+    def specificity(self) -> tuple[bool, ...]:
+        """Orders entries: device → architecture → platform → vendor → type → backend, then the problem's keys."""
+        platform = (bool(self.platform), bool(self.version))
+        kind = (bool(self.vendor), bool(self.type), bool(self.backend))
+        return (bool(self.device), bool(self.architecture), *platform, *kind,
+                bool(self.dtype), bool(self.shape), bool(self.ops))  # fmt: skip
+
+    @property
+    def stated(self) -> dict[str, str | tuple[str, ...]]:
+        """The keys that are not left out."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value}
+
+
+def _read(key: str, value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, str):
+        return value if key == "version" else (value,)
+    return tuple(value)
+
+
+def _any(wanted: Sequence[str], test: Callable[[str], bool]) -> bool:
+    return not wanted or any(test(word.lower()) for word in wanted)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where an entry's numbers come from. An entry without measurements says `tuned: false`."""
+
+    tuned: bool
+    date: dt.date | None = None
+    device: str = ""
+    driver: str = ""
+    runtime: str = ""
+    gemmport: str = ""
+    sizes: str = ""
+    figures: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Kernels with their parameters, in order of preference, for what `match` describes."""
+
+    name: str
+    match: Match
+    kernels: Mapping[str, Mapping[str, ParameterValue]]
+    provenance: Provenance
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Entry:
+        """The entry of plain data that was checked before; a list of one may be written as its only member."""
+        match: dict[str, Any] = {key: _read(key, value) for key, value in data.get("match", {}).items()}
+        stated = dict(data["provenance"])
+        if isinstance(stated.get("date"), str):
+            stated["date"] = dt.date.fromisoformat(stated["date"])
+        return cls(data["name"], Match(**match), data["kernels"], Provenance(**stated))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; `of` reads it back."""
+        stated = {field.name: getattr(self.provenance, field.name) for field in fields(Provenance)}
+        if self.provenance.date is not None:
+            stated["date"] = self.provenance.date.isoformat()
+        return {"name": self.name, "match": self.match.stated, "kernels": self.kernels, "provenance": stated}
+
+
+@dataclass(frozen=True)
+class LoadedEntry:
+    """An entry, and where it stands."""
+
+    entry: Entry
+    file: str
+    source: Source
+
+    @property
+    def origin(self) -> str:
+        """File and entry, for people."""
+        return f"{self.file}: {self.entry.name}"
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether the user chose it, so that a limit of the device is an error and not a reason to pass it over."""
+        return self.source != "shipped"
+
+    def parameters(self, kernel: str) -> dict[str, ParameterValue] | None:
+        """Parameters it states for a kernel; None where it does not list the kernel."""
+        found = self.entry.kernels.get(kernel)
+        return None if found is None else dict(found)

@@ -1,0 +1,465 @@
+"""`gemmport doctor`: of every fault it says what, where and what to do, and it never falls with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import gemmport
+from absences import LINUX, beyond, skip_without
+from gemmport import backends, baselines, cli
+from gemmport.backends import parts
+from gemmport.diagnose import doctor
+from gemmport.diagnose.doctor import Diagnosis, Finding, examine
+
+TESTS = Path(__file__).parents[1]
+
+WITH_FAULT = """
+import os, signal, sys, time
+from dataclasses import replace
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from mutations import NAIVE, planted
+from gemmport import baselines
+from gemmport.bench import products
+from gemmport.diagnose import child
+from gemmport.execution import selection
+from gemmport.core.errors import BackendUnavailableError
+asked = sys.argv[2]
+if asked == "device" and {programs!r}:
+    os.environ["GEMMPORT_CACHE_DIR"] = {programs!r}
+{fault}
+if __name__ == "__main__":
+    child.main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_settings(monkeypatch, best_backend):
+    """The best device is the only one that is found, and no variable is set, so that a test is quick and alone."""
+    for name in list(os.environ):
+        if name.startswith("GEMMPORT_") and name != "GEMMPORT_CACHE_DIR":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """A cache in which products that were compiled anew by one examination are found by the next."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture
+def with_fault(monkeypatch, tmp_path, best_backend, programs):
+    """Runs an examination whose probes have a fault, on the best device alone: a product in float32, or in other types too.
+
+    Where they are not what is looked at, products are compiled once for all of the tests, and not `anew`.
+    """
+    device = best_backend.device
+
+    def run(
+        fault: str = "", *, timeout: float = 120.0, products: tuple[str, ...] = ("float32",), anew: bool = False
+    ) -> Diagnosis:
+        only = (
+            f"real = selection.backend_status\n"
+            f"selection.backend_status = child.backend_status = lambda name: replace(real(name), devices=tuple(\n"
+            f"    d for d in real(name).devices if (d.backend, d.selector) == {(device.backend, device.selector)!r}))\n"
+        )
+        script = tmp_path / "probe.py"
+        script.write_text(
+            WITH_FAULT.format(tests=str(TESTS), programs="" if anew else str(programs), fault=only + fault),
+            encoding="utf-8",
+        )
+        monkeypatch.setattr(doctor, "PROBE", (sys.executable, str(script)))
+        monkeypatch.setattr(doctor, "PRODUCTS", products)
+        return examine(timeout=timeout)
+
+    return run
+
+
+def name_of(backend: gemmport.Backend) -> str:
+    return f"{backend.device.backend} {backend.device.selector}"
+
+
+def problems(diagnosis: Diagnosis) -> list[Finding]:
+    return [finding for finding in diagnosis.findings if finding.status == "problem"]
+
+
+@pytest.mark.processes
+def test_where_all_is_well_every_device_is_verified_and_none_is_a_problem(with_fault, best_backend):
+    diagnosis = with_fault(products=doctor.PRODUCTS, anew=True)
+    assert (diagnosis.right, diagnosis.wrong, diagnosis.exit_status) == ((name_of(best_backend),), (), 0)
+    assert diagnosis.chosen == name_of(best_backend)
+    assert not problems(diagnosis)
+    (device,) = (f for f in diagnosis.findings if best_backend.device.label in f.subject)
+    assert "verified: float32 by " in device.detail
+    assert [f.status for f in diagnosis.findings if f.subject == "numpy"] in ([], ["ok"])
+
+
+@pytest.mark.processes
+def test_every_device_of_this_machine_is_looked_at():
+    diagnosis = examine()
+    told = [finding.subject for finding in diagnosis.findings if finding.area == "devices"]
+    for device in gemmport.devices():
+        assert f"{device.backend} {device.selector} = {device.label}" in told
+    assert set(diagnosis.right) == {f"{device.backend} {device.selector}" for device in gemmport.devices()}
+
+
+def test_a_device_that_computes_wrongly_is_named(with_fault, best_backend):
+    diagnosis = with_fault("""
+real_plan = products.make_plan
+broken = planted("drops the last term", NAIVE)
+broken.__enter__()
+products.make_plan = lambda *a, **options: real_plan(*a, **{**options, "kernel": NAIVE, "params": {}})
+""")
+    assert diagnosis.exit_status == 1
+    assert diagnosis.wrong == (name_of(best_backend),)
+    assert not diagnosis.right
+    assert any("float32 is computed WRONGLY by naive" in finding.detail for finding in problems(diagnosis))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was ended by SIGSEGV"),
+        ("os._exit(7)", "ended with exit status 7"),
+        ("raise RuntimeError('the runtime is confused')", "the runtime is confused"),
+        ("os._exit(0)", "gave no answer"),
+        ("time.sleep(3600)", "did not end within 5 seconds"),
+        ("os.system('sleep 3600')", "did not end within 5 seconds"),
+    ],
+)
+def test_a_runtime_that_falls_over_in_a_product_is_a_finding(with_fault, best_backend, fault, told):
+    started = time.monotonic()
+    diagnosis = with_fault(f"if asked == 'device':\n    {fault}", timeout=5.0)
+    assert time.monotonic() - started < 30
+    assert diagnosis.exit_status == 3
+    (found,) = (finding for finding in problems(diagnosis) if best_backend.device.label in finding.subject)
+    assert found.detail.startswith("float32: ")
+    assert told in found.detail
+    assert "GEMMPORT_DEVICE" in found.remedy
+
+
+@pytest.mark.processes
+def test_what_a_runtime_started_is_ended_with_it(with_fault, tmp_path):
+    """Compilers that a runtime starts would go on otherwise."""
+    skip_without(LINUX)
+    started = tmp_path / "started"
+    with_fault(f"if asked == 'device':\n    os.system('echo $$ > {started}; exec sleep 600')", timeout=3.0)
+    stat = Path("/proc", started.read_text().strip(), "stat")
+    for _ in range(50):
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail(f"process {stat.parent.name} is still there")
+
+
+@pytest.mark.processes
+def test_a_type_that_crashes_does_not_hide_the_others(with_fault, best_backend):
+    if "float64" not in best_backend.device.computes:
+        pytest.skip(beyond(best_backend.device, "it computes in one type only"))
+    diagnosis = with_fault("""
+real_run = child.run_benchmark
+def run_or_crash(problems, *a):
+    if problems[0].dtype.name == "float32":
+        os.abort()
+    return real_run(problems, *a)
+child.run_benchmark = run_or_crash
+""", products=("float32", "float64"))  # fmt: skip
+    (found,) = (f for f in problems(diagnosis) if best_backend.device.label in f.subject)
+    assert found.detail.startswith("float32: was ended by SIGABRT")
+    assert any("verified: float64 by" in finding.detail for finding in diagnosis.findings)
+    assert diagnosis.exit_status == 3
+
+
+@pytest.mark.processes
+def test_a_runtime_that_falls_over_after_its_work_is_a_warning(with_fault, best_backend):
+    diagnosis = with_fault("import atexit\nif asked == 'device':\n    atexit.register(os.abort)")
+    assert diagnosis.exit_status == 0
+    assert diagnosis.right == (name_of(best_backend),)
+    assert any("all products are right, but the process was ended by SIGABRT" in f.detail for f in diagnosis.findings)
+
+
+@pytest.mark.processes
+def test_a_discovery_that_crashes_is_a_finding_and_the_pieces_are_told(with_fault):
+    diagnosis = with_fault("child.backend_status = lambda name: os.abort()")
+    assert diagnosis.exit_status == 3
+    for name in backends.names():
+        assert any(f.subject == name and "SIGABRT" in f.detail for f in problems(diagnosis))
+    assert any(finding.subject == "opencl: pyopencl" for finding in diagnosis.findings)
+    assert any(finding.subject == "no device" and "gemmport[pocl]" in finding.remedy for finding in diagnosis.findings)
+
+
+@pytest.mark.processes
+def test_what_runtimes_print_does_not_disturb_the_answers(with_fault):
+    assert (
+        with_fault("print('hello'); os.write(1, b'{\"devices\": 5}\\n')\nos.system('echo from a child')").exit_status
+        == 0
+    )
+
+
+@pytest.mark.processes
+def test_a_backend_that_is_missing_is_a_warning_with_the_command(with_fault):
+    diagnosis = with_fault(
+        "before = child.backend_status\n"
+        "missing = selection.BackendStatus('cuda', error='backend cuda is not installed: it needs x; pip install x')\n"
+        "selection.backend_status = child.backend_status = lambda name: missing if name == 'cuda' else before(name)"
+    )
+    (found,) = (f for f in diagnosis.findings if f.subject == "cuda")
+    assert found == Finding("warning", "backends", "cuda", "backend cuda is not installed: it needs x", "pip install x")
+
+
+@pytest.mark.processes
+def test_notes_of_a_backend_are_warnings_with_their_remedy(with_fault):
+    note = "platform rusticl has no device; to use it on the CPU: export RUSTICL_ENABLE=llvmpipe"
+    diagnosis = with_fault(
+        f"before = child.backend_status\nprobe.backend_status = lambda name: replace(before(name), notes=({note!r},))"
+    )
+    found = [f for f in diagnosis.findings if f.detail == "platform rusticl has no device"]
+    assert {f.remedy for f in found} == {"to use it on the CPU: export RUSTICL_ENABLE=llvmpipe"}
+    assert len(found) == len(backends.names())
+
+
+@pytest.mark.processes
+def test_a_baseline_that_is_missing_or_crashes_is_a_warning(with_fault, best_backend):
+    wanted = baselines.for_device(best_backend.device)
+    diagnosis = with_fault("baselines.load = lambda name: os.abort()")
+    found = {f.subject: f for f in diagnosis.findings if f.area == "baselines"}
+    assert set(found) == set(wanted)
+    assert all(f.status == "warning" and "SIGABRT" in f.detail for f in found.values())
+    assert diagnosis.exit_status == 0
+
+
+# Settings
+
+
+@pytest.mark.processes
+def test_a_broken_configuration_is_a_problem_and_devices_are_looked_at_all_the_same(
+    with_fault, monkeypatch, tmp_path, best_backend
+):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text("schema: 1\n")
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(folder))
+    diagnosis = with_fault()
+    assert diagnosis.exit_status == 2
+    (found,) = problems(diagnosis)
+    assert f"{folder / 'mine.yaml'}: description: missing key" in found.detail
+    assert "gemmport configs --check" in found.remedy
+    assert diagnosis.right == (name_of(best_backend),)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 50_000, "schema: !!bool 1", "schema: " + "9" * 5000, 'schema: "\\e[31m"'], ids=len
+)
+def test_whatever_stands_in_a_configuration_it_is_a_finding(monkeypatch, tmp_path, text):
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path))
+    (found,) = (f for f in doctor._Examination(1.0, lambda _: None)._settings() if f.status == "problem")
+    assert found.detail.startswith(f"{tmp_path / 'mine.yaml'}: line 1: ")
+    assert found.detail.isprintable()
+
+
+@pytest.mark.processes
+def test_a_configuration_that_asks_too_much_of_the_device_is_a_problem(with_fault, monkeypatch, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    too_large = "{TSM: 512, TSN: 512, TSK: 128, WPTM: 16, WPTN: 16}"
+    (folder / "mine.yaml").write_text(
+        "schema: 1\ndescription: x\nentries:\n"
+        f"- {{name: big, kernels: {{register_tiled: {too_large}}}, provenance: {{tuned: false}}}}\n"
+    )
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(folder))
+    diagnosis = with_fault()
+    assert diagnosis.exit_status == 3
+    assert any("TSM = 512" in f.detail and "unset GEMMPORT_CONFIG_PATH" in f.remedy for f in problems(diagnosis))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("name", "value", "told", "status"),
+    [
+        ("GEMMPORT_DEVICE", "no such device", "no device 'no such device'; there are", 3),
+        ("GEMMPORT_BACKEND", "vulkan", "no backend 'vulkan': there are cuda, opencl", 2),
+    ],
+)
+def test_a_device_or_backend_that_is_asked_for_in_vain_is_a_problem(with_fault, monkeypatch, name, value, told, status):
+    monkeypatch.setenv(name, value)
+    diagnosis = with_fault()
+    assert diagnosis.exit_status == status
+    (found,) = problems(diagnosis)
+    assert told in found.detail
+    assert name in found.remedy
+    assert any(f.subject == name and repr(value) in f.detail for f in diagnosis.findings)
+
+
+@pytest.mark.processes
+def test_a_variable_that_nothing_reads_is_a_warning(with_fault, monkeypatch):
+    monkeypatch.setenv("GEMMPORT_DEVISE", "pocl")
+    diagnosis = with_fault()
+    (found,) = (f for f in diagnosis.findings if f.subject == "GEMMPORT_DEVISE")
+    assert found.status == "warning"
+    assert found.remedy == "unset GEMMPORT_DEVISE; did you mean GEMMPORT_DEVICE?"
+    assert diagnosis.exit_status == 0
+
+
+def test_every_variable_that_the_sources_read_is_known():
+    read = set()
+    for package in (gemmport, backends):
+        for path in Path(package.__path__[0]).rglob("*.py"):
+            read |= set(re.findall(r'"(GEMMPORT_[A-Z_]+)"', path.read_text(encoding="utf-8")))
+    assert read == doctor.VARIABLES.keys()
+
+
+@pytest.mark.processes
+def test_a_cache_that_cannot_be_written_to_is_a_problem_where_it_was_asked_for(with_fault, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path / "file"))
+    diagnosis = with_fault()
+    assert diagnosis.exit_status == 2
+    assert [(f.area, f.subject) for f in problems(diagnosis)] == [("cache", str(tmp_path / "file"))]
+
+
+def test_a_cache_that_others_may_write_to_is_mended_by_a_command(monkeypatch, tmp_path):
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    assert doctor._cache().status == "ok"
+    tmp_path.chmod(0o777)
+    found = doctor._cache()
+    assert (found.status, found.remedy) == ("problem", f"run chmod go-w {tmp_path}, or choose another folder")
+    assert found.detail.startswith(f"{tmp_path} must be owned by root or by you")
+
+
+@pytest.mark.processes
+def test_a_configuration_that_others_may_write_is_a_problem(with_fault, monkeypatch, tmp_path, best_backend):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    folder.chmod(0o777)
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(folder))
+    diagnosis = with_fault()
+    (found,) = problems(diagnosis)
+    assert found.detail.startswith(f"not read: {folder} must be owned by root or by you")
+    assert found.remedy == f"run chmod go-w {folder}, or choose another folder"
+    assert (diagnosis.exit_status, diagnosis.right) == (2, (name_of(best_backend),))
+
+
+@pytest.mark.processes
+def test_it_needs_no_folder_that_can_be_written_to(with_fault, monkeypatch, best_backend):
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    diagnosis = with_fault()
+    assert (diagnosis.exit_status, diagnosis.right) == (0, (name_of(best_backend),))
+
+
+@pytest.mark.processes
+def test_products_are_compiled_and_the_users_cache_is_left_alone(with_fault, monkeypatch, tmp_path):
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path / "cache"))
+    assert with_fault(anew=True).exit_status == 0
+    assert not (tmp_path / "cache" / "programs").exists()
+
+
+# Verdicts
+
+OK = Finding("ok", "devices", "", "")
+FAULT = Finding("problem", "settings", "", "")
+UNASKED = Finding("problem", "devices", "", "")
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "status"),
+    [
+        (Diagnosis((OK,), ("a 0:0",), (), "a 0:0"), 0),
+        (Diagnosis((UNASKED,), ("a 0:0",), (), "a 0:0"), 0),
+        (Diagnosis((OK,), ("a 0:0",), ("b 0:0",), "a 0:0"), 1),
+        (Diagnosis((FAULT,), (), ("b 0:0",), ""), 1),
+        (Diagnosis((FAULT,), ("a 0:0",), (), ""), 2),
+        (Diagnosis((FAULT,), (), (), ""), 3),
+        (Diagnosis((OK,), ("a 0:0",), (), "b 0:0"), 3),
+        (Diagnosis((OK,), ("a 0:0",), (), ""), 3),
+    ],
+)
+def test_the_exit_status_follows_from_the_findings(diagnosis, status):
+    assert diagnosis.exit_status == status
+
+
+# Pieces
+
+
+def part(backend: str, name: str) -> parts.Part:
+    (found,) = (p for p in parts.parts(backend) if p.name == name)
+    return found
+
+
+def test_an_icd_file_whose_library_is_gone_is_named(monkeypatch, tmp_path):
+    skip_without(LINUX)
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    (tmp_path / "good.icd").write_text("libOpenCLofSomeone.so\n")
+    (tmp_path / "gone.icd").write_text("/no/such/libpocl.so\n")
+    assert part("opencl", str(tmp_path / "good.icd")).present
+    gone = part("opencl", str(tmp_path / "gone.icd"))
+    assert not gone.present
+    assert "/no/such/libpocl.so, which does not exist" in gone.detail
+    assert f"rm {tmp_path / 'gone.icd'}" in gone.remedy
+
+
+def test_a_folder_of_runtimes_that_is_gone_is_named(monkeypatch, tmp_path):
+    skip_without(LINUX)
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "gone"))
+    assert part("opencl", "OCL_ICD_VENDORS").remedy == "unset OCL_ICD_VENDORS"
+
+
+def test_without_pycuda_it_is_said_what_it_is_built_with(monkeypatch):
+    monkeypatch.setattr(parts, "_package", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.delenv("CUDA_ROOT", raising=False)
+    assert "export CUDA_ROOT=" in part("cuda", "CUDA toolkit").remedy
+    monkeypatch.setenv("CUDA_ROOT", "/no/such/cuda")
+    assert part("cuda", "CUDA toolkit").detail.startswith("CUDA_ROOT = /no/such/cuda holds no bin/nvcc")
+    monkeypatch.setattr("shutil.which", lambda name: f"/opt/{name}")
+    assert part("cuda", "CUDA toolkit").present
+
+
+def test_a_missing_driver_and_a_missing_compiler_are_named_with_how_to_get_them(monkeypatch):
+    def absent(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", absent)
+    monkeypatch.setattr(parts._nvrtc, "nvrtc", lambda: None)
+    monkeypatch.setattr(parts._nvrtc, "nvcc", lambda: None)
+    parts._nvrtc.compiler.cache_clear()
+    assert not part("cuda", "NVIDIA's driver").present
+    assert "driver" in part("cuda", "NVIDIA's driver").remedy
+    assert "pip install 'gemmport[nvrtc]'" in part("cuda", "compiler").remedy
+    parts._nvrtc.compiler.cache_clear()
+
+
+def test_of_an_unknown_backend_no_pieces_are_known():
+    assert parts.parts("metal") == ()
+
+
+# The command
+
+
+@pytest.mark.processes
+def test_the_command_prints_findings_remedies_and_json(with_fault, monkeypatch, capfd, best_backend):
+    diagnosis = with_fault()
+    shown = Diagnosis((*diagnosis.findings, Finding("problem", "cache", "it", "is [bold]broken", "mend it")), *(
+        diagnosis.right, diagnosis.wrong, diagnosis.chosen))  # fmt: skip
+    monkeypatch.setattr(sys.modules["gemmport.cli.doctor"], "examine", lambda **options: shown)
+    outputs = []
+    for options in ([], ["--json"]):
+        monkeypatch.setattr(sys, "argv", ["gemmport", "doctor", *options])
+        assert cli._run_command() == 2
+        outputs.append(capfd.readouterr().out)
+    text, document = outputs[0], json.loads(outputs[1])
+    assert "✗ it  is [bold]broken\n  → mend it" in text
+    assert "1 device computes right, 0 wrongly; 1 problem" in text
+    assert best_backend.device.label in text
+    assert document["findings"][-1] == {
+        "status": "problem", "area": "cache", "subject": "it", "detail": "is [bold]broken", "remedy": "mend it",
+    }  # fmt: skip
+    assert (document["right"], document["exit_status"]) == ([name_of(best_backend)], 2)

@@ -1,0 +1,422 @@
+"""Products of device arrays that were computed before are neither planned nor bound again, and nothing else is different."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from absences import beyond
+from gemmport import kernels
+from gemmport.api import gemm as gemm_module
+from gemmport.contracts.kernel import KernelVariant
+from gemmport.core.errors import ArrayError, LaunchError
+from gemmport.core.plan import Scratch
+from gemmport.execution import executor, repeated
+
+RNG = np.random.default_rng(11)
+
+
+@pytest.fixture
+def bound(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Plans that are bound in a test, which begins with products that were never computed."""
+    made: list[Any] = []
+    bind = executor.bind
+
+    def counted(plan: Any, *given: Any) -> Any:
+        made.append(plan)
+        return bind(plan, *given)
+
+    monkeypatch.setattr(executor, "bind", counted)
+    monkeypatch.setattr(repeated, "bind", counted)
+    monkeypatch.setattr(backend, "kept", {})
+    return made
+
+
+def numbers(*shape: int) -> np.ndarray:
+    """Small whole numbers, whose products are exact."""
+    return RNG.integers(-4, 5, shape).astype(np.float32)
+
+
+def over_the_same(array: gp.DeviceArray, kind: str) -> gp.DeviceArray:
+    """An array over the same memory, for which another object stands."""
+    memory = array.memory
+    if kind == "copied":
+        return replace(array, memory=replace(memory, free=lambda: None))
+    buffer = memory.native if array.backend.name == "opencl" else memory.handle
+    return array.backend.wrap(buffer, array.shape, array.dtype, nbytes=memory.nbytes)
+
+
+def gemm(*operands: Any, **options: Any) -> Any:
+    """`gp.gemm` by the kernel that compiles fastest."""
+    return gp.gemm(*operands, **{"kernel": "naive", **options})
+
+
+def test_products_are_bound_once(backend: gp.Backend, bound: list[Any]) -> None:
+    for _ in range(4):
+        a, b = numbers(16, 24), numbers(24, 8)
+        x, y, out = backend.asarray(a), backend.asarray(b), backend.empty((16, 8), np.float32)
+        np.testing.assert_array_equal(gemm(x, y).get(), a @ b)
+        assert gemm(x, y, out=out) is out
+        np.testing.assert_array_equal(out.get(), a @ b)
+    assert len(bound) == 2  # a new result is no operand of the key, one that is given is
+
+
+def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = numbers(16, 24), numbers(24, 8)
+    x, y, out = backend.asarray(a), backend.asarray(b), backend.empty((16, 8), np.float32)
+    gemm(x, y, dtype=np.dtype(np.float32))
+    gemm(x, y, dtype=np.dtype(np.float32), out=out)
+    monkeypatch.delattr(sys.modules["gemmport.api.matmul"], "gemm")  # and so it does before it asks NumPy for the rules
+    np.testing.assert_array_equal(gp.matmul(x, y, kernel="naive").get(), a @ b)
+    assert gp.matmul(x, y, out=out, kernel="naive") is out
+    np.testing.assert_array_equal(out.get(), a @ b)
+    assert len(bound) == 2
+
+
+def test_what_differs_is_bound_anew(backend: gp.Backend, bound: list[Any]) -> None:
+    a, b, c = numbers(16, 16), numbers(16, 16), numbers(16, 16)
+    x, y, z = (backend.asarray(host) for host in (a, b, c))
+    wide_host = numbers(20, 24)
+    wide = backend.asarray(wide_host)
+    out = backend.empty((16, 16), np.float32)
+    different: list[tuple[Any, Any, dict[str, Any], np.ndarray]] = [
+        (x, y, {}, a @ b),
+        (x[:8], y, {}, a[:8] @ b),
+        (x.T, y, {}, a.T @ b),
+        (wide[:16, :16], y, {}, wide_host[:16, :16] @ b),
+        (wide[3:19, 4:20], y, {}, wide_host[3:19, 4:20] @ b),
+        (x, y, {"alpha": 2.0}, 2 * (a @ b)),
+        (x, y, {"alpha": 2.0, "beta": 3.0, "c": z}, 2 * (a @ b) + 3 * c),
+        (x, y, {"beta": 1.0, "c": z.T}, a @ b + c.T),
+        (x, y, {"trans_b": "T"}, a @ b.T),
+        (x, y, {"out": out}, a @ b),
+        (x, y, {"out": out.T}, a @ b),
+        (x, y, {"kernel": "tiled"}, a @ b),
+    ]
+    for _ in range(2):
+        for left, right, choices, expected in different:
+            np.testing.assert_array_equal(gemm(left, right, **choices).get(), expected)
+    # A column-major C is copied for this kernel's row-major result: such a product is not kept.
+    copied = sum("c" in choices and choices["c"] is not z for _, _, choices, _ in different)
+    assert len(bound) == len(different) + copied
+
+
+class _Kind:
+    """A data type as NumPy takes it, which cannot be hashed."""
+
+    dtype = np.dtype(np.float32)
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_choice_that_is_no_key_is_taken_all_the_same(backend: gp.Backend, bound: list[Any]) -> None:
+    a, b = numbers(8, 8), numbers(8, 8)
+    x, y = backend.asarray(a), backend.asarray(b)
+    for _ in range(2):
+        np.testing.assert_array_equal(gemm(x, y, dtype=_Kind()).get(), a @ b)
+    assert len(bound) == 2
+
+
+@pytest.mark.parametrize("two", [np.array(2.0), np.float16(2), Fraction(2), 2, 2.0, 2 + 0j], ids=repr)
+def test_one_scalar_is_one_key_however_it_is_written(backend: gp.Backend, bound: list[Any], two: Any) -> None:
+    a, b = numbers(8, 8), numbers(8, 8)
+    x, y = backend.asarray(a), backend.asarray(b)
+    for _ in range(2):
+        np.testing.assert_array_equal(gemm(x, y, alpha=two).get(), 2 * (a @ b))
+    assert len(bound) == 1
+
+
+def bits(x: np.ndarray) -> bytes:
+    return x.view(np.uint8).tobytes()
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+@pytest.mark.parametrize(
+    "scalars",
+    [
+        (0.0, -0.0, 0, 0.0),
+        (0j, complex(-0.0, -0.0), complex(0.0, -0.0)),
+        (1 + 0j, complex(1.0, -0.0), complex(-0.0, 1.0)),
+    ],
+    ids=["real", "complex", "one part"],
+)
+def test_scalars_that_differ_in_the_sign_of_a_zero_are_told_apart(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, scalars: Any
+) -> None:
+    """As if each were the first. That it matters is asserted of real ones."""
+    dtype = np.complex64 if isinstance(scalars[0], complex) else np.float32
+    x, y, z = (backend.asarray(numbers(8, 8).astype(dtype)) for _ in range(3))
+    given: list[dict[str, Any]] = [{"alpha": 2.0, "c": z, name: scalar} for scalar in scalars]
+    afterwards = [bits(gemm(x, y, **options).get()) for options in given]
+    first = []
+    for options in given:
+        monkeypatch.setattr(backend, "kept", {})
+        gemm_module._cached_plan.cache_clear()
+        first.append(bits(gemm(x, y, **options).get()))
+    assert afterwards == first
+    if name == "alpha" and dtype == np.float32:
+        assert len(set(first)) == 2
+
+
+def test_nan_is_one_scalar(backend: gp.Backend, bound: list[Any]) -> None:
+    x, y = backend.asarray(numbers(8, 8)), backend.asarray(numbers(8, 8))
+    for nan in (float("nan"), float("nan"), np.float32("nan")):
+        assert np.isnan(gemm(x, y, alpha=nan).get()).all()
+    assert len(bound) == 1
+
+
+class TestOut:
+    def test_over_an_operand_is_refused_also_the_second_time(self, backend: gp.Backend, bound: list[Any]) -> None:
+        store = numbers(48, 16)
+        whole = backend.asarray(store)
+        first, second, third = whole[:16], whole[16:32], whole[32:]
+        gemm(first, second, out=third)
+        np.testing.assert_array_equal(whole.get()[32:], store[:16] @ store[16:32])
+        apart, overlapping = backend.empty((48, 16), np.float32), whole[24:40]
+        kept = len(backend.kept)
+        gemm(first, second, out=apart[24:40])  # of the key of the next, which is refused
+        for left, right in ((first, second), (second, first)):
+            with pytest.raises(ArrayError, match="overlaps"):
+                gemm(left, right, out=overlapping)
+        assert len(backend.kept) == kept + 1
+
+    def test_that_is_c_is_updated_whatever_object_stands_for_it(self, backend: gp.Backend, bound: list[Any]) -> None:
+        a, b, c = numbers(16, 16), numbers(16, 16), numbers(16, 16)
+        x, y, z = (backend.asarray(host) for host in (a, b, c))
+        for same in (z, z, z[:], z):
+            c = a @ b + c
+            gemm(x, y, beta=1.0, c=same, out=z)
+            np.testing.assert_array_equal(z.get(), c)
+
+    def test_over_a_part_of_c_is_refused(self, backend: gp.Backend, bound: list[Any]) -> None:
+        x, whole = backend.asarray(numbers(16, 16)), backend.asarray(numbers(48, 16))
+        gemm(x, x, beta=1.0, c=whole[:16], out=backend.empty((48, 16), np.float32)[8:24])
+        with pytest.raises(ArrayError, match="overlaps c"):
+            gemm(x, x, beta=1.0, c=whole[:16], out=whole[8:24])
+
+    @pytest.mark.parametrize("kind", ["wrapped", "copied"])
+    def test_over_an_operand_for_which_another_object_stands_is_refused(
+        self, backend: gp.Backend, bound: list[Any], kind: str
+    ) -> None:
+        x, y, other = (backend.asarray(numbers(16, 16)) for _ in range(3))
+        gemm(x, y, out=over_the_same(other, kind))
+        gemm(over_the_same(x, kind), y, out=other)
+        with pytest.raises(ArrayError, match="overlaps a"):
+            gemm(x, y, out=over_the_same(x, kind))  # of the key of the first
+        with pytest.raises(ArrayError, match="overlaps a"):
+            gemm(over_the_same(x, kind), y, out=x)  # of that of the second
+
+    def test_that_is_read_only_is_refused(self, backend: gp.Backend, bound: list[Any]) -> None:
+        x, out = backend.asarray(numbers(8, 8)), backend.empty((8, 8), np.float32)
+        gemm(x, x, out=out)
+        out.memory.read_only = True
+        with pytest.raises(ArrayError, match="read-only"):
+            gemm(x, x, out=out)
+
+
+def test_released_operands_are_refused(backend: gp.Backend, bound: list[Any]) -> None:
+    x, y = backend.asarray(numbers(8, 8)), backend.asarray(numbers(8, 8))
+    gemm(x, y)
+    y.release()
+    with pytest.raises(ArrayError, match="must not be used after it was released"):
+        gemm(x, y)
+
+
+def test_operands_are_let_go(backend: gp.Backend, bound: list[Any]) -> None:
+    x, y = backend.asarray(numbers(16, 16)), backend.asarray(numbers(16, 16))
+    for _ in range(2):
+        result = gemm(x, y)
+    alive = [weakref.ref(array.memory) for array in (x, y, result)]
+    del x, y, result
+    gc.collect()
+    assert [memory() for memory in alive] == [None, None, None]
+
+
+def test_what_is_kept_goes_with_the_device(fresh_backend: gp.Backend) -> None:
+    x = fresh_backend.asarray(numbers(8, 8))
+    gemm(x, x)
+    (known,) = fresh_backend.kept.values()
+    alive = weakref.ref(known)
+    del known
+    fresh_backend.close()
+    gc.collect()
+    assert alive() is None
+    with pytest.raises(LaunchError, match="was closed"):
+        gemm(x, x)
+
+
+class TestWhatThePlanDependedOn:
+    def test_kernels_that_are_registered(
+        self, backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        family: Mapping[str, KernelVariant] = kernels.family()
+        monkeypatch.setattr(kernels, "_FAMILY", family)  # and so it is again after the test
+        x = backend.asarray(numbers(8, 8))
+        gemm(x, x)
+        kernels.register(kernels.variant("naive"))
+        assert kernels.family() is not family
+        for _ in range(2):
+            gemm(x, x)
+        assert len(bound) == 2
+
+    def test_the_folder_of_configurations(
+        self, backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    ) -> None:
+        x = backend.asarray(numbers(8, 8))
+        gemm(x, x)
+        monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path))
+        for _ in range(2):
+            gemm(x, x)
+        assert len(bound) == 2
+
+    def test_the_alignment_of_memory(self, backend: gp.Backend, bound: list[Any]) -> None:
+        a = numbers(8, 8)
+        x = backend.asarray(a)
+        gemm(x, x)
+        less = replace(x, memory=replace(x.memory, alignment=4, free=lambda: None))
+        for _ in range(2):
+            np.testing.assert_array_equal(gemm(less, x).get(), a @ a)
+        assert len(bound) == 2
+
+
+def test_threads_do_not_share_what_is_bound(backend: gp.Backend, bound: list[Any]) -> None:
+    given = [(numbers(48, 40), numbers(40, 56)) for _ in range(8)]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        a, b = given[number]
+        x, y = backend.asarray(a), backend.asarray(b)
+        for _ in range(30):
+            if not np.array_equal(gemm(x, y).get(), a @ b):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(given))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_is_at_work_is_not_bound_to_others(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c = (numbers(16, 16) for _ in range(3))
+    x, y, z = (backend.asarray(host) for host in (a, b, c))
+    out = [backend.zeros((16, 16), np.float32) for _ in range(3)]
+    gemm(x, y, out=out[0])
+    launch, between = type(backend).launch, [z]
+
+    def interrupted(self: Any, call: Any, **given: Any) -> None:
+        if between:
+            other = between.pop()
+            np.testing.assert_array_equal(gemm(other, other, out=out[1]).get(), c @ c)
+        launch(self, call, **given)
+
+    monkeypatch.setattr(type(backend), "launch", interrupted)
+    np.testing.assert_array_equal(gemm(x, y, out=out[2]).get(), a @ b)
+    assert not between
+
+
+def test_scratch_memory_is_one_queues_at_a_time(backend: gp.Backend, bound: list[Any]) -> None:
+    """Scratch memory that is kept is still at work on one queue when another's product takes it."""
+    if backend.name != "opencl" or backend.device.type != "cpu":
+        pytest.skip(
+            beyond(backend.device, "packed, which has scratch memory, is for CPUs, and a gate of OpenCL holds it back")
+        )
+    import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
+
+    a, b = numbers(40, 40), numbers(40, 40)
+    x, y, u, v = (backend.asarray(host) for host in (a, b, b, a))
+    try:
+        gemm(u, v, kernel="packed")
+    except gp.UnsupportedError as refused:
+        pytest.skip(beyond(backend.device, str(refused)))
+    assert bound[0].scratch
+    queue, gate = cl.CommandQueue(backend.context), cl.UserEvent(backend.context)
+    cl.enqueue_barrier(queue, wait_for=[gate])
+    first = gemm(x, y, kernel="packed", queue=queue)
+    queue.flush()
+    second = gemm(u, v, kernel="packed", queue=backend.queue)
+    waits = second.ready.native.command_execution_status != cl.command_execution_status.COMPLETE
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    assert waits
+    np.testing.assert_array_equal(first.get(), a @ b)
+    np.testing.assert_array_equal(second.get(), b @ a)
+    assert len(bound) == 1
+
+
+def test_the_oldest_are_forgotten(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "_MOST", 2)
+    for size in (4, 5, 6):
+        x = backend.asarray(numbers(size, size))
+        gemm(x, x)
+    assert [known.shape for known in backend.kept.values()] == [(5, 5), (6, 6)]
+
+
+def test_threads_may_keep_and_forget_at_once(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = backend.asarray(numbers(4, 4))
+    gemm(x, x)
+    found = next(iter(backend.kept.values()))
+    one, known, errors = replace(found, idle=[]), dict[Any, Any](), list[Exception]()
+
+    def keep() -> None:
+        try:
+            for _ in range(3000):
+                repeated._keep(known, object(), one)
+        except (RuntimeError, KeyError, IndexError) as error:  # of a dictionary that another thread changed
+            errors.append(error)
+
+    monkeypatch.setattr(repeated, "_MOST", 4)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=keep) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not errors
+    assert len(known) <= 4 + len(threads)
+
+
+def test_the_oldest_are_forgotten_where_they_keep_much_scratch_memory(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(size: int, scratch: int) -> None:
+        x = backend.asarray(numbers(size, size))
+        d = gemm(x, x)
+        (found,) = (known for known in backend.kept.values() if known.shape == (size, size))
+        plan = replace(found.plan, scratch=(Scratch("a_panels", scratch),))
+        backend.kept.pop(next(key for key, known in backend.kept.items() if known is found))
+        one = replace(found.idle[0], plan=plan, memory={"a_panels": x.memory})
+        repeated.keep_of_device_arrays(size, one, turned=False, operands=[x, x], result=d)
+
+    monkeypatch.setattr(repeated, "_MOST_SCRATCH", 1000)
+    for size, scratch in ((4, 400), (5, 500), (6, 300), (7, 1001)):
+        keep(size, scratch)
+    assert list(backend.kept) == [5, 6]
+
+
+def test_what_was_chosen_for_want_of_memory_is_not_kept(fresh_backend: gp.Backend) -> None:
+    """There may be more of it at the next call."""
+    a, device = fresh_backend.asarray(np.ones((8, 8), np.float32)), fresh_backend.device
+    d = gemm(a, a)
+    (found,) = fresh_backend.kept.values()
+    (bound,) = found.idle
+    short = replace(bound, plan=replace(bound.plan, device=replace(device, max_allocation=device.max_allocation - 1)))
+    for one, kept in ((short, 0), (bound, 1)):
+        fresh_backend.kept.clear()
+        repeated.keep_of_device_arrays("a key", one, turned=False, operands=[a, a], result=d)
+        assert len(fresh_backend.kept) == kept

@@ -1,0 +1,510 @@
+"""Backends and devices by name: what a description means, what the environment sets, and what is said where nothing answers."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gemmport import backends
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import (
+    AmbiguousDeviceError,
+    ArrayError,
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    UnknownNameError,
+)
+from gemmport.execution import selection
+from gemmport.execution.selection import (
+    BackendStatus,
+    backend_of,
+    get_backend,
+    match_devices,
+    parse_backends,
+    select_device,
+    share_backend,
+)
+from made_up_devices import DEVICES
+
+V100 = replace(DEVICES["NVIDIA sm_70"], index=(0, 1))
+H100 = DEVICES["NVIDIA sm_90 under CUDA"]
+H100_CL = replace(DEVICES["NVIDIA sm_90 under OpenCL"], index=(0, 0))
+ARC = DEVICES["Intel GPU"]
+OLD_POCL = DeviceInfo(
+    "opencl", "cpu-skylake-Intel(R) Xeon(R) Gold 6230", "pocl", index=(2, 0), platform_name="Portable Computing Language",
+    platform_version="1.8", vendor="intel", type="cpu", clock_mhz=2100, compute_units=40, vector_width=16,
+)  # fmt: skip
+NEW_POCL = replace(OLD_POCL, index=(3, 0), platform_version="6.0")
+XEON = replace(
+    OLD_POCL, name="Intel(R) Xeon(R) Gold 6230", platform="intel", platform_name="Intel(R) OpenCL", index=(4, 0),
+    platform_version="2024.2",
+)  # fmt: skip
+OPENCL = (OLD_POCL, ARC, XEON, NEW_POCL, H100_CL)
+CUDA = (V100, H100)
+
+
+@pytest.fixture(autouse=True)
+def reached(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendStatus]:
+    """What the backends reach in these tests; a test may change it. Nothing of this machine is looked at."""
+    found = {"cuda": BackendStatus("cuda", CUDA), "opencl": BackendStatus("opencl", OPENCL)}
+
+    def status(name: str) -> BackendStatus:
+        if name not in found:
+            raise UnknownNameError(f"no backend {name!r}: there are {', '.join(found)}")
+        return found[name]
+
+    monkeypatch.setattr(selection, "backend_status", status)
+    monkeypatch.setattr(backends, "names", lambda: tuple(found))
+    monkeypatch.delenv("GEMMPORT_BACKEND", raising=False)
+    monkeypatch.delenv("GEMMPORT_DEVICE", raising=False)
+    return found
+
+
+# Descriptions
+
+
+@pytest.mark.parametrize(
+    ("description", "device"),
+    [
+        ("pocl 6", NEW_POCL),
+        ("pocl 1.8", OLD_POCL),
+        ("6.0 POCL", NEW_POCL),
+        ("2024.2", XEON),
+        ("intel:arc", ARC),
+        ("intel graphics", ARC),
+        ("Intel:Xeon", XEON),
+        ("intel 2024", XEON),
+        ("1", ARC),
+        ("1:0", ARC),
+        ("4:0", XEON),
+        (" 1 : 0 ", ARC),
+        (":arc", ARC),
+        ("arc", ARC),
+        ("a770", ARC),
+        ("nvidia", H100_CL),
+        ("nvidia:h100", H100_CL),
+        ("nvidia:0", H100_CL),
+        ("NVIDIA CUDA", H100_CL),
+        ("h100 pcie", H100_CL),
+    ],
+)
+def test_a_description_means_one_device(description: str, device: DeviceInfo) -> None:
+    assert select_device(description, "opencl") == device
+
+
+@pytest.mark.parametrize("device", OPENCL, ids=lambda device: device.label)
+def test_the_selector_of_a_device_means_that_device(device: DeviceInfo) -> None:
+    assert match_devices(device.selector, OPENCL) == [device]
+
+
+def test_a_word_of_a_platform_goes_before_the_same_word_in_a_devices_name() -> None:
+    """PoCL's device name says Intel too."""
+    assert match_devices("intel", OPENCL) == [ARC, XEON]
+
+
+def test_an_ambiguous_description_lists_the_candidates_with_their_selectors() -> None:
+    with pytest.raises(AmbiguousDeviceError) as caught:
+        select_device("pocl", "opencl")
+    assert str(caught.value) == (
+        f"device 'pocl' is ambiguous; it may be 3:0 = {NEW_POCL.label}; 2:0 = {OLD_POCL.label}"
+    )
+
+
+@pytest.mark.parametrize("description", ["rusticl", "9", "9:0", "1:9", "pocl 7", "intel:h100", "nvidia:arc"])
+def test_where_no_device_answers_those_that_are_there_are_listed(description: str) -> None:
+    with pytest.raises(DeviceNotFoundError, match=f"no device '{description}'; there are ") as caught:
+        select_device(description, "opencl")
+    assert all(f"{device.selector} = {device.label}" in str(caught.value) for device in OPENCL)
+
+
+def test_what_is_missing_is_told_where_no_device_answers(reached: dict[str, BackendStatus]) -> None:
+    reached["opencl"] = BackendStatus("opencl", (XEON,), ("PoCL is left out; mend it",))
+    for backend in ("opencl", None):
+        with pytest.raises(DeviceNotFoundError, match=r"no device 'pocl'; there are .*; PoCL is left out; mend it$"):
+            select_device("pocl", backend)
+
+
+# Backends
+
+
+def test_the_same_chip_under_two_backends_is_no_ambiguity() -> None:
+    assert select_device("h100") == H100
+    assert select_device("h100", "opencl") == H100_CL
+
+
+def test_two_chips_under_one_backend_are_one() -> None:
+    with pytest.raises(AmbiguousDeviceError, match=r"0:0 = NVIDIA H100 .*; 0:1 = Tesla V100"):
+        select_device("nvidia")
+
+
+def test_without_a_description_the_best_device_is_meant(reached: dict[str, BackendStatus]) -> None:
+    """A GPU before a CPU, the faster before the slower, CUDA before the same chip under OpenCL."""
+    assert selection.devices()[:3] == [H100, H100_CL, V100]
+    assert select_device() == H100
+    reached["cuda"] = BackendStatus("cuda", error="no driver")
+    assert select_device() == H100_CL
+    reached["opencl"] = BackendStatus("opencl", (OLD_POCL, XEON))
+    assert select_device() == XEON
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ({"platform_version": "3.1"}, {"platform_version": "3.0-rc2"}),
+        ({"platform_version": "10.0"}, {"platform_version": "9.9"}),
+        ({"platform_version": "6.0.1"}, {"platform_version": "6.0"}),
+        ({"platform_version": "3.0", "vector_width": 4}, {"platform_version": "1.8", "vector_width": 16}),
+        ({"platform_version": "1.8"}, {"platform_version": ""}),
+        ({"platform": "intel", "platform_version": "2023.1"}, {"platform_version": "6.0"}),
+        ({"platform": "pocl", "platform_version": "1.8"}, {"platform": "rusticl", "platform_version": "25.1"}),
+        ({"platform": "rusticl"}, {"platform": "oclgrind"}),
+    ],
+)
+def test_of_runtimes_for_one_cpu_the_fastest_is_taken_and_told(
+    reached: dict[str, BackendStatus], caplog: pytest.LogCaptureFixture, better: dict[str, str], worse: dict[str, str]
+) -> None:
+    first, second = replace(OLD_POCL, **better), replace(OLD_POCL, index=(3, 0), **worse)  # type: ignore[arg-type]
+    reached["cuda"] = BackendStatus("cuda", error="no driver")
+    for order in ((first, second), (second, first)):
+        reached["opencl"] = BackendStatus("opencl", order)
+        caplog.clear()
+        with caplog.at_level("INFO", "gemmport"):
+            assert select_device() == first
+        assert caplog.messages == [f"{first.label} is taken before {second.selector} = {second.label}"]
+
+
+def test_a_platform_without_a_name_is_ranked_too(reached: dict[str, BackendStatus]) -> None:
+    reached["opencl"] = BackendStatus("opencl", (DeviceInfo("opencl", "any", "any"),))
+    assert len(selection.devices("opencl")) == 1
+
+
+@pytest.mark.parametrize("backend_name", ["metal", "", "CUDA"])
+def test_an_unknown_backend_is_named(backend_name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"no backend '{backend_name}'"):
+        selection.devices(backend_name)
+
+
+def test_a_backend_that_is_asked_for_and_not_usable_says_why(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", error="backend cuda is not installed")
+    with pytest.raises(BackendUnavailableError, match=r"^backend cuda is not installed$"):
+        select_device(backend="cuda")
+
+
+def test_a_backend_without_devices_tells_its_notes(reached: dict[str, BackendStatus]) -> None:
+    reached["opencl"] = BackendStatus("opencl", notes=("install a runtime",))
+    with pytest.raises(DeviceNotFoundError, match=r"^no device: install a runtime$"):
+        select_device(backend="opencl")
+
+
+def test_without_any_device_every_backend_tells_why(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", error="no driver")
+    reached["opencl"] = BackendStatus("opencl", notes=("no runtime",))
+    with pytest.raises(BackendUnavailableError, match=r"^no device: no driver; no runtime$"):
+        select_device()
+
+
+@pytest.mark.parametrize(("text", "names"), [("all", ("cuda", "opencl")), ("opencl", ("opencl",)), ("auto", ("cuda",))])
+def test_backends_by_a_word(text: str, names: tuple[str, ...]) -> None:
+    assert parse_backends(text) == names
+
+
+def test_an_unknown_word_for_backends_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="no backend 'gpu': there are cuda, opencl, auto, all"):
+        parse_backends("gpu")
+
+
+# The environment
+
+
+def test_the_environment_sets_the_default_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_BACKEND", "opencl")
+    assert select_device() == H100_CL
+    assert select_device(backend="cuda") == H100
+    assert select_device(backend="auto") == H100
+
+
+def test_the_environment_sets_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_DEVICE", "intel:arc")
+    assert select_device() == ARC
+    assert select_device("nvidia:v100") == V100
+
+
+def test_empty_variables_of_the_environment_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_BACKEND", "")
+    monkeypatch.setenv("GEMMPORT_DEVICE", "")
+    assert select_device() == H100
+
+
+def test_an_unknown_backend_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_BACKEND", "metal")
+    with pytest.raises(UnknownNameError, match="no backend 'metal'"):
+        select_device()
+
+
+# Packages
+
+REAL_STATUS = selection.backend_status.__wrapped__
+REAL_NAMES = backends.names
+
+
+@pytest.fixture
+def real_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backends as they are found in their folder, with none of them imported or discovered yet."""
+    monkeypatch.setattr(backends, "names", REAL_NAMES)
+    monkeypatch.setattr(selection, "backend_status", functools.cache(REAL_STATUS))
+    monkeypatch.setattr(selection, "_open", {})
+    for name in REAL_NAMES():
+        monkeypatch.delitem(sys.modules, f"gemmport.backends.{name}", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("backend_name", "package", "advice"),
+    [("cuda", "pycuda", "pip install 'gemmport[cuda]'"), ("opencl", "pyopencl", "pip install pyopencl")],
+)
+def test_a_backend_whose_package_is_missing_says_how_to_get_it(
+    backend_name: str, package: str, advice: str, real_backends: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    text = f"backend {backend_name} is not installed: it needs the Python package {package}; {advice}"
+    with pytest.raises(BackendUnavailableError) as caught:
+        backends.load(backend_name)
+    assert str(caught.value) == text
+    assert selection.backend_status(backend_name) == BackendStatus(backend_name, error=text)
+
+
+def test_a_backend_that_does_not_exist_is_named_with_those_that_do(real_backends: None) -> None:
+    with pytest.raises(UnknownNameError, match="no backend 'base': there are cuda, opencl"):
+        backends.load("base")
+
+
+THIRD = """
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Discovery
+from gemmport.core.device import DeviceInfo
+
+class Third(Backend):
+    name = "third"
+
+    @classmethod
+    def discover(cls):
+        return Discovery((DeviceInfo("third", "Third GPU", "third"),), ("a note",))
+
+Third.__abstractmethods__ = frozenset()  # it is opened here, not used
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, real_backends: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One more folder of backends."""
+    monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
+    yield tmp_path
+    sys.modules.pop("gemmport.backends.third", None)
+
+
+def test_a_third_backend_needs_only_its_file(folder: Path) -> None:
+    (folder / "third.py").write_text(THIRD)
+    assert "third" in backends.names()
+    assert selection.backend_status("third").notes == ("a note",)
+    device = select_device("third", "third")
+    assert device.name == "Third GPU"
+    opened = selection.get_backend("third")
+    assert (type(opened).__name__, opened.device) == ("Third", device)
+    assert selection.get_backend(device=device) is opened
+
+
+def test_a_backend_that_was_closed_is_opened_anew(folder: Path) -> None:
+    (folder / "third.py").write_text(THIRD)
+    with selection.get_backend("third", "third") as first:
+        assert selection.get_backend("third", "third") is first
+    assert selection.get_backend("third", "third") is not first
+
+
+def test_a_third_backend_whose_package_is_missing_says_which(folder: Path) -> None:
+    (folder / "third.py").write_text("import package_of_third.runtime\n" + THIRD)
+    with pytest.raises(
+        BackendUnavailableError, match=r"needs the Python package package_of_third; pip install package_of"
+    ):
+        backends.load("third")
+
+
+def test_a_fault_inside_gemmport_is_no_missing_package(folder: Path) -> None:
+    (folder / "third.py").write_text("import gemmport.no_such_module\n" + THIRD)
+    with pytest.raises(ModuleNotFoundError, match=r"gemmport\.no_such_module"):
+        backends.load("third")
+
+
+@pytest.mark.parametrize("name", ["array", "base", "_nvrtc", "__init__"])
+def test_what_backends_share_is_no_backend(name: str, real_backends: None) -> None:
+    assert name not in backends.names()
+
+
+@pytest.mark.parametrize("statement", ["import gemmport", "import gemmport.cli", "from gemmport import baselines"])
+def test_importing_gemmport_imports_no_runtime(statement: str) -> None:
+    """Only the first product does, and only the one it needs."""
+    code = (
+        f"{statement}; import sys; sys.exit(', '.join({{'pycuda', 'pyopencl', 'cuda', 'nvmath'}} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+
+
+# Open backends
+
+
+class Opened:
+    """A backend that was opened over a device, and a context of another library where there is one."""
+
+    name = "cuda"
+
+    def __init__(self, device: DeviceInfo, context: object = None) -> None:
+        self.device, self.context, self.closed = device, context or "its own", False
+
+    @classmethod
+    def locate(cls, array: object) -> object:
+        return array if isinstance(array, SimpleNamespace) else None
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[object, object]:
+    """The backends that are open: none at first."""
+    loaded = {"cuda": Opened, "opencl": Opened}
+    monkeypatch.setattr(backends, "load", lambda name: loaded[name])
+    monkeypatch.setattr(selection, "_open", found := {})
+    return found
+
+
+def place(device: DeviceInfo, context: object = None) -> SimpleNamespace:
+    """Where an array is; it is the array, too."""
+    return SimpleNamespace(device=device, context=context)
+
+
+def test_a_backend_is_opened_once_for_each_device(
+    opened: dict[object, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr("gemmport.backends._fork.check", lambda *words, **options: asked.append((words, options)))
+    first = get_backend(device=V100)
+    assert (first.device, first.context) == (V100, "its own")
+    assert get_backend(device=V100) is first
+    assert select_device(None, "cuda") == H100
+    assert get_backend("cuda", "v100") is first
+    assert get_backend(device="h100", backend="opencl").device == H100_CL
+    assert asked == [
+        ((device.backend, device.label), {"survives": True}) for device in (V100, V100, V100, H100_CL)
+    ]  # fmt: skip
+    assert len(opened) == 2
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "told"),
+    [
+        (None, 3, "device 3 is no description: write it as text, e.g. '0:1' or 'nvidia'"),
+        ("opencl", V100, f"backend 'opencl' has no device {V100.label}: that is one of cuda"),
+    ],
+)
+def test_what_is_no_device_of_the_backend_is_named(
+    backend: str | None, device: object, told: str, opened: dict[object, object]
+) -> None:
+    with pytest.raises(DeviceNotFoundError) as caught:
+        get_backend(backend, device)  # type: ignore[arg-type]
+    assert str(caught.value) == told
+
+
+def test_a_shared_backend_is_the_one_of_its_device(opened: dict[object, object]) -> None:
+    mine: Any = Opened(V100)
+    share_backend(mine)
+    assert get_backend(device=V100) is mine
+    mine.closed = True
+    assert get_backend(device=V100) is not mine
+
+
+def test_an_array_is_reached_by_the_backend_of_its_device_and_context(opened: dict[object, object]) -> None:
+    assert backend_of("cuda", place(V100)).device == V100
+    mine: Any = Opened(V100, "mine")
+    share_backend(mine)
+    assert backend_of("cuda", place(V100)) is mine
+    assert backend_of("cuda", place(V100, "mine")) is mine
+    other = backend_of("cuda", place(V100, "another"))
+    assert other is not mine
+    assert (other.device, other.context) == (V100, "another")
+    assert backend_of("cuda", place(V100, "another")) is other
+    mine.closed = True
+    anew = backend_of("cuda", place(V100, "mine"))
+    assert anew is not mine
+    assert (anew.device, anew.context) == (V100, "mine")
+    assert backend_of("cuda", place(H100, "mine")).device == H100
+
+
+def test_an_array_that_no_backend_reaches_is_named(opened: dict[object, object]) -> None:
+    with pytest.raises(ArrayError, match=r"^this list is nowhere that backend cuda reaches: copy it to the host$"):
+        backend_of("cuda", [])
+
+
+def test_of_contexts_of_other_libraries_the_oldest_is_forgotten(opened: dict[object, object]) -> None:
+    own = get_backend(device=V100)
+    for number in range(8):
+        backend_of("cuda", place(V100, f"context {number}"))
+    assert len(opened) == 9
+    backend_of("cuda", place(V100, "context 8"))
+    assert [key[2] for key in opened] == [None, *(f"context {number}" for number in range(1, 9))]  # type: ignore[index]
+    assert get_backend(device=V100) is own
+
+
+# Ranks
+
+
+def test_one_chip_is_cudas_before_opencls(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", (replace(H100_CL, backend="cuda"),))
+    reached["opencl"] = BackendStatus("opencl", (H100_CL,))
+    reached["first"] = BackendStatus("first", (replace(H100_CL, backend="first"),))
+    for names in (("cuda", "opencl", "first"), ("opencl", "first", "cuda")):
+        for name in names:
+            reached[name] = reached.pop(name)
+        assert select_device().backend == "cuda"
+
+
+def test_accelerators_are_between_gpus_and_cpus(reached: dict[str, BackendStatus]) -> None:
+    accelerator = replace(XEON, type="accelerator", clock_mhz=10)
+    reached["opencl"] = BackendStatus("opencl", (XEON, accelerator, ARC))
+    assert selection.devices("opencl") == [ARC, accelerator, XEON]
+
+
+def test_the_runtime_counts_for_cpus_alone(reached: dict[str, BackendStatus]) -> None:
+    """A GPU of Intel is not behind one of another platform for its runtime, or before it."""
+    platforms = ("intel", "unheard of", "pocl")
+    gpus = [replace(H100_CL, platform=platform, clock_mhz=1000 + n) for n, platform in enumerate(platforms)]
+    reached["opencl"] = BackendStatus("opencl", tuple(gpus))
+    assert selection.devices("opencl") == gpus[::-1]
+    other = replace(XEON, platform="unheard of")
+    reached["opencl"] = BackendStatus("opencl", (NEW_POCL, other))
+    assert selection.devices("opencl") == [other, NEW_POCL]
+
+
+def test_a_version_that_is_no_number_is_older_than_any() -> None:
+    assert sorted(["none", "0.0", "10.2", "9"], key=selection._age) == ["10.2", "9", "0.0", "none"]
+
+
+def test_what_is_missing_is_told_of_the_backend_that_was_asked_for(reached: dict[str, BackendStatus]) -> None:
+    reached["cuda"] = BackendStatus("cuda", CUDA, notes=("of cuda",))
+    reached["opencl"] = BackendStatus("opencl", OPENCL, notes=("of opencl",))
+    with pytest.raises(DeviceNotFoundError) as caught:
+        select_device("voodoo", "opencl")
+    assert str(caught.value).endswith("; of opencl")
+    assert "of cuda" not in str(caught.value)
+    reached["opencl"] = BackendStatus("opencl", notes=("of opencl",))
+    with pytest.raises(DeviceNotFoundError) as caught:
+        select_device(None, "opencl")
+    assert str(caught.value) == "no device: of opencl"
+
+
+def test_of_one_backend_all_devices_that_answer_are_told(reached: dict[str, BackendStatus]) -> None:
+    with pytest.raises(AmbiguousDeviceError):
+        select_device("nvidia", "cuda")

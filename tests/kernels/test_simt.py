@@ -1,0 +1,434 @@
+"""What is `simt`'s own: tiles that groups share along k, the tilings among which the model chooses, and the model."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gemmport as gp
+from absences import beyond
+from exact import Sizes, check_plan, problem_of
+from gemmport import kernels
+from gemmport.contracts.gpu_model import (
+    LAUNCH_CLOCKS,
+    MIN_STEPS,
+    READ_CLOCKS,
+    RUN_BYTES,
+    RUNS_READ,
+    Tiling,
+    clocks,
+    sharing_of,
+)
+from gemmport.core.plan import Plan
+from gemmport.kernels.simt import _NAMES, MATRIX_TILINGS, SMALLEST, TILINGS, WARP, _tiling
+from gemmport.runtime.sources import assemble
+from made_up_devices import DEVICES
+from test_backend_contract import download, run
+from test_kernels import BASE
+
+pytestmark = pytest.mark.best_of_each_backend
+"""It is made for GPUs: `tiers.OF_GPUS`."""
+
+SIMT = kernels.variant("simt")
+SHARED = Sizes(33, 67, 131)
+"""27 tiles in 3 matrices: fewer than the groups that share tiles on most devices, and with edges along all dimensions."""
+
+GPUS = {name: device for name, device in DEVICES.items() if device.type == "gpu"}
+DTYPES = ("float32", "float64", "complex64", "complex128")
+GPU = DEVICES["NVIDIA sm_90 under CUDA"]
+
+
+def shared_plan(backend: gp.Backend, problem: gp.GemmProblem) -> Plan:
+    """A plan in which groups share tiles: the second launch adds up the parts."""
+    plan = gp.plan(problem, backend.device, kernel="simt", params=BASE["simt"])
+    assert [launch.kernel.function for launch in plan.launches][-1] == "combine"
+    return plan
+
+
+def check_shared(backend: gp.Backend) -> None:
+    """Shared tiles of a batch, with scalars and edges; rows and columns are read along k and across."""
+    for ops in ("NT", "TN"):
+        problem = problem_of(SHARED, ops, "float32", alpha=2.0, beta=-1.0, batch=3)
+        check_plan(backend, shared_plan(backend, problem))
+
+
+def test_shared_tiles_are_exact(backend: gp.Backend) -> None:
+    check_shared(backend)
+
+
+@pytest.mark.sample(dtype=["complex64"])
+@pytest.mark.every_value("dtype", DTYPES[1:])
+def test_shared_tiles_of_every_type_are_exact(backend: gp.Backend, dtype: str) -> None:
+    arithmetic = gp.GemmProblem.create(1, 1, 1, dtype=dtype).accumulator.arithmetic
+    if arithmetic and arithmetic not in backend.device.computes:
+        pytest.skip(beyond(backend.device, f"it does not compute in {arithmetic}"))
+    check_plan(backend, shared_plan(backend, problem_of(SHARED, "NT", dtype, batch=3)))
+
+
+def test_shared_tiles_have_the_same_bits_in_every_run(backend: gp.Backend) -> None:
+    """Random reals, whose sums are rounded: parts are added up in the order of their terms."""
+    rng = np.random.default_rng(3)
+    m, n, k = SHARED.m, SHARED.n, SHARED.k
+    problem = gp.GemmProblem.create(m, n, k)
+    shared_plan(backend, problem)
+    a = backend.asarray(rng.standard_normal((m, k)).astype(np.float32))
+    b = backend.asarray(rng.standard_normal((k, n)).astype(np.float32))
+    results = [gp.gemm(a, b, kernel="simt", params=BASE["simt"]).get() for _ in range(5)]
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+def test_sharing_changes_no_integer(backend: gp.Backend) -> None:
+    rng = np.random.default_rng(4)
+    a = backend.asarray(rng.integers(-3, 4, (SHARED.m, SHARED.k)).astype(np.float32))
+    b = backend.asarray(rng.integers(-3, 4, (SHARED.k, SHARED.n)).astype(np.float32))
+    whole, *shared = (
+        gp.gemm(a, b, kernel="simt", params={**BASE["simt"], "SHARE": share}).get() for share in (0, 1, 2, 8)
+    )
+    assert all(np.array_equal(result, whole) for result in shared)
+
+
+# A kernel behind simt's source that tells how it cuts the row of shared steps.
+_CUT = """
+{
+    out[4 * s] = first_tile(s, sharers, shared);
+    out[4 * s + 1] = first_step(s, sharers, shared, steps);
+    out[4 * s + 2] = first_sharer(s % shared, sharers, shared, steps);
+    out[4 * s + 3] = last_sharer(s % shared, sharers, shared);
+}
+"""
+_CUT_BY = {
+    "opencl": f"""
+inline void cut(__global int *out, int s, int sharers, int shared, int steps) {_CUT}
+__kernel void tell(__global int *out, int sharers, int shared, int steps)
+{{
+    cut(out, (int)get_group_id(0), sharers, shared, steps);
+}}
+""",
+    "cuda": f"""
+__device__ inline void cut(int *out, int s, int sharers, int shared, int steps) {_CUT}
+extern "C" __global__ void tell(int *out, int sharers, int shared, int steps)
+{{
+    cut(out, (int)blockIdx.x, sharers, shared, steps);
+}}
+""",
+}
+
+
+def test_the_row_of_shared_steps_is_cut_into_parts_of_one_length(backend: gp.Backend) -> None:
+    """Also where no product fits in 32 bits, and where there are fewer steps than sharers."""
+    plan = shared_plan(backend, problem_of(SHARED, "NN", "float32", batch=3))
+    program = backend.program(assemble(plan.launches[-1].kernel, backend.name) + _CUT_BY[backend.name])
+    for sharers, shared, steps in (
+        (132, 116, 512), (5, 3, 7), (132, 131, 5), (40, 3, 55), (264, 1, 1056), (3168, 3167, 2**28 - 1), (7, 5, 2**28 - 1),
+    ):  # fmt: skip
+        out = backend.allocate(16 * (sharers + 1))
+        run(backend, program, "tell", out, *map(np.int32, (sharers, shared, steps)), groups=sharers + 1)
+        told = download(backend, out, np.int32, 4 * (sharers + 1)).reshape(-1, 4).tolist()
+        begins = [s * shared * steps // sharers for s in range(sharers + 1)]
+        assert [tile * steps + step for tile, step, _, _ in told] == begins
+        assert all(0 <= step < steps for _, step, _, _ in told)
+        owners = [
+            (bisect_right(begins, t * steps) - 1, bisect_left(begins, (t + 1) * steps) - 1) for t in range(shared)
+        ]
+        assert [(begin, end) for _, _, begin, end in told[:shared]] == owners
+
+
+def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(backend: gp.Backend) -> None:
+    """Behind the loop's barrier, not in front of the next round's first products, which would have to wait for them."""
+    if (backend.name, backend.device.platform) != ("opencl", "nvidia"):
+        pytest.skip(beyond(backend.device, "it is NVIDIA's OpenCL compiler that joins these reads"))
+    params = {**dict(zip(_NAMES, TILINGS[0], strict=True)), "SHARE": 0, "PORTS": 0}
+    plan = gp.plan(gp.GemmProblem.create(1024, 1024, 1024), backend.device, kernel="simt", params=params)
+    ptx = backend.compile(assemble(plan.launches[0].kernel, "opencl")).binary.decode()
+    behind = ptx[ptx.rindex("cp.async.wait_group") :]
+    runs = (params["WPTM"] + params["WPTN"]) // 4
+    assert behind[: behind.index("bra")].count("ld.shared.v4.f32") == runs
+
+
+@pytest.mark.sample(tiling=TILINGS[:1])
+@pytest.mark.every_value("tiling", TILINGS)
+def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> None:
+    device = backend.device
+    if device.type == "cpu" and tiling[5] * tiling[6] > 32:  # WPTM · WPTN
+        pytest.skip(beyond(device, "it takes many seconds for such a program, which is written out"))
+    params = dict(zip(_NAMES, tiling, strict=True))
+    problem = problem_of(Sizes(tiling[0] + 3, tiling[1] - 1, 2 * tiling[2] + 5), "NT", "float32", beta=1.0)
+    fitted = SIMT._fitted(params, problem, device)
+    if not fitted:
+        pytest.skip(beyond(device, f"it has no room for {tiling}"))
+    check_plan(backend, gp.plan(problem, device, kernel="simt", params=fitted))
+
+
+SPREAD = [
+    (dict(zip(("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES"), tiling, strict=True)), ops, apart)
+    for tiling, ops, apart in (
+        # Every number of work-items side by side; copies of fewer lines at once than those, of as many, and of more.
+        ((128, 4, 8, 128, 4, 4, 4, 1), "NT", 1),
+        ((64, 8, 8, 64, 8, 4, 4, 1), "NT", 2),
+        ((32, 16, 16, 32, 16, 4, 4, 1), "NT", 4),
+        ((64, 16, 8, 32, 16, 4, 4, 2), "TT", 4),
+        ((16, 64, 8, 16, 64, 4, 8, 1), "NT", 8),
+        ((16, 32, 32, 16, 32, 4, 4, 1), "TT", 8),
+        ((8, 64, 8, 8, 64, 4, 4, 1), "TT", 16),
+        ((4, 128, 8, 4, 128, 4, 4, 1), "NT", 32),
+        ((64, 16, 8, 32, 16, 4, 4, 2), "NN", 4),
+        ((16, 64, 8, 16, 64, 4, 8, 1), "TN", 8),
+        ((4, 128, 8, 4, 128, 4, 4, 1), "NN", 32),
+        # 12 lines at once along k, of which the bits are in those of others; across there are 32.
+        ((48, 32, 8, 16, 32, 4, 4, 1), "NT", 1),
+        ((48, 32, 8, 16, 32, 4, 4, 1), "NN", 8),
+    )
+]
+
+
+def apart_of(plan: Plan) -> int:
+    """Columns from one element of a run of D to the next."""
+    return int(dict(plan.launches[0].kernel.defines)["APART"])
+
+
+@pytest.mark.sample(apart=[4], ops=["TT"])
+@pytest.mark.every_value(("params", "ops", "apart"), SPREAD)
+def test_columns_apart_are_exact(backend: gp.Backend, params: dict[str, int], ops: str, apart: int) -> None:
+    """Rows that are not aligned, of tiles that overlap and of tiles with edges; with C, where D is and elsewhere."""
+    t = Sizes(params["TSM"], params["TSN"], params["TSK"])
+    overlapping, with_edges = Sizes(t.m + 3, 2 * t.n + 5, 2 * t.k + 1), Sizes(t.m + 1, t.n - 1, t.k)
+    for sizes, in_place in ((overlapping, True), (with_edges, False)):
+        problem = problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=2, in_place=in_place)
+        plan = gp.plan(problem, backend.device, kernel="simt", params={**params, "STAGES": 3})
+        assert apart_of(plan) == apart
+        check_plan(backend, plan, in_place=in_place)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_columns_lie_apart_where_rows_are_not_aligned(dtype: str, ops: str) -> None:
+    """Not of runs of one element, of B in runs, which are copied as they are, nor of the matrix unit."""
+
+    def apart(params: dict[str, int] | None = None, **layouts: gp.Layout) -> int:
+        problem = gp.GemmProblem.create(64, 63, 8, dtype=dtype, trans_a=ops[0], trans_b=ops[1], **layouts)
+        return apart_of(gp.plan(problem, GPU, kernel="simt", params={"STAGES": 2, **(params or {})}))
+
+    aligned = gp.Layout(ld=64)
+    side_by_side = 1 if dtype == "complex128" else 8
+    assert apart() == side_by_side
+    assert apart({"WPTN": 8, "WN": 64, "WM": 32}) == side_by_side
+    assert apart(c=aligned, d=aligned) == 1
+    assert apart(b=aligned) == (side_by_side if ops[1] == "T" else 1)
+    if dtype == "float64":
+        assert apart({"WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "MMA": 1, "PAD": 0}) == 1
+
+
+OPS_ACROSS = {"NN": ("a",), "NT": ("a", "b"), "TN": (), "TT": ("b",), "RC": ("a", "b"), "CR": ()}
+"""Of some ops the operands that lie along k."""
+
+
+@pytest.mark.sample(ops=["NT"])
+@pytest.mark.every_value(("ops", "share"), [*itertools.product(OPS_ACROSS, (0, 3))])
+def test_operands_across_are_exact(backend: gp.Backend, ops: str, share: int) -> None:
+    """Rows with gaps, a batch that shares A, conjugates, C in D; none is transposed that lies across already."""
+    complex_ops = not set(ops) <= set("NT")
+    for sizes, own in ((SHARED, True), (Sizes(64, 32, 40), False)):
+        problem = problem_of(
+            sizes, ops, "complex64" if complex_ops else "float32", alpha=2.0, beta=-1.0, batch=3, share_a=not own,
+            multiple=1 if own else 4, in_place=own,
+        )  # fmt: skip
+        params = {**BASE["simt"], "SHARE": share, "ACROSS": 1}
+        if complex_ops:  # no more is written out than must be: a slow compiler takes half a minute for it
+            params["STAGES"] = 2
+        plan = gp.plan(problem, backend.device, kernel="simt", params=params)
+        turned = [f"{operand}_across" for operand in OPS_ACROSS[ops]]
+        assert [scratch.name for scratch in plan.scratch if scratch.name != "parts"] == turned
+        functions = [launch.kernel.function for launch in plan.launches]
+        assert functions.count("transpose") == len(turned)
+        if own:
+            assert ("combine" in functions) == bool(share)
+        assert all(dict(launch.kernel.defines).get("TRANSPOSE_A", 1) for launch in plan.launches)
+        assert not any(dict(launch.kernel.defines).get("TRANSPOSE_B", 0) for launch in plan.launches)
+        check_plan(backend, plan, in_place=own)
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0])
+def test_a_shared_b_across_is_exact(backend: gp.Backend, scale: float) -> None:
+    """One matrix of B for the whole batch is transposed once; none of them is of no products."""
+    problem = problem_of(Sizes(33, 20, 29), "TT", "float32", alpha=scale, beta=1.0, batch=3)
+    problem = replace(problem, b=replace(problem.b, batch_stride=0))
+    plan = gp.plan(problem, backend.device, kernel="simt", params={**BASE["simt"], "SHARE": 0, "ACROSS": 1})
+    assert [scratch.nbytes for scratch in plan.scratch] == ([20 * 29 * 4] if scale else [])
+    check_plan(backend, plan)
+
+
+def test_nothing_is_transposed_of_no_terms(backend: gp.Backend) -> None:
+    plan = gp.plan(
+        problem_of(Sizes(9, 5, 0), "NT", "float32", beta=2.0), backend.device, kernel="simt", params={"ACROSS": 1}
+    )
+    assert not any(scratch.name.endswith("across") for scratch in plan.scratch)
+    check_plan(backend, plan)
+
+
+def across(problem: gp.GemmProblem, device: gp.DeviceInfo = GPU) -> int:
+    return int(SIMT.suggested(problem, device)["ACROSS"])
+
+
+@pytest.mark.parametrize(("ops", "least"), [("NN", 8192), ("NT", 4096), ("TT", 4096), ("TN", None)])
+def test_large_operands_are_transposed_where_they_lie_along_k(ops: str, least: int | None) -> None:
+    for n in (256, 512, 1024, 2048, 4096, 8192, 16384):
+        found = across(gp.GemmProblem.create(n, n, n, trans_a=ops[0], trans_b=ops[1]))
+        if least is None or n <= least // 4:
+            assert not found, n
+        elif n >= least:
+            assert found, n
+
+
+def test_operands_are_transposed_only_where_there_is_room() -> None:
+    """Of memory, of one allocation, and of groups."""
+    problem = gp.GemmProblem.create(8192, 8192, 8192, trans_b="T")
+    nbytes = 8192 * 8192 * 4
+    assert across(problem, replace(GPU, memory=2 * 16 * nbytes, max_allocation=nbytes))
+    for less in (
+        {"memory": 2 * 16 * nbytes - 1},
+        {"max_allocation": nbytes - 1},
+        {"max_groups": 8192 * 8192 // 1024 - 1},
+    ):
+        assert not across(problem, replace(GPU, **less))
+
+
+def test_operands_are_transposed_only_where_that_was_measured() -> None:
+    large, thin = gp.GemmProblem.create(8192, 8192, 8192, trans_b="T"), gp.GemmProblem.create(11520, 8000, 24)
+    assert across(large)
+    assert not across(large, replace(GPU, architecture="sm_89"))
+    assert not across(large, DEVICES["AMD gfx90a"])
+    assert across(thin)
+    assert not across(replace(thin, k=23))
+
+
+def test_tilings_are_all_different() -> None:
+    for tilings in (TILINGS, MATRIX_TILINGS):
+        assert len(set(tilings)) == len(tilings)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (64, 64, 4096), (1000, 1000, 1000), (4096, 512, 99), (9, 9, 0)])
+def test_what_is_suggested_fits(name: str, dtype: str, m: int, n: int, k: int) -> None:
+    device = GPUS[name]
+    problem = gp.GemmProblem.create(m, n, k, dtype=dtype)
+    if problem.accumulator.arithmetic and problem.accumulator.arithmetic not in device.computes:
+        device = replace(device, computes=device.computes | {problem.accumulator.arithmetic})
+    suggested = SIMT.suggested(problem, device)
+    assert suggested, f"no tiling fits {name}"
+    full = SIMT.complete(suggested)
+    assert SIMT.local_bytes(full, problem) <= device.local_memory
+    assert SIMT.work_group(full)[0] <= min(device.max_work_group, device.max_work_item_sizes[0])
+    assert SIMT.unfit(full, problem, device) is None
+    assert full["MMA"] == 0 or (dtype == "float64" and device.architecture == "sm_90")
+    assert full["SHARE"] in (0, full["GROUPS"])
+    gp.plan(problem, device, kernel="simt", params=suggested)
+
+
+def test_where_there_is_no_room_nothing_is_suggested() -> None:
+    tiny = replace(GPUS["work-groups of 256"], max_work_group=WARP // 2)
+    assert SIMT.suggested(gp.GemmProblem.create(64, 64, 64), tiny) == {}
+
+
+tilings = st.sampled_from(TILINGS)
+sizes = st.integers(1, 5000)
+
+
+def whole_tiles(tiling: tuple[int, ...]) -> Tiling:
+    return _tiling({**dict(zip(_NAMES, tiling, strict=True)), "SHARE": 0})
+
+
+@pytest.mark.parametrize("n", [1024, 4096])
+def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(n: int) -> None:
+    tiling = whole_tiles(TILINGS[0])
+    few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
+    assert few > more - few  # a step adds little to what the results take
+    aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
+    assert apart - LAUNCH_CLOCKS > 1.4 * (aligned - LAUNCH_CLOCKS)  # one by one, in as many tiles
+    if n > 1024:  # where the launch is little beside
+        assert apart > 1.4 * aligned
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_reading_c_takes_time_for_every_few_of_its_runs(tiling: tuple[int, ...]) -> None:
+    """A work-item reads some runs of C, waits for them, and reads on."""
+    short = gp.GemmProblem.create(4096, 4096, 32)
+    without, read = (clocks(problem, GPU, whole_tiles(tiling)) for problem in (short, short.with_scalars(1, 1)))
+    values = dict(zip(_NAMES, tiling, strict=True))
+    rounds = -(-values["WPTM"] * values["WPTN"] * 4 // (RUN_BYTES * RUNS_READ))
+    tiles = (4096 // values["TSM"]) * -(-4096 // values["TSN"])
+    waves = -(-tiles // (GPU.compute_units * values["GROUPS"]))
+    assert read - without == pytest.approx(rounds * waves * READ_CLOCKS)
+
+
+@settings(max_examples=100)
+@given(tiling=tilings, m=sizes, n=sizes, k=sizes, stages=st.integers(2, 7), dtype=st.sampled_from(DTYPES))
+def test_one_more_tile_on_its_way_is_never_estimated_to_be_slower(
+    tiling: tuple[int, ...], m: int, n: int, k: int, stages: int, dtype: str
+) -> None:
+    problem = gp.GemmProblem.create(m, n, k, dtype=dtype)
+    fewer, more = (replace(whole_tiles(tiling), stages=number) for number in (stages, stages + 1))
+    assert clocks(problem, GPU, more) <= clocks(problem, GPU, fewer)
+
+
+def test_two_tiles_are_too_few_for_what_comes_from_far() -> None:
+    """Where one group with few products for each step is on a unit, which no other's work fills."""
+    problem = gp.GemmProblem.create(16, 32, 4096)
+    two, four = (clocks(problem, GPU, replace(whole_tiles(SMALLEST), stages=stages)) for stages in (2, 4))
+    assert two > 1.2 * four
+
+
+@settings(max_examples=200)
+@given(
+    tiling=tilings,
+    m=sizes,
+    n=sizes,
+    k=sizes,
+    more=st.tuples(*[st.integers(0, 750)] * 3),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_more_work_is_never_estimated_to_be_faster(
+    tiling: tuple[int, ...], m: int, n: int, k: int, more: tuple[int, int, int], dtype: str
+) -> None:
+    """Of one tiling that nobody shares, for where tiles are shared, a round that comes out even is faster than others; and of
+    rows that are aligned, whole runs of every type, for others may be slower than longer ones.
+    """
+    sizes = [4 * size for size in (m, n, k)]
+    less = gp.GemmProblem.create(*sizes, dtype=dtype)
+    larger = gp.GemmProblem.create(*(size + 4 * added for size, added in zip(sizes, more, strict=True)), dtype=dtype)
+    assert clocks(less, GPU, whole_tiles(tiling)) <= clocks(larger, GPU, whole_tiles(tiling))
+
+
+@settings(max_examples=100)
+@given(tiling=tilings, m=sizes, n=sizes, k=sizes, batch=st.integers(1, 9))
+def test_more_units_are_never_estimated_to_be_slower(
+    tiling: tuple[int, ...], m: int, n: int, k: int, batch: int
+) -> None:
+    problem = gp.GemmProblem.create(m, n, k, batch=batch)
+    larger = replace(GPU, compute_units=2 * GPU.compute_units)
+    assert clocks(problem, larger, whole_tiles(tiling)) <= clocks(problem, GPU, whole_tiles(tiling))
+
+
+def test_ptx_says_how_many_groups_a_multiprocessor_shall_hold() -> None:
+    opencl = pytest.importorskip("gemmport.backends.opencl")
+    ptx = b".entry simt(\n)\n.reqntid 256, 1, 1\n{\n}"
+    told = opencl._with_residency(ptx, "#define GROUPS 2\nkernel")
+    assert told == b".entry simt(\n)\n.reqntid 256, 1, 1\n.minnctapersm 2\n{\n}"
+    assert opencl._with_residency(ptx, "kernel") == ptx
+
+
+@given(tiles=st.integers(0, 10**6), steps=st.integers(1, 10**6), groups=st.integers(0, 2000))
+def test_who_shares_has_less_to_do_than_a_tile_and_enough(tiles: int, steps: int, groups: int) -> None:
+    shared, sharers = sharing_of(tiles, steps, groups)
+    if shared == 0:
+        assert sharers == 0
+    else:
+        assert shared < sharers <= groups
+        assert (tiles - shared) % groups == 0
+        assert MIN_STEPS * sharers <= shared * steps

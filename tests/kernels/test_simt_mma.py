@@ -1,0 +1,101 @@
+"""`simt` through the matrix unit: who has it, what is compiled, and that sums are exact."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import gemmport as gp
+from absences import CUDA_COMPILER, needs
+from exact import Sizes, check, problem_of
+from gemmport import kernels
+from gemmport.backends import _nvrtc
+from gemmport.kernels.simt import multiplies_float64_matrices
+from gemmport.runtime.sources import assemble
+from made_up_devices import DEVICES
+
+CUDA = DEVICES["NVIDIA sm_90 under CUDA"]
+NVIDIA = DEVICES["NVIDIA sm_90 under OpenCL"]
+
+WIDE = {"TSM": 128, "TSN": 128, "WM": 64, "WN": 32, "WPTM": 8, "WPTN": 8, "STAGES": 3, "MMA": 1, "PAD": 0}
+SLICED = {"TSM": 64, "TSN": 64, "TSK": 16, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "SLICES": 2, "MMA": 1, "PAD": 0}
+MORE_LINES_THAN_THREADS = {
+    "TSM": 32,
+    "TSN": 256,
+    "WM": 32,
+    "WN": 64,
+    "WPTM": 4,
+    "WPTN": 16,
+    "STAGES": 2,
+    "MMA": 1,
+    "PAD": 0,
+}
+DEEP = {"TSM": 64, "TSN": 64, "TSK": 16, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "MMA": 1, "PAD": 0}
+TILES = {"wide": WIDE, "deep": DEEP, "sliced": SLICED, "lines": MORE_LINES_THAN_THREADS}
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "reason"),
+    [
+        (CUDA, "float32", "of float64, not float32"),
+        (CUDA, "complex128", "of float64, not complex128"),
+        (replace(CUDA, architecture="sm_80"), "float64", "from sm_90 on, this is sm_80"),
+        (replace(NVIDIA, platform="pocl"), "float64", "NVIDIA's GPUs"),
+        (DEVICES["Intel GPU"], "float64", "NVIDIA's GPUs"),
+    ],
+    ids=["float32", "complex128", "sm_80", "not-nvidia-s", "intel"],
+)
+def test_who_has_no_matrix_unit_says_so(device: gp.DeviceInfo, dtype: str, reason: str) -> None:
+    device = replace(device, computes=device.computes | {"float64"})
+    problem = gp.GemmProblem.create(128, 128, 128, dtype=dtype)
+    with pytest.raises(gp.ParameterError, match=rf"simt on .*: MMA = 1: .*{reason}.*; MMA must be 0"):
+        gp.plan(problem, device, kernel="simt", params=WIDE)
+
+
+@pytest.mark.parametrize(
+    ("params", "rule"),
+    [
+        ({"WM": 32, "WPTM": 8, "WN": 32, "WPTN": 4}, "WM = 8 · WPTM and WN = 4 · WPTN"),
+        ({"SLICES": 2, "TSM": 64, "TSN": 64, "STAGES": 8}, "TSK / SLICES % 8 = 0"),
+        ({"PAD": 4}, "PAD = 0"),
+    ],
+)
+def test_a_rule_that_is_broken_is_told(params: dict[str, int], rule: str) -> None:
+    with pytest.raises(gp.ParameterError, match=re.escape(rule)):
+        kernels.variant("simt").complete({**WIDE, **params})
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.every_pair("ops", ["NN", "TT"])
+@pytest.mark.every_pair("size", [61, 256])
+@pytest.mark.every_pair("tile", TILES)
+def test_products_are_the_matrix_unit_s(tile: str, size: int, ops: str) -> None:
+    """For a chip newer than the compiler, it leaves PTX. Groups that share tiles have a launch of their own."""
+    problem = gp.GemmProblem.create(size, size, 256, dtype="float64", trans_a=ops[0], trans_b=ops[1])
+    params = {**kernels.variant("simt").complete({}), **TILES[tile]}
+    plan = gp.plan(problem, CUDA, kernel="simt", params={**params, "SHARE": 1})
+    assert [launch.kernel.function for launch in plan.launches] == ["simt", "combine"]
+    for shares in (0, 1):
+        product, *_ = gp.plan(problem, CUDA, kernel="simt", params={**params, "SHARE": shares}).launches
+        ptx = _nvrtc.compile_cuda(assemble(product.kernel, "cuda"), "sm_999").decode()
+        products = params["TSK"] // params["SLICES"] * params["WM"] * params["WN"] // (16 * 8 * 4)
+        found = ptx.count("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64")
+        assert found in (products, 3 * products)  # the compiler may write three steps out, one for each stage
+        assert "fma.rn.f64" not in ptx[ptx.index("mma.sync") : ptx.rindex("mma.sync")]
+        assert not re.search(r"ld\.local|st\.local", ptx)
+
+
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.every_pair("tile", TILES)
+@pytest.mark.every_pair("share", [0, 1])
+def test_sums_of_the_matrix_unit_are_exact(backend: gp.Backend, tile: str, ops: str, share: int) -> None:
+    params = {**TILES[tile], "SHARE": share}
+    for sizes in (Sizes(61, 53, 47), Sizes(256, 256, 64), Sizes(150, 270, 515)):
+        problem = problem_of(sizes, ops, "float64", gap=0, multiple=2, alpha=2.0, beta=-1.0, batch=2)
+        if multiplies_float64_matrices(backend.device):
+            check(backend, problem, "simt", params)
+        else:
+            with pytest.raises(gp.GemmportError, match=r"MMA = 1|float64"):
+                gp.plan(problem, backend.device, kernel="simt", params=params)

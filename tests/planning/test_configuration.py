@@ -1,0 +1,662 @@
+"""Configuration: faults are told with file, entry, key, value and rule; the most specific entry of the first source wins."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmport import backends, configs, kernels
+from gemmport.core.errors import ConfigError
+from gemmport.core.problem import GemmProblem
+from gemmport.planning import lookup, parser
+from gemmport.planning.lookup import Configuration, load_configuration, load_file
+from gemmport.planning.schema import Entry, LoadedEntry, Match, Provenance
+from gemmport.runtime import sources, userfile
+from made_up_devices import DEVICES
+
+DEVICE = DEVICES["AMD gfx90a"]
+TUNED = {"tuned": False}
+
+
+def entry(name: str = "mine", /, *, kernel: str = "naive", params: dict[str, Any] | None = None, **match: Any) -> Any:
+    return {"name": name, "match": match, "kernels": {kernel: params or {}}, "provenance": TUNED}
+
+
+def document(*entries: Any) -> dict[str, Any]:
+    return {"schema": 1, "description": "of a test", "entries": list(entries)}
+
+
+def write(path: Path, *entries: Any) -> Path:
+    path.write_text(yaml.safe_dump(document(*entries), sort_keys=False), encoding="utf-8")
+    return path
+
+
+def parse(text: str) -> list[LoadedEntry]:
+    return list(parser.parse(text, "mine.yaml", "call"))
+
+
+def configuration(*entries: Any) -> Configuration:
+    return Configuration(tuple(parse(yaml.safe_dump(document(*entries)))))
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"kernles": {}}, "entry 'mine': kernles: unknown key (value {})"),
+        ({"match": {"devise": "x"}}, "entry 'mine': match.devise: unknown key (value 'x')"),
+        ({"provenance": {"tuned": False, "by": "me"}}, "entry 'mine': provenance.by: unknown key (value 'me')"),
+        ({"kernels": 5}, "entry 'mine': kernels: Input should be a valid dictionary (value 5)"),
+        ({"kernels": {}}, "entry 'mine': kernels: Dictionary should have at least 1 item"),
+        ({"kernels": {"naive": [8]}}, "entry 'mine': kernels.naive: Input should be a valid dictionary (value [8])"),
+        ({"kernels": {"naive": {"TS": 8.5}}}, "entry 'mine': kernels.naive.TS"),
+        ({"kernels": {"naive": {"TS": True}}}, "entry 'mine': kernels.naive.TS"),
+        ({"kernels": {"naive": {"TS": None}}}, "entry 'mine': kernels.naive.TS"),
+        ({"match": {"device": 5}}, "entry 'mine': match.device"),
+        ({"match": {"dtype": "longdouble"}}, "'longdouble' is none of float16, bfloat16, float32, float64"),
+        ({"match": {"shape": "tall"}}, "entry 'mine': match.shape.0: Input should be 'empty', 'vector'"),
+        ({"match": {"ops": "NX"}}, "entry 'mine': match.ops.0: Value error, 'NX' is no pair of N, T, C"),
+        ({"match": {"type": "gup"}}, "entry 'mine': match.type.0: Value error, 'gup' is none of gpu, cpu, accelerator"),
+        (
+            {"match": {"backend": "vulkan"}},
+            "entry 'mine': match.backend.0: Value error, 'vulkan' is none of cuda, opencl",
+        ),
+        ({"match": {"backend": ["cuda", "opengl"]}}, "match.backend.1: Value error, 'opengl' is none of cuda, opencl"),
+        ({"match": {"version": "new"}}, "'new' is no version range; write e.g. '>=3.1,<4' (value 'new')"),
+        ({"match": {"version": "3.1"}}, "'3.1' is no version range"),
+        ({"match": {"version": 3}}, "entry 'mine': match.version: Input should be a valid string (value 3)"),
+        ({"provenance": {"tuned": "maybe"}}, "entry 'mine': provenance.tuned"),
+        ({"provenance": {}}, "entry 'mine': provenance.tuned: missing key"),
+        ({"name": 5}, "entry 5: name: Input should be a valid string (value 5)"),
+        ({"name": ""}, "entry 0: name: String should have at least 1 character (value '')"),
+        ({"kernels": {"naiv": {}}}, "entry 'mine': no kernel 'naiv': there are naive, tiled"),
+        ({"kernels": {"naive": {"TSM": 8}}}, "entry 'mine': naive has no parameter TSM: it has TS"),
+        (
+            {"kernels": {"naive": {"TS": 33}}},
+            "entry 'mine': naive: TS = 33 is not allowed: it is a whole number from 1 to 32",
+        ),
+        ({"kernels": {"naive": {"TS": "8"}}}, "entry 'mine': naive: TS = '8' is not allowed"),
+        (
+            {"kernels": {"register_tiled": {"TSM": 100, "WPTM": 8}}},
+            "entry 'mine': register_tiled: TSM = 100, WPTM = 8: the rule is TSM % WPTM = 0",
+        ),
+        (
+            {"kernels": {"naive": {}, "register_tiled": {"WPTM": 3}}},
+            "entry 'mine': register_tiled: TSM = 64, WPTM = 3: the rule is TSM % WPTM = 0",
+        ),
+    ],
+    ids=str,
+)
+def test_a_fault_in_an_entry_is_told_with_file_entry_key_value_and_rule(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    path = write(tmp_path / "mine.yaml", entry("fine"), {**entry(), **change})
+    with pytest.raises(ConfigError) as caught:
+        load_file(path)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    assert any(told.replace("entry 0", "entry 1") in line for line in lines)
+
+
+@pytest.mark.parametrize("key", ["name", "kernels", "provenance"])
+def test_a_missing_key_of_an_entry_is_named(key: str) -> None:
+    broken = entry()
+    del broken[key]
+    where = "entry 0" if key == "name" else "entry 'mine'"
+    with pytest.raises(ConfigError, match=rf"^mine.yaml: {where}: {key}: missing key$"):
+        configuration(broken)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "a configuration is a mapping with schema, description and entries"),
+        ("- 1\n- 2", "a configuration is a mapping"),
+        ("entries: []", "schema is None: it must be 1"),
+        ("schema: one", "schema is 'one': it must be 1"),
+        ("schema: 0", "schema is 0: it must be 1"),
+        ("schema: yes", "schema is True: it must be 1"),
+        ("schema: 1.0", "schema is 1.0: it must be 1"),
+        ("schema: 2.5", "schema is 2.5: it must be 1"),
+        ("schema: 2\nanything: else", "schema 2 is newer than this gemmport, which knows 1: upgrade gemmport"),
+        ("schema: 1\nentries: []", "description: missing key"),
+        ("schema: 1\ndescription: x", "entries: missing key"),
+        ("schema: 1\ndescription: x\nentries: 5", "entries: Input should be a valid tuple (value 5)"),
+        ("schema: 1\ndescription: x\nentries: [5]", "entry 0: the entry"),
+        ("schema: 1\ndescription: x\nentries: []\nextra: 1", "extra: unknown key (value 1)"),
+        ("schema: 1\ndescription: 5\nentries: []", "description: Input should be a valid string (value 5)"),
+        ("schema: [1", "this is not YAML"),
+        ("schema: 1\n\tdescription: x", "this is not YAML"),
+        (
+            "schema: !!python/object:os.system {}",
+            "line 1: values must have no tag, such as !!str; got 'tag:yaml.org,2002:pyt",
+        ),
+        ("schema: 1\ndate: 2024-13-45", "this is not YAML"),
+        ("schema: 1\nx: !!bool 1", "line 2: values must have no tag, such as !!str; got 'tag:yaml.org,2002:bool'"),
+        ("x: !!seq [1]", "line 1: values must have no tag"),
+        ("schema: 1\nx: " + "9" * 5000, "line 2: a text must have at most 2,000 characters; '9999"),
+        ("schema: 0x" + "f" * 1990, "is newer than this gemmport"),
+        ("schema: 1\nx: " + "1" + ":59" * 300 + ".5", "this is not YAML: int too large to convert to float"),
+        ("x: " + "[" * 50_000, "line 1: lists and mappings must nest at most 32 deep; write it flatter"),
+        ("- " * 50_000, "must nest at most 32 deep"),
+        ("x: " + "{a: " * 33 + "1" + "}" * 33, "must nest at most 32 deep"),
+        ("x: &a [[*a]]", "line 1: alias 'a' must not stand within what it stands for"),
+        ("x: &a [1]\ny: &a [*a]", "line 2: alias 'a' must not stand within what it stands for"),
+        ("x: *a", "this is not YAML: found undefined alias"),
+        ('schema: 1\nx: "\\e[31m"', r"line 2: texts must have no control characters; got '\x1b': remove it"),
+        ('schema: 1\n"\\x9b": 1', r"line 2: texts must have no control characters; got '\x9b'"),
+        ("schema: 1\nx: a\x1bb", "this is not YAML: "),
+        ("schema: 1\ndescription: x\nentries: [" + "1, " * 30 + "]", "\n…, and more faults"),
+    ],
+)
+def test_a_fault_of_a_whole_file_is_told(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert str(caught.value).startswith("mine.yaml: ")
+    assert told in str(caught.value)
+
+
+LAUGHS = "a0: &a0 [ha]\n" + "".join(f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}'])}]\n" for n in range(1, 10))
+"""Nine lists of nine aliases each: 9⁹ texts."""
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        LAUGHS,
+        LAUGHS.replace("[ha]", "{k: v}").replace("[*", "{<<: [*").replace("]\n", "]}\n"),
+        "a: &a [" + "1, " * 2000 + "]\nb: [" + "*a, " * 2000 + "]\n",
+    ],
+    ids=["billion laughs", "merged", "quadratic"],
+)
+def test_aliases_that_stand_for_too_much_are_refused_before_they_are_written_out(bomb: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"line \d+: must have at most 262,144 values, aliases written out; split the file"
+    ):
+        parse(bomb)
+
+
+def test_as_much_as_is_allowed_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "[" * 31 + "]" * 31
+    text = f"{{a: {deep}, b: {'x' * 2000}, c: &c [1, 2], d: [*c, *c]}}"
+    for most in (47, 46):
+        monkeypatch.setattr(userfile, "MOST_NODES", most)
+        with suppress(ConfigError) if most == 47 else pytest.raises(ConfigError, match="at most 46 values"):
+            assert userfile.load_yaml(text).data["d"] == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(10**5000, "a number of too many digits"), (["x" * 10**6] * 10, "['xxx"), ({"a": {}}, "{'a': {}}")],
+    ids=["digits", "texts", "short"],
+)  # fmt: skip
+def test_a_value_is_told_in_few_words(value: Any, told: str) -> None:
+    assert userfile.brief(value).startswith(told)
+    assert len(userfile.brief(value)) < 1000
+
+
+def test_of_what_is_wrong_little_is_told() -> None:
+    """Neither texts nor how often they stand there make a message long."""
+    shared = "x: &x " + "y" * 2000 + "\nschema: 1\ndescription: z\nentries:\n"
+    with pytest.raises(ConfigError) as caught:
+        parse(shared + "- {name: *x, *x : [" + "*x, " * 1000 + "]}\n" * 100)
+    assert len(str(caught.value)) < 21 * 501
+
+
+@given(st.text(st.sampled_from("a0:-[]{},&*!|>'\"\\#%?<=~._ \n\t1\x1b\x85\ud800é")))
+def test_any_text_is_read_or_told(text: str) -> None:
+    with suppress(ConfigError):
+        userfile.load_yaml(text)
+
+
+WRITTEN = [
+    "!!bool",
+    "!!int",
+    "0x",
+    "0b",
+    "1:",
+    "._",
+    ".",
+    "e",
+    "2024-",
+    "-01",
+    "01",
+    "T",
+    "+",
+    "_",
+    "<<",
+    "=",
+    "*a",
+    "&a",
+    " ",
+    ": ",
+]
+
+
+@given(st.lists(st.sampled_from(WRITTEN), max_size=8).map("".join))
+def test_any_number_date_or_merge_is_read_or_told(text: str) -> None:
+    with suppress(ConfigError):
+        userfile.load_yaml(f"a: {{b: {text}}}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tuned": 1}, {"tuned": "yes"}, {"tuned": 0.0}, *({"tuned": True, "date": x} for x in (0, 1e9, True, "0", "now"))],
+    ids=str,
+)
+def test_a_number_is_no_truth_value_and_no_date(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"entry 'mine': provenance\.{list(change)[-1]}: "):
+        configuration({**entry(), "provenance": change})
+
+
+def test_a_date_may_be_quoted() -> None:
+    for date in ("2026-11-21", dt.date(2026, 11, 21)):
+        (loaded,) = configuration({**entry(), "provenance": {"tuned": True, "date": date}}).entries
+        assert loaded.entry.provenance.date == dt.date(2026, 11, 21)
+
+
+def test_a_path_that_is_none_is_told() -> None:
+    with pytest.raises(ConfigError, match="cannot be read: embedded null byte"):
+        load_file("a\0b")
+
+
+def test_no_more_of_a_file_is_read_than_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"#" * (userfile.MOST_BYTES + 1))
+    for endless in (path, "/dev/zero"):
+        with pytest.raises(ConfigError, match="cannot be read: it must have at most 4,194,304 bytes; split it"):
+            load_file(endless)
+
+
+def test_every_fault_of_a_file_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        configuration({**entry("one"), "x": 1}, {**entry("two"), "y": 2})
+    assert str(caught.value).splitlines() == [
+        "mine.yaml: entry 'one': x: unknown key (value 1)",
+        "mine.yaml: entry 'two': y: unknown key (value 2)",
+    ]
+
+
+def test_names_of_entries_are_unique_in_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"^mine.yaml: there are two entries named 'mine'"):
+        configuration(entry(), entry())
+
+
+def test_a_key_that_stands_twice_is_a_fault() -> None:
+    """YAML readers keep the last one, so that the first would be lost without a word."""
+    text = "schema: 1\ndescription: x\nentries:\n- name: mine\n  kernels: {naive: {TS: 8, TS: 16}}\n"
+    with pytest.raises(ConfigError, match=r"mine.yaml: this is not YAML: (.|\n)*key 'TS' stands twice(.|\n)*line 5"):
+        parse(text + "  provenance: {tuned: false}")
+
+
+def test_yaml_aliases_and_merge_keys_are_read() -> None:
+    text = """
+        schema: 1
+        description: x
+        entries:
+        - {name: one, kernels: {naive: &small {TS: 4}}, provenance: &untuned {tuned: false}}
+        - {name: two, kernels: {tiled: {<<: *small, PAD: 0}}, provenance: *untuned}
+    """
+    assert parse(text)[1].parameters("tiled") == {"TS": 4, "PAD": 0}
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: .*No such file"):
+        load_file(tmp_path / "none.yaml")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_file(tmp_path)
+
+
+def test_a_file_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("description: Größe".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.yaml: cannot be read"):
+        load_file(path)
+
+
+def test_a_search_path_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path / "gone"))
+    with pytest.raises(ConfigError, match=r"GEMMPORT_CONFIG_PATH names .*gone, which is no folder"):
+        load_configuration()
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in a folder of the user's."""
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(folder))
+    lookup._warn_once.cache_clear()
+    return write(folder / "mine.yaml", entry("mine"))
+
+
+def of_the_user(configuration: Configuration) -> list[str]:
+    return [loaded.entry.name for loaded in configuration.entries if loaded.source != "shipped"]
+
+
+@pytest.mark.parametrize("depth", ["the file", "its folder", "the folder above"])
+def test_what_others_may_write_is_not_read_from_a_folder_which_is_said_once(
+    found: Path, depth: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that the call names is the caller's own affair."""
+    place = {"the file": found, "its folder": found.parent, "the folder above": found.parents[1]}[depth]
+    assert of_the_user(load_configuration()) == ["mine"]
+    place.chmod(0o777)
+    for _ in range(2):
+        configuration = load_configuration()
+        assert of_the_user(configuration) == []
+        (refused,) = configuration.refused
+        assert refused.startswith(f"{place} must be owned by root or by you")
+    (line,) = caplog.messages
+    assert (
+        line == f"GEMMPORT_CONFIG_PATH: {refused}. It is not read: a file of --config (config=) is, wherever it stands"
+    )
+    assert of_the_user(load_configuration([found])) == ["mine"]
+
+
+def test_the_other_files_of_the_folder_are_read(found: Path) -> None:
+    write(found.with_name("another.yml"), entry("another")).chmod(0o666)
+    (found.parent / "endless.yaml").symlink_to("/dev/zero")
+    os.mkfifo(found.parent / "fifo.yaml")
+    write(found.with_name("long.yaml"), entry("long"))
+    os.truncate(found.with_name("long.yaml"), 2**40)
+    configuration = load_configuration()
+    assert of_the_user(configuration) == ["mine"]
+    names = [refused.partition(" must ")[0].rpartition("/")[2] for refused in configuration.refused]
+    assert names == ["another.yml", "zero", "fifo.yaml", "long.yaml"]
+
+
+def test_links_in_the_folder_are_followed_to_where_nobody_else_may_write(found: Path, tmp_path: Path) -> None:
+    """So programs that manage configurations lay them out."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    linked = found.rename(tmp_path / "elsewhere" / "linked.yaml")
+    found.symlink_to(linked)
+    assert of_the_user(load_configuration()) == ["mine"]
+    linked.parent.chmod(0o777)
+    assert of_the_user(load_configuration()) == []
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+anything = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=2),
+    max_leaves=4,
+)
+SOUND = document(
+    entry("all keys", kernel="tiled", params={"TS": 8, "PAD": 0}, device=["a", "b"], version=">=1", dtype="float32",
+          shape=["large"], ops="NT"),
+)  # fmt: skip
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path to every node below the root."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [place for key, inner in items for place in [(*path, key), *places(inner, (*path, key))]]
+
+
+@given(st.sampled_from(places(SOUND)), anything)
+def test_whatever_stands_anywhere_in_a_file_it_is_read_or_told(place: tuple[Any, ...], value: Any) -> None:
+    """Never another exception, and never a parameter that the kernel would not take."""
+    data = yaml.safe_load(yaml.safe_dump(SOUND))
+    *path, last = place
+    node = data
+    for key in path:
+        node = node[key]
+    node[last] = value
+    text = yaml.safe_dump(data)
+    try:
+        loaded = parse(text)
+    except ConfigError:
+        with pytest.raises(ConfigError, match=r"^mine\.yaml: "):
+            parse(text)
+        return
+    for one in loaded:
+        for name, values in one.entry.kernels.items():
+            assert all(type(x) in (int, str) for x in kernels.variant(name).complete(values).values())
+
+
+def test_the_backends_that_an_entry_may_name_are_those_there_are() -> None:
+    """The configuration reads them off the kernels' languages, because what is planned knows no backend."""
+    assert sources.languages() == backends.names()
+
+
+# Matching
+
+
+@pytest.mark.parametrize(
+    ("match", "matches"),
+    [
+        ({}, True),
+        ({"device": "GFX90A"}, True),
+        ({"device": "gfx906"}, False),
+        ({"device": ["h100", "gfx90a"]}, True),
+        ({"architecture": "gfx9"}, True),
+        ({"architecture": "90a"}, False),
+        ({"platform": "AMD"}, True),
+        ({"platform": "am"}, False),
+        ({"platform": "amd", "version": ">=3.5,<4"}, True),
+        ({"platform": "amd", "version": ">=3.10"}, False),
+        ({"version": "==3.6.*"}, True),
+        ({"vendor": "amd"}, True),
+        ({"vendor": "nvidia"}, False),
+        ({"type": "gpu"}, True),
+        ({"type": ["cpu", "accelerator"]}, False),
+        ({"backend": "opencl"}, True),
+        ({"backend": "OpenCL"}, True),
+        ({"backend": "cuda"}, False),
+        ({"vendor": "amd", "backend": "cuda"}, False),
+        ({"dtype": "float32"}, True),
+        ({"dtype": "float64"}, False),
+        ({"ops": "nt"}, True),
+        ({"ops": ["NN", "TN"]}, False),
+        ({"shape": ["small", "large"]}, True),
+        ({"shape": "skinny"}, False),
+        ({"device": "gfx90a", "shape": "skinny"}, False),
+    ],
+    ids=str,
+)
+def test_an_entry_matches_where_all_its_keys_do(match: dict[str, Any], matches: bool) -> None:
+    problem = GemmProblem.create(2048, 2048, 2048, trans_b="T")
+    assert bool(configuration(entry(**match)).matching(DEVICE, problem)) == matches
+
+
+def test_without_a_problem_the_keys_of_the_device_decide() -> None:
+    loaded = configuration(entry("a", dtype="float64", vendor="amd"), entry("b", vendor="nvidia"))
+    assert [found.entry.name for found in loaded.matching(DEVICE)] == ["a"]
+
+
+@pytest.mark.parametrize("version", ["", "unknown", "OpenCL 3.0 PoCL"])
+def test_a_version_that_is_none_is_in_no_range(version: str) -> None:
+    device = replace(DEVICE, platform_version=version)
+    assert not configuration(entry(version=">=0")).matching(device)
+
+
+def test_a_preliminary_version_is_in_a_range() -> None:
+    device = replace(DEVICE, platform_version="4.0rc1")
+    assert configuration(entry(version=">=3.1")).matching(device)
+
+
+# Precedence
+
+LADDER = [
+    {"device": "gfx90a"},
+    {"architecture": "gfx90a"},
+    {"platform": "amd", "version": ">=3"},
+    {"platform": "amd"},
+    {"vendor": "amd"},
+    {"type": "gpu"},
+    {"backend": "opencl"},
+    {"dtype": "float32"},
+    {"shape": "large"},
+    {"ops": "NN"},
+    {},
+]
+
+
+@pytest.mark.parametrize(("higher", "lower"), list(itertools.pairwise(LADDER)), ids=str)
+@pytest.mark.parametrize("order", [1, -1], ids=["higher first", "lower first"])
+def test_the_more_specific_entry_comes_first(higher: dict[str, Any], lower: dict[str, Any], order: int) -> None:
+    found = configuration(*[entry("higher", **higher), entry("lower", **lower)][::order]).matching(
+        DEVICE, GemmProblem.create(2048, 2048, 2048)
+    )
+    assert [loaded.entry.name for loaded in found] == ["higher", "lower"]
+
+
+def test_a_higher_key_outweighs_all_lower_ones_together() -> None:
+    everything = {key: value for keys in LADDER[1:] for key, value in keys.items()}
+    found = configuration(entry("lower", **everything), entry("device", device="gfx90a")).matching(
+        DEVICE, GemmProblem.create(2048, 2048, 2048)
+    )
+    assert [loaded.entry.name for loaded in found] == ["device", "lower"]
+
+
+def test_equally_specific_entries_keep_the_order_of_their_file() -> None:
+    found = configuration(entry("b", device="gfx"), entry("a", device="90a")).matching(DEVICE)
+    assert [loaded.entry.name for loaded in found] == ["b", "a"]
+
+
+def test_the_call_goes_before_the_user_and_the_user_before_what_is_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where an entry of a later source is more specific."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    write(first / "b.yaml", entry("user first b", device="gfx90a"))
+    write(first / "a.yaml", entry("user first a", device="gfx90a"))
+    write(first / "not yaml.txt", {"broken": True})
+    write(second / "a.yaml", entry("user second", device="gfx90a"))
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", os.pathsep.join([str(first), str(second)]))
+    call = write(tmp_path / "call.yaml", entry("call"))
+    found = load_configuration([call]).matching(DEVICE)
+    names = [loaded.entry.name for loaded in found]
+    assert names[:4] == ["call", "user first a", "user first b", "user second"]
+    assert [loaded.source for loaded in found] == ["call", "user", "user", "user", *["shipped"] * (len(found) - 4)]
+    assert names[-1] == "any device"
+    assert [loaded.asked_for for loaded in found] == [loaded.source != "shipped" for loaded in found]
+
+
+def test_the_origin_is_file_and_entry(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", entry("wheel"))
+    assert load_file(path)[0].origin == f"{path}: wheel"
+
+
+def test_parameters_are_those_of_a_listed_kernel_alone() -> None:
+    (loaded,) = parse(yaml.safe_dump(document(entry(params={"TS": 8}))))
+    assert loaded.parameters("naive") == {"TS": 8}
+    assert loaded.parameters("tiled") is None
+
+
+def test_kernels_keep_the_order_of_preference_of_their_file() -> None:
+    mine = {**entry(), "kernels": {"tiled": {}, "naive": {}, "register_tiled": {}}}
+    text = yaml.safe_dump(document(mine), sort_keys=False)
+    assert list(parse(text)[0].entry.kernels) == ["tiled", "naive", "register_tiled"]
+
+
+# What is shipped
+
+SHIPPED = [loaded for loaded in load_configuration().entries if loaded.source == "shipped"]
+
+
+def test_every_shipped_file_is_loaded() -> None:
+    folder = Path(configs.__path__[0])
+    assert {loaded.file for loaded in SHIPPED} == {f"configs/{path.name}" for path in folder.glob("*.yaml")}
+
+
+@pytest.fixture
+def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A process that has not read what is shipped, and the file in which a machine keeps what was read."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    lookup._shipped.cache_clear()
+    yield tmp_path / "configs"
+    lookup._shipped.cache_clear()
+
+
+def test_every_shipped_file_obeys_the_rules() -> None:
+    """They are read without being checked."""
+    folder = Path(configs.__path__[0])
+    checked = [
+        loaded
+        for path in sorted(folder.glob("*.yaml"))
+        for loaded in parser.parse(path.read_text("utf-8"), f"configs/{path.name}", "shipped")
+    ]
+    assert checked == SHIPPED
+
+
+def test_what_is_shipped_is_kept_as_it_was_read(unread: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(lookup._shipped()) == SHIPPED
+    lookup._shipped.cache_clear()
+    monkeypatch.setattr(lookup, "_unchecked", None)  # not read again
+    assert list(lookup._shipped()) == SHIPPED
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-3], lambda data: b"", lambda data: data.replace(b"naive", b"evian")]
+)
+def test_what_was_kept_and_damaged_is_read_again(unread: Path, damage: Callable[[bytes], bytes]) -> None:
+    lookup._shipped()
+    whole = unread.read_bytes()
+    unread.write_bytes(damage(whole))
+    lookup._shipped.cache_clear()
+    assert list(lookup._shipped()) == SHIPPED
+    assert unread.read_bytes() == whole
+
+
+def test_another_text_is_read_anew_without_a_word(
+    unread: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lookup._shipped()
+    lookup._shipped.cache_clear()
+    monkeypatch.setattr(lookup, "_FORM", "another")
+    before = unread.read_bytes()
+    assert list(lookup._shipped()) == SHIPPED
+    assert unread.read_bytes() != before
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["schema: 1\n\tentries", yaml.safe_dump({"schema": 1, "description": "x"}),
+     yaml.safe_dump(document(entry() | {"match": {"devise": "x"}})), yaml.safe_dump(document(entry() | {"match": 5})),
+     yaml.safe_dump(document({"name": "x"}))],
+)  # fmt: skip
+def test_a_shipped_file_that_cannot_be_read_is_told_as_any_other(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^configs/mine\.yaml: "):
+        lookup._unchecked("configs/mine.yaml", text)
+
+
+def test_rules_are_stated_for_every_key() -> None:
+    for rules, data in ((parser._Match, Match), (parser._Provenance, Provenance), (parser._Entry, Entry)):
+        assert list(rules.model_fields) == [field.name for field in fields(data)]
+
+
+@pytest.mark.parametrize("loaded", SHIPPED, ids=lambda loaded: loaded.origin)
+def test_the_provenance_of_every_shipped_entry_is_stated(loaded: LoadedEntry) -> None:
+    """What was measured says with what; what was not says so, and why these sizes."""
+    stated = loaded.entry.provenance
+    if stated.tuned:
+        assert all((stated.date, stated.device, stated.driver, stated.runtime, stated.gemmport, stated.sizes))
+        assert stated.figures
+    else:
+        assert stated.note
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+def test_an_entry_for_every_device_is_shipped(device: Any) -> None:
+    found = load_configuration().matching(device)
+    assert found[-1].origin == "configs/default.yaml: any device"
