@@ -219,7 +219,7 @@ def test_a_backend_that_is_missing_is_a_warning_with_the_command(with_fault):
 def test_notes_of_a_backend_are_warnings_with_their_remedy(with_fault):
     note = "platform rusticl has no device; to use it on the CPU: export RUSTICL_ENABLE=llvmpipe"
     diagnosis = with_fault(
-        f"before = child.backend_status\nprobe.backend_status = lambda name: replace(before(name), notes=({note!r},))"
+        f"before = child.backend_status\nchild.backend_status = lambda name: replace(before(name), notes=({note!r},))"
     )
     found = [f for f in diagnosis.findings if f.detail == "platform rusticl has no device"]
     assert {f.remedy for f in found} == {"to use it on the CPU: export RUSTICL_ENABLE=llvmpipe"}
