@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,9 @@ def picture() -> ModuleType:
     return module
 
 
-def run_of(backend: str, size: int, gflops: float | None, k: int | None = None, **baselines: float | None) -> dict:  # type: ignore[type-arg]
+def run_of(
+    backend: str, size: int, gflops: float | None, k: int | None = None, **baselines: float | None
+) -> dict[str, Any]:
     told = {name: {"gflops": rate} for name, rate in baselines.items()}
     return {"m": size, "n": size, "k": k or size, "backend": backend, "gflops": gflops, "baselines": told}
 

@@ -1,1 +1,1 @@
-"""What a kernel says of itself, and what a GPU makes of that."""
+"""The contracts of kernels (parameters, rules, launches), and the models of GPUs that they choose by."""
