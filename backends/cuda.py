@@ -88,6 +88,7 @@ class CUDA(Backend):
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
                 self._beside: OrderedDict[int, Any] = OrderedDict()
+            self._discarded: list[Any] = []
         weakref.finalize(self, _drain, self.context, self._pool)
 
     # Devices
@@ -232,9 +233,21 @@ class CUDA(Backend):
     def load(self, binary: bytes, source: str) -> Program:
         try:
             with self.current():
-                return Program(cu.module_from_buffer(binary), binary, source)
+                self._discarded.clear()
+                module = cu.module_from_buffer(binary)
         except LaunchError as error:
             raise CompileError("the CUDA driver refuses the program", log=str(error), source=source) from error
+        program = Program(module, binary, source)
+        self._destroy_later(program)
+        return program
+
+    def _destroy_later(self, owner: Program | Event) -> None:
+        """Keeps PyCUDA's object when its owner is dropped, until the next one is made.
+
+        PyCUDA destroys modules and events only while their context is current, or in the thread that opened it. Any other
+        thread that drops the last reference loses them: the device's memory is never given back.
+        """
+        weakref.finalize(owner, self._discarded.append, owner.native).atexit = False
 
     # Execution
 
@@ -285,7 +298,10 @@ class CUDA(Backend):
 
     def record(self, *, queue: Any = None) -> Event:
         with self._on(queue) as stream:
-            return Event(cu.Event().record(stream))
+            self._discarded.clear()
+            event = Event(cu.Event().record(stream))
+        self._destroy_later(event)
+        return event
 
     def mark(self, *, queue: Any = None) -> Event:
         with self.current():
@@ -326,11 +342,13 @@ class CUDA(Backend):
     def _stream_beside(self, handle: int) -> Any:
         with self._access_lock:
             if handle not in self._beside:
-                with self.current():
-                    self._beside[handle] = cu.Stream(_NON_BLOCKING)
+                if len(self._beside) < _MOST_STREAMS_BESIDE:
+                    with self.current():
+                        stream = cu.Stream(_NON_BLOCKING)
+                else:  # one that stands beside two: work on either may wait for the other's, and stays right
+                    stream = self._beside.popitem(last=False)[1]
+                self._beside[handle] = stream
             self._beside.move_to_end(handle)
-            while len(self._beside) > _MOST_STREAMS_BESIDE:
-                self._beside.popitem(last=False)
             return self._beside[handle]
 
     def _handle(self, queue: Any) -> int:
@@ -379,6 +397,7 @@ class CUDA(Backend):
         with self.current():
             self._queue.synchronize()
             self._programs.known.clear()
+            self._discarded.clear()
             self._beside.clear()
             with self._pool_lock:
                 self._pool.stop_holding()

@@ -7,6 +7,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -728,6 +729,20 @@ class TestThreads:
             return right
 
         assert self.together(products) == [[True] * 6] * self.THREADS
+
+    def test_lose_nothing_that_they_drop_last(self, fresh_backend: gp.Backend, cache_folder: Path) -> None:
+        """PyCUDA warns where it cannot destroy a module or an event, and never gives back what that holds."""
+
+        def work(_: int) -> None:
+            for _round in range(3):
+                works(fresh_backend, fresh_backend.compile(source_of_probe(fresh_backend, next(_salt))))
+                fresh_backend.record()
+
+        with warnings.catch_warnings(record=True) as lost:
+            warnings.simplefilter("always")
+            self.together(work)
+            gc.collect()
+        assert not lost, lost[0].message
 
 
 class TestClosing:

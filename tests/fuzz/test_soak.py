@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -166,6 +167,22 @@ class TestFaults:
 
         monkeypatch.setattr(Product, "compute", seldom_refused)
         assert "error" in self.soaked(failing)
+
+    def test_a_warning_is_noticed(self, failing: FaultyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """PyCUDA's way to say that it lost what it could not destroy in this thread."""
+        compute = Product.compute
+
+        def lost(product: Product, *arguments: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                warnings.warn("module in out-of-thread context could not be cleaned up", stacklevel=1)
+            return compute(product, *arguments)
+
+        monkeypatch.setattr(Product, "compute", lost)
+        showed = warnings.showwarning
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            assert set(self.soaked(failing)) == {"warning"}
+        assert warnings.showwarning is showed
 
     @pytest.mark.planted_fault
     @pytest.mark.sample(leak=["handles"])

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -118,7 +119,7 @@ def growth(samples: Sequence[Sample]) -> dict[str, Growth]:
 @dataclass(frozen=True)
 class SoakFault:
     """What must not be: "wrong" (a result), "foreign" (an exception that is none of gemmport's), "error" (one where none was
-    injected), "crash", "hang".
+    injected), "warning" (of the runtime's binding: something was lost), "crash", "hang".
     """
 
     kind: str
@@ -275,7 +276,9 @@ class Soak:
         for product, way in itertools.product(self.products, get_args(Way)):
             self._compute(product, way, queues)
         started = time.monotonic()
-        threads = [threading.Thread(target=self._work, args=(number,)) for number in range(self.options.threads)]
+        own = [[self._new_queue() for _ in range(2)] for _ in range(self.options.threads)]
+        threads = [threading.Thread(target=self._work, args=each) for each in enumerate(own)]
+        showed, warnings.showwarning = warnings.showwarning, self._note_warning
         for thread in threads:
             thread.start()
         try:
@@ -291,12 +294,12 @@ class Soak:
             self.stopped.set()
             for thread in threads:
                 thread.join()
+            warnings.showwarning = showed
         return self.report
 
-    def _work(self, number: int) -> None:
+    def _work(self, number: int, queues: Sequence[Any]) -> None:
         rng = np.random.default_rng([self.options.seed, number])
         try:
-            queues = [self._new_queue() for _ in range(2)]
             while not self.stopped.is_set():
                 self.step(rng, queues)
         except Exception:  # noqa: BLE001 - a thread that is gone would not be missed
@@ -368,6 +371,10 @@ class Soak:
     def _note(self, fault: SoakFault) -> None:
         with self._lock:
             self.report.faults.append(fault)
+
+    def _note_warning(self, message: Warning | str, *_: object, **__: object) -> None:
+        """In place of `warnings.showwarning`, which is called once for each place in the code."""
+        self._note(SoakFault("warning", str(message)))
 
     def _new_queue(self) -> Any:
         kind = type(self.backend.queue)
