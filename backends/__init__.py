@@ -1,6 +1,7 @@
 """The backends: `base` is the interface, every other public module here is one implementation, found by its file name.
 
-Importing this package imports none of them; `load` imports one, and with it its runtime's Python package.
+Importing this package imports none of them; `load` imports one, and with it its runtime's Python package. `register` adds those
+of other packages.
 """
 
 from __future__ import annotations
@@ -15,11 +16,22 @@ from gemmport.core.errors import BackendUnavailableError, UnknownNameError
 
 _NOT_BACKENDS = {"array", "base", "objects", "offline", "parts"}
 
+_registered: dict[str, type[Backend]] = {}
+
+
+def register(backend: type[Backend]) -> None:
+    """Adds a backend of your own, under its `name`; it goes before one of that name.
+
+    Its devices are found from then on: register it before the first product.
+    """
+    _registered[backend.name] = backend
+
 
 def names() -> tuple[str, ...]:
     """The names of all backends, installed or not."""
-    found = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(name for name in found if not name.startswith("_") and name not in _NOT_BACKENDS))
+    modules = (module.name for module in pkgutil.iter_modules(__path__))
+    shipped = {name for name in modules if not name.startswith("_") and name not in _NOT_BACKENDS}
+    return tuple(sorted(shipped | _registered.keys()))
 
 
 def load(name: str) -> type[Backend]:
@@ -29,6 +41,8 @@ def load(name: str) -> type[Backend]:
         UnknownNameError: there is no backend of that name.
         BackendUnavailableError: the Python package it needs is not installed, or does not start.
     """
+    if name in _registered:
+        return _registered[name]
     if name not in names():
         raise UnknownNameError(f"no backend {name!r}: there are {', '.join(names())}")
     try:

@@ -28,9 +28,9 @@ def options(device: DeviceInfo) -> tuple[str, ...]:
 
 def predefined(device: DeviceInfo) -> dict[str, str]:
     """Macros that the compiler of a device defines, of which kernels may ask: name → value."""
-    if device.backend == "cuda":
+    if device.language == "cuda":
         return _cuda_macros(device)
-    return _opencl_macros(device) if device.backend == "opencl" else {}
+    return _opencl_macros(device) if device.language == "opencl" else {}
 
 
 def rework(device: DeviceInfo, source: str) -> tuple[str, ...]:

@@ -232,7 +232,11 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.backend.name != "cuda" or self.dtype.kind not in "biufc":
+        if (
+            self.backend.dlpack_device is None
+            or self.backend.dlpack_device[0] != dlpack.CUDA
+            or self.dtype.kind not in "biufc"
+        ):
             raise AttributeError(f"{self!r} has no __cuda_array_interface__")
         size = self.dtype.itemsize
         return {

@@ -1,6 +1,6 @@
 """The interface between gemmport and a device. It knows memory, programs and order; it knows no GEMM.
 
-A new backend is one file beside this one, and a folder of kernel sources of the same name in kernels/.
+A backend has what is abstract here; what it does not override refuses by name. docs/adding-a-backend.md says how to add one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 import math
 import operator
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -22,7 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends import _fork
+from gemmport.backends import _compilation, _fork
+from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends._ordering import IN_ORDER, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned, release_all
 from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides
@@ -32,10 +34,12 @@ from gemmport.backends.objects import (
     Disassembly,
     Discovery,
     Event,
+    Listing,
     Memory,
     Place,
     Program,
     ProgramCounts,
+    Resources,
 )
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
@@ -54,6 +58,9 @@ from gemmport.runtime.sources import numbered_excerpt
 log = logging.getLogger(__name__)
 
 HostArray = npt.NDArray[Any]
+
+_FILLED_AT_ONCE = 2**26
+"""Bytes that `Backend._fill` copies at a time, unless a backend has its own."""
 
 _MOST_PROGRAMS = 256
 """That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
@@ -97,13 +104,22 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    """Of the backend; also the folder of its sources in kernels/."""
+    """Of the backend, and of its devices' `backend`."""
 
-    runtime_error: ClassVar[type[Exception]]
+    overrides: ClassVar[str] = ""
+    """A folder of sources that are compiled in the place of parts of the same name in kernels/; see `assemble`."""
+
+    runtime_error: ClassVar[type[Exception]] = RuntimeError
     """What the runtime raises, and `current` makes ours of."""
 
-    context: Any
-    """The runtime's context that the device was opened in."""
+    memory_error: ClassVar[type[Exception]] = MemoryError
+    """What it raises where memory is short."""
+
+    context: Any = None
+    """The runtime's context that the device was opened in; None of a runtime that has none."""
+
+    queue: Any = None
+    """The backend's own queue or stream, in the runtime's type; None of a runtime that has one queue alone."""
 
     kept: dict[Hashable, Any]
     """What others keep of the device as long as it is open."""
@@ -121,12 +137,18 @@ class Backend(ABC):
         self._check_fork()
         self.closed = False
         self.kept: dict[Hashable, Any] = {}
+        self._errors = RuntimeErrors(device, self.runtime_error, self.memory_error)
         self._programs = _Programs()
         self._access_lock = threading.RLock()
         self._releases_at_exit = False
         _fork.opened(self)
 
-    # Devices
+    @property
+    def language(self) -> str:
+        """Of the sources that it compiles: see `DeviceInfo.language`."""
+        return self.device.language
+
+    # What each backend must have
 
     @classmethod
     @abstractmethod
@@ -138,43 +160,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def environment(self) -> dict[str, str]:
-        """Versions of everything between Python and the device, for results."""
-
-    @classmethod
-    @abstractmethod
-    def locate(cls, foreign: Any) -> Place | None:
-        """Where another library's array is; None where this backend does not reach it.
-
-        Raises:
-            ArrayError: it is where only its own library reaches it.
-        """
-
-    # Memory
-
-    @abstractmethod
     def _allocate(self, nbytes: int) -> Memory:
         """Memory from the pool, at least one byte, whose `free` puts it back."""
-
-    @abstractmethod
-    def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
-        """The array over another library's memory, not copied; None where it is none that this backend knows.
-
-        Args:
-            home: the queue on which that library orders its work on the array, if the caller knows.
-        """
-
-    @abstractmethod
-    def _wrap_buffer(self, buffer: Any, nbytes: int, keeper: object) -> Memory:
-        """The memory of the runtime's own buffer or pointer."""
-
-    @abstractmethod
-    def _borrow(self, data: HostArray) -> Memory | None:
-        """`borrow`, of an array whose elements lie one after another; None where the device has a memory of its own."""
-
-    @abstractmethod
-    def give_back(self, memory: Memory, *, queue: Any = None) -> None:
-        """Waits until a borrowed memory holds for the host what was enqueued for it, on the queue that it was used on."""
 
     @abstractmethod
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
@@ -189,36 +176,6 @@ class Backend(ABC):
         """`copy`, likewise."""
 
     @abstractmethod
-    def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
-        """`fill`, likewise."""
-
-    @abstractmethod
-    def _address(self, memory: Memory) -> tuple[int, int]:
-        """`address`, asked of the runtime."""
-
-    @property
-    @abstractmethod
-    def dlpack_device(self) -> tuple[int, int] | None:
-        """The device in DLPack's numbers; None where DLPack's consumers do not reach it."""
-
-    @abstractmethod
-    def share(self, memory: Memory, stream: int | None) -> int:
-        """Hands memory to another library, whose stream waits for its contents.
-
-        Args:
-            stream: in DLPack's numbers; with -1 nothing waits.
-
-        Returns:
-            The queue that wrote the memory last, as a C library takes it.
-        """
-
-    # Programs
-
-    @abstractmethod
-    def options(self) -> tuple[str, ...]:
-        """Options for the compiler on this device."""
-
-    @abstractmethod
     def compiler(self) -> str:
         """Name and version of the compiler: part of the key of a cached program."""
 
@@ -229,16 +186,6 @@ class Backend(ABC):
         Raises:
             CompileError: with the compiler's log.
         """
-
-    @abstractmethod
-    def load(self, binary: bytes, source: str) -> Program:
-        """A program from a binary that this device's `compile` made.
-
-        Raises:
-            CompileError: the runtime refuses the binary.
-        """
-
-    # Execution
 
     @abstractmethod
     def prepare(
@@ -274,66 +221,165 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def synchronize(self) -> None:
+        """Waits for everything enqueued on the backend's own queue."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Waits for the device and frees the pool, the programs and the context."""
+
+    # What a backend may have. As they stand here, these do for a runtime with one queue, which shares nothing.
+
+    def environment(self) -> dict[str, str]:
+        """Versions of everything between Python and the device, for results."""
+        device = self.device
+        return {
+            "platform": f"{device.platform_name or device.platform} {device.platform_version}".strip(),
+            "driver": device.driver,
+            "compiler": self.compiler(),
+        }
+
+    def current(self) -> AbstractContextManager[None]:
+        """Makes the device current to C libraries (CUDA's contexts are per thread), and the runtime's errors ours."""
+        self.check_open()
+        return self._errors
+
+    @property
+    def survives_forks(self) -> bool:
+        """Whether the runtime is known to go on in a child of a process in which it was at rest (`gemmport.backends._fork`)."""
+        return False
+
+    def _finish(self) -> None:
+        """Waits until the device has nothing left to do, on any queue."""
+        self.synchronize()
+
+    def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
+        """`fill` on a queue that waits already for what it must."""
+        for start in range(0, memory.nbytes, _FILLED_AT_ONCE):
+            self._upload(memory, np.full(min(_FILLED_AT_ONCE, memory.nbytes - start), byte, np.uint8), start, queue)
+
+    def _address(self, memory: Memory) -> tuple[int, int]:
+        """`address`, asked of the runtime. Without that, all memory is in one space of addresses."""
+        return 0, memory.handle
+
+    def options(self) -> tuple[str, ...]:
+        """Options for the compiler on this device."""
+        return _compilation.options(self.device)
+
+    def _rework(self, source: str) -> tuple[str, ...]:
+        """What is done to the code that the compiler made of a source, with its version; empty: nothing."""
+        return _compilation.rework(self.device, source)
+
+    def load(self, binary: bytes, source: str) -> Program:
+        """A program from a binary that this device's `compile` made.
+
+        Raises:
+            CompileError: the runtime refuses the binary.
+        """
+        raise CompileError(f"a program of backend {self.name} must be compiled: it loads none", source=source)
+
     def disassemble(self, call: Call) -> Disassembly:
         """The code of a call's kernel, as close to the machine as the runtime gives it, and what it takes of the device.
 
         Where the runtime compiles a kernel for its groups only when it is launched, the call is launched.
         """
+        note = f"backend {self.name} does not tell it"
+        return Disassembly((Listing("machine code", note=note),), Resources())
 
-    @abstractmethod
-    def record(self, *, queue: Any = None) -> Event:
-        """The point in the queue after everything enqueued so far, with its time."""
+    # Queues that a backend may have beside its own
 
-    @abstractmethod
-    def mark(self, *, queue: Any = None) -> Event:
-        """The point in the queue after everything enqueued so far, for other queues to wait for. Its time is not taken."""
+    @property
+    def queue_handle(self) -> int:
+        """The backend's own queue as a C library takes it: a CUstream or a cl_command_queue.
 
-    @abstractmethod
-    def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
-        """Makes a queue wait, on the device, for events of any queue before what is enqueued next."""
+        Raises:
+            LaunchError: there is none.
+        """
+        raise LaunchError(f"{self.device.label}: backend {self.name} has no queue that C libraries take")
 
-    @abstractmethod
+    def new_queue(self) -> Any:
+        """Another queue of the device, in the runtime's type; None where there is one alone."""
+        return None
+
     def as_queue(self, queue: Any) -> Any:
         """A caller's queue as this backend compares them and works on them; None for its own.
 
         Raises:
             LaunchError: it is none of this backend's device and context, or does not run in order.
         """
+        if queue is not None:
+            raise LaunchError(f"queue must be None: {self.device.label} has one queue alone; got {queue!r}")
 
-    @abstractmethod
+    def record(self, *, queue: Any = None) -> Event:
+        """The point in the queue after everything enqueued so far, with its time."""
+        self.synchronize()
+        return Event(None, seconds=time.perf_counter())
+
+    def mark(self, *, queue: Any = None) -> Event:
+        """The point in the queue after everything enqueued so far, for other queues to wait for. Its time is not taken."""
+        return self.record(queue=queue)
+
+    def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
+        """Makes a queue wait, on the device, for events of any queue before what is enqueued next."""
+        for event in events:
+            if event.seconds is None:
+                raise LaunchError(f"events must be those of backend {self.name}; got {event.native!r}")
+
     def elapsed(self, start: Event, end: Event) -> float:
         """Seconds of device time between two recorded events; waits for the second."""
+        if start.seconds is None or end.seconds is None:
+            raise LaunchError(f"events must be those of backend {self.name}, with their time")
+        return end.seconds - start.seconds
 
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Waits for everything enqueued on the backend's own queue."""
+    # Memory that a backend may share with other libraries, and with the host
 
-    @abstractmethod
-    def current(self) -> AbstractContextManager[None]:
-        """Makes the device current to C libraries (CUDA's contexts are per thread), and the runtime's errors ours."""
+    @classmethod
+    def locate(cls, foreign: Any) -> Place | None:  # noqa: ARG003 - overrides look at it
+        """Where another library's array is; None where this backend does not reach it.
+
+        Raises:
+            ArrayError: it is where only its own library reaches it.
+        """
+        return None
+
+    def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
+        """The array over another library's memory, not copied; None where it is none that this backend knows.
+
+        Args:
+            home: the queue on which that library orders its work on the array, if the caller knows.
+        """
+        return None
+
+    def _wrap_buffer(self, buffer: Any, nbytes: int, keeper: object) -> Memory:
+        """The memory of the runtime's own buffer or pointer."""
+        raise ArrayError(f"{buffer!r} cannot be wrapped: backend {self.name} has no buffers of a caller's; copy it")
+
+    def _borrow(self, data: HostArray) -> Memory | None:
+        """`borrow`, of an array whose elements lie one after another; None where the device has a memory of its own."""
+        return None
+
+    def give_back(self, memory: Memory, *, queue: Any = None) -> None:
+        """Waits until a borrowed memory holds for the host what was enqueued for it, on the queue that it was used on."""
+        raise ArrayError(f"{self.device.label}: no memory of the host's is ever borrowed")
 
     @property
-    @abstractmethod
-    def survives_forks(self) -> bool:
-        """Whether the runtime is known to go on in a child of a process in which it was at rest (`gemmport.backends._fork`)."""
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """The device in DLPack's numbers; None where DLPack's consumers do not reach it."""
+        return None
 
-    @property
-    @abstractmethod
-    def queue(self) -> Any:
-        """The backend's own queue or stream, in the runtime's type."""
+    def share(self, memory: Memory, stream: int | None) -> int:
+        """Hands memory to another library, whose stream waits for its contents.
 
-    @property
-    @abstractmethod
-    def queue_handle(self) -> int:
-        """The same as a C library takes it: a CUstream or a cl_command_queue."""
+        Args:
+            stream: in DLPack's numbers; with -1 nothing waits.
 
-    @abstractmethod
-    def _finish(self) -> None:
-        """Waits until the device has nothing left to do, on any queue."""
+        Returns:
+            The queue that wrote the memory last, as a C library takes it.
 
-    @abstractmethod
-    def _close(self) -> None:
-        """Waits for the device and frees the pool, the programs and the context."""
+        Raises:
+            ArrayError: other libraries cannot be given this backend's memory.
+        """
+        raise ArrayError(f"{self.device.label}: memory of backend {self.name} is handed to no other library: copy it")
 
     # Queues
 
@@ -614,10 +660,6 @@ class Backend(ABC):
             "platform": device.platform_name,
             "platform version": device.platform_version,
         }
-
-    def _rework(self, source: str) -> tuple[str, ...]:
-        """What this backend does to the code that the compiler made of a source, with its version; empty: nothing."""
-        return ()
 
     def _load_cached(self, key: str, source: str) -> Program | None:
         binary = cache.load_program(key)

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmport.backends import _compilation, _cudadriver, _fork, _nvrtc
+from gemmport.backends import _cudadriver, _fork, _nvrtc
+from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, HostArray
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
@@ -26,7 +27,6 @@ from gemmport.core.errors import (
     ArrayError,
     BackendUnavailableError,
     CompileError,
-    DeviceMemoryError,
     DeviceNotFoundError,
     LaunchError,
 )
@@ -71,20 +71,21 @@ class CUDA(Backend):
     """One CUDA device, in its primary context, which PyTorch, CuPy and JAX use too."""
 
     name = "cuda"
-    runtime_error: ClassVar[type[Exception]] = cu.RuntimeError
+    runtime_error: ClassVar[type[Exception]] = cu.Error
+    memory_error: ClassVar[type[Exception]] = cu.MemoryError
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
         number = device.index[1]
-        with _Errors(device):
+        with self._errors:
             _initialize()
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
             self.context = context or cu.Device(number).retain_primary_context()
             self._current = _Current(device, self.context)
             with self.current():
-                self._queue = cu.Stream()
-                self._on_own = _Current(device, self.context, self._queue)
+                self.queue = cu.Stream()
+                self._on_own = _Current(device, self.context, self.queue)
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
                 self._beside: OrderedDict[int, Any] = OrderedDict()
@@ -177,12 +178,6 @@ class CUDA(Backend):
                 "primary context (with PyCUDA: import pycuda.autoprimaryctx instead of pycuda.autoinit)"
             )
 
-    def _borrow(self, data: HostArray) -> Memory | None:
-        return None  # what page-locked memory would allow, a copy does faster
-
-    def give_back(self, memory: Memory, *, queue: Any = None) -> None:
-        raise ArrayError(f"{self.device.label}: no memory of the host's is ever borrowed")
-
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
         with self._on(queue) as stream:
             cu.memcpy_htod_async(memory.handle + offset, data, stream)
@@ -201,9 +196,6 @@ class CUDA(Backend):
         with self._on(queue) as stream:
             cu.memset_d8_async(memory.handle, byte, memory.nbytes, stream)
 
-    def _address(self, memory: Memory) -> tuple[int, int]:
-        return 0, memory.handle  # all devices and the host share one space of addresses
-
     @property
     def dlpack_device(self) -> tuple[int, int] | None:
         return dlpack.CUDA, self.device.index[1]
@@ -217,12 +209,6 @@ class CUDA(Backend):
         return writer or 1  # in the array interface 0 is not allowed, and 1 is the legacy stream
 
     # Programs
-
-    def options(self) -> tuple[str, ...]:
-        return _compilation.options(self.device)
-
-    def _rework(self, source: str) -> tuple[str, ...]:
-        return _compilation.rework(self.device, source)
 
     def compiler(self) -> str:
         return _nvrtc.compiler()
@@ -320,10 +306,14 @@ class CUDA(Backend):
                     beside.wait_for_event(event.native)
                     _cudadriver.join(known.handle, int(beside.handle))
                 else:
-                    (known or self._queue).wait_for_event(event.native)
+                    (known or self.queue).wait_for_event(event.native)
+
+    def new_queue(self) -> Any:
+        with self.current():
+            return cu.Stream()
 
     def as_queue(self, queue: Any) -> Any:
-        if queue is None or queue is self._queue:
+        if queue is None or queue is self.queue:
             return None
         if isinstance(queue, cu.Stream | Stream):
             return queue
@@ -333,7 +323,7 @@ class CUDA(Backend):
                 f"{queue!r} is no stream of {self.device.label}: pass one of PyCUDA, PyTorch or CuPy, one with "
                 "__cuda_stream__, or the number of a CUstream"
             )
-        if handle == int(self._queue.handle):
+        if handle == int(self.queue.handle):
             return None
         if handle in (_cudadriver.LEGACY, 1):
             return Stream(_cudadriver.LEGACY)
@@ -353,7 +343,7 @@ class CUDA(Backend):
 
     def _handle(self, queue: Any) -> int:
         """A queue of `as_queue` as a C library takes it."""
-        return int((self._queue if queue is None else queue).handle)
+        return int((self.queue if queue is None else queue).handle)
 
     def _on(self, queue: Any) -> AbstractContextManager[Any]:
         """PyCUDA's stream to enqueue on, so that it happens on the queue. PyCUDA's name for the legacy stream is None."""
@@ -371,23 +361,15 @@ class CUDA(Backend):
 
     def synchronize(self) -> None:
         with self.current():
-            self._queue.synchronize()
+            self.queue.synchronize()
 
     def current(self) -> AbstractContextManager[Any]:
         self.check_open()
         return self._current
 
     @property
-    def survives_forks(self) -> bool:
-        return False
-
-    @property
-    def queue(self) -> Any:
-        return self._queue
-
-    @property
     def queue_handle(self) -> int:
-        return int(self._queue.handle)
+        return int(self.queue.handle)
 
     def _finish(self) -> None:
         with self.current():
@@ -395,13 +377,13 @@ class CUDA(Backend):
 
     def _close(self) -> None:
         with self.current():
-            self._queue.synchronize()
+            self.queue.synchronize()
             self._programs.known.clear()
             self._discarded.clear()
             self._beside.clear()
             with self._pool_lock:
                 self._pool.stop_holding()
-        del self._queue, self._on_own, self._current, self.context  # which is released with the last memory in it
+        del self.queue, self._on_own, self._current, self.context  # which is released with the last memory in it
 
 
 # PyCUDA's pool can be freed into, and emptied, only while its context is current; finalizers see to that wherever the last
@@ -438,42 +420,18 @@ def _packed(arguments: Sequence[Memory | np.generic]) -> tuple[bytearray, list[i
     return packed, offsets
 
 
-def _raise_ours(device: DeviceInfo, error: BaseException | None) -> None:
-    """Raises an error of the runtime as ours; others are left as they are."""
-    if isinstance(error, cu.MemoryError | MemoryError):
-        raise DeviceMemoryError(
-            f"{device.label} is out of memory ({device.memory:,} bytes in all): use smaller or fewer arrays; {error}"
-        ) from error
-    if isinstance(error, cu.Error):
-        raise LaunchError(f"{device.label}: {error}") from error
-
-
-class _Errors:
-    """Turns the runtime's errors into ours. No generator: it stands around every launch."""
-
-    def __init__(self, device: DeviceInfo) -> None:
-        self.device = device
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _raise_ours(self.device, error)
-
-
-class _Current:
+class _Current(RuntimeErrors):
     """A context as this thread's current one, with PyCUDA's stream to enqueue on, and the runtime's errors as ours."""
 
     def __init__(self, device: DeviceInfo, context: Any, stream: Any = None) -> None:
-        self.device, self.context, self.stream = device, context, stream
+        super().__init__(device, cu.Error, cu.MemoryError)
+        self.context, self.stream = context, stream
 
     def __enter__(self) -> Any:
         try:
             self.context.push()
         except cu.Error as error:
-            _raise_ours(self.device, error)
+            self.translate(error)
         return self.stream
 
     def __exit__(
@@ -484,7 +442,7 @@ class _Current:
         except cu.Error as failed:
             error = error or failed
         if error is not None:
-            _raise_ours(self.device, error)
+            self.translate(error)
 
 
 class _Beside(_Current):

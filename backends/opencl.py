@@ -9,15 +9,12 @@ import os
 import re
 import sys
 import threading
-import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
 
 import numpy as np
@@ -33,7 +30,6 @@ from gemmport.core.errors import (
     ArrayError,
     BackendUnavailableError,
     CompileError,
-    DeviceMemoryError,
     DeviceNotFoundError,
     LaunchError,
 )
@@ -116,12 +112,12 @@ class OpenCL(Backend):
     """One OpenCL device, in a context of its own or of another library."""
 
     name = "opencl"
-    runtime_error: ClassVar[type[Exception]] = cl.RuntimeError
+    runtime_error: ClassVar[type[Exception]] = cl.Error
+    memory_error: ClassVar[type[Exception]] = cl.MemoryError
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
         _runtimes.spare_caches_of_pyopencl()
-        self._errors = _Errors(device)
         platform, number = device.index
         self._quirks = {known.id for known in quirks_of(device)}
         with self._errors:
@@ -137,8 +133,8 @@ class OpenCL(Backend):
             # Kept as long as the queue, which may not do it (intel-queue-context).
             self.context = context or cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
-            self._queue = cl.CommandQueue(self.context, self._device, properties=profiling)
-            self._queue_in_c = ctypes.c_void_p(self._queue.int_ptr)
+            self.queue = cl.CommandQueue(self.context, self._device, properties=profiling)
+            self._queue_in_c = ctypes.c_void_p(self.queue.int_ptr)
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
             self._launches_without_events = device.type != "cpu"
             self._pool_lock = threading.RLock()
@@ -240,7 +236,7 @@ class OpenCL(Backend):
 
     def give_back(self, memory: Memory, *, queue: Any = None) -> None:
         with self.current():
-            queue = queue or self._queue
+            queue = queue or self.queue
             if isinstance(memory.native, cl.SVM):
                 queue.finish()
                 return
@@ -250,19 +246,19 @@ class OpenCL(Backend):
 
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
         with self.current():
-            cl.enqueue_copy(queue or self._queue, memory.native, data, dst_offset=offset, is_blocking=True)
+            cl.enqueue_copy(queue or self.queue, memory.native, data, dst_offset=offset, is_blocking=True)
 
     def _download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> None:
         with self.current():
-            cl.enqueue_copy(queue or self._queue, out, memory.native, src_offset=offset, is_blocking=True)
+            cl.enqueue_copy(queue or self.queue, out, memory.native, src_offset=offset, is_blocking=True)
 
     def _copy(self, source: Memory, target: Memory, nbytes: int, queue: Any) -> None:
         with self.current():
-            cl.enqueue_copy(queue or self._queue, target.native, source.native, byte_count=nbytes)
+            cl.enqueue_copy(queue or self.queue, target.native, source.native, byte_count=nbytes)
 
     def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
         with self.current():
-            queue, native = queue or self._queue, memory.native
+            queue, native = queue or self.queue, memory.native
             pattern = np.full(16, byte, np.uint8)
             rest = memory.nbytes % pattern.size
             whole = memory.nbytes - rest
@@ -285,20 +281,7 @@ class OpenCL(Backend):
                 return int(buffer.int_ptr), 0
             return int(whole.int_ptr), int(buffer.get_info(cl.mem_info.OFFSET))  # a part of another buffer
 
-    @property
-    def dlpack_device(self) -> tuple[int, int] | None:
-        return None  # DLPack has a number for OpenCL, but no library reads it
-
-    def share(self, memory: Memory, stream: int | None) -> int:
-        raise ArrayError(f"{self.device.label}: OpenCL's memory is handed to other libraries as a pyopencl array alone")
-
     # Programs
-
-    def options(self) -> tuple[str, ...]:
-        return _compilation.options(self.device)
-
-    def _rework(self, source: str) -> tuple[str, ...]:
-        return _compilation.rework(self.device, source)
 
     def compiler(self) -> str:
         return f"{self.device.platform_name} {self.device.driver}"
@@ -405,7 +388,7 @@ class OpenCL(Backend):
                 if _opencldriver.enqueue(handle, *cast("_Call", call).in_c) == _opencldriver.SUCCESS:
                     return
             # Where the former failed, PyOpenCL collects garbage if memory is short, tries again, and says what is wrong.
-            cl.enqueue_nd_range_kernel(queue or self._queue, call.native, call.extent, call.work_group)
+            cl.enqueue_nd_range_kernel(queue or self.queue, call.native, call.extent, call.work_group)
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info
@@ -462,14 +445,14 @@ class OpenCL(Backend):
     def record(self, *, queue: Any = None) -> Event:
         with self.current():
             if "rusticl-event-clock" in self._quirks:
-                (queue or self._queue).finish()
-                return Event(None, seconds=time.perf_counter())
-            return Event(cl.enqueue_marker(queue or self._queue))
+                (queue or self.queue).finish()
+                return super().record()
+            return Event(cl.enqueue_marker(queue or self.queue))
 
     def mark(self, *, queue: Any = None) -> Event:
         with self.current():
-            marker = cl.enqueue_marker(queue or self._queue)
-            (queue or self._queue).flush()  # what waits for it on another queue would not start it
+            marker = cl.enqueue_marker(queue or self.queue)
+            (queue or self.queue).flush()  # what waits for it on another queue would not start it
             return Event(marker)
 
     def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
@@ -479,10 +462,15 @@ class OpenCL(Backend):
                 raise LaunchError(f"{native!r} is no event: pass one of gemmport or PyOpenCL")
         if natives:
             with self.current():
-                cl.enqueue_barrier(queue or self._queue, wait_for=natives)
+                cl.enqueue_barrier(queue or self.queue, wait_for=natives)
+
+    def new_queue(self) -> Any:
+        profiling = cl.command_queue_properties.PROFILING_ENABLE
+        with self.current():
+            return cl.CommandQueue(self.context, self._device, properties=profiling)
 
     def as_queue(self, queue: Any) -> Any:
-        if queue is None or queue == self._queue:
+        if queue is None or queue == self.queue:
             return None
         if not isinstance(queue, cl.CommandQueue):
             raise LaunchError(f"{queue!r} is no queue of {self.device.label}: pass a pyopencl.CommandQueue")
@@ -493,41 +481,30 @@ class OpenCL(Backend):
         return queue
 
     def elapsed(self, start: Event, end: Event) -> float:
-        if start.seconds is not None and end.seconds is not None:
-            return end.seconds - start.seconds
+        if start.seconds is not None:
+            return super().elapsed(start, end)
         with self.current():
             end.native.wait()
             return float(end.native.profile.end - start.native.profile.end) * 1e-9
 
     def synchronize(self) -> None:
         with self.current():
-            self._queue.finish()
-
-    def current(self) -> AbstractContextManager[None]:
-        self.check_open()
-        return self._errors
+            self.queue.finish()
 
     @property
     def survives_forks(self) -> bool:
         return self.device.platform == "intel" and self.device.type == "cpu"
 
     @property
-    def queue(self) -> cl.CommandQueue:
-        return self._queue
-
-    @property
     def queue_handle(self) -> int:
-        return int(self._queue.int_ptr)
-
-    def _finish(self) -> None:
-        self.synchronize()  # no other library is given OpenCL's memory, whose queues would not be known
+        return int(self.queue.int_ptr)
 
     def _close(self) -> None:
-        self._queue.finish()
+        self.queue.finish()
         self._programs.known.clear()
         with self._pool_lock:
             self._pool.stop_holding()
-        del self._queue, self.context
+        del self.queue, self.context
 
 
 def _last(idle: list[cl.Kernel]) -> cl.Kernel | None:
@@ -546,27 +523,6 @@ def _last(idle: list[cl.Kernel]) -> cl.Kernel | None:
 def _free(lock: threading.RLock, block: Any) -> None:
     with lock:
         block.release()
-
-
-class _Errors:
-    """Turns the runtime's errors into ours. No generator: it stands around every launch."""
-
-    def __init__(self, device: DeviceInfo) -> None:
-        self.device = device
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        device = self.device
-        if isinstance(error, cl.MemoryError | MemoryError):
-            raise DeviceMemoryError(
-                f"{device.label} is out of memory ({device.memory:,} bytes in all): use smaller or fewer arrays; {error}"
-            ) from error
-        if isinstance(error, cl.Error):
-            raise LaunchError(f"{device.label}: {error}") from error
 
 
 def _is_array(foreign: Any) -> TypeGuard[cl.array.Array]:

@@ -141,7 +141,7 @@ def vector_loads(backend: gp.Backend) -> bool:
     params = {"MR": 2, "NR": 1, "VECTOR": 64, "MC": 2, "NC": 64, "KC": 8, "MOVES": "vload"}
     problem = gp.GemmProblem.create(67, 131, 77, trans_b="T")
     launch = gp.plan(problem, backend.device, kernel="packed", params=params).launches[-1]
-    source = assemble(launch.kernel, backend.name)
+    source = assemble(launch.kernel, backend.language)
     without = source.replace(" && __clang_major__ != 14", "")
     assert without != source
     # LLVM fails in the last of its steps. Those before it take minutes.
@@ -258,7 +258,7 @@ def queue_context(backend: gp.Backend) -> bool:
 @symptom("pocl-left-rounds")
 def left_rounds(backend: gp.Backend) -> bool:
     launch = gp.plan(gp.GemmProblem.create(2, 2, 20), backend.device, kernel="batched").launches[0]
-    source = assemble(launch.kernel, backend.name)
+    source = assemble(launch.kernel, backend.language)
     without = source.replace("#ifdef POCL_DEVICE_ADDRESS_BITS", "#if 0")
     assert without != source
     # LLVM fails in the last of its steps. Those before it take minutes.
@@ -305,7 +305,7 @@ def groups_of_256(backend: gp.Backend) -> bool:
         launch = gp.plan(gp.GemmProblem.create(200, 200, 200), backend.device, kernel=kernel, params=params).launches[
             -1
         ]
-        source = assemble(launch.kernel, backend.name)
+        source = assemble(launch.kernel, backend.language)
         program = cl.Program(backend.context, source).build(options=list(backend.options()))
         told = cl.Kernel(program, launch.kernel.function).get_work_group_info(
             cl.kernel_work_group_info.WORK_GROUP_SIZE, backend.queue.device

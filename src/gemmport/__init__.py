@@ -8,6 +8,7 @@ Importing this package imports neither PyCUDA nor PyOpenCL; the first product do
 
 from gemmport.api.gemm import gemm, plan, run
 from gemmport.api.matmul import matmul
+from gemmport.backends import register as register_backend
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
@@ -38,7 +39,7 @@ __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "DeviceArray",
     "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError", "GemmProblem", "GemmportError",
     "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "WorkGroupError",
-    "devices", "gemm", "get_backend", "matmul", "plan", "register", "run",
+    "devices", "gemm", "get_backend", "matmul", "plan", "register", "register_backend", "run",
 ]  # fmt: skip
 
 

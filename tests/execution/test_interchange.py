@@ -232,7 +232,7 @@ class TestDeviceArray:
     def test_is_ready_when_its_work_is_done(self, backend: gp.Backend) -> None:
         a, b = pair((64, 64), (64, 64))
         product = gemm(backend.asarray(a), backend.asarray(b))
-        other = second_queue(backend)
+        other = backend.new_queue()
         out = np.empty((64, 64), np.float32)
         backend.wait([product.ready], queue=other)
         backend._download(product.memory, out, 0, other)
@@ -252,18 +252,6 @@ class TestDeviceArray:
             with pytest.raises(BufferError, match="DLPack"):
                 array.__dlpack__()
             assert not hasattr(array, "__cuda_array_interface__")
-
-
-def second_queue(backend: gp.Backend) -> Any:
-    """A native queue beside the backend's own."""
-    if backend.name == "opencl":
-        import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
-
-        return cl.CommandQueue(backend.context, backend.queue.device)
-    import pycuda.driver as cu  # noqa: PLC0415 - only where the backend is there
-
-    with backend.current():
-        return cu.Stream()
 
 
 # Copies on the device
@@ -523,7 +511,7 @@ def blocked_queue(backend: gp.Backend) -> tuple[Any, Any]:
         pytest.skip(beyond(backend.device, "the host cannot hold back a stream without CUDA's newer driver calls"))
     import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
 
-    queue, gate = second_queue(backend), cl.UserEvent(backend.context)
+    queue, gate = backend.new_queue(), cl.UserEvent(backend.context)
     cl.enqueue_barrier(queue, wait_for=[gate])
     return queue, gate
 
@@ -624,7 +612,7 @@ class TestQueues:
 
     def test_may_be_given_with_host_arrays(self, backend: gp.Backend) -> None:
         a, b = pair((16, 16), (16, 16))
-        np.testing.assert_array_equal(gemm(a, b, device=backend.device, queue=second_queue(backend)), a @ b)
+        np.testing.assert_array_equal(gemm(a, b, device=backend.device, queue=backend.new_queue()), a @ b)
 
 
 # PyOpenCL's arrays
@@ -896,7 +884,7 @@ class TestCudaLibraries:
         gemm(x, y)
         backend = cuda_backend()
         backend.synchronize()
-        for queue in (backend.queue, second_queue(backend)):
+        for queue in (backend.queue, backend.new_queue()):
             with never_waits():
                 product = gemm(x, y, queue=queue)
                 twice = product + product  # their stream waits for the queue

@@ -478,14 +478,14 @@ def test_accelerators_are_between_gpus_and_cpus(reached: dict[str, BackendStatus
 
 
 def test_the_runtime_counts_for_cpus_alone(reached: dict[str, BackendStatus]) -> None:
-    """A GPU of Intel is not behind one of another platform for its runtime, or before it."""
+    """A GPU of Intel is not behind one of another platform for its runtime, or before it; an unknown runtime is behind."""
     platforms = ("intel", "unheard of", "pocl")
     gpus = [replace(H100_CL, platform=platform, clock_mhz=1000 + n) for n, platform in enumerate(platforms)]
     reached["opencl"] = BackendStatus("opencl", tuple(gpus))
     assert selection.devices("opencl") == gpus[::-1]
     other = replace(XEON, platform="unheard of")
     reached["opencl"] = BackendStatus("opencl", (NEW_POCL, other))
-    assert selection.devices("opencl") == [other, NEW_POCL]
+    assert selection.devices("opencl") == [NEW_POCL, other]
 
 
 def test_a_version_that_is_no_number_is_older_than_any() -> None:

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +20,7 @@ from gemmport.contracts.kernel import Parameters, Steps, ceil_div
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import DtypeError, ParameterError, UnknownNameError, UnsupportedError
-from gemmport.core.plan import Plan
+from gemmport.core.plan import KernelSource, Plan
 from gemmport.core.problem import MAX_EXTENT, GemmProblem
 from gemmport.kernels.register_tiled import RegisterTiled
 from gemmport.planning.lookup import Configuration, load_configuration, load_file
@@ -400,6 +401,9 @@ def test_a_launch_of_any_shape_respects_every_limit(
     class Other(type(kernels.variant("naive"))):  # type: ignore[misc]
         name = "other"
         change = changed
+
+        def source(self, *arguments: Any, **named: Any) -> KernelSource:
+            return super().source(*arguments, **{**named, "stem": "naive"})
 
         def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
             return Steps([replace(self.product(problem, parameters), **self.change)])

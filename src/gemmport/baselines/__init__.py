@@ -18,6 +18,10 @@ _loaded: dict[str, Baseline] = {}
 _lock = threading.Lock()
 
 
+_OF_BACKENDS = {"cuda": ("cublas",), "opencl": ("clblast", "clblas")}
+"""What "auto" means on all devices of a backend."""
+
+
 def names() -> tuple[str, ...]:
     """The names of all baselines, installed or not."""
     found = (module.name for module in pkgutil.iter_modules(__path__))
@@ -26,11 +30,8 @@ def names() -> tuple[str, ...]:
 
 def for_device(device: DeviceInfo) -> tuple[str, ...]:
     """The baselines that "auto" means on a device, installed or not."""
-    if device.backend == "cuda":
-        return ("cublas",)
-    if device.backend == "opencl":
-        return (*(["numpy"] if device.type == "cpu" else []), "clblast", "clblas")
-    return ()
+    of_host = ("numpy",) if device.type == "cpu" else ()
+    return of_host + _OF_BACKENDS.get(device.backend, ())
 
 
 def load(name: str) -> Baseline:

@@ -79,8 +79,8 @@ def code_digest(kernel: KernelSource, device: DeviceInfo) -> str:
     Raises:
         FileNotFoundError: as `launch_digest`.
     """
-    source = assemble(kernel, device.backend)
-    architecture = device.architecture if device.backend == "cuda" else ""
+    source = assemble(kernel, device.language)
+    architecture = device.architecture if device.language == "cuda" else ""
     macros = tuple(sorted(_compilation.predefined(device).items()))
     return of_texts(
         architecture,

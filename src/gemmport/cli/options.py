@@ -218,7 +218,11 @@ def told_choice(backend: str | None, description: str | None, chosen: Sequence[D
 
 
 imported_modules = click.option(
-    "--import", "imports", multiple=True, metavar="MODULE", help="Import first: registers kernels of your own."
+    "--import",
+    "imports",
+    multiple=True,
+    metavar="MODULE",
+    help="Import first: registers kernels and backends of your own.",
 )
 
 

@@ -36,10 +36,10 @@ def shuffle_defines(device: DeviceInfo) -> dict[str, int]:
 
 
 def _way(device: DeviceInfo) -> str | None:
-    if device.sub_group and device.backend == "cuda":
+    if device.sub_group and device.language == "cuda":
         return "SHUFFLE_CUDA"
     if device.sub_group and device.platform == "nvidia":
         return "SHUFFLE_PTX"  # NVIDIA's OpenCL has no sub-groups, but takes its instructions
-    if device.backend == "opencl" and device.extensions >= _INTEL:
+    if device.language == "opencl" and device.extensions >= _INTEL:
         return "SHUFFLE_INTEL"
     return None

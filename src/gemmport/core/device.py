@@ -35,6 +35,7 @@ class DeviceInfo:
         caches: bytes of the caches of a CPU's core, or its part of those that it shares, from the nearest on; empty where they
             are not known.
         extensions: names of OpenCL extensions, or of the backend's own features.
+        sources: folder in kernels/ whose sources its compiler takes; empty: that of the backend's name.
     """
 
     backend: str
@@ -64,9 +65,15 @@ class DeviceInfo:
     vector_width: int = 1
     caches: tuple[int, ...] = ()
     extensions: frozenset[str] = frozenset()
+    sources: str = ""
 
     def __hash__(self) -> int:
         return hash((self.backend, self.index))  # soon done: products that are repeated are looked up by it, too
+
+    @property
+    def language(self) -> str:
+        """Of the sources that are compiled for it: the name of a folder in kernels/."""
+        return self.sources or self.backend
 
     @property
     def selector(self) -> str:

@@ -192,7 +192,7 @@ def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory
         CompileError, LaunchError: as the backend.
     """
     return backend.prepare(
-        backend.program(assemble(launch.kernel, backend.name)),
+        backend.program(assemble(launch.kernel, backend.language)),
         launch.kernel.function,
         launch.groups,
         launch.work_group,

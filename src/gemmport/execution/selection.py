@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 
 AUTO = "auto"
 
-# CPU runtimes from fast to slow, as benchmarks/results/ shows, on AMD's CPUs too; simulators come last. Of one runtime the
-# newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is faster than 3.0 (LLVM 14).
+# CPU runtimes from fast to slow, as benchmarks/results/ shows, on AMD's CPUs too; simulators come last, and unknown runtimes
+# behind them. Of one runtime the newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is faster than 3.0
+# (LLVM 14).
 _CPU_RUNTIMES = ("intel", "pocl", "rusticl", "clover", "oclgrind")
 
 
@@ -135,9 +136,12 @@ def _device_answers(device: DeviceInfo, text: str) -> bool:
 
 def _rank(device: DeviceInfo) -> tuple[int, int, tuple[int, ...], float, int]:
     kind = ("gpu", "accelerator", "cpu").index(device.type)
-    of_cpu = kind == 2 and device.platform in _CPU_RUNTIMES
-    runtime = _CPU_RUNTIMES.index(device.platform) if of_cpu else 0
-    age = _age(device.platform_version) if of_cpu else ()
+    runtime = 0
+    age: tuple[int, ...] = ()
+    if device.type == "cpu":
+        known = device.platform in _CPU_RUNTIMES
+        runtime = _CPU_RUNTIMES.index(device.platform) if known else len(_CPU_RUNTIMES)
+        age = _age(device.platform_version)
     own = 0 if device.platform_name.lower().split()[-1:] == [device.backend] else 1  # CUDA before NVIDIA's OpenCL
     return kind, runtime, age, -(device.peak_gflops("float32") or 0.0), own
 

@@ -272,11 +272,11 @@ class Soak:
         Args:
             tell: told the report after every sample.
         """
-        queues = [self._new_queue() for _ in range(2)]
+        queues = [self.backend.new_queue() for _ in range(2)]
         for product, way in itertools.product(self.products, get_args(Way)):
             self._compute(product, way, queues)
         started = time.monotonic()
-        own = [[self._new_queue() for _ in range(2)] for _ in range(self.options.threads)]
+        own = [[self.backend.new_queue() for _ in range(2)] for _ in range(self.options.threads)]
         threads = [threading.Thread(target=self._work, args=each) for each in enumerate(own)]
         showed, warnings.showwarning = warnings.showwarning, self._note_warning
         for thread in threads:
@@ -375,8 +375,3 @@ class Soak:
     def _note_warning(self, message: Warning | str, *_: object, **__: object) -> None:
         """In place of `warnings.showwarning`, which is called once for each place in the code."""
         self._note(SoakFault("warning", str(message)))
-
-    def _new_queue(self) -> Any:
-        kind = type(self.backend.queue)
-        with self.backend.current():
-            return kind() if self.backend.name == "cuda" else kind(self.backend.context, self.backend.queue.device)

@@ -90,10 +90,10 @@ def inspect(plan: Plan, *, backend: Backend | None = None, number: int | None = 
     number = _number(plan, number)
     launch = plan.launches[number - 1]
     if backend is None:
-        source = assemble(launch.kernel, plan.device.backend)
+        source = assemble(launch.kernel, plan.device.language)
         found = offline.disassemble(plan.device, source, launch.kernel.function)
     else:
-        source = assemble(launch.kernel, backend.name)
+        source = assemble(launch.kernel, backend.language)
         found = _on_device(plan, backend, number)
     codes, notes = [], []
     for listing in found.listings:

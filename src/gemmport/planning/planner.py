@@ -16,6 +16,7 @@ from gemmport.core.problem import GemmProblem
 from gemmport.core.quirks import reason_of_limit
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.schema import LoadedEntry
+from gemmport.runtime.sources import has_source
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +142,10 @@ def _plan_with(
         raise ParameterError(f"{variant.name} on {device.label}: {reason}")
     steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
     for launch in steps.launches:
+        if not has_source(launch.kernel, device.language):
+            raise UnsupportedError(
+                f"{variant.name} on {device.label}: {launch.kernel.stem} must have a source in {device.language}, and has none"
+            )
         check_limits(variant.name, launch, values, device)
     needed = variant.registers(values, problem) * math.prod(variant.work_group(values))
     if device.registers and not problem.empty and needed > device.registers:

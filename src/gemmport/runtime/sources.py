@@ -22,6 +22,17 @@ def languages() -> tuple[str, ...]:
     return tuple(sorted(f.name for f in folders if any(file.name.startswith(f"{PRELUDE}.") for file in f.iterdir())))
 
 
+def has_source(kernel: KernelSource, language: str) -> bool:
+    """Whether a kernel has a source in a language."""
+    return _has(kernel.folder, language, kernel.stem)
+
+
+@cache
+def _has(folder: str, language: str, stem: str) -> bool:
+    root: Traversable = Path(folder) if folder else _shipped()
+    return _file(root / language, stem) is not None
+
+
 def assemble(kernel: KernelSource, language: str) -> str:
     """The specialized source of a kernel in a language (the name of a folder in kernels/), ready for its compiler.
 
@@ -40,10 +51,15 @@ def _shipped() -> Traversable:
 
 
 def _read(folder: Traversable, stem: str) -> str:
-    for file in folder.iterdir() if folder.is_dir() else ():
-        if file.name.rpartition(".")[0] == stem:
-            return file.read_text(encoding="utf-8")
-    raise FileNotFoundError(f"no source {stem}.* in {folder}")
+    file = _file(folder, stem)
+    if file is None:
+        raise FileNotFoundError(f"no source {stem}.* in {folder}")
+    return file.read_text(encoding="utf-8")
+
+
+def _file(folder: Traversable, stem: str) -> Traversable | None:
+    files = folder.iterdir() if folder.is_dir() else ()
+    return next((file for file in files if file.name.rpartition(".")[0] == stem), None)
 
 
 def numbered_excerpt(source: str, log: str, *, around: int = 2) -> str:
