@@ -56,6 +56,8 @@ def load(name: str) -> type[Backend]:
         raise BackendUnavailableError(
             f"backend {name} is not installed: it needs the Python package {package}; pip install {what}"
         ) from error
+    except ImportError as error:  # it is installed; a library of the system is not, such as libcuda.so
+        raise BackendUnavailableError(f"backend {name} does not start: {error}; install the driver") from error
     return next(
         value for value in vars(module).values()
         if isinstance(value, ABCMeta) and issubclass(value, Backend) and value is not Backend

@@ -9,15 +9,18 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from types import TracebackType
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import pycuda
+import pycuda.driver as cu
+import pycuda.tools
 
+from gemmport.backends import _cudadiscovery as discovery
 from gemmport.backends import _cudadriver, _fork, _nvrtc
-from gemmport.backends._errors import RuntimeErrors
+from gemmport.backends import _cudastreams as streams
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, HostArray
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
@@ -25,46 +28,17 @@ from gemmport.core import dlpack
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
-    BackendUnavailableError,
     CompileError,
     DeviceNotFoundError,
     LaunchError,
 )
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
 
-try:
-    import pycuda
-    import pycuda.driver as cu
-    import pycuda.tools
-except ModuleNotFoundError:
-    raise
-except ImportError as error:  # installed, but libcuda.so is not there
-    raise BackendUnavailableError(f"PyCUDA does not start: {error}; install NVIDIA's driver") from error
-
 log = logging.getLogger(__name__)
-
-HOW_TO_GET_A_DEVICE = "this needs an NVIDIA GPU and its driver"
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: never waits for the legacy stream, as those of PyTorch and CuPy
 
 _MOST_STREAMS_BESIDE = 64  # twice as many as PyTorch has per device and priority
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Another library's stream.
-
-    PyCUDA cannot enqueue on it, but for the legacy one. Work for it goes to a stream of ours beside it; events join the two.
-
-    Attributes:
-        handle: the CUstream.
-        beside: PyCUDA's stream beside it; None, PyCUDA's name for the legacy stream, where it is that.
-        keeper: the library's own object, which keeps the stream alive.
-    """
-
-    handle: int
-    beside: Any = field(default=None, compare=False)
-    keeper: object = field(default=None, compare=False, repr=False)
 
 
 class CUDA(Backend):
@@ -78,14 +52,14 @@ class CUDA(Backend):
         super().__init__(device, context)
         number = device.index[1]
         with self._errors:
-            _initialize()
+            discovery.initialize()
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
             self.context = context or cu.Device(number).retain_primary_context()
-            self._current = _Current(device, self.context)
+            self._current = streams.Current(device, self.context)
             with self.current():
                 self.queue = cu.Stream()
-                self._on_own = _Current(device, self.context, self.queue)
+                self._on_own = streams.Current(device, self.context, self.queue)
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
                 self._beside: OrderedDict[int, Any] = OrderedDict()
@@ -96,9 +70,7 @@ class CUDA(Backend):
 
     @classmethod
     def discover(cls) -> Discovery:
-        _initialize()
-        devices = tuple(_described(number) for number in range(cu.Device.count()))
-        return Discovery(devices, () if devices else (f"CUDA has no device; {HOW_TO_GET_A_DEVICE}",))
+        return discovery.discover()
 
     def environment(self) -> dict[str, str]:
         return {
@@ -110,7 +82,7 @@ class CUDA(Backend):
 
     @classmethod
     def locate(cls, foreign: Any) -> Place | None:
-        _initialize()
+        discovery.initialize()
         if _on_gpu(foreign):
             number = int(foreign.__dlpack_device__()[1])
         elif (told := _interface(foreign)) is not None:
@@ -118,7 +90,7 @@ class CUDA(Backend):
             number = _cudadriver.pointer_device(pointer) if pointer else 0
         else:
             return None
-        return Place(_described(number))
+        return Place(discovery.described(number))
 
     # Memory
 
@@ -181,12 +153,12 @@ class CUDA(Backend):
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
         with self._on(queue) as stream:
             cu.memcpy_htod_async(memory.handle + offset, data, stream)
-            _synchronize(stream)
+            streams.synchronize(stream)
 
     def _download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> None:
         with self._on(queue) as stream:
             cu.memcpy_dtoh_async(out, memory.handle + offset, stream)
-            _synchronize(stream)
+            streams.synchronize(stream)
 
     def _copy(self, source: Memory, target: Memory, nbytes: int, queue: Any) -> None:
         with self._on(queue) as stream:
@@ -298,10 +270,9 @@ class CUDA(Backend):
         with self.current():
             for event in events:
                 if not isinstance(event.native, cu.Event):
-                    _cudadriver.wait(self._handle(known), _event_handle(event.native))
-                elif isinstance(
-                    known, Stream
-                ):  # PyCUDA does not tell its event's handle: by way of a stream of its own
+                    _cudadriver.wait(self._handle(known), streams.event_handle(event.native))
+                elif isinstance(known, streams.Stream):
+                    # PyCUDA does not tell its event's handle: by way of a stream of its own.
                     beside = self._stream_beside(known.handle)
                     beside.wait_for_event(event.native)
                     _cudadriver.join(known.handle, int(beside.handle))
@@ -315,9 +286,9 @@ class CUDA(Backend):
     def as_queue(self, queue: Any) -> Any:
         if queue is None or queue is self.queue:
             return None
-        if isinstance(queue, cu.Stream | Stream):
+        if isinstance(queue, cu.Stream | streams.Stream):
             return queue
-        handle = _stream_handle(queue)
+        handle = streams.stream_handle(queue)
         if handle is None:
             raise LaunchError(
                 f"{queue!r} is no stream of {self.device.label}: pass one of PyCUDA, PyTorch or CuPy, one with "
@@ -326,8 +297,8 @@ class CUDA(Backend):
         if handle == int(self.queue.handle):
             return None
         if handle in (_cudadriver.LEGACY, 1):
-            return Stream(_cudadriver.LEGACY)
-        return Stream(handle, self._stream_beside(handle), queue)
+            return streams.Stream(_cudadriver.LEGACY)
+        return streams.Stream(handle, self._stream_beside(handle), queue)
 
     def _stream_beside(self, handle: int) -> Any:
         with self._access_lock:
@@ -351,7 +322,7 @@ class CUDA(Backend):
         known = None if queue is None else self.as_queue(queue)
         if known is None:
             return self._on_own
-        kind = _Beside if isinstance(known, Stream) else _Current
+        kind = streams.Beside if isinstance(known, streams.Stream) else streams.Current
         return kind(self.device, self.context, known)
 
     def elapsed(self, start: Event, end: Event) -> float:
@@ -420,91 +391,6 @@ def _packed(arguments: Sequence[Memory | np.generic]) -> tuple[bytearray, list[i
     return packed, offsets
 
 
-class _Current(RuntimeErrors):
-    """A context as this thread's current one, with PyCUDA's stream to enqueue on, and the runtime's errors as ours."""
-
-    def __init__(self, device: DeviceInfo, context: Any, stream: Any = None) -> None:
-        super().__init__(device, cu.Error, cu.MemoryError)
-        self.context, self.stream = context, stream
-
-    def __enter__(self) -> Any:
-        try:
-            self.context.push()
-        except cu.Error as error:
-            self.translate(error)
-        return self.stream
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            cu.Context.pop()
-        except cu.Error as failed:
-            error = error or failed
-        if error is not None:
-            self.translate(error)
-
-
-class _Beside(_Current):
-    """The stream beside another library's, which it joins at both ends."""
-
-    def __init__(self, device: DeviceInfo, context: Any, foreign: Stream) -> None:
-        super().__init__(device, context, foreign.beside)
-        self.foreign = foreign
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        if self.stream is not None:
-            try:
-                _cudadriver.join(int(self.stream.handle), self.foreign.handle)
-            except BaseException as error:
-                super().__exit__(type(error), error, None)
-                raise
-        return self.stream
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None and self.stream is not None:
-                _cudadriver.join(self.foreign.handle, int(self.stream.handle))
-        finally:
-            super().__exit__(kind, error, trace)
-
-
-def _synchronize(stream: Any) -> None:
-    """Waits for what is enqueued on PyCUDA's stream, of which None is the legacy one."""
-    if stream is None:
-        cu.Event().record().synchronize()
-    else:
-        stream.synchronize()
-
-
-def _stream_handle(queue: Any) -> int | None:
-    """The CUstream of a number, an object of CUDA's stream protocol, PyTorch's or CuPy's; None of anything else."""
-    if isinstance(queue, int) and not isinstance(queue, bool):
-        return queue
-    if hasattr(queue, "__cuda_stream__"):
-        protocol = queue.__cuda_stream__
-        return int((protocol() if callable(protocol) else protocol)[1])
-    handle = getattr(queue, "cuda_stream", getattr(queue, "ptr", None))
-    return None if handle is None else int(handle)
-
-
-def _event_handle(event: Any) -> int:
-    """The CUevent of `_cudadriver.StreamEvent`, PyTorch's or CuPy's event, or of a number.
-
-    Raises:
-        LaunchError: it is none of these.
-    """
-    handle = event if isinstance(event, int) else None
-    for name in ("handle", "cuda_event", "ptr"):
-        handle = getattr(event, name, None) if handle is None else handle
-    if handle is None:
-        raise LaunchError(f"{event!r} is no event: pass one of gemmport, PyCUDA, PyTorch or CuPy")
-    return int(handle)
-
-
 def _interface(foreign: Any) -> dict[str, Any] | None:
     """The array interface of another library's array. PyTorch's lacks types, and JAX's names no stream: they have DLPack."""
     if type(foreign).__module__.partition(".")[0] in ("torch", "jax", "jaxlib"):
@@ -519,58 +405,3 @@ def _on_gpu(foreign: Any) -> bool:
     if not hasattr(foreign, "__dlpack_device__"):
         return False
     return foreign.__dlpack_device__()[0] in (dlpack.CUDA, dlpack.CUDA_MANAGED)
-
-
-def _initialize() -> None:
-    _fork.started(CUDA.name)
-    try:
-        cu.init()
-    except cu.Error as error:
-        raise BackendUnavailableError(f"CUDA does not start: {error}; {HOW_TO_GET_A_DEVICE}") from error
-
-
-@cache
-def _described(number: int) -> DeviceInfo:
-    device = cu.Device(number)
-
-    def attribute(name: str) -> int:
-        return int(device.get_attribute(getattr(cu.device_attribute, name)))
-
-    major, minor = device.compute_capability()
-    driver = cu.get_driver_version()
-    limits = ("MAX_BLOCK_DIM_X", "MAX_BLOCK_DIM_Y", "MAX_BLOCK_DIM_Z")
-    return DeviceInfo(
-        backend="cuda",
-        index=(0, number),
-        name=device.name(),
-        platform="nvidia",
-        platform_name="NVIDIA CUDA",
-        platform_version=f"{driver // 1000}.{driver % 1000 // 10}",
-        driver=_kernel_driver() or str(driver),
-        vendor="nvidia",
-        architecture=f"sm_{major}{minor}",
-        type="gpu",
-        compute_units=attribute("MULTIPROCESSOR_COUNT"),
-        clock_mhz=attribute("CLOCK_RATE") // 1000,
-        memory=device.total_memory(),
-        max_allocation=device.total_memory(),
-        max_work_group=attribute("MAX_THREADS_PER_BLOCK"),
-        max_work_item_sizes=(attribute(limits[0]), attribute(limits[1]), attribute(limits[2])),
-        max_groups=attribute("MAX_GRID_DIM_X"),
-        local_memory=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
-        dynamic_local_memory=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        local_memory_is_dedicated=True,
-        sub_group=attribute("WARP_SIZE"),
-        registers=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
-        computes=frozenset({"float16", "float32", "float64"}),
-    )
-
-
-def _kernel_driver() -> str:
-    """The version of NVIDIA's kernel driver as it tells it on Linux; empty elsewhere."""
-    try:
-        with open("/proc/driver/nvidia/version", encoding="ascii", errors="replace") as file:
-            words = file.readline().split()
-    except OSError:
-        return ""
-    return next((word for word in words if word[:1].isdigit() and "." in word), "")

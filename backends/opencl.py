@@ -9,73 +9,39 @@ import os
 import re
 import sys
 import threading
-import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property, partial
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _fork, _machinecode, _opencldriver, _runtimes
+from gemmport.backends import _compilation, _opencldriver, _runtimes
+from gemmport.backends import _opencldisassembly as disassembly
+from gemmport.backends import _opencldiscovery as discovery
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend, HostArray
-from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Listing, Memory, Place, Program, Resources
-from gemmport.core.device import DeviceInfo, DeviceType
+from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program, Resources
+from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
-    BackendUnavailableError,
     CompileError,
     DeviceNotFoundError,
     LaunchError,
 )
-from gemmport.core.quirks import quirks_of, within_limits
-from gemmport.runtime.host_cpu import data_caches
+from gemmport.core.quirks import quirks_of
 
 if TYPE_CHECKING:
     import pyopencl.array
 
 log = logging.getLogger(__name__)
 
-HOW_TO_GET_A_RUNTIME = (
-    "install one, e.g. pip install 'gemmport[pocl]' or 'gemmport[intel]' (any x86-64 CPU), "
-    "Debian's pocl-opencl-icd, or the OpenCL driver of your GPU"
-)
-
-# The platform's name in its own words → the alias people use.
-_ALIASES = {
-    "portable computing language": "pocl",
-    "intel": "intel",
-    "rusticl": "rusticl",
-    "oclgrind": "oclgrind",
-    "nvidia": "nvidia",
-    "amd": "amd",
-    "apple": "apple",
-    "arm": "arm",
-    "clover": "clover",
-}
-
 # What fills memory byte by byte loses the queue beyond 2³¹ bytes (nvidia-byte-fills): bytes are set by sixteens, a gigabyte at
 # a time.
 _FILL_BYTES = 2**30
-
-
-# Why a runtime gives no machine code.
-_NO_CODE = {
-    "oclgrind": "it interprets LLVM's intermediate code, and has none",
-    "rusticl": "its program binary is SPIR-V, which Mesa compiles at each launch",
-}
-
-# float32 lanes of the instruction sets that Intel's runtime for CPUs can be held to (OpenCL Developer Guide for Intel Core and
-# Intel Xeon Processors, "Targeting a Different CPU Architecture").
-_INTEL_LANES = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
-
-_POCL_SMALL_GRID = 2**16 - 1
-"""Work-items along a dimension from which on PoCL's CPU devices compute indices in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +88,10 @@ class OpenCL(Backend):
         self._quirks = {known.id for known in quirks_of(device)}
         with self._errors:
             if context is not None:
-                self._device = next(d for d in context.devices if _described(d) == device)
+                self._device = next(d for d in context.devices if discovery.described(d) == device)
             else:
                 try:
-                    self._device = _platforms()[platform].get_devices()[number]
+                    self._device = discovery.platforms()[platform].get_devices()[number]
                 except IndexError:
                     raise DeviceNotFoundError(
                         f"{device.label} is gone: OpenCL has no device {device.selector} now"
@@ -143,7 +109,7 @@ class OpenCL(Backend):
             unified = device.type == "cpu" and bool(self._device.host_unified_memory)
             self._shares_memory = unified and "rusticl-lost-maps" not in self._quirks
             self._takes_addresses = bool(
-                _optional(self._device, "svm_capabilities") & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
+                discovery.optional(self._device, "svm_capabilities") & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # "expect non-deferred semantics": see _free below
@@ -153,23 +119,7 @@ class OpenCL(Backend):
 
     @classmethod
     def discover(cls) -> Discovery:
-        devices: list[DeviceInfo] = []
-        platforms = _platforms()
-        refused = _runtimes.prepare()
-        notes = list(refused.values())
-        for p, platform in enumerate(platforms):
-            if _alias(platform) in refused:
-                continue
-            try:
-                found = platform.get_devices()
-            except cl.Error as error:
-                notes.append(f"platform {platform.name} does not start: {error}")
-                continue
-            devices += [_describe(platform, device, (p, d)) for d, device in enumerate(found)]
-            if not found:
-                hint = "; to use it on the CPU: export RUSTICL_ENABLE=llvmpipe" if _alias(platform) == "rusticl" else ""
-                notes.append(f"platform {platform.name} has no device{hint}")
-        return Discovery(tuple(devices), tuple(notes))
+        return discovery.discover()
 
     def environment(self) -> dict[str, str]:
         return {
@@ -188,7 +138,7 @@ class OpenCL(Backend):
                 f"this pyopencl array is in a context of {len(devices)} devices and has no queue that says on which it is: "
                 "give it one (Array.with_queue)"
             )
-        return Place(_described(devices[0]), foreign.context)
+        return Place(discovery.described(devices[0]), foreign.context)
 
     # Memory
 
@@ -287,8 +237,8 @@ class OpenCL(Backend):
         return f"{self.device.platform_name} {self.device.driver}"
 
     def compile(self, source: str) -> Program:
-        program = self._built(cl.Program(self.context, source), source, *self.options())
-        made = _Program(program, b"" if self._keeps_programs() else _binary(program), source)
+        program = self._build(source)
+        made = _Program(program, b"" if self._keeps_programs() else disassembly.binary_of(program), source)
         return self._linked(made) if self.device.platform == "nvidia" else made
 
     def _linked(self, program: Program) -> Program:
@@ -323,6 +273,9 @@ class OpenCL(Backend):
         # PoCL has a cache of its own unless it is told not to. Asked for a program's binary, it compiles every kernel once
         # more, for groups of any size: up to a second, for what no launch uses.
         return self.device.platform == "pocl" and os.environ.get("POCL_KERNEL_CACHE") != "0"
+
+    def _build(self, source: str, *options: str) -> Any:
+        return self._built(cl.Program(self.context, source), source, *self.options(), *options)
 
     def _built(self, program: cl.Program, source: str, *options: str) -> Any:
         try:
@@ -392,55 +345,16 @@ class OpenCL(Backend):
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info
+        if self.device.platform == "pocl":  # it compiles a kernel for the size of its groups when it is launched
+            self.launch(call)
+            self.synchronize()
         with self.current():
             resources = Resources(
                 private_bytes=int(call.native.get_work_group_info(ask.PRIVATE_MEM_SIZE, self._device)),
                 local_bytes=int(call.native.get_work_group_info(ask.LOCAL_MEM_SIZE, self._device)),
                 max_work_items=self._most_work_items(call.native),
             )
-        binary = call.program.binary
-        if self.device.platform == "nvidia":
-            from gemmport.backends import _sass  # noqa: PLC0415 - for NVIDIA's devices alone
-
-            told = asdict(self._ptxas_resources(call))
-            resources = replace(resources, **{name: value for name, value in told.items() if value is not None})
-            listing = (
-                _machinecode.sass(binary, call.function)
-                if _sass.is_cubin(binary)
-                else Listing("PTX", binary.decode(errors="replace").rstrip("\0"), "the driver does not tell its SASS")
-            )
-        elif self.device.platform == "pocl":
-            listing = self._pocl_code(call)
-        elif code := _machinecode.section(binary, ".ocl.obj"):  # Intel's runtime for CPUs
-            # Beside the kernel for one work-item stands, where it was vectorized, the one for several, named as in vector ABIs.
-            listing = _machinecode.host_code(code, rf"_ZGV\w+_{call.function}", call.function)
-        else:
-            why = _NO_CODE.get(self.device.platform, "its program binary is not documented")
-            listing = Listing("machine code", note=f"{self.device.platform_name} does not tell it: {why}")
-        return Disassembly((listing,), resources)
-
-    def _ptxas_resources(self, call: Call) -> Resources:
-        # The driver keeps what it compiled, without the log: a source that it never saw is compiled anew.
-        source = f"{call.program.source}\n__constant int never_seen_{uuid.uuid4().hex} = 0;\n"
-        program = self._built(cl.Program(self.context, source), source, *self.options(), "-cl-nv-verbose")
-        log = str(program.get_build_info(self._device, cl.program_build_info.LOG))
-        return _machinecode.ptxas_resources(log, call.function)
-
-    def _pocl_code(self, call: Call) -> Listing:
-        # PoCL compiles a kernel for the size of its groups when it is launched. The binary of a program that is built after
-        # that holds what it made: shared objects, in folders named by that size and, of small grids, so.
-        self.launch(call)
-        self.synchronize()
-        source = call.program.source
-        binary = _binary(self._built(cl.Program(self.context, source), source, *self.options()))
-        folder = "-".join(map(str, call.work_group))
-        extent = max(call.extent)
-        objects = dict(_pocl_objects(binary, call.function, folder))
-        small = extent < _POCL_SMALL_GRID
-        wanted = next((name for name in objects if name.endswith("-smallgrid") == small), None)
-        if wanted is None:
-            return Listing("machine code", note=f"PoCL's binary holds no code for groups of {folder}")
-        return _machinecode.host_code(objects[wanted], f"_pocl_kernel_{call.function}_workgroup")
+        return disassembly.disassembled(call, resources, self.device, self._build)
 
     def record(self, *, queue: Any = None) -> Event:
         with self.current():
@@ -537,142 +451,3 @@ def _with_residency(ptx: bytes, source: str) -> bytes:
     if not groups:
         return ptx
     return re.sub(rb"^(\.reqntid [^\n]*)$", rb"\1\n.minnctapersm " + groups.encode(), ptx, flags=re.MULTILINE)
-
-
-def _binary(program: cl.Program) -> bytes:
-    """The binary of a program that was built for one device."""
-    (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
-    return bytes(binary)
-
-
-def _pocl_objects(binary: bytes, function: str, work_group: str) -> Iterator[tuple[str, bytes]]:
-    """Folder and contents of a kernel's shared objects for a size of groups, in PoCL's binary.
-
-    Its files are written as two strings, path and contents, each after its length of 32 bits.
-    """
-    for found in re.finditer(rf"/{function}/({work_group}(?:-[a-z0-9-]*)?)/{function}\.so".encode(), binary):
-        size = int.from_bytes(binary[found.end() : found.end() + 4], "little")
-        yield found.group(1).decode(), binary[found.end() + 4 : found.end() + 4 + size]
-
-
-def _platforms() -> list[cl.Platform]:
-    _fork.started(OpenCL.name)
-    _runtimes.prepare()
-    try:
-        return cl.get_platforms()
-    except cl.Error as error:  # what the loader raises where there is no ICD
-        raise BackendUnavailableError(f"no OpenCL runtime is installed ({error}); {HOW_TO_GET_A_RUNTIME}") from error
-
-
-def _alias(platform: cl.Platform) -> str:
-    name = platform.name.lower()
-    return next((alias for start, alias in _ALIASES.items() if name.startswith(start)), name)
-
-
-@cache
-def _described(device: cl.Device) -> DeviceInfo:
-    """The description of a device of any context; what is no device of its platform, such as a part of one, has no number."""
-    platforms = _platforms()
-    number = platforms.index(device.platform)
-    devices = device.platform.get_devices()
-    return _describe(device.platform, device, (number, devices.index(device) if device in devices else len(devices)))
-
-
-def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) -> DeviceInfo:
-    extensions = frozenset(device.extensions.split())
-    items = device.max_work_item_sizes
-    kind: DeviceType = "accelerator"
-    if device.type & cl.device_type.GPU:
-        kind = "gpu"
-    elif device.type & cl.device_type.CPU:
-        kind = "cpu"
-    computes = {"float32"}
-    if "cl_khr_fp64" in extensions and device.double_fp_config:
-        computes.add("float64")
-    if "cl_khr_fp16" in extensions:
-        computes.add("float16")
-    told = DeviceInfo(
-        backend="opencl",
-        index=index,
-        name=device.name.strip(),
-        platform=_alias(platform),
-        platform_name=platform.name.strip(),
-        platform_version=_version(platform, device),
-        driver=device.driver_version,
-        vendor=_vendor(device),
-        architecture=_architecture(device),
-        type=kind,
-        compute_units=device.max_compute_units,
-        clock_mhz=device.max_clock_frequency or (_host_clock_mhz() if kind == "cpu" else 0),
-        memory=device.global_mem_size,
-        max_allocation=device.max_mem_alloc_size,
-        max_work_group=device.max_work_group_size,
-        max_work_item_sizes=(items[0], items[1], items[2]),
-        max_groups=2**31 - 1 if device.address_bits == 64 else 2**24,
-        local_memory=device.local_mem_size,
-        local_memory_is_dedicated=device.local_mem_type == cl.device_local_mem_type.LOCAL,
-        sub_group=_optional(device, "warp_size_nv", "wavefront_width_amd"),
-        registers=_optional(device, "registers_per_block_nv"),
-        computes=frozenset(computes),
-        vector_width=device.native_vector_width_float if kind == "cpu" else 1,
-        caches=data_caches() if kind == "cpu" else (),
-        extensions=extensions,
-    )
-    return within_limits(lowered(told))
-
-
-def lowered(told: DeviceInfo) -> DeviceInfo:
-    """A device as it is where CL_CONFIG_CPU_TARGET_ARCH lowers the instruction set that Intel's runtime for CPUs compiles to:
-    that goes on telling the vectors of the processor, which are then several of the compiler's.
-    """
-    target = os.environ.get("CL_CONFIG_CPU_TARGET_ARCH", "")
-    if told.platform != "intel" or told.type != "cpu" or target not in _INTEL_LANES:
-        return told
-    return replace(told, architecture=target, vector_width=min(told.vector_width, _INTEL_LANES[target]))
-
-
-def _optional(device: cl.Device, *names: str) -> int:
-    """A number that only some vendors' devices tell; 0 where it is not told."""
-    for name in names:
-        try:
-            return int(getattr(device, name))
-        except (AttributeError, cl.Error):
-            continue
-    return 0
-
-
-def _version(platform: cl.Platform, device: cl.Device) -> str:
-    """The runtime's own version: "3.1" of PoCL, "22.3.6" of Mesa, "580.65.6" of NVIDIA's driver."""
-    told = re.search(r"PoCL (\S+)|\(Oclgrind (\S+)\)", platform.version)
-    text = next(filter(None, told.groups())) if told else device.driver_version
-    number = re.search(r"\d+(\.\d+)*(-?rc\d+)?", text)
-    return number.group() if number else ""
-
-
-def _vendor(device: cl.Device) -> str:
-    # Both the vendor and the device are read: PoCL names itself or the CPU's maker as vendor, and the CPU as device.
-    text = f"{device.vendor} {device.name}".lower()
-    names = ("nvidia", "amd", "advanced micro devices", "intel", "arm", "mali", "apple", "qualcomm")
-    found = next((name for name in names if name in text), "")
-    return {"advanced micro devices": "amd", "mali": "arm"}.get(found, found)
-
-
-def _architecture(device: cl.Device) -> str:
-    if major := _optional(device, "compute_capability_major_nv"):
-        return f"sm_{major}{_optional(device, 'compute_capability_minor_nv')}"
-    # AMD's device name is its architecture ("gfx90a:sramecc+"); PoCL's device version ends in it ("…-linux-gnu-znver3").
-    if found := re.match(r"gfx\w+", device.name):
-        return found.group()
-    if found := re.search(r"PoCL .*-linux-gnu-(\S+)$", device.version):
-        return found.group(1)
-    return ""
-
-
-def _host_clock_mhz() -> int:
-    """The host's clock as Linux tells it, for CPU runtimes that tell none; 0 where it is not known."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return 0
-    found = re.search(r"cpu MHz\s*:\s*(\d+)", text)
-    return int(found.group(1)) if found else 0

@@ -12,7 +12,7 @@ import pytest
 import gemmport as gp
 from gemmport import backends, kernels
 from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
-from gemmport.core.errors import ArrayError, CompileError, LaunchError, UnsupportedError
+from gemmport.core.errors import ArrayError, BackendUnavailableError, CompileError, LaunchError, UnsupportedError
 from gemmport.core.plan import Launch
 from gemmport.execution.selection import backend_status, devices
 from gemmport.planning.lookup import Configuration
@@ -157,6 +157,17 @@ def test_a_queue_of_the_caller_s_is_refused_where_there_is_one_alone(stranger: S
     assert stranger.as_queue(None) is None
     with pytest.raises(LaunchError, match=r"queue must be None: .* has one queue alone"):
         gp.gemm(stranger.asarray(np.ones((2, 2))), stranger.asarray(np.ones((2, 2))), queue=object())
+
+
+def test_a_backend_whose_driver_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(name: str) -> None:
+        raise ImportError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(backends.importlib, "import_module", refused)
+    with pytest.raises(
+        BackendUnavailableError, match=r"backend cuda does not start: libcuda.so.1: .*; install the driver"
+    ):
+        backends.load("cuda")
 
 
 class TestKernelsWithoutASource:

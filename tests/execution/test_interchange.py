@@ -805,7 +805,7 @@ def never_waits(monkeypatch: pytest.MonkeyPatch) -> Any:
         with monkeypatch.context() as patch:
             for name in ("_upload", "_download", "synchronize", "_finish", "elapsed"):
                 patch.setattr(type(backend), name, refuse)
-            patch.setattr("gemmport.backends.cuda._synchronize", refuse)
+            patch.setattr("gemmport.backends._cudastreams.synchronize", refuse)
             yield
 
     return block

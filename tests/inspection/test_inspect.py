@@ -578,7 +578,7 @@ def test_the_code_is_that_of_the_groups_that_are_launched(backend, work_group):
 
 
 def test_objects_in_a_binary_of_pocl_are_found_by_their_groups():
-    from gemmport.backends.opencl import _pocl_objects  # noqa: PLC0415 - PyOpenCL is asked for here alone
+    from gemmport.backends._opencldisassembly import _pocl_objects  # noqa: PLC0415 - PyOpenCL is asked for here alone
 
     def file(path: str, contents: bytes) -> bytes:
         return b"".join(len(part).to_bytes(4, "little") + part for part in (path.encode(), contents))

@@ -139,7 +139,9 @@ def test_micro_tiles_are_as_high_as_leaves_little_of_the_last_one_empty(m: int, 
 def test_a_lowered_instruction_set_has_shorter_vectors_and_programs_of_its_own(
     monkeypatch: pytest.MonkeyPatch, platform: str, target: str, lanes: int, architecture: str
 ) -> None:
-    opencl = pytest.importorskip("gemmport.backends.opencl", reason="PyOpenCL is not installed", exc_type=ImportError)
+    discovery = pytest.importorskip(
+        "gemmport.backends._opencldiscovery", reason="PyOpenCL is not installed", exc_type=ImportError
+    )
     monkeypatch.setenv("CL_CONFIG_CPU_TARGET_ARCH", target)
-    told = opencl.lowered(replace(cpu(), platform=platform))
+    told = discovery.lowered(replace(cpu(), platform=platform))
     assert (told.vector_width, told.architecture) == (lanes, architecture)

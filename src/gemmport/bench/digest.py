@@ -30,11 +30,14 @@ CALL_PATH = (
     "api.gemm", "api.matmul", "execution.repeated", "execution.executor", "execution.adapters", "execution.selection",
     "execution.copies", "core.layout", "runtime.sources", "core.plan", "core.problem", "core.dtypes", "core.device",
     "core.quirks", "runtime.cache", "kernels", "backends.array", "backends.base", "backends.objects", "backends._ordering",
-    "backends._ownership", "backends._compilation", "backends._fork",
+    "backends._ownership", "backends._errors", "backends._compilation", "backends._fork",
 )  # fmt: skip
 """Modules of gemmport that run when a product is called again, beside those of its backend: with them changes what a call costs
 beyond its launches. What is asked only once, such as a plan, is not among them.
 """
+
+_PARTS_OF_CALLS = {"cuda": ("driver", "streams"), "opencl": ("driver",)}
+"""Likewise, of a backend's own."""
 
 
 def launch_digest(launch: Launch, device: DeviceInfo) -> str:
@@ -58,7 +61,7 @@ def launches_digests(launches: Sequence[Launch], device: DeviceInfo) -> list[dic
 
 def call_path(backend: str) -> tuple[str, ...]:
     """The names of the modules of gemmport that run in calls of a backend, without "gemmport."."""
-    return (*CALL_PATH, f"backends.{backend}", f"backends._{backend}driver")
+    return (*CALL_PATH, f"backends.{backend}", *(f"backends._{backend}{part}" for part in _PARTS_OF_CALLS[backend]))
 
 
 def call_path_digest(backend: str) -> str:

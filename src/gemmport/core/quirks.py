@@ -111,7 +111,7 @@ QUIRKS: tuple[Quirk, ...] = (
         platform="pocl",
         symptom="the size of a cache is told as that of local memory, of which half may end the process",
         effect="refusal",
-        where=("backends/opencl.py: within_limits",),
+        where=("backends/_opencldiscovery.py: within_limits",),
         evidence="PoCL 3.1 (Debian 12) told 1 MiB and ended with a segmentation fault in a kernel with 512 KiB, once, in a run "
         "of the tests under Python 3.10",
         limits={"local_memory": 2**18},
@@ -145,7 +145,7 @@ QUIRKS: tuple[Quirk, ...] = (
         device="llvmpipe",
         symptom="a kernel's loops are left after 65,535 rounds in all, without a word",
         effect="refusal",
-        where=("backends/opencl.py: within_limits", "tests/contract/opencl/probe.cl: rusticl-loop-rounds"),
+        where=("backends/_opencldiscovery.py: within_limits", "tests/contract/opencl/probe.cl: rusticl-loop-rounds"),
         evidence="Rusticl of Mesa 22.3.6 (Debian 12): longer sums were too small. A product takes up to two rounds per term",
         limits={"max_terms": 2**15},
     ),
