@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 import gemmport as gp
-from gemmport.api import gemm as gemm_module
+from gemmport.api import product
 from gemmport.bench.digest import call_path_digest, launches_digests
 from gemmport.bench.environment import host_environment
 from gemmport.bench.timing import wait_until_quiet
@@ -129,7 +129,7 @@ def plan_of(call: Callable[[], object]) -> Plan:
         plans.append(found.plan)
         return found
 
-    with patch.object(gemm_module, "bind_or_choose", bound):
+    with patch.object(product, "bind_or_choose", bound):
         call()
     return plans[0]
 

@@ -6,8 +6,9 @@
 Importing this package imports neither PyCUDA nor PyOpenCL; the first product does, and only the one it needs.
 """
 
-from gemmport.api.gemm import gemm, plan, run
+from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
+from gemmport.api.plans import plan, run
 from gemmport.backends import register as register_backend
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend

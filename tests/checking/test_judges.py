@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from gemmport.api.gemm import plan
+from gemmport.api.plans import plan
 from gemmport.bench.products import Result
 from gemmport.bench.results import BaselineResult
 from gemmport.checking import guarded_run

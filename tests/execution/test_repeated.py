@@ -17,7 +17,7 @@ import pytest
 import gemmport as gp
 from absences import beyond
 from gemmport import kernels
-from gemmport.api import gemm as gemm_module
+from gemmport.api import plans
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.errors import ArrayError, LaunchError
 from gemmport.core.plan import Scratch
@@ -160,7 +160,7 @@ def test_scalars_that_differ_in_the_sign_of_a_zero_are_told_apart(
     first = []
     for options in given:
         monkeypatch.setattr(backend, "kept", {})
-        gemm_module._cached_plan.cache_clear()
+        plans._cached_plan.cache_clear()
         first.append(bits(gemm(x, y, **options).get()))
     assert afterwards == first
     if name == "alpha" and dtype == np.float32:

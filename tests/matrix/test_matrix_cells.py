@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gemmport as gp
 from gemmport import kernels
-from gemmport.api.gemm import plan
+from gemmport.api.plans import plan
 from gemmport.core.problem import OPS
 from gemmport.matrix.cells import (
     LARGE,

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.api.gemm import Config, HostArray, gemm
+from gemmport.api.gemm import gemm
+from gemmport.api.plans import Config, HostArray
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo

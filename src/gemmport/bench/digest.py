@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 Token = str
 
 CALL_PATH = (
-    "api.gemm", "api.matmul", "execution.repeated", "execution.executor", "execution.adapters", "execution.selection",
+    "api.matmul", "api.gemm", "api.arguments", "api.placement", "api.overlap", "api.product", "api.host", "api.plans",
+    "execution.repeated", "execution.executor", "execution.adapters", "execution.selection",
     "execution.copies", "core.layout", "runtime.sources", "core.plan", "core.problem", "core.dtypes", "core.device",
     "core.quirks", "runtime.cache", "kernels", "backends.array", "backends.base", "backends.objects", "backends._ordering",
     "backends._ownership", "backends._errors", "backends._compilation", "backends._fork",

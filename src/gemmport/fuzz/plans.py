@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from gemmport import kernels
-from gemmport.api.gemm import plan
+from gemmport.api.plans import plan
 from gemmport.backends.base import Backend
 from gemmport.checking.guarded_run import try_plan
 from gemmport.core.device import DeviceInfo

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gemmport import kernels as family
-from gemmport.api.gemm import plan
+from gemmport.api.plans import plan
 from gemmport.contracts.kernel import Tile
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, DType, as_dtype, check_types, default_accumulator

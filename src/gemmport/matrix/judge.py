@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmport.api.gemm import plan
+from gemmport.api.plans import plan
 from gemmport.backends.base import Backend
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.bench.results import BaselineResult

@@ -1,0 +1,80 @@
+"""Products of host arrays: computed in place where the device reads the host's memory, and waited for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from gemmport.api.arguments import Given, HostArray
+from gemmport.api.overlap import is_same_on_host
+from gemmport.api.placement import Placement
+from gemmport.api.product import Choice, Product, enqueue
+from gemmport.core.errors import DtypeError, ShapeError
+from gemmport.core.layout import element_strides, writable_in_place
+from gemmport.execution import repeated
+
+
+def host_product(
+    place: Placement, product: Product, given: Mapping[str, Given], choice: Choice, wanted: Hashable
+) -> HostArray:
+    """The product of host arrays, for which the host has waited: in `out`, where that is written in place, else in a new array.
+
+    Args:
+        wanted: the key under which it is kept to be repeated, if it can be; None for none.
+    """
+    out, c = cast("HostArray | None", given["out"].arrays[0] if "out" in given else None), product.c
+    # As an update in place: each element of C is read by who writes it.
+    update = isinstance(c, np.ndarray) and out is not None and is_same_on_host(c, out)
+    others = [x for x in (product.a, product.b, None if update else c) if isinstance(x, np.ndarray)]
+    result = out if out is not None and _takes(out, product.types.output, others) else None
+    if result is None:
+        place.backend.check_allocation(math.prod(product.shape) * product.types.output.itemsize)
+        result, update = np.empty(product.shape, product.types.output), False
+    lent = place.borrow_host(result)
+    if lent is None:
+        return enqueue(place, product, None, choice).get()
+    if update:
+        product = replace(product, c=lent)
+    try:
+        enqueue(place, product, lent, choice)
+    finally:
+        place.backend.give_back(lent.memory, queue=place.queue)
+    operands = (given["a"].value, given["b"].value)
+    if wanted is not None and place.bound is not None and place.uses(*operands) and (out is None or out is result):
+        repeated.keep_of_host_arrays(wanted, place.bound, turned=place.turned, result=result)
+    return result
+
+
+def _takes(out: HostArray, output: np.dtype[Any], others: Sequence[HostArray]) -> bool:
+    """Whether a result is written to a host array as it lies: the operands must keep their values until they are read."""
+    strides = element_strides(out)
+    return (
+        out.dtype == output
+        and strides is not None
+        and writable_in_place(out.shape, strides) is not None
+        and not any(np.may_share_memory(out, x) for x in others)
+    )
+
+
+def deliver(result: HostArray, given: Mapping[str, Given], out: Any) -> Any:
+    """A result for arrays in the host's memory, as `out` or as an array of the library of A."""
+    if out is not None:
+        if result is not given["out"].arrays[0]:
+            _into(given["out"].arrays[0], result)
+        return out
+    library = next((x.library for x in given.values() if x.library is not None), None)
+    return result if library is None else library.from_host(result)
+
+
+def _into(out: Any, result: HostArray) -> HostArray:
+    if not isinstance(out, np.ndarray) or out.shape != result.shape:
+        raise ShapeError(f"out must be a NumPy array of shape {result.shape}")
+    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+        raise DtypeError(f"out is {out.dtype}, to which {result.dtype} is not cast")
+    with np.errstate(all="ignore"):
+        np.copyto(out, result, casting="same_kind")
+    return cast("HostArray", out)

@@ -1,0 +1,137 @@
+"""Where the operands of a product are, and how they lie there: in place where they can be read so, else copied."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from gemmport.api.arguments import Given, HostArray, common_type
+from gemmport.backends.array import DeviceArray
+from gemmport.backends.base import Backend
+from gemmport.core.layout import element_strides, readable_in_place
+from gemmport.core.problem import Layout, Op, transposed
+from gemmport.execution import repeated
+from gemmport.execution.adapters import adopted, library_of
+from gemmport.execution.copies import dense_copy, stacked
+from gemmport.execution.executor import BoundPlan
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Placement:
+    """Where and on which queue a product is computed, and what was borrowed for it: arrays of other libraries on the device,
+    and arrays in the host's memory, used in place.
+
+    Attributes:
+        awaited: whether the call waits for the product. Only then are arrays in the host's memory used in place: after the call
+            they are the caller's again.
+        bound, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
+        as_given: whether it read the operands, and wrote the result, where they lie.
+    """
+
+    backend: Backend
+    awaited: bool
+    queue: Any = None
+    borrowed: list[DeviceArray] = field(default_factory=list)
+    in_place: list[DeviceArray] = field(default_factory=list)
+    bound: BoundPlan | None = None
+    turned: bool = False
+    as_given: bool = False
+
+    def borrow(self, on_device: Iterable[Given]) -> None:
+        """Takes arguments on a device as arrays of ours; one object is one array, wherever it is passed.
+
+        Raises:
+            ArrayError: one is not on this device.
+        """
+        known: dict[int, DeviceArray] = {}
+        for given in on_device:
+            for value in given.values:
+                library = library_of(value)
+                if id(value) not in known and library is None:
+                    known[id(value)] = self.backend.asarray(value)
+                elif id(value) not in known and library is not None:
+                    known[id(value)] = adopted(library, value, self.backend)
+                    self.borrowed.append(known[id(value)])
+                given.arrays.append(known[id(value)])
+
+    def borrow_host(self, host: HostArray) -> DeviceArray | None:
+        """A host array as one of the device, in place; None where it must be copied."""
+        strides = element_strides(host)
+        memory = self.backend.borrow(host) if strides and self.awaited else None
+        if strides is None or memory is None:
+            return None
+        self.in_place.append(DeviceArray(self.backend, memory, host.shape, host.dtype, strides, 0))
+        return self.in_place[-1]
+
+    def uses(self, *arrays: HostArray) -> bool:
+        """Whether all of these are used in place."""
+        lent = {id(array.memory.keeper) for array in self.in_place}
+        return all(id(array) in lent for array in arrays)
+
+    def keep(self, wanted: Hashable, operands: Iterable[Any], result: DeviceArray) -> None:
+        """Keeps a product of device arrays that was computed as given, for others of its key."""
+        if wanted is not None and self.bound is not None and self.as_given:
+            given = list(operands)
+            repeated.keep_of_device_arrays(wanted, self.bound, turned=self.turned, operands=given, result=result)
+
+    def of(self, given: Given) -> DeviceArray | HostArray:
+        """An argument as one array: ours on the device, which for a list is a copy, or the host's."""
+        if given.on_device and isinstance(given.value, list):
+            arrays = cast("list[DeviceArray]", given.arrays)
+            return stacked(arrays, common_type(given.dtypes), queue=self.queue)
+        return given.arrays[0]
+
+
+def readable(place: Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any]) -> DeviceArray:
+    """An operand on the device, in a type, and so that it is read in place."""
+    if isinstance(x, DeviceArray):
+        if x.dtype == dtype and _found(x) is not None:
+            return x
+        log.info("an operand of shape %s, strides %s and type %s is copied to %s", x.shape, x.strides, x.dtype, dtype)
+        return dense_copy(x, dtype, queue=place.queue)
+    host = x
+    if x.dtype != dtype:
+        place.backend.check_allocation(x.size * dtype.itemsize)
+        with np.errstate(all="ignore"):
+            host = x.astype(dtype)
+    strides = element_strides(host)
+    found = readable_in_place(host.shape, strides) if strides else None
+    if found is not None and (lent := place.borrow_host(host)) is not None:
+        return lent
+    if (
+        found is not None and found[1]
+    ):  # stored transposed (column-major): sent as it lies, and not rearranged on the host
+        return cast("DeviceArray", swapped(place.backend.asarray(swapped(host))))
+    return place.backend.asarray(host)
+
+
+def _found(x: DeviceArray) -> tuple[Layout, bool] | None:
+    return readable_in_place(x.shape, x.strides, x.offset, base_alignment=x.memory.alignment)
+
+
+def layout_of(x: DeviceArray) -> tuple[Layout, bool]:
+    """The layout of an array of `readable`, and whether it is stored transposed."""
+    return cast("tuple[Layout, bool]", _found(x))
+
+
+def as_stored(x: DeviceArray, op: Op) -> tuple[Layout, Op]:
+    """The layout of an array of `readable`, and its op as it is stored."""
+    layout, stored_transposed = layout_of(x)
+    return layout, transposed(op) if stored_transposed else op
+
+
+def swapped(x: DeviceArray | HostArray) -> DeviceArray | HostArray:
+    """The array with its last two dimensions exchanged."""
+    if not isinstance(x, DeviceArray):
+        return x.swapaxes(-1, -2)
+
+    def swap(values: tuple[int, ...]) -> tuple[int, ...]:
+        return (*values[:-2], values[-1], values[-2])
+
+    return DeviceArray(x.backend, x.memory, swap(x.shape), x.dtype, swap(x.strides), x.offset)

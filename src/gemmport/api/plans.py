@@ -1,0 +1,139 @@
+"""`plan` and `run`: how a problem is computed, and a plan carried out on NumPy arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmport import kernels
+from gemmport.backends.array import check_unmasked
+from gemmport.backends.objects import Memory
+from gemmport.contracts.kernel import KernelVariant, Parameters
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import ArrayError, ConfigError, DtypeError, ParameterError, ShapeError
+from gemmport.core.layout import matrices
+from gemmport.core.plan import ParameterValue, Plan
+from gemmport.core.problem import GemmProblem, Operand
+from gemmport.execution.executor import bind
+from gemmport.execution.selection import get_backend
+from gemmport.planning.lookup import Configuration, load_configuration
+from gemmport.planning.planner import AUTO, make_plan
+
+HostArray: TypeAlias = npt.NDArray[Any]
+Config: TypeAlias = "str | Path | Sequence[str | Path] | None"
+
+
+def plan(
+    problem: GemmProblem,
+    device: DeviceInfo,
+    *,
+    kernel: str = AUTO,
+    params: Parameters | None = None,
+    config: Config = None,
+    without: Collection[str] = (),
+) -> Plan:
+    """How a problem is computed on a device: the kernel, its parameters and where they came from, every launch.
+
+    Args:
+        problem: from `GemmProblem.create`.
+        device: from `devices()`, or built by hand.
+        kernel: a name from `gemmport kernels`, or "auto".
+        params: parameters of the kernel; they go before any configuration.
+        config: files that go before the user's and the shipped ones; each is read once per process.
+        without: names of kernels that are left out.
+
+    Raises:
+        ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planning.planner.make_plan`.
+    """
+    asked = _asked(params)
+    folders = os.environ.get("GEMMPORT_CONFIG_PATH", "")
+    left_out = frozenset(without)
+    return _cached_plan(problem, device, kernel, asked, left_out, _config_files(config), folders, kernels.variants())
+
+
+@lru_cache(maxsize=1024)
+def _cached_plan(
+    problem: GemmProblem,
+    device: DeviceInfo,
+    kernel: str,
+    params: tuple[tuple[str, ParameterValue], ...],
+    without: frozenset[str],
+    files: tuple[str, ...],
+    _folders: str,
+    _family: tuple[KernelVariant, ...],  # part of the key: a variant may be registered over another
+) -> Plan:
+    configuration = _configuration(files, _folders)
+    return make_plan(problem, device, configuration, kernel=kernel, params=dict(params), without=without)
+
+
+@lru_cache(maxsize=16)
+def _configuration(files: tuple[str, ...], _folders: str) -> Configuration:
+    """The configuration of these files; `_folders`, which it reads from the environment, is here to tell it apart."""
+    return load_configuration(files)
+
+
+def _asked(params: Parameters | None) -> tuple[tuple[str, ParameterValue], ...]:
+    """Parameters in a fixed order, as Python's own numbers and words."""
+    if not isinstance(params, Mapping | None):
+        raise ParameterError(f"params = {params!r} is no mapping of names to values, such as {{'TSM': 64}}")
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in (params or {}).items()}
+    for name, value in plain.items():
+        if not isinstance(name, str) or not isinstance(value, int | str) or isinstance(value, bool):
+            raise ParameterError(f"params has {name!r}: {value!r}; names are text, and values whole numbers or words")
+    return tuple(sorted(plain.items()))
+
+
+def _config_files(config: Config) -> tuple[str, ...]:
+    files = () if config is None else (config,) if isinstance(config, str | Path) else config
+    if not isinstance(files, Sequence) or not all(isinstance(file, str | Path) for file in files):
+        raise ConfigError(f"config = {config!r} is neither the path of a file nor a list of them")
+    return tuple(str(path) for path in files)
+
+
+def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
+    """Runs a plan on NumPy arrays, laid out in memory as the plan's problem says.
+
+    Args:
+        a, b, c: of the shapes that the problem stores, with the batch as first dimension where it is not 1.
+
+    Returns:
+        D, of shape (m, n) or (batch, m, n).
+
+    Raises:
+        ShapeError: an operand of another shape. ArrayError: C is missing where beta is not 0.
+        DtypeError: an operand of another kind, which would lose a part: of complex numbers, or behind the point.
+        Others as `gemm`.
+    """
+    problem = plan.problem
+    backend = get_backend(device=plan.device)
+    given: dict[Operand, Any] = {"a": a, "b": b} if problem.beta == 0 else {"a": a, "b": b, "c": c}
+    if problem.beta != 0 and c is None:
+        raise ArrayError(f"beta = {problem.beta} needs c, the matrix it scales")
+    memory: dict[Operand, Memory] = {}
+    for operand, value in given.items():
+        rows, columns = problem.stored_shape(operand)
+        flat = np.zeros(max(problem.span(operand), 1), problem.element_type(operand).numpy)
+        view = matrices(flat, problem.layout(operand), rows, columns, problem.batch)
+        check_unmasked(operand, value)
+        array = np.asarray(value)
+        if array.shape not in {view.shape, *([view.shape[1:]] if problem.batch == 1 else [])}:
+            raise ShapeError(f"{operand} has shape {array.shape}; the plan is for {view.shape}")
+        if not np.can_cast(array.dtype, view.dtype, "same_kind"):
+            raise DtypeError(f"{operand} must be of the plan's kind, {view.dtype}; got {array.dtype}: convert it first")
+        if view.size:
+            with np.errstate(all="ignore"):
+                view[...] = array
+        memory[operand] = backend.allocate(flat.nbytes)
+        backend.upload(memory[operand], flat)
+    result = np.zeros(max(problem.span("d"), 1), problem.output.numpy)
+    memory["d"] = backend.allocate(result.nbytes)
+    bind(plan, backend, memory).enqueue()
+    backend.download(memory["d"], result)
+    d = matrices(result, problem.d, problem.m, problem.n, problem.batch).copy()
+    return d[0] if problem.batch == 1 else d

@@ -1,0 +1,118 @@
+"""One product on one device: the plan of its arrays as they lie there, enqueued."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy.typing as npt
+
+from gemmport.api.arguments import HostArray, Types
+from gemmport.api.overlap import is_same, overlap
+from gemmport.api.placement import Placement, as_stored, layout_of, readable, swapped
+from gemmport.api.plans import Config, plan
+from gemmport.backends.array import DeviceArray
+from gemmport.backends.objects import Memory
+from gemmport.contracts.kernel import Parameters
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import ArrayError
+from gemmport.core.layout import overlaps_itself, writable_in_place
+from gemmport.core.plan import Plan
+from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposed
+from gemmport.execution.copies import copy_strided, dense_copy
+from gemmport.execution.executor import bind_or_choose
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is computed of what; C is None where it is not read."""
+
+    a: DeviceArray | HostArray
+    b: DeviceArray | HostArray
+    c: DeviceArray | HostArray | None
+    alpha: complex
+    beta: complex
+    op_a: Op
+    op_b: Op
+    types: Types
+    shape: tuple[int, ...]
+    k: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How it is computed, as the caller asked."""
+
+    kernel: str
+    params: Parameters | None
+    config: Config
+    accumulator: npt.DTypeLike | None
+
+
+def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> DeviceArray:
+    """The product on one device; enqueued, not awaited.
+
+    Args:
+        out: where to write; None for a new array.
+    """
+    backend, queue, types, shape = place.backend, place.queue, product.types, product.shape
+    d = backend.empty(shape, types.output) if out is None else cast("DeviceArray", out)
+    if out is not None:
+        check_written(d, product)
+    found = writable_in_place(d.shape, d.strides, d.offset, base_alignment=d.memory.alignment)
+    written = d
+    if found is None or d.dtype != types.output:
+        log.info("out of shape %s, strides %s and type %s is not written in place", d.shape, d.strides, d.dtype)
+        written = backend.empty(shape, types.output)
+        found = Layout(max(shape[-1], 1), shape[-2] * shape[-1] if len(shape) == 3 else 0), False
+    d_layout, turned = found
+    a, b = (readable(place, x, types.inputs) for x in (product.a, product.b))
+    op_a, op_b, c = product.op_a, product.op_b, product.c
+    place.as_given = a is product.a and b is product.b and written is d
+    if turned:  # D is stored transposed: Dᵀ = op(B)ᵀ · op(A)ᵀ
+        a, b, op_a, op_b = b, a, transposed(op_b), transposed(op_a)
+        c = None if c is None else swapped(c)
+    a_layout, op_a = as_stored(a, op_a)
+    b_layout, op_b = as_stored(b, op_b)
+    c_array, c_layout = written, d_layout
+    if c is not None:
+        c_array = readable(place, c, types.output)
+        if layout_of(c_array)[1]:  # no op is applied to C
+            c_array = dense_copy(c_array, types.output, queue=queue)
+        c_layout = layout_of(c_array)[0]
+        place.as_given = place.as_given and c_array is c
+    m, n = (shape[-1], shape[-2]) if turned else (shape[-2], shape[-1])
+    problem = GemmProblem.create(
+        m, n, product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,
+        accumulator=choice.accumulator, trans_a=op_a, trans_b=op_b, alpha=product.alpha, beta=product.beta,
+        a=a_layout, b=b_layout, c=c_layout, d=d_layout,
+    )  # fmt: skip
+
+    def chosen(device: DeviceInfo, without: Collection[str] = ()) -> Plan:
+        return plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without)
+
+    memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
+    place.bound = bind_or_choose(chosen(backend.device), chosen, backend, memory)
+    place.turned = turned
+    place.bound.enqueue(queue=queue)
+    if written is not d:
+        copy_strided(written, d, queue=queue)
+    return d
+
+
+def check_written(out: DeviceArray, product: Product) -> None:
+    """Raises ArrayError where `out` cannot be written, or writing it would change an operand while it is read."""
+    if out.memory.read_only:
+        raise ArrayError(f"out of shape {out.shape} is read-only: use another array")
+    if overlaps_itself(out.shape, out.strides):
+        raise ArrayError(f"out of shape {out.shape} and strides {out.strides} overlaps itself: use another array")
+    for name, other in (("a", product.a), ("b", product.b), ("c", product.c)):
+        if not isinstance(other, DeviceArray) or not overlap(out, other):
+            continue
+        if name == "c" and is_same(out, other):
+            continue  # the in-place update: each element of C is read by who writes it
+        raise ArrayError(f"out overlaps {name}: the result would depend on the order of the work; use another array")
