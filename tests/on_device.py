@@ -15,7 +15,7 @@ from gemmport.checking import guarded_run
 from gemmport.checking.device_check import fill_random_on
 from gemmport.checking.guarded_run import changed, same_bits
 from gemmport.checking.reference import applied
-from gemmport.checking.verification import poison
+from gemmport.checking.verification import laid_out, poison
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.layout import matrices
@@ -37,8 +37,7 @@ def placed(
     """Operands and result on the device, in their layouts, the gaps full of NaN."""
     memory: dict[Operand, Memory] = {}
     for operand, values in (*operands.items(), ("d", d)):
-        flat = poison(problem.span(operand), problem.element_type(operand))
-        matrices(flat, problem.layout(operand), *problem.stored_shape(operand), problem.batch)[...] = values
+        flat = laid_out(problem, operand, values)
         memory[operand] = backend.allocate(flat.nbytes)
         backend.upload(memory[operand], flat)
     return memory

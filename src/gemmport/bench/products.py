@@ -369,12 +369,8 @@ class _Workspace:
         """Uploads A, B and C; the gaps of their layouts are poison, so that a read of them shows in the result."""
         problem = self.problem
         for operand in verify.inputs(problem):
-            rows, columns = problem.stored_shape(operand)
-            if problem.span(operand) == 0:
-                continue
-            flat = verify.poison(problem.span(operand), problem.element_type(operand))
-            matrices(flat, problem.layout(operand), rows, columns, problem.batch)[...] = operands[operand]
-            self.backend.upload(self.memory[operand], flat)
+            if problem.span(operand):
+                self.backend.upload(self.memory[operand], verify.laid_out(problem, operand, operands[operand]))
 
     def _baselines(self, progress: Callable[[str], None]) -> tuple[list[BaselineResult], list[Contestant]]:
         """Each baseline, checked on the random operands, and what to time of those that are there."""

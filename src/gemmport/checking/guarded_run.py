@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.checking.reference import Matrices
-from gemmport.checking.verification import poison, poisoned
+from gemmport.checking.verification import laid_out, poisoned
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Plan
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand
@@ -76,11 +76,9 @@ def try_plan(
     for operand in OPERANDS:
         if operand == "d":
             before["d"] = poisoned(problem, guard)
-            continue
-        before[operand] = poison(problem.span(operand) + guard, problem.element_type(operand))
-        if operand in operands and problem.reads(operand):
-            view = _view(problem, operand, before[operand])
-            view[...] = operands[operand][: 1 if problem.layout(operand).batch_stride == 0 else None]
+        else:
+            values = operands.get(operand) if problem.reads(operand) else None
+            before[operand] = laid_out(problem, operand, values, guard)
     if in_place:
         before["d"] = before["c"]
     memory: dict[Operand, Memory] = {}

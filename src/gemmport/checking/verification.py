@@ -204,6 +204,21 @@ def poison(elements: int, dtype: object) -> HostArray:
     return flat
 
 
+def laid_out(problem: GemmProblem, operand: Operand, values: HostArray | None, guard: int = 0) -> HostArray:
+    """The memory of an operand: its matrices where the layout says, poison between them and behind them.
+
+    Args:
+        values: (batch, rows, columns) as stored; all matrices alike where the batch stride is 0. None: poison alone.
+        guard: elements behind the span.
+    """
+    flat = poison(problem.span(operand) + guard, problem.element_type(operand))
+    if values is not None:
+        layout = problem.layout(operand)
+        view = matrices(flat, layout, *problem.stored_shape(operand), problem.batch)
+        view[...] = values[: 1 if layout.batch_stride == 0 else None]
+    return flat
+
+
 _payloads = itertools.cycle(range(0x81, 0xFF))
 
 
