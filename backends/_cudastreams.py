@@ -112,5 +112,5 @@ def event_handle(event: Any) -> int:
     for name in ("handle", "cuda_event", "ptr"):
         handle = getattr(event, name, None) if handle is None else handle
     if handle is None:
-        raise LaunchError(f"{event!r} is no event: pass one of gemmport, PyCUDA, PyTorch or CuPy")
+        raise LaunchError(f"event must be one of gemmport, PyCUDA, PyTorch or CuPy; got {event!r}")
     return int(handle)

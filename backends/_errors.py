@@ -11,7 +11,7 @@ from gemmport.core.errors import DeviceMemoryError, LaunchError
 class RuntimeErrors:
     """Raises the errors of a device's runtime as gemmport's at the end of a `with`; others pass.
 
-    It is no generator: it stands around every launch.
+    It is a class and not a generator: it stands around every launch.
     """
 
     def __init__(self, device: DeviceInfo, error: type[Exception], memory_error: type[Exception]) -> None:

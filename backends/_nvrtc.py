@@ -131,7 +131,7 @@ def _compile(source: str, architecture: str, options: Sequence[str]) -> Compiled
 def _parse(architecture: str) -> tuple[int, str]:
     found = re.fullmatch(r"sm_(\d+)([af]?)", architecture)
     if not found:
-        raise CompileError(f"{architecture!r} is no CUDA architecture: they are named like sm_90 or sm_90a")
+        raise CompileError(f"architecture must be named like sm_90 or sm_90a; got {architecture!r}")
     return int(found.group(1)), found.group(2)
 
 

@@ -86,7 +86,7 @@ def _alias(platform: cl.Platform) -> str:
 
 @cache
 def described(device: cl.Device) -> DeviceInfo:
-    """The description of a device of any context; what is no device of its platform, such as a part of one, has no number."""
+    """The description of a device of any context. One that its platform does not list, such as a part of one, has no number."""
     number = platforms().index(device.platform)
     devices = device.platform.get_devices()
     return _describe(device.platform, device, (number, devices.index(device) if device in devices else len(devices)))

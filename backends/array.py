@@ -277,7 +277,7 @@ def as_numpy(name: str, value: Any) -> npt.NDArray[Any]:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise ShapeError(f"{name} is no array, nor a list of arrays of one shape: {error}") from None
+        raise ShapeError(f"{name} must be an array, or a list of arrays of one shape: {error}") from None
 
 
 def check_unmasked(name: str, value: Any) -> None:

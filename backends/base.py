@@ -546,7 +546,9 @@ class Backend(ABC):
         check_unmasked("data", data)
         host = as_numpy("data", data)
         if host.dtype.hasobject:
-            raise ArrayError(f"{type(data).__name__} is no array of numbers and no device array that {self.name} knows")
+            raise ArrayError(
+                f"data must be an array of numbers or a device array that {self.name} knows; got {type(data).__name__}"
+            )
         # Devices read numbers in the host's own byte order. What has no room is refused before a copy is made of it.
         array = self.empty(host.shape, host.dtype.newbyteorder("="))
         if host.size:

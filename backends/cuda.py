@@ -291,8 +291,8 @@ class CUDA(Backend):
         handle = streams.stream_handle(queue)
         if handle is None:
             raise LaunchError(
-                f"{queue!r} is no stream of {self.device.label}: pass one of PyCUDA, PyTorch or CuPy, one with "
-                "__cuda_stream__, or the number of a CUstream"
+                f"queue must be a stream of {self.device.label}: of PyCUDA, PyTorch or CuPy, with __cuda_stream__, or the "
+                f"number of a CUstream; got {queue!r}"
             )
         if handle == int(self.queue.handle):
             return None

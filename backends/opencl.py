@@ -167,7 +167,7 @@ class OpenCL(Backend):
 
     def _wrap_buffer(self, buffer: Any, nbytes: int, keeper: object) -> Memory:
         if not isinstance(buffer, cl.MemoryObjectHolder):
-            raise ArrayError(f"{buffer!r} is no pyopencl.Buffer")
+            raise ArrayError(f"buffer must be a pyopencl.Buffer; got {buffer!r}")
         if buffer.context != self.context:
             raise ArrayError(f"this buffer is in another context; make it in that of {self!r} (its .context)")
         return Memory(buffer, buffer.int_ptr, buffer.size, keeper=keeper)
@@ -280,7 +280,7 @@ class OpenCL(Backend):
     def _built(self, program: cl.Program, source: str, *options: str) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty is no news
+                warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty
                 program.build(options=list(options), cache_dir=cast("str", False))  # no cache but ours
         except (cl.Error, OSError) as error:
             # PyOpenCL writes a refused source to a temporary file. Without a folder for that it raises OSError.
@@ -373,7 +373,7 @@ class OpenCL(Backend):
         natives = [event.native for event in events if event.native is not None]
         for native in natives:
             if not isinstance(native, cl.Event):
-                raise LaunchError(f"{native!r} is no event: pass one of gemmport or PyOpenCL")
+                raise LaunchError(f"event must be one of gemmport or PyOpenCL; got {native!r}")
         if natives:
             with self.current():
                 cl.enqueue_barrier(queue or self.queue, wait_for=natives)
@@ -387,7 +387,7 @@ class OpenCL(Backend):
         if queue is None or queue == self.queue:
             return None
         if not isinstance(queue, cl.CommandQueue):
-            raise LaunchError(f"{queue!r} is no queue of {self.device.label}: pass a pyopencl.CommandQueue")
+            raise LaunchError(f"queue must be a pyopencl.CommandQueue of {self.device.label}; got {queue!r}")
         if queue.context != self.context or queue.device != self._device:
             raise LaunchError(f"this queue is of another context or device; make it with the .context of {self!r}")
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:

@@ -36,7 +36,7 @@ BY_CHANCE = ("nvidia-immediate-allocator",)
 """Races: that one is not seen says nothing."""
 
 
-class CannotShow(Exception):  # noqa: N818 - it is no error
+class CannotShow(Exception):  # noqa: N818 - nothing went wrong
     """The machine is not one on which the symptom shows, whatever the runtime does."""
 
 

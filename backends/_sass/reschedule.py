@@ -65,7 +65,7 @@ def asked_for(source: str) -> int:
 def rescheduled(binary: bytes, groups: int) -> bytes:
     """A cubin with the main loops of its functions in an order that takes fewer cycles.
 
-    What is no cubin, or not for compute capability 9.0, and loops that are not understood, remain what they are.
+    A cubin of another compute capability than 9.0 stays as it is, and so does a loop that is not understood, or another file.
 
     Args:
         binary: the cubin.
@@ -132,14 +132,14 @@ def _steps(body: Body) -> list[list[Product]]:
     for k, word in enumerate(body.words):
         if sass.base(word) != sass.FFMA:
             if any(value in chain for value in body.sources[k].values()):
-                raise NotUnderstoodError(f"instruction {k} of the loop, which is no FFMA, reads a sum")
+                raise NotUnderstoodError(f"instruction {k} of the loop, which is not an FFMA, reads a sum")
             continue
         if not sass.is_plain_ffma(word):
             raise NotUnderstoodError(f"FFMA {k} of the loop has a predicate, a modifier or RZ")
         a, b, c = (body.sources[k][f.at, 0] for f in (sass.A, sass.B, sass.C))
         home, terms = chain.get(c, (c[1], 0))
         if a in chain or b in chain or (c not in chain and c[0] != ENTRY) or uses[c] != 1:
-            raise NotUnderstoodError(f"FFMA {k} of the loop adds to what is no sum, or multiplies with one")
+            raise NotUnderstoodError(f"FFMA {k} of the loop must add to a sum and multiply none")
         chain[k, 0] = home, terms + 1
         steps[terms].append(Product(k, a, b, home))
     if not steps or len({len(step) for step in steps.values()}) != 1:

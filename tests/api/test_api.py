@@ -412,7 +412,7 @@ def test_a_closed_device_says_that_it_is_closed(best_backend):
 
 
 def test_a_device_that_is_no_text_is_refused():
-    with pytest.raises(gp.DeviceNotFoundError, match="write it as text"):
+    with pytest.raises(gp.DeviceNotFoundError, match="device must be text"):
         gp.gemm(np.eye(2), np.eye(2), device=0)
 
 

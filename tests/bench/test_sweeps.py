@@ -78,14 +78,14 @@ def changed(line, **fields):
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ("{\n", TINY.to_line(), "line 1: this is no line of a sweep"),
-        ("[]\n", TINY.to_line(), "line 1: this is no line of a sweep"),
-        (changed(header(DEVICE, {}), schema=2), TINY.to_line(), "line 1: .*schema 2 is not 1"),
-        (changed(header(DEVICE, {}), device={}), TINY.to_line(), "line 1: "),
-        (header(DEVICE, {}), "{}\n", "line 2: .*KeyError: 'problem'"),
-        (header(DEVICE, {}), changed(TINY.to_line(), timed=[{"kernel": "naive"}]), "line 2: .*missing"),
+        ("{\n", TINY.to_line(), "line 1 must be a line of a sweep"),
+        ("[]\n", TINY.to_line(), "line 1 must be a line of a sweep"),
+        (changed(header(DEVICE, {}), schema=2), TINY.to_line(), "line 1 must .*schema 2 is not 1"),
+        (changed(header(DEVICE, {}), device={}), TINY.to_line(), "line 1 must be a line"),
+        (header(DEVICE, {}), "{}\n", "line 2 must .*KeyError: 'problem'"),
+        (header(DEVICE, {}), changed(TINY.to_line(), timed=[{"kernel": "naive"}]), "line 2 must .*missing"),
         (header(DEVICE, {}), changed(TINY.to_line(), timed=[{"kernel": "naive", "parameters": {}, "seconds": 0}]),
-         "line 2: .*a candidate took no time"),
+         "line 2 must .*a candidate took no time"),
     ],
 )  # fmt: skip
 def test_a_broken_line_is_told_with_its_number(tmp_path, first, second, message):

@@ -259,8 +259,8 @@ def test_a_failed_verification_exits_with_1(gemmport_command):
         (("--shapes", "/no/such.yaml"), "--shapes gives all sizes"),
         (("--sizes", "8:16:4", "--size", "4"), "--size and --sizes exclude each other"),
         (("--output", "/no/such/folder/x"), "No such file"),
-        (("--alpha", "nan"), "alpha = nan is no finite number"),
-        (("--beta", "1e39"), "beta = 1e+39 is no finite number in float32"),
+        (("--alpha", "nan"), "alpha must be finite in float32; got nan"),
+        (("--beta", "1e39"), "beta must be finite in float32; got 1e+39"),
         (("--sizes", "1:9999999999:1"), "at most 10000 sizes"),
         (("--kernel", "all", "--set", "TS=999"), "TS = 999 is not allowed"),
         (("--repeat", "0"), "0 is not in the range"),
@@ -322,7 +322,7 @@ def test_a_bad_file_of_shapes_exits_with_2(gemmport_command, tmp_path, text):
         ("b.yaml", "- {m: 3, n: 4, k: 5}\n- 7\n- {m: 1, n: 1, k: -1}\n",
          ["b.yaml, line 2: the shape: ", "b.yaml, line 3: k = -1 is negative"]),
         ("b.yaml", "- m: 3\n  n: 4\n  k: 5\n- m: 3\n  n: 4\n  k: 5\n  beta: .nan\n",
-         ["b.yaml, line 4: beta = nan is no finite number in float32"]),
+         ["b.yaml, line 4: beta must be finite in float32; got nan"]),
         ("b.yaml", "- m: 3\n  n: 4\n  k: 5\n  m: 6\n", ["key 'm' stands twice", "line 4"]),
         ("b.csv", "m,n,k,m\n1,2,3,4\n", ["b.csv: cannot be read: line 1: column 'm' stands twice"]),
         ("b.csv", "m,n,k\n\n1,2,3\n1,2\n", ["b.csv, line 4: k: missing key"]),
@@ -386,7 +386,7 @@ def test_several_problems_are_summed_up_beside_each_baseline(gemmport_command, b
 
 def test_a_bad_file_of_a_sweep_exits_with_2(gemmport_command, tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"schema": 1}\n{}\n')
-    for file, message in (("bad.jsonl", "line 1: this is no line of a sweep"), ("none.jsonl", "cannot be read")):
+    for file, message in (("bad.jsonl", "line 1 must be a line of a sweep"), ("none.jsonl", "cannot be read")):
         status, out, err = gemmport_command("regret", tmp_path / file)
         assert (status, out) == (2, "")
         assert file in err

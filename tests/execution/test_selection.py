@@ -406,7 +406,7 @@ def test_a_backend_is_opened_once_for_each_device(
 @pytest.mark.parametrize(
     ("backend", "device", "told"),
     [
-        (None, 3, "device 3 is no description: write it as text, e.g. '0:1' or 'nvidia'"),
+        (None, 3, "device must be text, e.g. '0:1' or 'nvidia'; got 3"),
         ("opencl", V100, f"backend 'opencl' has no device {V100.label}: that is one of cuda"),
     ],
 )

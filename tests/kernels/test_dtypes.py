@@ -177,12 +177,12 @@ def test_types_that_do_not_go_together_are_refused(dtype: str, output: str, accu
     ("dtype", "scalar", "told"),
     [
         ("float32", 1j, "is complex, and the product is float32"),
-        ("int32", 0.5, "is no whole number"),
-        ("int32", float("nan"), "is no whole number"),
+        ("int32", 0.5, "must be a whole number"),
+        ("int32", float("nan"), "must be a whole number"),
         ("bool", 2, "only 0 and 1"),
-        ("float32", "2", "is no number"),
-        ("float32", bytearray(b"7"), "is no number"),
-        ("float32", None, "is no number"),
+        ("float32", "2", "must be a number; got"),
+        ("float32", bytearray(b"7"), "must be a number; got"),
+        ("float32", None, "must be a number; got"),
         ("float32", Fraction(10**400, 3), "a number that a float holds"),
     ],
 )

@@ -68,15 +68,15 @@ def configuration(*entries: Any) -> Configuration:
         ({"match": {"device": 5}}, "entry 'mine': match.device"),
         ({"match": {"dtype": "longdouble"}}, "'longdouble' is none of float16, bfloat16, float32, float64"),
         ({"match": {"shape": "tall"}}, "entry 'mine': match.shape.0: Input should be 'empty', 'vector'"),
-        ({"match": {"ops": "NX"}}, "entry 'mine': match.ops.0: Value error, 'NX' is no pair of N, T, C"),
+        ({"match": {"ops": "NX"}}, "entry 'mine': match.ops.0: Value error, ops must be a pair of N, T, C"),
         ({"match": {"type": "gup"}}, "entry 'mine': match.type.0: Value error, 'gup' is none of gpu, cpu, accelerator"),
         (
             {"match": {"backend": "vulkan"}},
             "entry 'mine': match.backend.0: Value error, 'vulkan' is none of cuda, opencl",
         ),
         ({"match": {"backend": ["cuda", "opengl"]}}, "match.backend.1: Value error, 'opengl' is none of cuda, opencl"),
-        ({"match": {"version": "new"}}, "'new' is no version range; write e.g. '>=3.1,<4' (value 'new')"),
-        ({"match": {"version": "3.1"}}, "'3.1' is no version range"),
+        ({"match": {"version": "new"}}, "version must be a range, e.g. '>=3.1,<4'; got 'new' (value 'new')"),
+        ({"match": {"version": "3.1"}}, "version must be a range, e.g. '>=3.1,<4'; got '3.1'"),
         ({"match": {"version": 3}}, "entry 'mine': match.version: Input should be a valid string (value 3)"),
         ({"provenance": {"tuned": "maybe"}}, "entry 'mine': provenance.tuned"),
         ({"provenance": {}}, "entry 'mine': provenance.tuned: missing key"),
@@ -331,7 +331,7 @@ def test_a_file_that_is_no_utf8_is_named(tmp_path: Path) -> None:
 
 def test_a_search_path_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path / "gone"))
-    with pytest.raises(ConfigError, match=r"GEMMPORT_CONFIG_PATH names .*gone, which is no folder"):
+    with pytest.raises(ConfigError, match=r"GEMMPORT_CONFIG_PATH must name folders; got .*gone"):
         load_configuration()
 
 

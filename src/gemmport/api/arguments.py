@@ -41,7 +41,7 @@ class Given:
         """Sorts an argument, and brings what is in the host's memory to NumPy.
 
         Raises:
-            ShapeError, ArrayError: it is no array.
+            ShapeError, ArrayError: it is not an array.
         """
         if isinstance(value, list | tuple) and any(_is_on_device(x) for x in value):
             if not all(_is_on_device(x) for x in value):
@@ -165,7 +165,7 @@ def check_out(out: Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None
 
 
 def check_present(a: Any, b: Any, c: Any, out: Any, beta: Scalar) -> None:
-    """Raises ArrayError where an operand is missing, or `out` is no array."""
+    """Raises ArrayError where an operand is missing, or `out` is not an array."""
     for name, x in (("a", a), ("b", b)):
         if x is None:
             raise ArrayError(f"{name} is None: it must be an array")

@@ -126,7 +126,7 @@ def gemm(
     target = place.backend
     where = place.queue = target.as_queue(queue if queue is not None else queue_of_operands(on_device))
     if not isinstance(wait_for, Iterable):
-        raise ArrayError(f"wait_for = {wait_for!r} is no list of events")
+        raise ArrayError(f"wait_for must be a list of events; got {wait_for!r}")
     target.wait([x if isinstance(x, Event) else Event(x) for x in wait_for], queue=where)
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
     first = next((x for x in on_device if x.name != "out"), None)

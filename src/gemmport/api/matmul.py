@@ -85,7 +85,7 @@ def matmul(
     Raises:
         ShapeError: sizes, dimensions or axes that do not fit together. DtypeError: types that NumPy does not multiply or cast.
         ArrayError: `out` cannot be written to, or an element of `a`, `b` or `out` is masked.
-        TypeError: `out` is no array or `axes` no list. ValueError: no such casting or order.
+        TypeError: `out` must be an array, `axes` a list. ValueError: no such casting or order.
         Others as `gemm`.
     """
     if (
@@ -350,7 +350,7 @@ def _batch(x: Array) -> Array:
     found = _joined(x, x.ndim - 2)
     if found is not None:
         return found
-    log.info("matmul: a stack of shape %s and strides %s is no evenly spaced batch: it is copied", x.shape, x.strides)
+    log.info("matmul: a stack of shape %s and strides %s has uneven steps: it is copied", x.shape, x.strides)
     shape = (math.prod(x.shape[:-2]), *x.shape[-2:])
     return dense_copy(x, x.dtype).reshape(shape) if isinstance(x, DeviceArray) else x.reshape(shape)
 

@@ -81,7 +81,7 @@ def _configuration(files: tuple[str, ...], _folders: str) -> Configuration:
 def _asked(params: Parameters | None) -> tuple[tuple[str, ParameterValue], ...]:
     """Parameters in a fixed order, as Python's own numbers and words."""
     if not isinstance(params, Mapping | None):
-        raise ParameterError(f"params = {params!r} is no mapping of names to values, such as {{'TSM': 64}}")
+        raise ParameterError(f"params must be a mapping of names to values, such as {{'TSM': 64}}; got {params!r}")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in (params or {}).items()}
     for name, value in plain.items():
         if not isinstance(name, str) or not isinstance(value, int | str) or isinstance(value, bool):
@@ -92,7 +92,7 @@ def _asked(params: Parameters | None) -> tuple[tuple[str, ParameterValue], ...]:
 def _config_files(config: Config) -> tuple[str, ...]:
     files = () if config is None else (config,) if isinstance(config, str | Path) else config
     if not isinstance(files, Sequence) or not all(isinstance(file, str | Path) for file in files):
-        raise ConfigError(f"config = {config!r} is neither the path of a file nor a list of them")
+        raise ConfigError(f"config must be the path of a file or a list of them; got {config!r}")
     return tuple(str(path) for path in files)
 
 

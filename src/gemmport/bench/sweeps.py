@@ -103,7 +103,7 @@ def _read(path: Path, number: int, line: str, meaning: Callable[[Any], Read]) ->
         return meaning(json.loads(line))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, GemmportError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise RecordError(f"{path}, line {number}: this is no line of a sweep: {reason}") from error
+        raise RecordError(f"{path}, line {number} must be a line of a sweep: {reason}") from error
 
 
 def _header(data: Mapping[str, Any]) -> tuple[DeviceInfo, Mapping[str, str]]:

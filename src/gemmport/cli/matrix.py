@@ -166,7 +166,7 @@ def _choice(
     for kernel in kernels or ("naive",):
         for each in types or ("float32",):
             for pair in ops or ("NN",):
-                Cell.of(kernel, each, pair, "odd", "a1b0")  # says what is no name
+                Cell.of(kernel, each, pair, "odd", "a1b0")  # refuses what is not a name
     return Choice(kernels or None, [_usual(each) for each in types] or None, ops or None, shapes or None)
 
 

@@ -147,7 +147,7 @@ def make_problem(**fields: Any) -> GemmProblem:
     with np.errstate(over="ignore"):
         for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
             if not np.isfinite(problem.accumulator.numpy.type(value)):
-                raise click.UsageError(f"{name} = {value} is no finite number in {problem.accumulator}")
+                raise click.UsageError(f"{name} must be finite in {problem.accumulator}; got {value}")
     return problem
 
 

@@ -96,7 +96,7 @@ class Contract(ABC):
         """All parameters: the given values, checked, and the defaults for the rest.
 
         Raises:
-            UnknownNameError: a name that is no parameter of this kernel.
+            UnknownNameError: a name that this kernel has not among its parameters.
             ParameterError: a value out of range, or a broken rule.
         """
         known = {parameter.name: parameter for parameter in self.parameters}

@@ -113,7 +113,7 @@ def read(capsule: object) -> Tensor:
     """Takes over the array in a capsule, which cannot be read a second time.
 
     Raises:
-        ArrayError: it is no DLPack capsule of a version that is known, or one that was read before.
+        ArrayError: it is not a DLPack capsule of a known version, or was read before.
         DtypeError: NumPy has no such data type.
     """
     managed: _Managed | _ManagedVersioned
@@ -124,7 +124,7 @@ def read(capsule: object) -> Tensor:
         if managed.major != 1:
             raise ArrayError(f"the array is given in DLPack {managed.major}.{managed.minor}: only 0 and 1 are read")
     else:
-        raise ArrayError(f"{capsule!r} is no DLPack capsule, or it was read before")
+        raise ArrayError(f"a DLPack capsule that nobody has read must be given; got {capsule!r}")
     told = managed.tensor
     dtype = _dtype(told.code, told.bits, told.lanes)
     shape = tuple(told.shape[: told.ndim])

@@ -158,7 +158,7 @@ class Plan:
         """The plan that `to_json` wrote.
 
         Raises:
-            ValueError: the text is no plan of this schema.
+            ValueError: the text is not a plan of this schema.
         """
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("schema") != 1:

@@ -145,10 +145,10 @@ class GemmProblem:
             accumulator: default float32 for halves, 32 or 64 bits for integers, else the output's type.
 
         Raises:
-            ShapeError: a size is no whole number, negative or beyond `MAX_EXTENT`, a leading dimension is shorter than a
+            ShapeError: a size is not a whole number, negative or beyond `MAX_EXTENT`, a leading dimension is shorter than a
                 row, a stride or offset is negative, or matrices of the batch of D overlap.
             DtypeError: unsupported data types, types that do not go together (`gemmport.core.dtypes.check_types`), or an alpha
-                or beta that is no number of the product's kind.
+                or beta that is not a number of the product's kind.
         """
         m, n, k, batch = (check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)))
         inputs = as_dtype(dtype)
@@ -321,11 +321,11 @@ def as_number(name: str, value: object) -> Scalar:
     if isinstance(number, int | complex):
         return number
     if isinstance(number, str | bytes | bytearray):  # which float() would read
-        raise DtypeError(f"{name} = {value!r} is no number")
+        raise DtypeError(f"{name} must be a number; got {value!r}")
     try:
         return float(number)  # type: ignore[arg-type]  # a Fraction, a Decimal, a half: what Python takes for a real number
     except (TypeError, ValueError):
-        raise DtypeError(f"{name} = {value!r} is no number") from None
+        raise DtypeError(f"{name} must be a number; got {value!r}") from None
     except OverflowError:
         raise DtypeError(f"{name} must be a number that a float holds; got a larger one: pass float('inf')") from None
 
@@ -356,7 +356,9 @@ def _as_scalar(name: str, value: object, sums: DType) -> Scalar:
     if sums.kind == "real":
         return float(number)
     if isinstance(number, float) and not number.is_integer():  # infinities and NaN are not either
-        raise DtypeError(f"{name} = {number} is no whole number, and the product is {sums}: make an operand float")
+        raise DtypeError(
+            f"{name} must be a whole number where the product is {sums}; got {number}: make an operand float"
+        )
     if sums.kind == "bool" and number not in (0, 1):
         raise DtypeError(f"{name} = {number} scales a product of bool, which only 0 and 1 can")
     return int(number)
@@ -366,12 +368,12 @@ def check_size(name: str, value: object) -> int:
     """A size, or a number of matrices, as Python's own number.
 
     Raises:
-        ShapeError: it is no whole number, negative, or beyond `MAX_EXTENT`.
+        ShapeError: it is not a whole number, negative, or beyond `MAX_EXTENT`.
     """
     try:
         size = operator.index(value)  # type: ignore[arg-type]  # integers of NumPy too; what is none, it refuses
     except TypeError:
-        raise ShapeError(f"{name} = {value!r} is no whole number: sizes count rows, columns and matrices") from None
+        raise ShapeError(f"{name} must be a whole number, of rows, columns or matrices; got {value!r}") from None
     if size < 0:
         raise ShapeError(f"{name} = {size} is negative: sizes count rows, columns and matrices")
     if size > MAX_EXTENT:

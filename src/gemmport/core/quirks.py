@@ -32,7 +32,7 @@ class Quirk:
         versions: those that have it (PEP 440: ">=3.1,<4"); empty for all. What gives wrong numbers without a word is assumed of
             versions that nobody has tried.
         device: part of the names of the devices that have it; empty for all.
-        limits: attributes of `DeviceInfo` that it bounds, with the most that is right. 0, of an attribute, is no bound.
+        limits: attributes of `DeviceInfo` that it bounds, with the most that is right; 0 for unbounded.
     """
 
     id: str

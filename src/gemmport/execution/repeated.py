@@ -228,7 +228,7 @@ def product(wanted: Hashable, a: Any, b: Any, c: Any, out: Any, queue: Any) -> A
     known = a.backend.kept if on_device else _known
     try:
         found: Repeated | None = known.get(wanted)
-    except TypeError:  # a choice is of a kind that is no key, such as an array for alpha
+    except TypeError:  # a choice cannot be a key, such as an array for alpha
         return None
     if found is None or found.family is not kernels.family():
         return None

@@ -101,7 +101,7 @@ def select_device(description: str | None = None, backend: str | None = None) ->
             log.info("%s is taken before %s", candidates[0].label, _listed(candidates[1:]))
         return candidates[0]
     found = match_devices(description, candidates)
-    if backend == AUTO and found:  # the same chip under two backends is no ambiguity
+    if backend == AUTO and found:  # the same chip under two backends is not ambiguous
         found = [device for device in found if device.backend == found[0].backend]
     if not found:
         names = backends.names() if backend == AUTO else (backend,)
@@ -183,7 +183,7 @@ def get_backend(backend: str | None = None, device: str | DeviceInfo | None = No
         Others as `select_device`.
     """
     if not isinstance(device, str | DeviceInfo | None):
-        raise DeviceNotFoundError(f"device {device!r} is no description: write it as text, e.g. '0:1' or 'nvidia'")
+        raise DeviceNotFoundError(f"device must be text, e.g. '0:1' or 'nvidia'; got {device!r}")
     if isinstance(device, DeviceInfo) and backend not in (None, AUTO, device.backend):
         raise DeviceNotFoundError(f"backend {backend!r} has no device {device.label}: that is one of {device.backend}")
     info = device if isinstance(device, DeviceInfo) else select_device(device, backend)

@@ -217,6 +217,6 @@ def fault_of(problem: GemmProblem, operands: dict[Operand, HostArray], data: Dat
         expected = reference(problem, operands)
         if data == "special values":
             both = np.isnan(d.astype(np.float64)) & np.isnan(expected)
-            if both.any():  # NaN is no number that could be compared: where both are, both are right
+            if both.any():  # NaN compares unequal to itself: where both are NaN, both are right
                 d, expected = np.where(both, d.dtype.type(0), d), np.where(both, 0, expected)
         return verify.check_exact(expected, d).detail

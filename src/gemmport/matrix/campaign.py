@@ -47,7 +47,7 @@ DECISIVE = ("RUSTICL_ENABLE", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "POCL_DEVI
 """Environment variables that decide which devices there are: a command that is to show the same says those that are set."""
 
 
-class Interrupted(Exception):  # noqa: N818 - it is no error
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """The campaign was asked to stop."""
 
 
@@ -247,7 +247,7 @@ class _Campaign:
     def add(self, lane: Lane, verdict: Verdict) -> None:
         """Writes a verdict down, and tells it."""
         with self._lock:
-            if self._stopped:  # what ended because all were ended is no verdict
+            if self._stopped:  # a cell that was ended with all others has no verdict
                 raise Interrupted
             self.journal.add(verdict)
             lane.counts[verdict.status] += 1

@@ -101,7 +101,7 @@ def _seconds(time: float) -> str:
 
 
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What is no Char of XML 1.0 (section 2.2): most control characters, halves of surrogate pairs, U+FFFE and U+FFFF."""
+"""Characters that XML 1.0 (section 2.2) does not allow: most control characters, surrogates, U+FFFE and U+FFFF."""
 
 
 def _legal(text: str) -> str:

@@ -190,7 +190,7 @@ def read(path: Path) -> Record:
     """The record of a file. A torn last line, which a killed process leaves, is passed over.
 
     Raises:
-        RecordError: it cannot be read, is no result file of this schema, or is damaged before its last line.
+        RecordError: it cannot be read, is not a result file of this schema, or is damaged before its last line.
     """
     return _parsed(path)[0]
 
@@ -204,7 +204,7 @@ def _parsed(path: Path) -> tuple[Record, int]:
     whole = content.rfind(b"\n") + 1
     lines = content[:whole].decode("utf-8", errors="replace").split("\n")[:-1]
     if not lines:
-        raise RecordError(f"{path} holds no line: it is no result file of gemmport matrix")
+        raise RecordError(f"{path} must be a result file of gemmport matrix; it holds no line")
     record: Record | None = None
     for number, line in enumerate(lines, 1):
         try:

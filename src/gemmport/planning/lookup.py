@@ -65,7 +65,7 @@ def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     refused: list[str] = []
     for folder in filter(None, os.environ.get("GEMMPORT_CONFIG_PATH", "").split(os.pathsep)):
         if not Path(folder).is_dir():
-            raise ConfigError(f"GEMMPORT_CONFIG_PATH names {folder}, which is no folder")
+            raise ConfigError(f"GEMMPORT_CONFIG_PATH must name folders; got {folder}")
         entries += _found_in(Path(folder), refused)
     return Configuration((*entries, *_shipped()), tuple(refused))
 

@@ -61,7 +61,7 @@ def _known_backend(name: str) -> str:
 
 def _known_ops(ops: str) -> str:
     if len(ops) != 2 or not set(ops.upper()) <= set(OPS):
-        raise ValueError(f"{ops!r} is no pair of {', '.join(OPS)}")
+        raise ValueError(f"ops must be a pair of {', '.join(OPS)}; got {ops!r}")
     return ops
 
 
@@ -69,7 +69,7 @@ def _version_range(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
-        raise ValueError(f"{text!r} is no version range; write e.g. '>=3.1,<4'") from None
+        raise ValueError(f"version must be a range, e.g. '>=3.1,<4'; got {text!r}") from None
     return text
 
 

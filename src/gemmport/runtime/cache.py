@@ -90,7 +90,7 @@ def load_text(name: str, key: str) -> str | None:
 
 
 def store_text(name: str, key: str, text: str) -> None:
-    """Stores a text under a name; what cannot be written is no error, as with programs."""
+    """Stores a text under a name; what cannot be written is skipped, as with programs."""
     _store((), name, key, text.encode())
 
 

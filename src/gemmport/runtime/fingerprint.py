@@ -25,7 +25,7 @@ def of_code(files: Iterable[Path]) -> str:
     """A fingerprint of modules, in whichever order.
 
     Raises:
-        OSError: a file cannot be read. SyntaxError: it is no Python.
+        OSError: a file cannot be read. SyntaxError: it is not Python.
     """
     return of_texts(*sorted(_said(file.read_text(encoding="utf-8")) for file in files))
 

@@ -29,7 +29,7 @@ _HAS_OWNERS = hasattr(os, "geteuid")
 _MOST_LINKS = 40
 """Links on the way to a file, as on Linux (path_resolution(7))."""
 
-# What is no regular file is told after opening: a FIFO must not wait for its writer, nor a terminal become the process's own.
+# The kind of a file is asked after opening: a FIFO must not wait for its writer, nor a terminal become the process's own.
 _READ = os.O_RDONLY
 for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
     _READ |= getattr(os, _name, 0)
@@ -152,7 +152,7 @@ def read_file(path: Path, most: int) -> bytes:
         most: bytes that the file may have.
 
     Raises:
-        UntrustedError: it is no regular file, is longer, or somebody else may change it.
+        UntrustedError: it is not a regular file, is longer, or somebody else may change it.
         OSError: it cannot be read.
     """
     try:
@@ -222,7 +222,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check_file(path: Path, handle: int, most: int) -> None:
-    """Raises an error where what was opened is no regular file, is too long, or somebody else may change it."""
+    """Raises an error where what was opened is not a regular file, is too long, or somebody else may change it."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         raise UntrustedError(f"{path} must be a regular file; got {stat.filemode(status.st_mode)}; remove it")

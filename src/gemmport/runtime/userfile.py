@@ -69,7 +69,7 @@ def text_of(content: bytes, path: str | Path) -> str:
     """The text of a file that was read, in UTF-8, with or without a byte order mark.
 
     Raises:
-        ConfigError: it is no UTF-8, or larger than `MOST_BYTES`.
+        ConfigError: it is not UTF-8, or larger than `MOST_BYTES`.
     """
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: cannot be read: it must have at most {MOST_BYTES:,} bytes; split it")
@@ -92,7 +92,7 @@ def load_yaml(text: str) -> Document:
     """The one document of a YAML text.
 
     Raises:
-        ConfigError: it is no YAML, a key stands twice in a mapping, or it is beyond a bound of this module.
+        ConfigError: it is not YAML, a key stands twice in a mapping, or it is beyond a bound of this module.
     """
     try:
         _check_bounds(text)
@@ -211,7 +211,7 @@ def _check_bounds(text: str) -> None:
     """Reads a text event by event, of which nothing grows with depth or aliases.
 
     Raises:
-        ConfigError: it is beyond a bound; with the line. yaml.YAMLError: it is no YAML.
+        ConfigError: it is beyond a bound; with the line. yaml.YAMLError: it is not YAML.
     """
     bounds = _Bounds()
     for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
