@@ -511,7 +511,7 @@ class TestDeviceArrays:
         with caplog.at_level(logging.INFO, "gemmport.api.matmul"):
             product = gp.matmul(backend.asarray(a), backend.asarray(b))
         np.testing.assert_array_equal(product.get(), np.matmul(a, b))
-        assert "no evenly spaced batch: it is copied" in caplog.text
+        assert "uneven steps: it is copied" in caplog.text
 
     def test_write_to_an_out_of_any_even_spacing(self, backend: gp.Backend) -> None:
         a = np.arange(2 * 5 * 7, dtype=np.float32).reshape(2, 5, 7)

@@ -597,7 +597,7 @@ class TestArrays:
 
     def test_lists_of_unlike_lengths_are_refused(self, backend: gp.Backend) -> None:
         for take in (backend.asarray, backend.zeros((2, 2), np.float32).set):
-            with pytest.raises(gp.ShapeError, match="nor a list of arrays of one shape"):
+            with pytest.raises(gp.ShapeError, match="or a list of arrays of one shape"):
                 take([[1], [2, 3]])
 
     def test_what_was_released_is_refused(self, backend: gp.Backend) -> None:
