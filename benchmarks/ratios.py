@@ -1,6 +1,6 @@
 """README's picture: the ratio to the vendor's library on a GPU, and to NumPy as called on a CPU, over the size of squares.
 
-python benchmarks/ratios.py benchmarks/results/run-h200-squares-float32.json benchmarks/results/calls-*-float32.json \
+python benchmarks/ratios.py benchmarks/results/h200/run/squares-float32.json benchmarks/results/*/calls/float32.json \
     --output docs/ratios.svg
 
 A GPU's kernels are those of `gemmport run`, under CUDA and in OpenCL, beside cuBLAS under CUDA in the same run. A CPU's

@@ -70,16 +70,16 @@ def rates(file: str, backend: str, measure: str, *baselines: str) -> list[Column
 
 def counters(key: str) -> Column:
     """Of the product, which is the last launch of its kernel."""
-    return {launch["kernel"]: launch["figures"][key] for launch in read("profile-h200-4096.json")["launches"]}
+    return {launch["kernel"]: launch["figures"][key] for launch in read("h200/profile/4096.json")["launches"]}
 
 
 def fma_shares() -> Column:
-    launches = read("profile-h200-4096.json")["launches"]
+    launches = read("h200/profile/4096.json")["launches"]
     return {own["kernel"]: 100 * own["figures"]["fma"] / 32 / own["figures"]["instructions"] for own in launches}
 
 
 def multiply_adds_per_load() -> Column:
-    codes = {own["kernel"]: own["code"][-1] for own in read("inspect-sm_90-4096.json")["inspections"]}
+    codes = {own["kernel"]: own["code"][-1] for own in read("sm_90/inspect/4096.json")["inspections"]}
     assert {code["language"] for code in codes.values()} == {"SASS"}
     return {kernel: code["loop"]["multiply_adds_per_load"] for kernel, code in codes.items()}
 
@@ -92,7 +92,7 @@ def read(file: str) -> dict[str, Any]:
 def columns_of(heading: str) -> list[Column]:
     """What the files say of the columns of the table under a heading, from the second one on."""
     if heading.startswith("| step | CUDA, GFLOPS"):
-        single, double = (f"ladder-h200-gemm-4096-{dtype}.json" for dtype in ("float32", "float64"))
+        single, double = (f"h200/ladder/gemm-4096-{dtype}.json" for dtype in ("float32", "float64"))
         return [
             *rates(single, "cuda", "gflops", "cublas"),
             *rates(single, "opencl", "gflops", "clblast", "clblas"),
@@ -107,16 +107,16 @@ def columns_of(heading: str) -> list[Column]:
             column
             for device in ("intel", "pocl31")
             for dtype, baselines in (("float32", ("numpy", "clblast")), ("float64", ("numpy",)))
-            for column in rates(f"ladder-{device}-gemm-512-{dtype}.json", "opencl", "gflops", *baselines)
+            for column in rates(f"{device}/ladder/gemm-512-{dtype}.json", "opencl", "gflops", *baselines)
         ]
     on_gpu, on_cpu = heading.split()
     return [
         column
         for file, backend in (
-            (f"ladder-h200-{on_gpu}.json", "cuda"),
-            (f"ladder-h200-{on_gpu}.json", "opencl"),
-            (f"ladder-intel-{on_cpu}.json", "opencl"),
-            (f"ladder-pocl31-{on_cpu}.json", "opencl"),
+            (f"h200/ladder/{on_gpu}.json", "cuda"),
+            (f"h200/ladder/{on_gpu}.json", "opencl"),
+            (f"intel/ladder/{on_cpu}.json", "opencl"),
+            (f"pocl31/ladder/{on_cpu}.json", "opencl"),
         )
         for column in rates(file, backend, "gb_per_second", "copy")
     ]
@@ -156,7 +156,7 @@ def test_figures_are_those_of_the_files(start: str, heading: str, columns: str) 
 
 def test_the_largest_stalls_are_those_of_the_file() -> None:
     rows = table_after("## Figures", "| step | registers")
-    for launch in read("profile-h200-4096.json")["launches"][::-1]:
+    for launch in read("h200/profile/4096.json")["launches"][::-1]:
         if cells := rows.pop(launch["kernel"], None):
             stalls = {
                 key.removeprefix("stall_").replace("_", " "): figure

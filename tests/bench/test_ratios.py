@@ -57,8 +57,8 @@ def _points(svg: str) -> list[str]:
 
 def test_the_picture_of_the_first_page_is_that_of_its_files(picture: ModuleType, tmp_path: Path) -> None:
     skip_without(MATPLOTLIB)
-    names = ["run-h200-squares", "calls-intel", "calls-pocl31", "calls-pocl30"]
-    files = [str(BENCHMARKS / "results" / f"{name}-float32.json") for name in names]
+    names = ["h200/run/squares-float32", "intel/calls/float32", "pocl31/calls/float32", "pocl30/calls/float32"]
+    files = [str(BENCHMARKS / "results" / f"{name}.json") for name in names]
     output = tmp_path / "ratios.svg"
     picture.main.main([*files, "--output", str(output)], standalone_mode=False)
     drawn = [path.read_text("utf-8") for path in (output, BENCHMARKS.parent / "docs" / "ratios.svg")]
