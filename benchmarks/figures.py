@@ -82,9 +82,9 @@ class Section:
     text: str
 
 
-def pages() -> list[Path]:
+def pages(root: Path = ROOT) -> list[Path]:
     """README.md and the pages of docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def current_files(root: Path = ROOT) -> list[Path]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import click
 import yaml
-from figures import ROOT, sections
+from figures import ROOT, pages, sections
 
 from gemmport.runtime.fingerprint import of_texts
 
@@ -254,7 +254,7 @@ def _names(pattern: str, name: str) -> bool:
 def commits(root: Path = ROOT) -> dict[str, str]:
     """File of results → the commit to which all comments about its figures say that they belong."""
     found: dict[str, set[str]] = {}
-    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
+    for page in pages(root):
         for section in sections(page.read_text("utf-8")):
             for marker in section.markers:
                 for pattern in marker.files if len(marker.commits) == 1 else ():
