@@ -4,8 +4,8 @@ python benchmarks/manifest.py            # writes benchmarks/results/manifest.js
 python benchmarks/manifest.py --check    # exit 1, and what differs, where the manifest is not what this would write
 
 It is made from what the files say, from benchmarks/results/origins.yaml, which says what they do not, and from all texts of the
-repository that name a file. `commit` is that of the code that was measured: the one that origins.yaml or all comments about a
-file's figures name, or else the one that the file came with. What a file that is new has there is the commit of today.
+repository that name a file. `commit` is that of the code that was measured: the one that all comments about the file's figures
+name; where none does, or they differ, the one that the manifest has for these bytes; or else that of today.
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ def manifest(root: Path = ROOT) -> dict[str, Entry]:
             raise ManifestError(f"{FOLDER / name} must say its command; got none; write one into {FOLDER / ORIGINS}")
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         earlier = before.get(name, {})
-        commit = entry.get("commit") or stated.get(name) or (earlier.get("sha256") == digest and earlier["commit"])
+        commit = stated.get(name) or (earlier.get("sha256") == digest and earlier["commit"])
+        device = origins["devices"][name.partition("/")[0]]
         found[name] = {
-            **{key: entry[key] for key in ("command", "why", "note") if key in entry},
+            **{key: entry[key] for key in ("command", "why", "today", "note") if key in entry},
             "commit": commit or _head(root),
             "date": entry.get("date"),
-            "device": entry.get("device") or origins["devices"][name.partition("/")[0]],
-            "versions": entry.get("versions", {}),
+            "device": entry.get("device", device["name"]),
+            "versions": entry.get("versions", device["versions"]),
             **{key: entry[key] for key in ("launches", "call_path") if key in entry},
             "sha256": digest,
             "quoted by": named.get(name, []),

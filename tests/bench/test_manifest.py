@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from gemmport import kernels
 from gemmport.cli import cli
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -31,11 +32,13 @@ def test_the_manifest_is_what_files_and_texts_say() -> None:
     assert not found, "\n".join(["", *found, "python benchmarks/manifest.py writes it anew"])
 
 
-def test_every_file_has_a_reader_a_date_and_a_commit() -> None:
+def test_every_file_has_a_reader_a_date_versions_and_a_commit() -> None:
     for name, entry in RECORDED.items():
         assert entry["quoted by"], f"nothing quotes {name}: quote it, or remove it"
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", entry["date"] or ""), name
         assert re.fullmatch(r"[0-9a-f]{7,40}", entry["commit"] or ""), name
+        assert entry["device"], name
+        assert entry["versions"], name
 
 
 def test_files_lie_by_device_and_kind() -> None:
@@ -50,6 +53,8 @@ def parse(command: str) -> None:
     while re.match(r"[A-Z_]+=", words[0]):
         words.pop(0)
     program, *arguments = words
+    for kernel, value in re.findall(r"--kernel (\w+) .*?--set (\w+)=", command):
+        assert value in {parameter.name for parameter in kernels.variant(kernel).parameters}, f"{kernel} has no {value}"
     if program == "gemmport":
         parsed(cli, arguments[0], arguments[1:])
     elif program == "python":
@@ -77,7 +82,9 @@ def parsed(group: click.Command, name: str, arguments: list[str]) -> None:
         command.make_context(name, arguments)
 
 
-@pytest.mark.parametrize("command", sorted({x["command"] for x in RECORDED.values() if x["command"]}))
+@pytest.mark.parametrize(
+    "command", sorted({x[key] for x in RECORDED.values() for key in ("command", "today") if x.get(key)})
+)
 def test_a_command_is_one_of_today_s(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BENCHMARKS.parent)
     parse(command)
@@ -86,7 +93,7 @@ def test_a_command_is_one_of_today_s(command: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "command",
     ["gemmport walk", "gemmport run --haste", "python benchmarks/calls.py --haste", "make haste", "harness",
-     "gemmport run --shapes benchmarks/shapes/gone.csv"],
+     "gemmport run --shapes benchmarks/shapes/gone.csv", "gemmport run --kernel simt --set HASTE=1"],
 )  # fmt: skip
 def test_a_command_that_is_not_there_is_a_fault(command: str) -> None:
     with pytest.raises((AssertionError, click.ClickException, OSError)):
@@ -105,7 +112,7 @@ def test_what_no_command_makes_says_why() -> None:
 ORIGINS = """
 schema: 1
 selectors: {here: "pocl 3.1"}
-devices: {here: this machine}
+devices: {here: {name: this machine, versions: {python: 3.11.7}}}
 files:
   - pattern: here/sweep/{size}.csv
     command: "python benchmarks/sweep.py --device {device} --sizes {size}"
@@ -143,7 +150,7 @@ def test_an_entry_has_what_file_origins_and_texts_say(repository: Path) -> None:
     assert run["call_path"] == "1" * 16
     assert run["quoted by"] == ["README.md", "docs/page.md"]
     assert sweep["command"] == "python benchmarks/sweep.py --device 'pocl 3.1' --sizes 512"
-    assert sweep["device"] == "this machine"
+    assert (sweep["device"], sweep["versions"]) == ("this machine", {"python": "3.11.7"})
     assert sweep["quoted by"] == ["README.md"]
     assert list(manifest.differences(repository)) == []
 
