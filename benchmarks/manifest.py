@@ -59,7 +59,7 @@ def manifest(root: Path = ROOT) -> dict[str, Entry]:
     origins = yaml.safe_load((root / FOLDER / ORIGINS).read_text("utf-8"))
     named, stated = quotations(root), commits(root)
     before = recorded(root)
-    found = {}
+    found: dict[str, Entry] = {}
     for name in files(root):
         file = root / FOLDER / name
         entry = {**told(file), **_origin(name, origins, file)}

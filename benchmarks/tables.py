@@ -3,13 +3,13 @@
 python benchmarks/tables.py            # writes them, and lists the tables that are written by hand
 python benchmarks/tables.py --check    # exit 1, and what differs, where a page is not what this would write
 
-A table that is made of files stands behind a comment with the name of its recipe (benchmarks/recipes/); one that is not, behind
-one that says why:
+A table of figures stands behind a comment with the name of its recipe (benchmarks/recipes/), or behind one that says why there
+is none:
 
     <!-- table: squares in float32 -->
     <!-- table by hand: WHY -->
 
-The comment about its figures (benchmarks/figures.py) must name every file that the recipe reads.
+The comment about the figures (benchmarks/figures.py), above it, must name every file that the recipe reads.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -54,13 +53,11 @@ PLOTS: Mapping[str, Callable[[Path], Figure]] = {"docs/cpu.svg": _over_size, "do
 
 
 def rebuilt(text: str, files: Files, recipes: Mapping[str, Recipe] = RECIPES) -> str:
-    """A page with its tables made anew.
-
-    Raises:
-        KeyError: a comment names a recipe that is not there.
-    """
+    """A page with its tables made anew; as they are where there is no such recipe."""
 
     def made(found: re.Match[str]) -> str:
+        if found["name"] not in recipes:
+            return found[0]
         return f"<!-- table: {found['name']} -->\n\n{recipes[found['name']](files).markdown()}"
 
     return _TABLE.sub(made, text)
@@ -88,17 +85,20 @@ def faults(page: Path, root: Path = ROOT, recipes: Mapping[str, Recipe] = RECIPE
 def _of_section(section: Section, root: Path, lines: list[str], recipes: Mapping[str, Recipe]) -> Iterator[str]:
     for number in section.tables:
         marker = max((x for x in section.markers if x.line < number), key=lambda x: x.line, default=None)
-        if marker is None or not marker.files:
+        if marker is None or marker.none:
             continue
         above = "\n".join(lines[marker.line - 1 : number - 1])
-        if found := re.search(r"<!-- table: (.*?) -->\s*$", above):
+        found = re.search(r"<!-- table: (.*?) -->\s*$", above)
+        if found and found[1] not in recipes:
+            yield f"{number}: the comment must name a recipe; got {found[1]!r}; write one of {', '.join(sorted(recipes))}"
+        elif found:
             files = Files(root)
             recipes[found[1]](files)
             for file in sorted(files.used):
-                if not any(fnmatch(file, pattern) for pattern in marker.files):
+                if not any(PurePosixPath(file).match(pattern) for pattern in marker.files):
                     yield f"{marker.line}: the comment must name {file}, of which the table is made; it does not"
         elif not _BY_HAND.search(above):
-            yield f"{number}: a table of files must have a recipe, or say why not; write <!-- table: NAME --> above it"
+            yield f"{number}: a table of figures must have a recipe, or say why not; write <!-- table: NAME --> above it"
 
 
 def points(svg: str) -> list[str]:
@@ -113,7 +113,7 @@ def stale_plots(root: Path = ROOT) -> Iterator[str]:
             output = Path(folder) / "plot.svg"
             plot.save(drawn(root), output)
             if points(output.read_text("utf-8")) != points((root / name).read_text("utf-8")):
-                yield f"{name}: is not what its files say"
+                yield name
 
 
 @click.command()
@@ -121,13 +121,13 @@ def stale_plots(root: Path = ROOT) -> Iterator[str]:
 def main(*, check: bool) -> None:
     """Rebuilds tables and plots from files of results."""
     if check:
-        found = [*(fault for page in pages() for fault in faults(page)), *stale_plots()]
+        found = [fault for page in pages() for fault in faults(page)]
+        found += [f"{picture} is not what its files say" for picture in stale_plots()]
         click.echo("".join(f"{line}\n" for line in found), nl=False)
         sys.exit(1 if found else 0)
     for page in pages():
         page.write_text(rebuilt(page.read_text("utf-8"), Files()), encoding="utf-8")
-    for name in list(stale_plots()):
-        picture = name.partition(":")[0]
+    for picture in list(stale_plots()):
         plot.save(PLOTS[picture](ROOT), ROOT / picture)
     for line in by_hand():
         click.echo(line)

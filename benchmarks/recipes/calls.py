@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recipes.table import CPUS, TYPES, Files, Recipe, Table, hundredths, one, whole
+from recipes.table import CPUS, TYPES, Files, Recipe, Result, Table, hundredths, one, whole
 
 SIZES = (64, 128, 256, 512, 1024, 2048)
 
@@ -12,9 +12,9 @@ def microseconds(seconds: float, digits: int = 0) -> str:
     return f"{seconds * 1e6:,.{digits}f}"
 
 
-def rate(result: dict[str, float], seconds: float) -> float:
+def rate(result: Result, seconds: float) -> float:
     """GFLOPS of a product that took so long."""
-    return 2 * result["m"] * result["n"] * result["k"] / seconds * 1e-9
+    return float(2e-9 * result["m"] * result["n"] * result["k"] / seconds)
 
 
 def numpy_calls(files: Files) -> Table:

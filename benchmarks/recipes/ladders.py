@@ -78,7 +78,7 @@ def passes(files: Files, on_gpu: str, on_cpu: str) -> Table:
     """docs/ladder.md: transpositions or reductions on all devices."""
     gpu = files.results(f"h200/ladder/{on_gpu}.json")
     found = [some(gpu, backend="cuda"), some(gpu, backend="opencl")]
-    found += [files.results(f"{folder}/ladder/{on_cpu}.json") for folder in ("intel", "pocl31")]
+    found += [list(files.results(f"{folder}/ladder/{on_cpu}.json")) for folder in ("intel", "pocl31")]
     rows = []
     for step in steps(gpu):
         row = [f"`{step}`"]

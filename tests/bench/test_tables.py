@@ -34,10 +34,6 @@ def test_a_picture_of_other_files_is_told(tmp_path: Path) -> None:
     for name in tables.PLOTS:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((figures.ROOT / name).read_text("utf-8"))
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / FOLDER).symlink_to(figures.ROOT / FOLDER)
-    assert list(tables.stale_plots(tmp_path)) == []
-    (tmp_path / FOLDER).unlink()
     for name in ("squares", "large-squares"):
         for folder in tables.CPUS:
             for dtype in ("float32", "float64"):
@@ -108,9 +104,19 @@ def test_a_table_that_is_made_of_its_files_is_no_fault(root: Path) -> None:
         ("| 128 | 3.00 |\n", "", "+| 128 | 3.00 |"),
         ("GFLOPS", "GB/s", "-| size | GB/s |"),
         ("run/a.json", "run/b.json", "must name benchmarks/results/here/run/a.json"),
-        ("<!-- table: speeds -->\n", "", "README.md:7: a table of files must have a recipe"),
+        (
+            "table: speeds",
+            "table: haste",
+            "README.md:8: the comment must name a recipe; got 'haste'; write one of speeds",
+        ),
+        (
+            "benchmarks/results/here/run/a.json -->\n<!-- table: speeds",
+            "-->\n<!-- what",
+            "README.md:8: a table of figures",
+        ),
+        ("<!-- table: speeds -->\n", "", "README.md:7: a table of figures must have a recipe"),
     ],
-    ids=["a digit", "a row", "the head", "another file", "no recipe"],
+    ids=["a digit", "a row", "the head", "another file", "no such recipe", "computed", "no recipe"],
 )
 def test_a_table_that_is_not_is_told(root: Path, old: str, new: str, fault: str) -> None:
     assert any(fault in line for line in faults_of(root, PAGE.replace(old, new)))
