@@ -1,6 +1,6 @@
 """What a call costs: of NumPy arrays the whole of it, beside NumPy's own; of device arrays the host's part.
 
-python benchmarks/calls.py --device intel --device "pocl 3.1" --sizes 64,128,256,512,1024 --output benchmarks/results/calls.json
+python benchmarks/calls.py --device intel --device "pocl 3.1" --sizes 64,128,256,512,1024 --output calls.json
 python benchmarks/calls.py --arrays device --device nvidia --sizes 64,512
 
 NumPy arrays: `gemmport.matmul(a, b, out=c)` and `numpy.matmul(a, b, out=c)` take turns on the same arrays; a ratio is the

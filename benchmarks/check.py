@@ -37,7 +37,7 @@ def main(*, record: bool) -> None:
         except (BackendUnavailableError, DeviceNotFoundError) as error:
             click.echo(f"{device} is left out: {error}", err=True)
             continue
-        file = str(HERE / "results" / f"headline-{name}.json")
+        file = str(HERE / "results" / name / "run" / "headline.json")
         statuses.append(measured(device, ["--format", "json", "--output", file] if record else ["--compare", file]))
     sys.exit(max(statuses, default=3))
 

@@ -1,12 +1,12 @@
 """Which figures of the documentation are out of date, and the command that measures them anew.
 
 python benchmarks/figures.py                    # README.md and docs/: exit 1 where something is wrong
-python benchmarks/figures.py benchmarks/results/run-intel-squares-float32.json    # these results alone
+python benchmarks/figures.py benchmarks/results/intel/run/squares-float32.json    # these results alone
 
 Every table of figures stands behind a comment that names its results, in the same section (from one heading to the next):
 
-    <!-- figures: benchmarks/results/A.json benchmarks/results/B.json -->        what is launched today was measured
-    <!-- figures at 1234567: benchmarks/results/A.json -->                       what was launched at that commit; or no file,
+    <!-- figures: A.json B.json -->                                              what is launched today was measured
+    <!-- figures at 1234567: A.json -->                                          what was launched at that commit; or no file,
                                                                                  where figures were computed
     <!-- no figures: exit statuses -->                                           and why not
 
@@ -82,9 +82,9 @@ class Section:
     text: str
 
 
-def pages() -> list[Path]:
+def pages(root: Path = ROOT) -> list[Path]:
     """README.md and the pages of docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def current_files(root: Path = ROOT) -> list[Path]:
@@ -182,7 +182,7 @@ def stale(file: Path, *, each_kernel_once: bool = False) -> Iterator[str]:
     except (ValueError, KeyError, TypeError):
         yield "holds no results with digests: quote its figures with their commit"
         return
-    anew = f"measure it anew: {document.get('command', 'see benchmarks/results/README.md')}"
+    anew = f"measure it anew: {document.get('command', 'see benchmarks/results/manifest.json')}"
     if not results:
         yield f"holds no result; {anew}"
     if each_kernel_once:

@@ -1,6 +1,6 @@
 """GFLOPS over size, ours and each baseline's, from results of `gemmport run --format json`: a panel for each runtime and type.
 
-python benchmarks/plot.py benchmarks/results/run-*-squares*.json --output docs/cpu.svg
+python benchmarks/plot.py benchmarks/results/{intel,pocl31,pocl30}/run/*squares-float*.json --output docs/cpu.svg
 """
 
 from __future__ import annotations

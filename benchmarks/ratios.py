@@ -1,21 +1,16 @@
 """README's picture: the ratio to the vendor's library on a GPU, and to NumPy as called on a CPU, over the size of squares.
 
-python benchmarks/ratios.py benchmarks/results/run-h200-squares-float32.json benchmarks/results/calls-*-float32.json \
-    --output docs/ratios.svg
-
-A GPU's kernels are those of `gemmport run`, under CUDA and in OpenCL, beside cuBLAS under CUDA in the same run. A CPU's
-products are those of `benchmarks/calls.py`, the call included, beside NumPy's.
+benchmarks/tables.py draws it. A GPU's kernels are those of `gemmport run`, under CUDA and in OpenCL, beside cuBLAS under CUDA
+in the same run. A CPU's products are those of `benchmarks/calls.py`, the call included, beside NumPy's.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from plot import OWN, STYLES, TEXT, save
+from plot import OWN, STYLES, TEXT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,16 +23,6 @@ MARKERS = [marker for _, marker in STYLES.values()]
 
 Ratios = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Panel → line → m = n = k → ratio."""
-
-
-@click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="An .svg, .png or .pdf file."
-)
-def main(files: tuple[Path, ...], output: Path) -> None:
-    """Draws the ratios that FILES have of square products."""
-    save(figure_of(ratios([json.loads(file.read_text(encoding="utf-8"))["results"] for file in files])), output)
 
 
 def ratios(documents: Sequence[Sequence[Mapping[str, Any]]]) -> Ratios:
@@ -91,7 +76,3 @@ def figure_of(found: Ratios) -> Figure:
             axes.legend(frameon=False, fontsize="small", loc="lower right")
             axes.grid(alpha=0.3)
     return figure
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How long a fresh process takes to its first verified product, with empty caches and with warm ones.
 
-python benchmarks/startup.py --device intel --device "pocl 3.1" --output benchmarks/results/startup.json
+python benchmarks/startup.py --device intel --device "pocl 3.1" --output startup.json
 
 Each figure is the wall time of a whole process, from its start to its end, the imports included: it multiplies two matrices of
 small whole numbers and compares the product with NumPy's, bit for bit. Python's own bytecode is there already. The caches are

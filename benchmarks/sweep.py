@@ -1,6 +1,6 @@
 """Times many tile sizes of the family on one device: where the figures of configs/*.yaml and the planner's regret come from.
 
-    python benchmarks/sweep.py --device intel --sizes 512,1024 --output benchmarks/results/NAME.jsonl
+    python benchmarks/sweep.py --device intel --sizes 512,1024 --output trials.jsonl
     python benchmarks/sweep.py --kernel simt --shapes benchmarks/shapes/workloads.csv --jobs 14 --output NAME.jsonl
     gemmport regret NAME.jsonl
 

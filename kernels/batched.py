@@ -28,7 +28,7 @@ MOST_WIDTH = 4
 MOST_ITEMS = 160
 """Work-items of a group: several small ones overlap better than few large ones. With twice as many, 30,000 products of
 12 × 12 × 12, 13 × 5 × 7 and 5 × 13 × 5 in float32 took 1.20, 1.15 and 1.12 times as long on an H200, of 10 × 10 × 10 0.90,
-others nearly the same (benchmarks/results/batched-types-h200.json).
+others nearly the same (benchmarks/results/h200/study/batched-types.json).
 """
 
 MOST_BYTES = 40960
@@ -40,19 +40,20 @@ MOST_EXTENT = 32
 MOST_NUMBERS = 768
 """Of A, B and D of a product that it is chosen for: 16 × 16 × 16. On an H200 those took 0.5 to 0.9 of `simt`'s time in each of
 float32, float64, complex64 and complex128, while 23 × 23 × 23 and 32 × 32 × 32 in float32 took 1.3 and 1.5 times as long
-(benchmarks/results/batched-types-h200.json, batched-h200.json).
+(benchmarks/results/h200/study/batched-types.json, benchmarks/results/h200/study/batched.json).
 """
 
 LEAST_PER_UNIT = 6
 """Products of a batch for each compute unit. `simt`'s groups, of one product each, run side by side as long as they are few,
 and are done sooner; more of them take turns. On an H200, of 132 multiprocessors, 5 × 13 × 5 in float32 took 1.09 of `simt`'s
-time with a batch of 512 and 0.88 with one of 1024 (batched-h200.json), 13 × 5 × 7 in float64 1.12 with one of 1024.
+time with a batch of 512 and 0.88 with one of 1024, 13 × 5 × 7 in float64 1.12 with one of 1024
+(benchmarks/results/h200/study/batched.json).
 """
 
 ALIGNED_FROM = 4
 """So many dense matrices of any size, and every larger power of two of them, are whole runs. With two in a group, 30,000
 products of 21 × 25 × 1, 25 × 25 × 2 and 23 × 29 × 1 in float32 took 1.1, 1.6 and 1.2 times as long as `simt` on an H200; with
-four, of 4 × 8 per work-item, 0.68, 1.04 and 0.78 times (benchmarks/results/batched-few-h200.json).
+four, of 4 × 8 per work-item, 0.68, 1.04 and 0.78 times (benchmarks/results/h200/study/batched-few.json).
 """
 
 _POWERS = (256, 128, 64, 32, 16, 8, 4, 2, 1)

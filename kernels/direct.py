@@ -10,7 +10,7 @@ from gemmport.core.problem import GemmProblem
 MOST_OF_A_BATCH = 7
 """Products of a batch of small ones that it is chosen for on a CPU, whose tiles are those of large products: mostly edge, which
 a group computes for nothing. `packed`, after the pass that this one does without, took 0.1 to 0.6 of the time of 16 products
-and more of 5 × 13 × 5 to 32 × 32 × 32 (benchmarks/results/run-{intel,pocl31}-batches-float32.json).
+and more of 5 × 13 × 5 to 32 × 32 × 32 (benchmarks/results/{intel,pocl31}/run/batches-float32.json).
 """
 
 SMALL = 1024

@@ -39,7 +39,7 @@ WARP = 32
 ITEMS = 256
 """Work-items of a GPU's group, where nothing asks for more. Batches of matrices with no more elements than that are not for
 such groups: on an H200 2,048 products of 2 × 2 × 2 to 4 × 16 × 16 took 2 to 7 times as long as by `simt`, and 65,536 of
-them 3 to 13 times (benchmarks/results/batched-h200.json).
+them 3 to 13 times (benchmarks/results/h200/study/batched.json).
 """
 
 SIDE_BYTES = (512, 256, 128)

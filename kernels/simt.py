@@ -45,7 +45,7 @@ LEAST_TERMS = 24
 DOUBT, MATRIX_DOUBT = 1.005, 1.02
 """A product whose operands are transposed beforehand must be expected to gain so much; the latter with the matrix unit, which
 asks for more of memory. In turns on an H200, 31 products of 46 were: they gained 0.996 to 1.09, 1.030 in the mean
-(benchmarks/results/across-h200.json).
+(benchmarks/results/h200/study/across.json).
 """
 
 _NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS", "PORTS")

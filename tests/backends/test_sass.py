@@ -93,9 +93,8 @@ LOOPS = {
     "snake16_bad": snake(lambda row: row % 2),
     "snake16_even": snake(lambda row: 0),
 }
-MEASURED = json.loads(
-    (Path(__file__).parents[2] / "benchmarks" / "results" / "ports-h200.json").read_text(encoding="utf-8")
-)
+STUDIES = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "study"
+MEASURED = json.loads((STUDIES / "ports.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -141,9 +140,7 @@ BETWEEN = {
 }  # fmt: skip
 OTHERS_MEASURED = {
     loop["name"]: loop["cycles"]["2"]
-    for loop in json.loads(
-        (Path(__file__).parents[2] / "benchmarks" / "results" / "ports-others-h200.json").read_text(encoding="utf-8")
-    )["loops"]
+    for loop in json.loads((STUDIES / "ports-others.json").read_text(encoding="utf-8"))["loops"]
 }
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-from absences import MATPLOTLIB, skip_without
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -48,18 +45,3 @@ def test_calls_stand_beside_numpy_under_the_runtime_s_name(picture: ModuleType) 
         {"device": "AMD EPYC (opencl, intel 2026.2)", "m": 64, "n": 64, "k": 64, "numpy_seconds": {}, "ratio": 0.5},
     ]
     assert picture.ratios([calls[:1], calls[1:]])["NumPy"] == {"pocl 3.1": {64: 0.25}, "intel 2026.2": {64: 0.5}}
-
-
-def _points(svg: str) -> list[str]:
-    """What lines go through: versions of matplotlib differ in the rest."""
-    return re.findall(r'<path d="(M [^"]*)" clip-path', svg)
-
-
-def test_the_picture_of_the_first_page_is_that_of_its_files(picture: ModuleType, tmp_path: Path) -> None:
-    skip_without(MATPLOTLIB)
-    names = ["run-h200-squares", "calls-intel", "calls-pocl31", "calls-pocl30"]
-    files = [str(BENCHMARKS / "results" / f"{name}-float32.json") for name in names]
-    output = tmp_path / "ratios.svg"
-    picture.main.main([*files, "--output", str(output)], standalone_mode=False)
-    drawn = [path.read_text("utf-8") for path in (output, BENCHMARKS.parent / "docs" / "ratios.svg")]
-    assert _points(drawn[0]) == _points(drawn[1]) != []

@@ -1,0 +1,122 @@
+"""Tables of what calls and starts cost."""
+
+from __future__ import annotations
+
+from recipes.table import CPUS, TYPES, Files, Recipe, Result, Table, hundredths, one, whole
+
+SIZES = (64, 128, 256, 512, 1024, 2048)
+
+
+def microseconds(seconds: float, digits: int = 0) -> str:
+    """A time in microseconds."""
+    return f"{seconds * 1e6:,.{digits}f}"
+
+
+def rate(result: Result, seconds: float) -> float:
+    """GFLOPS of a product that took so long."""
+    return float(2e-9 * result["m"] * result["n"] * result["k"] / seconds)
+
+
+def numpy_calls(files: Files) -> Table:
+    """docs/calls.md: small products beside NumPy, and the launch alone."""
+    rows = []
+    for folder, name in CPUS.items():
+        results = files.results(f"{folder}/calls/float32.json")
+        small, larger = (one(results, m=size) for size in (64, 128))
+        cells = [
+            small["seconds"],
+            small["numpy_seconds"],
+            larger["seconds"],
+            larger["numpy_seconds"],
+            small["floor_seconds"],
+        ]
+        rows.append([name, *(microseconds(cell["median"], 1) for cell in cells)])
+    return Table(["", "64>", "NumPy>", "128>", "NumPy>", "floor>"], rows)
+
+
+def startup_calls(files: Files) -> Table:
+    """docs/startup.md: calls of NumPy arrays in microseconds."""
+    shown = SIZES[:4]
+    found = {name: files.results(f"{folder}/calls/float32.json") for folder, name in CPUS.items()}
+    rows = [
+        [name, *(microseconds(one(own, m=size)["seconds"]["median"]) for size in shown)] for name, own in found.items()
+    ]
+    numpy = [microseconds(one(found["Intel"], m=size)["numpy_seconds"]["median"]) for size in shown]
+    return Table(["", *(f"{size}>" for size in shown)], [*rows, ["NumPy, beside Intel", *numpy]])
+
+
+def short_calls(files: Files) -> Table:
+    """docs/figures.md: calls in float32, GFLOPS and ratio."""
+    found = [files.results(f"{folder}/calls/float32.json") for folder in CPUS]
+    rows = []
+    for size in SIZES:
+        row = [str(size)]
+        for own in (one(results, m=size) for results in found):
+            row += [whole(rate(own, own["seconds"]["median"])), hundredths(own["ratio"])]
+        rows.append(row)
+    return Table(["m = n = k>", *(f"{x}>" for name in CPUS.values() for x in (f"{name}, GFLOPS", "× NumPy"))], rows)
+
+
+def all_calls(files: Files) -> Table:
+    """docs/cpu.md: calls in both types."""
+    rows = []
+    for dtype in TYPES:
+        found = [files.results(f"{folder}/calls/{dtype}.json") for folder in CPUS]
+        for size in SIZES:
+            row = [str(size), dtype]
+            for own in (one(results, m=size) for results in found):
+                seconds = own["seconds"]["median"]
+                row += [microseconds(seconds), whole(rate(own, seconds)), hundredths(own["ratio"])]
+            rows.append(row)
+    columns = [f"{x}>" for name in CPUS.values() for x in (f"{name}, µs", "GFLOPS", "× NumPy")]
+    return Table(["m = n = k>", "type", *columns], rows)
+
+
+def device_calls_cpu(files: Files) -> Table:
+    """docs/calls.md: the host's part of calls of device arrays, on CPUs."""
+    results = files.results("cpu/calls/device.json")
+    rows = []
+    for name in ("Intel", "PoCL 3.1"):
+        own = one([result for result in results if name.lower() in result["device"]], m=64)
+        rows.append([name, *(microseconds(own["host_seconds"][way]["median"], 1) for way in ("out", "new"))])
+    return Table(["", "`gemm(a, b, out=c)`>", "`gemm(a, b)`>"], rows)
+
+
+def device_calls_h200(files: Files) -> Table:
+    """docs/simt.md: the same on an H200's host."""
+    found = [files.results(f"h200/calls/device-{backend}.json") for backend in ("cuda", "opencl")]
+    rows = []
+    for size in (64, 128, 512):
+        own = [one(results, m=size)["host_seconds"] for results in found]
+        rows.append([str(size), *(microseconds(x[way]["median"], 1) for x in own for way in ("out", "new"))])
+    return Table(
+        ["m = n = k>", "CUDA, `gemm(a, b, out=c)`>", "`gemm(a, b)`>", "OpenCL, `gemm(a, b, out=c)`>", "`gemm(a, b)`>"],
+        rows,
+    )
+
+
+def starts(files: Files) -> Table:
+    """docs/startup.md: the first product of a process, and the floors."""
+    rows = []
+    for folder, name in {"intel": "Intel 2026.22", "pocl31": "PoCL 3.1 (Debian)", "pocl30": "PoCL 3.0 (wheel)"}.items():
+        found = files.document(f"{folder}/startup/512-float32.json")["figures"]
+        products = [
+            one(found, process="product", gemmport_cache=state, runtime_cache=state)["seconds"]
+            for state in ("empty", "warm")
+        ]
+        floors = [one(found, process=f"floor: {x}")["seconds"] for x in ("device opened", "one-line kernel built")]
+        rows.append([name, *(f"{hundredths(seconds)} s" for seconds in (*products, *floors))])
+    return Table(
+        ["", "all caches empty>", "all warm>", "floor: device opened>", "floor: one-line kernel built>"], rows
+    )  # fmt: skip
+
+
+RECIPES: dict[str, Recipe] = {
+    "calls of NumPy arrays": numpy_calls,
+    "calls in microseconds": startup_calls,
+    "calls in float32": short_calls,
+    "calls in both types": all_calls,
+    "calls of device arrays on CPUs": device_calls_cpu,
+    "calls of device arrays on the H200": device_calls_h200,
+    "starts": starts,
+}

@@ -1,0 +1,137 @@
+"""Rebuilds every table and plot of README.md and docs/ that is made of files of results.
+
+python benchmarks/tables.py            # writes them, and lists the tables that are written by hand
+python benchmarks/tables.py --check    # exit 1, and what differs, where a page is not what this would write
+
+A table of figures stands behind a comment with the name of its recipe (benchmarks/recipes/), or behind one that says why there
+is none:
+
+    <!-- table: squares in float32 -->
+    <!-- table by hand: WHY -->
+
+The comment about the figures (benchmarks/figures.py), above it, must name every file that the recipe reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+import plot
+import ratios
+from figures import ROOT, Section, pages, sections
+from recipes import RECIPES
+from recipes.table import CPUS, FOLDER, Files, Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TABLE = re.compile(r"^<!-- table: (?P<name>.*?) -->\n\n?(?P<table>(?:\|.*\n)*)", re.MULTILINE)
+_BY_HAND = re.compile(r"^<!-- table by hand: (?P<why>[^>]*?) -->$", re.MULTILINE)
+
+
+def _over_size(root: Path) -> Figure:
+    names = (f"{x}/run/{kind}-{dtype}.json" for dtype in ("float32", "float64") for x in CPUS
+             for kind in ("squares", "large-squares"))  # fmt: skip
+    return plot.figure_of(plot.panels(tuple(root / FOLDER / name for name in names)))
+
+
+def _first_page(root: Path) -> Figure:
+    files = Files(root)
+    names = ("h200/run/squares-float32.json", *(f"{x}/calls/float32.json" for x in CPUS))
+    return ratios.figure_of(ratios.ratios([files.results(name) for name in names]))
+
+
+PLOTS: Mapping[str, Callable[[Path], Figure]] = {"docs/cpu.svg": _over_size, "docs/ratios.svg": _first_page}
+"""Picture → how it is drawn."""
+
+
+def rebuilt(text: str, files: Files, recipes: Mapping[str, Recipe] = RECIPES) -> str:
+    """A page with its tables made anew; as they are where there is no such recipe."""
+
+    def made(found: re.Match[str]) -> str:
+        if found["name"] not in recipes:
+            return found[0]
+        return f"<!-- table: {found['name']} -->\n\n{recipes[found['name']](files).markdown()}"
+
+    return _TABLE.sub(made, text)
+
+
+def by_hand(root: Path = ROOT) -> Iterator[str]:
+    """The tables of figures that no recipe makes, each with its place and the reason."""
+    for page in pages(root):
+        text = page.read_text("utf-8")
+        for found in _BY_HAND.finditer(text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield f"{page.relative_to(root)}:{line} is written by hand: {found['why']}"
+
+
+def faults(page: Path, root: Path = ROOT, recipes: Mapping[str, Recipe] = RECIPES) -> Iterator[str]:
+    """What is wrong with the tables of a page, one line each."""
+    text, name = page.read_text("utf-8"), page.relative_to(root)
+    files = Files(root)
+    new = rebuilt(text, files, recipes)
+    yield from difflib.unified_diff(text.splitlines(), new.splitlines(), str(name), "its files", lineterm="", n=0)
+    for section in sections(text):
+        yield from (f"{name}:{fault}" for fault in _of_section(section, root, text.splitlines(), recipes))
+
+
+def _of_section(section: Section, root: Path, lines: list[str], recipes: Mapping[str, Recipe]) -> Iterator[str]:
+    for number in section.tables:
+        marker = max((x for x in section.markers if x.line < number), key=lambda x: x.line, default=None)
+        if marker is None or marker.none:
+            continue
+        above = "\n".join(lines[marker.line - 1 : number - 1])
+        found = re.search(r"<!-- table: (.*?) -->\s*$", above)
+        if found and found[1] not in recipes:
+            yield f"{number}: the comment must name a recipe; got {found[1]!r}; write one of {', '.join(sorted(recipes))}"
+        elif found:
+            files = Files(root)
+            recipes[found[1]](files)
+            for file in sorted(files.used):
+                if not any(PurePosixPath(file).match(pattern) for pattern in marker.files):
+                    yield f"{marker.line}: the comment must name {file}, of which the table is made; it does not"
+        elif not _BY_HAND.search(above):
+            yield f"{number}: a table of figures must have a recipe, or say why not; write <!-- table: NAME --> above it"
+
+
+def points(svg: str) -> list[str]:
+    """What the lines of a picture go through: versions of matplotlib differ in the rest."""
+    return re.findall(r'<path d="(M [^"]*)" clip-path', svg)
+
+
+def stale_plots(root: Path = ROOT) -> Iterator[str]:
+    """The pictures that are not those of their files."""
+    with TemporaryDirectory() as folder:
+        for name, drawn in PLOTS.items():
+            output = Path(folder) / "plot.svg"
+            plot.save(drawn(root), output)
+            if points(output.read_text("utf-8")) != points((root / name).read_text("utf-8")):
+                yield name
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing: tell what differs.")
+def main(*, check: bool) -> None:
+    """Rebuilds tables and plots from files of results."""
+    if check:
+        found = [fault for page in pages() for fault in faults(page)]
+        found += [f"{picture} is not what its files say" for picture in stale_plots()]
+        click.echo("".join(f"{line}\n" for line in found), nl=False)
+        sys.exit(1 if found else 0)
+    for page in pages():
+        page.write_text(rebuilt(page.read_text("utf-8"), Files()), encoding="utf-8")
+    for picture in list(stale_plots()):
+        plot.save(PLOTS[picture](ROOT), ROOT / picture)
+    for line in by_hand():
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()
