@@ -204,10 +204,11 @@ def compiled(
 @with_a_compiler
 @pytest.mark.machine_code
 @pytest.mark.sample(shape=["whole"], shares=[False], ops=["NN"])
-@pytest.mark.parametrize("ops", ["NN", "TN", "NT", "TT"])
-@pytest.mark.parametrize(
+@pytest.mark.every_pair("ops", ["NN", "TN", "NT", "TT"])
+@pytest.mark.every_pair(
     ("shape", "shares"),
     [("whole", False), ("whole", True), ("overlapping", False), ("overlapping", True), ("odd", False)],
+    apart=True,
 )
 def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) -> None:
     binary = compiled(ops, shape=shape, shares=shares)
