@@ -25,6 +25,7 @@ import pytest
 import gemmport as gp
 from absences import CUPY, GPU, JAX, TORCH, beyond, skip_without
 from exact import integers
+from gemmport import backends
 from gemmport.core import dlpack
 from gemmport.core.dtypes import DTYPES
 from gemmport.execution.copies import copy_strided, dense_copy
