@@ -11,8 +11,10 @@ DEVICE ?= pocl 3.0
 EXTRAS ?=
 RUN_OPTIONS ?=
 TEST_OPTIONS ?=
+# One more than there are cores, up to five: some tests wait, for a time limit or for a process.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4) + 1)')
 # Tests that stand together share programs: a worker takes them from where it stands, and from others in the end.
-PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist worksteal --durations=20
+PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal --durations=20
 # One kernel, or two to be set side by side.
 KERNEL ?= register_tiled
 INSPECT_OPTIONS ?= --arch sm_90

@@ -217,7 +217,7 @@ class TestFaults:
 
 @pytest.mark.processes
 def test_a_soak_of_every_device_is_right_and_nothing_grows(backend: gp.Backend) -> None:
-    report = run_soak(backend.device, SoakOptions(6))
+    report = run_soak(backend.device, SoakOptions(3))
     assert not report.faults, report.faults[0]
     assert set(report.ways) == set(get_args(Way))
     assert set(report.raised) == set(get_args(Operation))
