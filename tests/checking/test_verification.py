@@ -433,6 +433,25 @@ def test_poison_is_of_the_type(dtype, byte):
     assert (flat.dtype, flat.shape, set(flat.tobytes())) == (dtype, (3,), {byte})
 
 
+@pytest.mark.parametrize(("stride", "matrices_there"), [(15, 2), (0, 1)])
+def test_operands_lie_where_the_layout_says_and_poison_lies_around_them(stride, matrices_there):
+    problem = GemmProblem.create(
+        2, 3, 4, batch=2, dtype="int32", output="int64", a=Layout(ld=6, batch_stride=stride, offset=2)
+    )
+    values = np.arange(16, dtype=np.int32).reshape(2, 2, 4)
+    flat = verify.laid_out(problem, "a", values, 5)
+    assert (flat.dtype, flat.size) == ("int32", problem.span("a") + 5)
+    inside = np.zeros(flat.size, bool)
+    for number in range(matrices_there):
+        for row in range(2):
+            start = 2 + number * stride + row * 6
+            assert flat[start : start + 4].tolist() == values[number, row].tolist()
+            inside[start : start + 4] = True
+    assert set(flat[~inside].tobytes()) == {0xFD}
+    assert verify.laid_out(problem, "a", values).tolist() == flat[:-5].tolist()
+    assert set(verify.laid_out(problem, "a", None, 1).tobytes()) == {0xFD}
+
+
 def test_what_is_untouched_is_told_in_numbers(padded):
     problem, before, flat = padded
     assert verify.check_untouched(problem, before, flat) == verify.Check("untouched", True, 0.0, 0.0)
