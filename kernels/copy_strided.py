@@ -77,7 +77,7 @@ class CopyStrided(Pass):
             )  # fmt: skip
 
 
-# The prelude asks for types even where words are moved that have none.
+# What the source includes asks for types even where words are moved that have none.
 _ANY_TYPES = type_defines(FLOAT32, FLOAT32, FLOAT32)
 
 PASS = CopyStrided()

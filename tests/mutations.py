@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 from unittest import mock
 
+from gemmport import kernels
 from gemmport.runtime import sources
 
 NAIVE, TILED, REGISTER_TILED = "naive", "tiled", "register_tiled"
@@ -77,11 +79,25 @@ class Edit:
         Raises:
             AssertionError: the pattern is not there as often as it should be.
         """
-        new = self.replacement if isinstance(self.replacement, str) else self.replacement[language]
-        edited, found = re.subn(self.pattern, new, text)
+        edited, found = self._replaced(text, language)
         assert found == self.times, f"{self.pattern!r} is {found} times in the {language} source, not {self.times}"
         assert edited != text
         return edited
+
+    def apply_to_part(self, text: str, language: str) -> str:
+        """A part of the prelude with the edit, which all parts together have to take as often as it says.
+
+        Raises:
+            AssertionError: the pattern is not in the parts as often as it should be.
+        """
+        parts = (Path(kernels.__path__[0]) / language / sources.PRELUDE).iterdir()
+        found = sum(self._replaced(part.read_text("utf-8"), language)[1] for part in parts)
+        assert found == self.times, f"{self.pattern!r} is {found} times in the {language} prelude, not {self.times}"
+        return self._replaced(text, language)[0]
+
+    def _replaced(self, text: str, language: str) -> tuple[str, int]:
+        new = self.replacement if isinstance(self.replacement, str) else self.replacement[language]
+        return re.subn(self.pattern, new, text)
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,7 @@ class Mutation:
 
     Attributes:
         name: what the broken kernel does.
-        edits: of the prelude where `prelude` says so, else of the kernel's own source.
+        edits: of the parts of the prelude where `prelude` says so, else of the kernel's own source.
         kernels: those it is planted in.
         types, ops: the product on which it shows.
         noticed_by: the check that must notice it; empty for what changes no result.
@@ -122,7 +138,7 @@ def of_kernel(
 
 
 def of_panels(name: str, pattern: str, replacement: str) -> Mutation:
-    """A mutation of how panels are written, which the prelude says."""
+    """A mutation of how panels are written, which a part of the prelude says."""
     return Mutation(name, (Edit(pattern, replacement),), ("pack",), prelude=True)
 
 
@@ -138,7 +154,7 @@ def of_prelude(
     noticed_by: NoticedBy | Literal[""] = "exact",
     why: str = "",
 ) -> Mutation:
-    """A mutation of the prelude, which all kernels start from."""
+    """A mutation of the prelude, of which kernels include the parts that they need."""
     return Mutation(name, (Edit(pattern, replacement, times),), kernels, True, types, ops, noticed_by, why)
 
 
@@ -1004,7 +1020,7 @@ _OF_RUNS = (
         times=2,
     ),
     of_prelude("ignores alpha in runs", r"scaled\(alpha, (ELEMENT\(sum, w\))\)", r"\1", kernels=_IN_RUNS),
-    of_prelude("adds one element of C to a run", r"(plus_scaled\(ELEMENT.*)\[w\]\)", r"\1[0])", kernels=_IN_RUNS),
+    of_prelude("adds one element of C to a run", r"(plus_scaled\(ELEMENT.*), w\)\)", r"\1, 0))", kernels=_IN_RUNS),
     of_prelude("scales runs of C by alpha", r"(plus_scaled\(ELEMENT.*), beta,", r"\1, alpha,", kernels=_IN_RUNS),
     of_prelude("forgets every edge of runs", r"\(\(line_is_inside\) \? \(left\) : 0\)", "WIDTH", kernels=_IN_RUNS),
     of_prelude("counts a term too many of A", r"< m, k - \(p\)\)", "< m, k - (p) + 1)", kernels=_IN_RUNS),
@@ -1540,10 +1556,14 @@ OF_TRANSPOSE = (
 """What test_transpose.py must notice: by the table of its cases, or by operands that lie beyond 2³¹ elements."""
 
 
+_INCLUDES = r'(?:#include ".*"\n)+'
+"""All that a kernel includes: what is planted behind it may change it."""
+
+
 def _redefined(condition: str, name: str, parameters: str, value: str) -> Edit:
-    """Defines a macro of the prelude anew under a condition, in front of a kernel."""
+    """Defines a macro of the prelude anew under a condition, behind what a kernel includes."""
     text = f"#if {condition}\n#undef {name}\n#define {name}{parameters} {value}\n#endif\n"
-    return Edit(r"\A", text)
+    return Edit(_INCLUDES, rf"\g<0>{text}")
 
 
 _ROUNDED = {"opencl": "PASTE(NUMBER_, OUT)(to_stored(sum))", "cuda": "to<acc_t>::from(to_stored(sum))"}
@@ -1581,9 +1601,10 @@ OF_FEW_PROBLEMS = (
                 r"store(\1, HALVED(sum[r][c]), alpha",
             ),
             Edit(
-                r"\A",
+                _INCLUDES,
                 {
-                    language: f"#if defined(REAL_ARITHMETIC)\n#define HALVED(sum) (sizeof(out_t) == 2 ? {rounded} : (sum))\n"
+                    language: "\\g<0>#if defined(REAL_ARITHMETIC)\n"
+                    f"#define HALVED(sum) (sizeof(out_t) == 2 ? {rounded} : (sum))\n"
                     "#else\n#define HALVED(sum) (sum)\n#endif\n"
                     for language, rounded in _ROUNDED.items()
                 },
@@ -1617,14 +1638,21 @@ def planted(fault: Mutation | str, kernel: str) -> Iterator[None]:
     """Every program of the kernel that is assembled inside has the fault; all else is the shipped path."""
     fault = mutation(fault) if isinstance(fault, str) else fault
     assert kernel in fault.kernels, f"{fault.name} is no fault of {kernel}"
-    read = sources._read
+    read, read_part, languages = sources._read, sources._read_part, {".cl": "opencl", ".cu": "cuda"}
 
     def edited(folder, stem):  # type: ignore[no-untyped-def]  # as the original
         text = read(folder, stem)
-        if stem == (sources.PRELUDE if fault.prelude else kernel):
+        if stem == kernel and not fault.prelude:
             for edit in fault.edits:
                 text = edit.apply(text, folder.name)
         return text
 
-    with mock.patch.object(sources, "_read", edited):
+    def edited_part(name, places):  # type: ignore[no-untyped-def]  # as the original
+        text = read_part(name, places)
+        if fault.prelude:
+            for edit in fault.edits:
+                text = edit.apply_to_part(text, languages[Path(name).suffix])
+        return text
+
+    with mock.patch.object(sources, "_read", edited), mock.patch.object(sources, "_read_part", edited_part):
         yield

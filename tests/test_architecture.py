@@ -14,7 +14,9 @@ import gemmport
 from gemmport import backends, configs, kernels
 from gemmport.backends.base import Backend
 from gemmport.contracts.kernel import parameter_defines
+from gemmport.core.plan import KernelSource
 from gemmport.core.problem import GemmProblem
+from gemmport.runtime.sources import PRELUDE, assemble
 from made_up_devices import DEVICES
 
 PLACES = {
@@ -120,6 +122,15 @@ def test_every_room_is_installed() -> None:
     assert {name.partition(".")[0] for name in packages} == {*ROOMS}
 
 
+def test_every_source_of_kernels_is_installed() -> None:
+    told = (Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8")
+    (patterns,) = re.findall(r'^"gemmport\.kernels" = (\[.*\])$', told, re.MULTILINE)
+    root = PLACES["gemmport.kernels"]
+    sources = {path for path in root.rglob("*.c?") if path.is_file()}
+    assert sources
+    assert sources <= {path for pattern in ast.literal_eval(patterns) for path in root.glob(pattern)}
+
+
 def test_the_backends_never_import_each_other() -> None:
     for name in backends.names():
         others = {f"backends.{other}" for other in backends.names() if other != name}
@@ -220,7 +231,7 @@ def sources(folder: str, stem: str) -> list[Path]:
 STEMS = [contract.name for contract in (*kernels.variants(), *kernels.passes())]
 
 
-@pytest.mark.parametrize("stem", ["prelude", *STEMS])
+@pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_kernel_has_exactly_one_source_per_language(folder: str, stem: str) -> None:
     assert len(sources(folder, stem)) == 1
@@ -228,8 +239,17 @@ def test_each_kernel_has_exactly_one_source_per_language(folder: str, stem: str)
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_of_sources_holds_one_language(folder: str) -> None:
-    suffixes = {path.suffix for path in (PLACES["gemmport.kernels"] / folder).iterdir() if path.is_file()}
+    suffixes = {path.suffix for path in (PLACES["gemmport.kernels"] / folder).rglob("*") if path.is_file()}
     assert len(suffixes) == 1
+
+
+def parts(folder: str) -> dict[str, Path]:
+    """The parts of a language's prelude, by their names without what tells the language."""
+    return {path.stem: path for path in (PLACES["gemmport.kernels"] / folder / PRELUDE).iterdir()}
+
+
+def test_preludes_have_the_same_parts() -> None:
+    assert len({tuple(sorted(parts(folder))) for folder in FOLDERS}) == 1
 
 
 def words(text: str) -> set[str]:
@@ -245,12 +265,10 @@ OF_ONE_LANGUAGE = {"MOVES": "opencl"}
 @pytest.mark.parametrize("variant", kernels.variants(), ids=lambda variant: variant.name)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: kernels.KernelVariant) -> None:
-    """Itself or through its prelude, but those of passes alone, which change what is done before. Of the macros of a word's
-    choices one may be left out: where no other is defined.
+    """Itself or through what it includes, but those of passes alone, which change what is done before. Of the macros of a
+    word's choices one may be left out: where no other is defined.
     """
-    (path,) = sources(folder, variant.name)
-    (prelude,) = sources(folder, "prelude")
-    read = words(path.read_text(encoding="utf-8")) | words(prelude.read_text(encoding="utf-8"))
+    read = words(assemble(KernelSource(variant.name, variant.name), folder))
     problem, values = GemmProblem.create(9, 9, 1000), variant.complete({})
     told = variant.defines(values, problem).keys()
     for parameter in variant.parameters:
@@ -270,26 +288,29 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
 
 
 def test_preludes_offer_kernels_the_same_words() -> None:
-    """What a kernel of either language takes from its prelude, the other prelude has too: macros, functions and types."""
-    taken, has = set(), {}
+    """What a kernel of either language takes from a part, the other language's part has too: macros, functions and types."""
+    taken: dict[str, set[str]] = {name: set() for name in parts(FOLDERS[0])}
     for folder in FOLDERS:
-        (prelude,) = sources(folder, "prelude")
-        text = prelude.read_text("utf-8")
-        has[folder] = words(text)
-        for variant in kernels.variants():
-            for path in sources(folder, variant.name):
-                source = path.read_text("utf-8")
-                taken |= words(source) & offered(text) - offered(source)
-    assert {"LOAD_A", "LOAD_B", "ACC_ZERO", "mul_add", "store", "this_tile", "INSIDE", "RESIDENT", "tile_t"} <= taken
+        for stem in STEMS:
+            (path,) = sources(folder, stem)
+            source = path.read_text("utf-8")
+            for name, part in parts(folder).items():
+                taken[name] |= words(source) & offered(part.read_text("utf-8")) - offered(source)
+    assert {"LOAD_A", "LOAD_B"} <= taken["products"]
+    assert {"ACC_ZERO", "mul_add", "store"} <= taken["arithmetic"]
+    assert {"this_tile", "INSIDE", "RESIDENT", "tile_t"} <= taken["tiles"]
+    assert {"COPY_16", "MATRIX_MUL_ADD", "LOAD_READ_ONLY_4"} <= taken["ptx"]
     for folder in FOLDERS:
-        assert not {word for word in taken - has[folder] if not word.startswith("__")}, folder
+        for name, part in parts(folder).items():
+            lacking = taken[name] - words(part.read_text("utf-8"))
+            assert not {word for word in lacking if not word.startswith("__")}, part
 
 
 def offered(text: str) -> set[str]:
     """Macros, functions and types that a C source defines."""
     macros = re.findall(r"^ *# *define (\w+)", text, re.MULTILINE)
     functions = re.findall(r"^\w[\w ]*\binline\b[^(\n=]*?(\w+)\(", text, re.MULTILINE)
-    types = re.findall(r"^(?:typedef .*?|\} )(\w+);|^struct (\w+)", text, re.MULTILINE)
+    types = re.findall(r"^(?:typedef .*\b|\} )(\w+);|^struct (\w+)", text, re.MULTILINE)
     return {*macros, *functions, *(name for pair in types for name in pair if name)}
 
 
@@ -302,4 +323,4 @@ def test_every_module_of_kernels_is_listed() -> None:
 def test_every_source_belongs_to_a_contract(folder: str) -> None:
     stems = {path.stem for path in (PLACES["gemmport.kernels"] / folder).iterdir() if path.is_file()}
     contracts = {name.removeprefix("kernels.") for name in MODULES if name.startswith("kernels.")}
-    assert {stem for stem in stems if not any(stem.startswith(contract) for contract in contracts)} == {"prelude"}
+    assert not {stem for stem in stems if not any(stem.startswith(contract) for contract in contracts)}

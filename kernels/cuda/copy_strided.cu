@@ -1,5 +1,6 @@
 // copy_strided: one thread copies one element of an array of up to four dimensions, the last of which runs fastest.
 // Equal types are moved as words, others are loaded, converted and stored (one and zero are the scalars of `store`).
+#include "arithmetic.cu"
 
 #if WORD_BYTES == 1
 typedef unsigned char source_t;

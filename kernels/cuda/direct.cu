@@ -1,5 +1,6 @@
 // direct: no shared memory. Each thread reads runs of A and B from global memory into its registers, RK terms at a time, and
 // computes RY × RX elements of D from them; what its neighbours have read, the caches give it.
+#include "runs.cu"
 
 // Which row of the tile is the r-th of thread y, and which column the c-th of x, in runs: strided, so that neighbours read
 // neighbours.

@@ -1,4 +1,5 @@
 // fill_random: each element is a function of the seed and of its number alone, so that the host can tell any of them.
+#include "arithmetic.cu"
 
 typedef PASTE(SUM_, REAL) real_t;
 typedef unsigned long long bits_t;

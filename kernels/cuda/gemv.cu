@@ -2,6 +2,7 @@
 // of B, the vectors, come through the caches. Where A lies along k, the threads of one row are side by side along k and add up
 // products in each lane of a run; where it lies across, threads side by side have neighbouring rows, and others have other terms.
 // Blocks may share a sum: each leaves its part, and a second launch adds up the parts in their order.
+#include "unaligned.cu"
 
 // What a thread has: RUNS runs for each of its terms, with the sums of so many rows; and how many threads add up the same rows.
 #if A_RUNS_ALONG_K

@@ -1,5 +1,6 @@
 // naive: one thread computes one element of D, straight from global memory.
 // Threads side by side take columns side by side, so that a warp's reads of B and writes of D are contiguous.
+#include "products.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void naive(GEMM_ARGUMENTS)

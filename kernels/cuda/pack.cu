@@ -1,5 +1,7 @@
 // pack: op(A) in panels of ROWS rows, op(B) in panels of COLUMNS columns, both term by term: the order in which `packed` reads
 // them. They are written as sums, with zeros beyond the edges. A block writes DEPTH terms of one panel.
+#include "panels.cu"
+
 #define LINES_A ((ROWS + WIDTH - 1) / WIDTH * WIDTH) // a panel of A is stored in whole runs; what is beyond its rows is not read
 
 // Of the blocks, the first groups_a write panels of A.

@@ -2,6 +2,8 @@
 // in registers while a panel of ROWS rows of A and one of COLUMNS columns of B go by. `pack` has laid the panels out in the order
 // in which they are read, with zeros beyond the edges: only what is written back looks at them. They hold numbers, MR = NUMBERS ·
 // ROWS lines of them: a complex element is two.
+#include "panels.cu"
+
 #define LINES_A ((ROWS + WIDTH - 1) / WIDTH * WIDTH) // a panel of A is stored in whole runs; what is beyond its rows is not read
 
 // The sums are variables of their own, sum_0_0 and so on: compilers keep these in registers, but not always arrays. So

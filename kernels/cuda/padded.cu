@@ -1,5 +1,6 @@
 // padded: as register_tiled, but A and B come in whole tiles, padded with zeros and stored along m and along n beforehand.
 // The loop has no edge to check and nothing to choose: each operand has its own loader, and every thread its equal share.
+#include "products.cu"
 
 #define RTSM (TSM / WPTM) // threads along the rows of the tile
 #define RTSN (TSN / WPTN) // threads along its columns

@@ -1,5 +1,7 @@
 // reduce: a block adds up its share of the elements and leaves one sum; the sums of all blocks are reduced again, until one is
 // left. TREE says how the threads of a block, with a sum each, come to one, which thread 0 returns.
+#include "arithmetic.cu"
+#include "sub_groups.cu"
 
 #if TREE_DIVERGENT
 // Neighbours, then neighbouring pairs, fours, eights. Threads at work lie ever further apart: in no warp do all of them work, and

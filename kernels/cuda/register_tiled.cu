@@ -1,5 +1,6 @@
 // register_tiled: as tiled, but a thread keeps a WPTM × WPTN block of sums in registers.
 // WPTM + WPTN loads from shared memory feed WPTM · WPTN multiply-adds, so shared memory is no longer what bounds the kernel.
+#include "products.cu"
 
 #define RTSM (TSM / WPTM) // threads along the rows of the tile
 #define RTSN (TSN / WPTN) // threads along its columns

@@ -1,5 +1,6 @@
 // register_tiled_vectorized: as register_tiled, but everything moves in runs of WIDTH neighbours.
 // (WPTM + WPTN) / WIDTH loads from shared memory feed WPTM · WPTN multiply-adds.
+#include "runs.cu"
 
 #define RTSM (TSM / WPTM) // threads along the rows of the tile
 #define RTSN (TSN / WPTN) // threads along its columns

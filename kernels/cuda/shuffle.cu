@@ -1,5 +1,8 @@
 // shuffle: as register_tiled, but A does not pass through shared memory. The threads that share WPTM rows are a team, lanes side
 // by side of one warp: each holds some of the rows' elements in registers, where the others read them.
+#include "products.cu"
+#include "ptx.cu"
+#include "sub_groups.cu"
 
 #define RTSM (TSM / WPTM) // teams: threads along the rows of the tile
 #define RTSN (TSN / WPTN) // threads of a team, along its columns
@@ -32,15 +35,15 @@ __device__ inline acc_t load_read_only(const in_t *p)
 {
     union { in_t stored; unsigned words[4]; } x;
     if (sizeof(in_t) == 1)
-        x.words[0] = __ldg((const unsigned char *)p);
+        LOAD_READ_ONLY_1(x.words, p);
     else if (sizeof(in_t) == 2)
-        x.words[0] = __ldg((const unsigned short *)p);
+        LOAD_READ_ONLY_2(x.words, p);
     else if (sizeof(in_t) == 4)
-        x.words[0] = __ldg((const unsigned *)p);
+        LOAD_READ_ONLY_4(x.words, p);
     else if (sizeof(in_t) == 8)
-        *(uint2 *)x.words = __ldg((const uint2 *)p);
+        LOAD_READ_ONLY_8(x.words, p);
     else
-        *(uint4 *)x.words = __ldg((const uint4 *)p);
+        LOAD_READ_ONLY_16(x.words, p);
     return to_sum(x.stored);
 }
 #define load(p) load_read_only(p) // in LOAD_A and LOAD_B

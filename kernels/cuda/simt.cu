@@ -3,6 +3,8 @@
 // in registers while it multiplies those of this one; one barrier parts two tiles. A tile along k that is not whole comes first,
 // so that the loop has nothing to check. With several SLICES, as many sets of warps share the terms of a step. Where tiles do not
 // fill the multiprocessors evenly, the last of them are cut along k.
+#include "ptx.cu"
+#include "runs.cu"
 
 #define WARP 32
 #define WARPS_N (TSN / WN)
@@ -49,34 +51,30 @@
 #if ASYNC_COPIES
 __device__ inline void copy_whole(acc_t *to, const in_t *from, bool wanted)
 {
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }"
-                 ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted));
+    COPY_16(to, from, wanted);
 }
 __device__ inline void copy_part(acc_t *to, const in_t *from, bool wanted, int present)
 {
     const int bytes = max(min(present, WIDTH), 0) * (int)sizeof(in_t);
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %3; }"
-                 ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "r"(bytes));
+    COPY_16_OF(to, from, wanted, bytes);
 }
 __device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bool whole, bool present)
 {
     if (whole)
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3; }"
-                     ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)));
+        COPY_SIZE(to, from, wanted, sizeof(in_t));
     else {
         const int bytes = present ? (int)sizeof(in_t) : 0;
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3, %4; }"
-                     ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((int)wanted), "n"(sizeof(in_t)), "r"(bytes));
+        COPY_SIZE_OF(to, from, wanted, sizeof(in_t), bytes);
     }
 }
 // The compiler shall have it now: go on from there by one addition, and not compute each address from that of the first.
-#define TAKEN(place) asm volatile("" : "+l"(place))
+#define TAKEN(place) TOUCH_PLACE(place)
 // What is read before the loop, and again at its end, is read there: NVIDIA's OpenCL compiler makes one read of both, at the start of
 // the loop, where all wait for it, but not where something in between may write memory.
-#define END_OF_READS() asm volatile("" ::: "memory")
-#define END_OF_COPIES() asm volatile("cp.async.commit_group;")
+#define END_OF_READS() TOUCH_MEMORY()
+#define END_OF_COPIES() COMMIT_COPIES()
 // Waits for all copies of this thread but those of the last `tiles` tiles.
-#define AWAIT_COPIES(tiles) asm volatile("cp.async.wait_group %0;" ::"n"(tiles) : "memory")
+#define AWAIT_COPIES(tiles) WAIT_FOR_COPIES(tiles)
 #else
 __device__ inline void copy_part(acc_t *to, const in_t *from, bool wanted, int present)
 {
@@ -99,6 +97,23 @@ __device__ inline void copy_element(acc_t *to, const in_t *from, bool wanted, bo
 // bring neighbouring terms, one by one; else neighbouring runs of lines, with as many threads beside it as leave each its term, or
 // fill a sector. A thread's copies lie at fixed distances from the first, and take few instructions: ACROSS of them side by side,
 // STEP lines, or terms, before the next.
+//
+// In numbers, where 256 threads bring tiles of 128 and of 256 lines: with TSM = 128, TSN = 256, TSK = 8, WM = 32, WN = 128, WPTM = 8,
+// WPTN = 16, SLICES = 1, STAGES = 3 and WIDTH = 4,
+//     THREADS = 256
+//   runs lie along the lines: 32 threads bring the runs of 128 lines of a term, and 8 times as many all terms,
+//     BESIDE(128) = 32
+//     LINE_STEP(128) = 128
+//     STEP(128, 0) = 8
+//   and as 256 lines are twice as many, each thread has two copies side by side:
+//     ACROSS(128, 0) = 1
+//     COPIES(128, 0) = 1
+//     ACROSS(256, 0) = 2
+//     COPIES(256, 0) = 2
+//   runs lie along k: 8 threads bring the terms of a line, one by one, and all of them those of 32 lines,
+//     STEP(128, 1) = 32
+//     STEPS(128, 1) = 4
+//     COPIES(128, 1) = 4
 #define BESIDE(lines) min((lines) / WIDTH, max(THREADS / TSK, 8))
 #define LINE_STEP(lines) (BESIDE(lines) * WIDTH)
 #define ACROSS(lines, along_k) ((along_k) ? 1 : ((lines) + LINE_STEP(lines) - 1) / LINE_STEP(lines))
@@ -161,6 +176,14 @@ __device__ __forceinline__ const in_t *bring(
 
 // A thread's copies of a tile of A and one of B set out in pieces, one behind the reads of each of the first terms: reads queue behind
 // copies, of which one by elements takes as long as four reads. With two tiles there is no time to lose.
+//
+// In the example above, with A_RUNS_ALONG_K = 1 and B_RUNS_ALONG_K = 0, 4 copies of A and 2 of B set out in two pieces of three, the
+// second of which begins with copy 3:
+//     COPIES_A = 4
+//     COPIES_B = 2
+//     PIECES = 2
+//     PIECE(1) = 3
+//     PIECE(2) = 6
 #define AT_A_TERM 4
 #define COPIES_A COPIES(TSM, A_RUNS_ALONG_K)
 #define COPIES_B COPIES(TSN, B_RUNS_ALONG_K)
@@ -285,11 +308,9 @@ __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[
         for (int c = 0; c < COLUMN_RUNS; c += JOINED)
             #pragma unroll
             for (int w = 0; w < JOINED; ++w)
-                asm volatile(
-                    "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                    : "+d"(ELEMENT(sum[r][c], w)), "+d"(ELEMENT(sum[r][c + 1], w)), "+d"(ELEMENT(sum[r + 1][c], w)),
-                      "+d"(ELEMENT(sum[r + 1][c + 1], w))
-                    : "d"(ELEMENT(a[r / WIDTH], 0)), "d"(ELEMENT(a[r / WIDTH], 1)), "d"(ELEMENT(b[c / JOINED], w)));
+                MATRIX_MUL_ADD(
+                    ELEMENT(sum[r][c], w), ELEMENT(sum[r][c + 1], w), ELEMENT(sum[r + 1][c], w), ELEMENT(sum[r + 1][c + 1], w),
+                    ELEMENT(a[r / WIDTH], 0), ELEMENT(a[r / WIDTH], 1), ELEMENT(b[c / JOINED], w));
 }
 #else
 __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])

@@ -1,5 +1,6 @@
 // tiled: a block stages square tiles of A and B in shared memory and computes one tile of D from them.
 // Each element is read from global memory once per tile instead of once per thread.
+#include "products.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void tiled(GEMM_ARGUMENTS)

@@ -1,5 +1,6 @@
 // times_vector: a matrix times a vector, or the squared norms of its rows, in sums wider than those of a product.
 // Threads side by side read along memory: parts of one row's sum, or neighbouring columns where the matrix is transposed.
+#include "arithmetic.cu"
 
 typedef PASTE(SUM_, REAL) real_t;
 

@@ -1,5 +1,7 @@
 // transpose: a batch of matrices copied or transposed, tile by tile; where the target is larger, zeros fill the rest of it.
 // Each step of the ladder is a choice of macros: TRANSPOSE, STAGED (by way of a tile in shared memory), PAD, ORDER.
+#include "tiles.cu"
+#include "types.cu"
 
 // Elements are moved as words of their size: no bit changes, and no device needs to compute in their type.
 #if SIXTEEN_BYTES

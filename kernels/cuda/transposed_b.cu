@@ -1,5 +1,6 @@
 // transposed_b: as tiled, but op(B) runs along k like a row-major A, and tiles are rectangular: TS × TSDK of either operand.
 // A thread computes WPT rows of one column: a word of B from shared memory feeds WPT multiply-adds.
+#include "products.cu"
 
 #define RTS (TS / WPT) // threads along the rows of the tile
 #define THREADS (TS * RTS)

@@ -1,5 +1,6 @@
 // vectorized: as tiled, but a thread moves WIDTH neighbours at once and computes WIDTH neighbouring columns of D.
 // A quarter (with WIDTH 4) of the loads brings the tiles, and one number of A feeds WIDTH multiply-adds.
+#include "runs.cu"
 
 extern "C" __global__ __launch_bounds__(TS / WIDTH * TS)
 void vectorized(GEMM_ARGUMENTS)

@@ -1,5 +1,6 @@
 // wpt: as tiled, but a thread computes WPT rows of D, TS / WPT apart.
 // A number of B is read from shared memory once and feeds WPT multiply-adds; one of A is read by a whole row of threads at once.
+#include "products.cu"
 
 #define RTS (TS / WPT) // threads along the rows of the tile
 

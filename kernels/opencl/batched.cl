@@ -1,6 +1,7 @@
 // batched: small products, several of them at once. A group brings the matrices of PRODUCTS products, or a tile of each, to local
 // memory as they lie, and a work-item computes WPTM x WPTN sums of one product. Where matrices are whole and dense, those of neighbours
 // follow each other in memory without a gap, and are read and written as one row of runs.
+#include "runs.cl"
 
 #define MOST(x, y) ((x) > (y) ? (x) : (y))
 #define BLOCKS_M ((TSM + WPTM - 1) / WPTM)

@@ -2,6 +2,7 @@
 // of B, the vectors, come through the caches. Where A lies along k, the work-items of one row are side by side along k and add up
 // products in each lane of a run; where it lies across, work-items side by side have neighbouring rows, and others have other terms.
 // Groups may share a sum: each leaves its part, and a second launch adds up the parts in their order.
+#include "unaligned.cl"
 
 // What a work-item has: RUNS runs for each of its terms, with the sums of so many rows; and how many work-items add up the same rows.
 #if A_RUNS_ALONG_K

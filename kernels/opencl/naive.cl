@@ -1,5 +1,6 @@
 // naive: one work-item computes one element of D, straight from global memory.
 // Work-items side by side take columns side by side, so that a group's reads of B and writes of D are contiguous.
+#include "products.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void naive(GEMM_ARGUMENTS)

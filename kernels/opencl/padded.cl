@@ -1,5 +1,6 @@
 // padded: as register_tiled, but A and B come in whole tiles, padded with zeros and stored along m and along n beforehand.
 // The loop has no edge to check and nothing to choose: each operand has its own loader, and every work-item its equal share.
+#include "products.cl"
 
 #define RTSM (TSM / WPTM) // work-items along the rows of the tile
 #define RTSN (TSN / WPTN) // work-items along its columns

@@ -1,6 +1,7 @@
 // prefetch: what is needed next is on its way while what is there is multiplied. While a tile is computed, the next one comes
 // from global memory into registers, to go on into the other stage of local memory; and while a term is multiplied, the next
 // one comes from local memory. Both loops begin one pass early, when there is something to bring and nothing to multiply yet.
+#include "runs.cl"
 
 #define RTSM (TSM / WPTM) // work-items along the rows of the tile
 #define RTSN (TSN / WPTN) // work-items along its columns

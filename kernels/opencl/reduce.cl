@@ -1,5 +1,7 @@
 // reduce: a group adds up its share of the elements and leaves one sum; the sums of all groups are reduced again, until one is
 // left. TREE says how the work-items of a group, with a sum each, come to one, which item 0 returns.
+#include "arithmetic.cl"
+#include "sub_groups.cl"
 
 #if TREE_DIVERGENT
 // Neighbours, then neighbouring pairs, fours, eights. Items at work lie ever further apart: in no warp do all of them work, and

@@ -1,5 +1,6 @@
 // register_tiled: as tiled, but a work-item keeps a WPTM × WPTN block of sums in registers.
 // WPTM + WPTN loads from local memory feed WPTM · WPTN multiply-adds, so local memory is no longer what bounds the kernel.
+#include "products.cl"
 
 #define RTSM (TSM / WPTM) // work-items along the rows of the tile
 #define RTSN (TSN / WPTN) // work-items along its columns

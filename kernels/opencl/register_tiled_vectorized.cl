@@ -1,5 +1,6 @@
 // register_tiled_vectorized: as register_tiled, but everything moves in runs of WIDTH neighbours.
 // (WPTM + WPTN) / WIDTH loads from local memory feed WPTM · WPTN multiply-adds.
+#include "runs.cl"
 
 #define RTSM (TSM / WPTM) // work-items along the rows of the tile
 #define RTSN (TSN / WPTN) // work-items along its columns

@@ -1,5 +1,8 @@
 // shuffle: as register_tiled, but A does not pass through local memory. The work-items that share WPTM rows are a team, lanes side
 // by side of one sub-group: each holds some of the rows' elements in registers, where the others read them.
+#include "products.cl"
+#include "ptx.cl"
+#include "sub_groups.cl"
 
 #define RTSM (TSM / WPTM) // teams: work-items along the rows of the tile
 #define RTSN (TSN / WPTN) // work-items of a team, along its columns
@@ -32,16 +35,15 @@ inline acc_t load_read_only(__global const in_t *p)
 {
     union { in_t stored; uint words[4]; } x;
     if (sizeof(in_t) == 1)
-        __asm__("ld.global.nc.u8 %0, [%1];" : "=r"(x.words[0]) : "l"(p));
+        LOAD_READ_ONLY_1(x.words, p);
     else if (sizeof(in_t) == 2)
-        __asm__("ld.global.nc.u16 %0, [%1];" : "=r"(x.words[0]) : "l"(p));
+        LOAD_READ_ONLY_2(x.words, p);
     else if (sizeof(in_t) == 4)
-        __asm__("ld.global.nc.u32 %0, [%1];" : "=r"(x.words[0]) : "l"(p));
+        LOAD_READ_ONLY_4(x.words, p);
     else if (sizeof(in_t) == 8)
-        __asm__("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.words[0]), "=r"(x.words[1]) : "l"(p));
+        LOAD_READ_ONLY_8(x.words, p);
     else
-        __asm__("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                : "=r"(x.words[0]), "=r"(x.words[1]), "=r"(x.words[2]), "=r"(x.words[3]) : "l"(p));
+        LOAD_READ_ONLY_16(x.words, p);
     return to_sum(x.stored);
 }
 #define load(p) load_read_only(p) // in LOAD_A and LOAD_B

@@ -1,5 +1,6 @@
 // tiled: a group stages square tiles of A and B in local memory and computes one tile of D from them.
 // Each element is read from global memory once per tile instead of once per work-item.
+#include "products.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void tiled(GEMM_ARGUMENTS)

@@ -1,5 +1,6 @@
 // times_vector: a matrix times a vector, or the squared norms of its rows, in sums wider than those of a product.
 // Work-items side by side read along memory: parts of one row's sum, or neighbouring columns where the matrix is transposed.
+#include "arithmetic.cl"
 
 #pragma OPENCL FP_CONTRACT OFF // a product that is fused into a sum is not the product whose error two_product tells
 

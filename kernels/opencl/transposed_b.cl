@@ -1,5 +1,6 @@
 // transposed_b: as tiled, but op(B) runs along k like a row-major A, and tiles are rectangular: TS × TSDK of either operand.
 // A work-item computes WPT rows of one column: a word of B from local memory feeds WPT multiply-adds.
+#include "products.cl"
 
 #define RTS (TS / WPT) // work-items along the rows of the tile
 #define THREADS (TS * RTS)

@@ -1,5 +1,6 @@
 // vectorized: as tiled, but a work-item moves WIDTH neighbours at once and computes WIDTH neighbouring columns of D.
 // A quarter (with WIDTH 4) of the loads brings the tiles, and one number of A feeds WIDTH multiply-adds.
+#include "runs.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS / WIDTH, TS, 1)))
 void vectorized(GEMM_ARGUMENTS)

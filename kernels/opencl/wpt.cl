@@ -1,5 +1,6 @@
 // wpt: as tiled, but a work-item computes WPT rows of D, TS / WPT apart.
 // A number of B is read from local memory once and feeds WPT multiply-adds; one of A is read by a whole row of work-items at once.
+#include "products.cl"
 
 #define RTS (TS / WPT) // work-items along the rows of the tile
 

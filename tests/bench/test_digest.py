@@ -63,7 +63,7 @@ def test_a_digest_is_the_same_each_time_and_short() -> None:
 
 def test_a_comment_and_blanks_do_not_count(in_a_copy: Callable[[str, str, str], None]) -> None:
     before = of_packed()
-    for file in ("opencl/pack.cl", "opencl/packed.cl", "opencl/prelude.cl"):
+    for file in ("opencl/pack.cl", "opencl/packed.cl", "opencl/prelude/arithmetic.cl"):
         in_a_copy(file, "{", "{ // a comment, and a line more\n\n   /* another */")
     assert of_packed() == before
 
@@ -81,7 +81,9 @@ def test_a_helper_of_the_prelude_counts_for_the_kernels_that_reach_it_alone(
 ) -> None:
     (tiled,) = launches(CPU, "tiled")
     before = launch_digest(tiled, CPU), of_packed()[0]
-    in_a_copy("opencl/prelude.cl", "tile.batch = (int)", "tile.batch = (int)+")  # of this_tile, which pack does without
+    in_a_copy(
+        "opencl/prelude/tiles.cl", "tile.batch = (int)", "tile.batch = (int)+"
+    )  # of this_tile, which pack does without
     assert launch_digest(tiled, CPU) != before[0]
     assert of_packed()[0] == before[1]
 

@@ -20,7 +20,7 @@ from made_up_devices import DEVICES
 ITEMS = 128
 
 # Each item tells what it reads of the lanes in reverse, of the lane four further on, and, in local memory, of its neighbour.
-KERNEL = """
+KERNEL = """#include "sub_groups.{suffix}"
 {kernel}({memory} const acc_t *source, {memory} acc_t *reversed, {memory} acc_t *further, {memory} acc_t *neighbour,
          {memory} int *lanes)
 {{
@@ -36,11 +36,13 @@ KERNEL = """
 """
 LANGUAGES = {
     "opencl": {
+        "suffix": "cl",
         "kernel": "__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) SUB_GROUP_KERNEL void exchange",
         "memory": "__global",
         "local": "__local",
     },
     "cuda": {
+        "suffix": "cu",
         "kernel": 'extern "C" __global__ __launch_bounds__(ITEMS) SUB_GROUP_KERNEL void exchange',
         "memory": "",
         "local": "__shared__",

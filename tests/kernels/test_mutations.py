@@ -266,8 +266,9 @@ def test_faults_of_pack_are_planted_in_both_languages(mutation: Mutation) -> Non
         assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))
 
 
-def test_a_fault_whose_place_is_gone_is_told() -> None:
-    stale = Mutation("stale", (Edit("no such text", ""),))
+@pytest.mark.parametrize("prelude", [False, True])
+def test_a_fault_whose_place_is_gone_is_told(prelude: bool) -> None:
+    stale = Mutation("stale", (Edit("no such text", ""),), prelude=prelude)
     problem = gp.GemmProblem.create(8, 8, 8)
     source = make_plan(problem, H200, load_configuration(), kernel="naive").launches[0].kernel
     with planted(stale, "naive"), pytest.raises(AssertionError, match="'no such text' is 0 times"):

@@ -1,4 +1,6 @@
-"""The two sources of a kernel are one text in the words of two languages: line by line the same, but for what is listed."""
+"""The two sources of a kernel, and of most parts of the prelude, are one text in the words of two languages: line by line the
+same, but for what is listed.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from gemmport import kernels
+from gemmport.runtime.sources import PRELUDE
 
 Words = Mapping[str, str]
 
 OPENCL: Words = {
+    r'^#include "(\w+)\.cl"$': r"#include \1",
     r"^__kernel( __attribute__\(\(reqd_work_group_size\([^()]*\)\)\))?": "KERNEL",
     r"^__local (?!const)(?=[^;(]*\[[^;]*;)": "SHARED ",  # an array of the group; elsewhere it says where a pointer points
     r"\b__(global|local)\b,? ?": "",
@@ -32,6 +36,7 @@ OPENCL: Words = {
 """Patterns of OpenCL C, in their order, and what both languages call it here. Blanks and comments are gone by then."""
 
 CUDA: Words = {
+    r'^#include "(\w+)\.cu"$': r"#include \1",
     r'^extern "C" __global__( __launch_bounds__\([^()]*\))?': "KERNEL",
     r"^__shared__( __align__\(\w+\))? ": "SHARED ",
     r"threadIdx\.": "ITEM.", r"blockIdx\.": "GROUP.", r"blockDim\.": "ITEMS.",
@@ -45,22 +50,6 @@ CUDA: Words = {
 }  # fmt: skip
 
 APART: dict[str, tuple[str, list[str]]] = {
-    "shuffle": (
-        "CUDA C++ has a function for loads through the read-only cache, OpenCL C takes the instruction itself",
-        [
-            '-asm("ld.global.nc.u8 %0, [%1];" : "=r"(x.words[0]) : "l"(p));',
-            "+x.words[0] = __ldg((const unsigned char *)p);",
-            '-asm("ld.global.nc.u16 %0, [%1];" : "=r"(x.words[0]) : "l"(p));',
-            "+x.words[0] = __ldg((const unsigned short *)p);",
-            '-asm("ld.global.nc.u32 %0, [%1];" : "=r"(x.words[0]) : "l"(p));',
-            "+x.words[0] = __ldg((const unsigned *)p);",
-            '-asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.words[0]), "=r"(x.words[1]) : "l"(p));',
-            "+*(uint2 *)x.words = __ldg((const uint2 *)p);",
-            '-asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"',
-            '-: "=r"(x.words[0]), "=r"(x.words[1]), "=r"(x.words[2]), "=r"(x.words[3]) : "l"(p));',
-            "+*(uint4 *)x.words = __ldg((const uint4 *)p);",
-        ],
-    ),
     "gemv": (
         "OpenCL C counts groups in size_t, and CUDA C++ in 32 bits; a CPU's compiler takes seconds for 128 rows",
         [
@@ -142,8 +131,111 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+const acc_t value = {x, y};",
         ],
     ),
+    "tiles": (
+        (
+            "OpenCL C counts groups in size_t, and CUDA C++ in 32 bits; how many groups shall be resident, "
+            "OpenCL C cannot say"
+        ),
+        [
+            "-#define RESIDENT(items, groups) __attribute__((reqd_work_group_size(items, 1, 1)))",
+            "+#define RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)",
+            "-const size_t across = ((size_t)n + columns - 1) / columns;",
+            "-const size_t down = ((size_t)m + rows - 1) / rows;",
+            "-const size_t group = GROUP.x;",
+            "+const unsigned across = ((unsigned)n + columns - 1) / columns;",
+            "+const unsigned down = ((unsigned)m + rows - 1) / rows;",
+            "+const unsigned group = GROUP.x;",
+        ],
+    ),
+    "runs": (
+        "CUDA C++ has a zero of every type in its braces",
+        [
+            "-RUN_ELEMENT(in_t, run, w) = w < present ? p[w] : (in_t)0;",
+            "+RUN_ELEMENT(in_t, run, w) = w < present ? p[w] : in_t{};",
+            "-RUN_ELEMENT(out_t, run, w) = w * APART >= begin && w * APART < end ? c[w * APART] : (out_t)0;",
+            "+RUN_ELEMENT(out_t, run, w) = w * APART >= begin && w * APART < end ? c[w * APART] : out_t{};",
+            "-out_run_t before = ;",
+            "+out_run_t before = {};",
+        ],
+    ),
+    "panels": (
+        "CUDA C++ finds out by itself which memory a pointer points to",
+        [
+            "-#define PACK(space, target, LINES, first, size, start, end, ALONG_K, RUN, NUMBER) \\",
+            "+#define PACK(target, LINES, first, size, start, end, ALONG_K, RUN, NUMBER) \\",
+            "-*(space wide_t *)((target) + (index_t)(p - (start) + w) * (LINES) + line) = x[w]; \\",
+            "+*(wide_t *)((target) + (index_t)(p - (start) + w) * (LINES) + line) = x[w]; \\",
+            "-*(space wide_t *)((target) + (index_t)(p - (start)) * (LINES) + line) = RUN((first) + line, p); \\",
+            "+*(wide_t *)((target) + (index_t)(p - (start)) * (LINES) + line) = RUN((first) + line, p); \\",
+            (
+                "-#define PACK_A(space, target, i, start, end) PACK(space, target, LINES_A, i, m, start, end, "
+                "A_RUNS_ALONG_K, RUN_OF_A, LOAD_A)"
+            ),
+            (
+                "-#define PACK_B(space, target, j, start, end) PACK(space, target, COLUMNS, j, n, start, end, "
+                "B_RUNS_ALONG_K, RUN_OF_B, NUMBER_OF_B)"
+            ),
+            (
+                "+#define PACK_A(target, i, start, end) PACK(target, LINES_A, i, m, start, end, A_RUNS_ALONG_K, "
+                "RUN_OF_A, LOAD_A)"
+            ),
+            (
+                "+#define PACK_B(target, j, start, end) PACK(target, COLUMNS, j, n, start, end, B_RUNS_ALONG_K, "
+                "RUN_OF_B, NUMBER_OF_B)"
+            ),
+        ],
+    ),
+    "ptx": (
+        (
+            "each language takes the instructions that it has no word for: OpenCL C has halves, and CUDA C++ has "
+            "functions for lanes and for loads through the read-only cache"
+        ),
+        [
+            (
+                '-#define WARP_SHUFFLE(y, x, lane) asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" '
+                ': "=r"(y) : "r"(x), "r"(lane))'
+            ),
+            (
+                '-#define WARP_SHUFFLE_DOWN(y, x, up) asm volatile("shfl.sync.down.b32 %0, %1, %2, 31, '
+                '0xffffffff;" : "=r"(y) : "r"(x), "r"(up))'
+            ),
+            '-#define WARP_SYNC() asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")',
+            '-#define LOAD_READ_ONLY_1(r, p) asm("ld.global.nc.u8 %0, [%1];" : "=r"(r[0]) : "l"(p))',
+            '-#define LOAD_READ_ONLY_2(r, p) asm("ld.global.nc.u16 %0, [%1];" : "=r"(r[0]) : "l"(p))',
+            '-#define LOAD_READ_ONLY_4(r, p) asm("ld.global.nc.u32 %0, [%1];" : "=r"(r[0]) : "l"(p))',
+            (
+                '-#define LOAD_READ_ONLY_8(r, p) asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(r[0]), '
+                '"=r"(r[1]) : "l"(p))'
+            ),
+            "-#define LOAD_READ_ONLY_16(r, p) \\",
+            (
+                '-asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), '
+                '"=r"(r[3]) : "l"(p))'
+            ),
+            '+#define HALF_MUL_ADD(r, x, y, z) asm("fma.rn.f16 %0, %1, %2, %3;" : "=h"(r) : "h"(x), "h"(y), "h"(z))',
+            '+#define HALF_MUL(r, x, y) asm("mul.rn.f16 %0, %1, %2;" : "=h"(r) : "h"(x), "h"(y))',
+            '+#define HALF_ADD(r, x, y) asm("add.rn.f16 %0, %1, %2;" : "=h"(r) : "h"(x), "h"(y))',
+            '+#define HALF_TO_FLOAT(r, x) asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x))',
+            '+#define FLOAT_TO_HALF(r, x) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x))',
+            '+#define DOUBLE_TO_HALF(r, x) asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r) : "d"(x))',
+            "+#define LOAD_READ_ONLY_1(r, p) r[0] = __ldg((const unsigned char *)p)",
+            "+#define LOAD_READ_ONLY_2(r, p) r[0] = __ldg((const unsigned short *)p)",
+            "+#define LOAD_READ_ONLY_4(r, p) r[0] = __ldg((const unsigned *)p)",
+            "+#define LOAD_READ_ONLY_8(r, p) *(uint2 *)r = __ldg((const uint2 *)p)",
+            "+#define LOAD_READ_ONLY_16(r, p) *(uint4 *)r = __ldg((const uint4 *)p)",
+        ],
+    ),
 }
 """Lines that differ, "-" in OpenCL C and "+" in CUDA C++, and why they have to."""
+
+NO_TWINS = {
+    "types": "OpenCL C has halves and vectors, and macros choose a conversion; CUDA C++ has structs and overloads",
+    "arithmetic": "OpenCL C has operators for vectors, and macros choose an arithmetic; CUDA C++ has overloads",
+    "vectors": "a wide_t is a vector of OpenCL C, and an array in CUDA C++",
+    "unaligned": "OpenCL C, which runs on CPUs, moves a vector that begins anywhere in two ways; CUDA C++ moves elements",
+    "sub_groups": "OpenCL C has an extension of Intel's, and takes NVIDIA's instructions; CUDA C++ has functions",
+}
+"""Parts of the prelude that say what one language lacks, and why their texts cannot be one."""
 
 
 def lines(text: str, words: Words) -> list[str]:
@@ -164,24 +256,35 @@ def differences(opencl: str, cuda: str) -> list[str]:
     return [line for line in [*told][2:] if not line.startswith("@@")]
 
 
+FOLDER = Path(kernels.__path__[0])
+
+
 def source(name: str, language: str) -> str:
-    """The text of a kernel."""
-    suffix = {"opencl": "cl", "cuda": "cu"}[language]
-    return (Path(kernels.__path__[0]) / language / f"{name}.{suffix}").read_text("utf-8")
+    """The text of a kernel or of a part of the prelude."""
+    file = f"{name}.{ {'opencl': 'cl', 'cuda': 'cu'}[language] }"
+    return (FOLDER / language / (PRELUDE if name in PARTS else "") / file).read_text("utf-8")
 
 
-NAMES = [contract.name for contract in (*kernels.variants(), *kernels.passes())]
+PARTS = sorted(path.stem for path in (FOLDER / "opencl" / PRELUDE).iterdir())
+NAMES = [*(contract.name for contract in (*kernels.variants(), *kernels.passes())), *PARTS]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NO_TWINS])
 def test_twins_are_one_text_in_two_languages(name: str) -> None:
     why, listed = APART.get(name, ("", []))
     assert differences(source(name, "opencl"), source(name, "cuda")) == listed, why
 
 
 def test_what_is_apart_has_a_reason() -> None:
-    assert APART.keys() <= {*NAMES}
+    assert APART.keys() <= {*NAMES} - NO_TWINS.keys()
     assert all(why and listed for why, listed in APART.values())
+
+
+@pytest.mark.parametrize("name", NO_TWINS)
+def test_what_cannot_be_one_text_is_a_part_and_is_not_one(name: str) -> None:
+    opencl, cuda = source(name, "opencl"), source(name, "cuda")
+    assert name in PARTS
+    assert len(differences(opencl, cuda)) > len(lines(cuda, CUDA)) / 2, "list the lines in APART"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class CompileError(GemmportError, RuntimeError):
 
     Attributes:
         log: what the compiler said.
-        source: the specialized source it was given, prelude and definitions included.
+        source: the specialized source it was given, with its definitions and the parts that it includes.
     """
 
     def __init__(self, message: str, *, log: str = "", source: str = "") -> None:

@@ -91,7 +91,7 @@ QUIRKS: tuple[Quirk, ...] = (
         versions=">=3.0rc1,<3.1",
         symptom="in loops, stores of vectors to local memory by neighbouring work-items are mixed up (LLVM 14)",
         effect="workaround",
-        where=("kernels/opencl/prelude.cl: pocl-vector-stores",),
+        where=("kernels/opencl/prelude/vectors.cl: pocl-vector-stores",),
         evidence="PoCL 3.0-rc2 (PyPI): products of `vectorized` with WIDTH = 2 were wrong; right on 3.1, with LLVM 15",
     ),
     Quirk(
@@ -101,7 +101,7 @@ QUIRKS: tuple[Quirk, ...] = (
         versions=">=3.0rc1,<3.1",
         symptom="compiling vload16 and vstore16 in a loop may end the process (LLVM 14)",
         effect="workaround",
-        where=("kernels/opencl/prelude.cl: pocl-vector-loads",),
+        where=("kernels/opencl/prelude/unaligned.cl: pocl-vector-loads",),
         evidence="PoCL 3.0-rc2 (PyPI): `packed` with MOVES = vload, MR = 14 and VECTOR = 64 ended with LLVM ERROR: Do not know "
         "how to scalarize this operator's operand!, or with a segmentation fault; through a packed struct it is compiled",
     ),
@@ -123,7 +123,7 @@ QUIRKS: tuple[Quirk, ...] = (
         versions=">=5,<7",
         symptom="intel_sub_group_shuffle_down(x, x, n) gives the first lane's number to all",
         effect="workaround",
-        where=("kernels/opencl/prelude.cl: pocl-shuffle-down",),
+        where=("kernels/opencl/prelude/sub_groups.cl: pocl-shuffle-down",),
         evidence="PoCL 5.0 and 6.0: numbers of the next sub-group are taken for those of this one; 7.1 does it right",
     ),
     Quirk(

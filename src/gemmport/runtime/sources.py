@@ -1,8 +1,9 @@
-"""The text that is compiled: definitions, the language's prelude, the kernel."""
+"""The text that is compiled: definitions, and the kernel's source with the parts of the prelude that it includes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 PRELUDE = "prelude"
+"""The folder, beside the kernels of a language, of the parts that they include."""
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"\n]*)".*\n?', re.MULTILINE)
 
 
 def languages() -> tuple[str, ...]:
     """The languages that gemmport's own kernels are written in, which are named like the backends that run them."""
-    folders = (folder for folder in _shipped().iterdir() if folder.is_dir())
-    return tuple(sorted(f.name for f in folders if any(file.name.startswith(f"{PRELUDE}.") for file in f.iterdir())))
+    return tuple(sorted(folder.name for folder in _shipped().iterdir() if (folder / PRELUDE).is_dir()))
 
 
 def has_source(kernel: KernelSource, language: str) -> bool:
@@ -33,15 +36,30 @@ def _has(folder: str, language: str, stem: str) -> bool:
     return _file(root / language, stem) is not None
 
 
-def assemble(kernel: KernelSource, language: str) -> str:
+def assemble(kernel: KernelSource, language: str, overrides: Path | str = "") -> str:
     """The specialized source of a kernel in a language (the name of a folder in kernels/), ready for its compiler.
 
+    A line such as `#include "types.cl"` stands for the part of that name, the first time it is asked for, and for nothing
+    from then on. Parts include others likewise. A kernel's own parts stand in the folder `prelude` beside it; gemmport's are
+    behind them.
+
+    Args:
+        overrides: a folder of parts that stand in for all others of the same names; empty: there is none.
+
     Raises:
-        FileNotFoundError: the kernel has no source in this language.
+        FileNotFoundError: the kernel has no source in this language, there is no part of a name that is included, or no
+            folder `overrides`.
     """
+    if overrides and not Path(overrides).is_dir():
+        raise FileNotFoundError(
+            f"overrides must be a folder of parts; got {overrides}, which is none: name one, or none"
+        )
     root: Traversable = Path(kernel.folder) if kernel.folder else _shipped()
+    places = [root / language / PRELUDE, *([_shipped() / language / PRELUDE] if kernel.folder else [])]
+    if overrides:
+        places.insert(0, Path(overrides))
     definitions = "".join(f"#define {name} {value}\n" for name, value in kernel.defines)
-    return f"{definitions}\n{_read(_shipped() / language, PRELUDE)}\n{_read(root / language, kernel.stem)}"
+    return f"{definitions}\n{_with_parts(_read(root / language, kernel.stem), places, set())}"
 
 
 @cache
@@ -60,6 +78,34 @@ def _read(folder: Traversable, stem: str) -> str:
 def _file(folder: Traversable, stem: str) -> Traversable | None:
     files = folder.iterdir() if folder.is_dir() else ()
     return next((file for file in files if file.name.rpartition(".")[0] == stem), None)
+
+
+def _with_parts(text: str, places: Sequence[Traversable], included: set[str]) -> str:
+    """A source with the parts that it includes.
+
+    Args:
+        included: names of the parts that are there already; those that come are added.
+    """
+
+    def part(line: re.Match[str]) -> str:
+        name = line[1]
+        if name in included:
+            return ""
+        included.add(name)
+        return _with_parts(_read_part(name, places), places, included)
+
+    return _INCLUDE.sub(part, text)
+
+
+def _read_part(name: str, places: Sequence[Traversable]) -> str:
+    """The part of that name, out of the first folder that has it."""
+    for place in places:
+        if (place / name).is_file():
+            return (place / name).read_text(encoding="utf-8")
+    raise FileNotFoundError(
+        f'#include "{name}" must name a part; there is none in {" or ".join(map(str, places))}: correct the name, or put one '
+        "there"
+    )
 
 
 def numbered_excerpt(source: str, log: str, *, around: int = 2) -> str:

@@ -1,4 +1,5 @@
 // Small kernels that show whether a backend keeps its contract.
+#include "types.cu"
 
 // Later launches must see what earlier ones wrote: multiplying and adding do not commute.
 extern "C" __global__ void scale_add(int *data, int factor, int summand)

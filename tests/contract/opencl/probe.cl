@@ -1,4 +1,5 @@
 // Small kernels that show whether a backend keeps its contract.
+#include "types.cl"
 
 // Later launches must see what earlier ones wrote: multiplying and adding do not commute.
 __kernel void scale_add(__global int *data, int factor, int summand)

@@ -1,4 +1,5 @@
 // per_architecture: the source for architectures that have none of their own.
+#include "products.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void per_architecture(GEMM_ARGUMENTS)

@@ -1,4 +1,5 @@
 // per_architecture_sm_90: the source for sm_90: two sums at a time.
+#include "products.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void per_architecture(GEMM_ARGUMENTS)

@@ -1,4 +1,5 @@
 // pretransposed: reads B along k, as the pass before it has laid it out.
+#include "products.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void pretransposed(GEMM_ARGUMENTS)

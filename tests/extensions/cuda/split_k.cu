@@ -1,4 +1,5 @@
 // split_k: the terms from first to last of every sum, one thread per element, into one part of the scratch memory.
+#include "products.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void split_k(

@@ -1,4 +1,6 @@
 // sum_parts: adds up the parts of every sum, the first part first, and writes D.
+#include "arithmetic.cu"
+#include "tiles.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void sum_parts(

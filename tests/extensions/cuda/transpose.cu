@@ -1,4 +1,6 @@
 // transpose: dense matrices, rows × columns, from matrices that lie anywhere; one thread per element.
+#include "tiles.cu"
+#include "types.cu"
 
 extern "C" __global__ __launch_bounds__(TS * TS)
 void transpose(

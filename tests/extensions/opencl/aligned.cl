@@ -1,4 +1,5 @@
 // aligned: WIDTH elements of a row of A and of a row of B with one load each; WIDTH is 1 where rows are not aligned.
+#include "products.cl"
 
 #if WIDTH == 1
 typedef in_t wide_t;

@@ -1,4 +1,5 @@
 // per_architecture: the source for architectures that have none of their own.
+#include "products.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void per_architecture(GEMM_ARGUMENTS)

@@ -1,4 +1,5 @@
 // per_architecture_sm_90: the source for sm_90: two sums at a time.
+#include "products.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void per_architecture(GEMM_ARGUMENTS)

@@ -1,4 +1,5 @@
 // pretransposed: reads B along k, as the pass before it has laid it out.
+#include "products.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void pretransposed(GEMM_ARGUMENTS)

@@ -1,4 +1,5 @@
 // split_k: the terms from first to last of every sum, one work-item per element, into one part of the scratch memory.
+#include "products.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void split_k(

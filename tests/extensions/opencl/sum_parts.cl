@@ -1,4 +1,6 @@
 // sum_parts: adds up the parts of every sum, the first part first, and writes D.
+#include "arithmetic.cl"
+#include "tiles.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void sum_parts(

@@ -1,4 +1,6 @@
 // transpose: dense matrices, rows × columns, from matrices that lie anywhere; one work-item per element.
+#include "tiles.cl"
+#include "types.cl"
 
 __kernel __attribute__((reqd_work_group_size(TS, TS, 1)))
 void transpose(

@@ -1,4 +1,5 @@
 // move: one thread copies one element of a matrix, to its place in the transposed one where TRANSPOSE says so.
+#include "types.cu"
 
 #if BREAKS
 #error as it was told to

@@ -1,4 +1,5 @@
 // sum: 256 threads add up numbers 256 apart, and one adds up their sums.
+#include "arithmetic.cu"
 
 extern "C" __global__ __launch_bounds__(64)
 void sum(const in_t *source, acc_t *parts, index_t count)

@@ -1,4 +1,5 @@
 // move: one work-item copies one element of a matrix, to its place in the transposed one where TRANSPOSE says so.
+#include "types.cl"
 
 #if BREAKS
 #error as it was told to

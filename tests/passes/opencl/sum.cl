@@ -1,4 +1,5 @@
 // sum: 256 work-items add up numbers 256 apart, and one adds up their sums.
+#include "arithmetic.cl"
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void sum(__global const in_t *source, __global acc_t *parts, index_t count)

@@ -1,0 +1,51 @@
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), each in one macro, and all `asm` there is. A backend whose GPUs
+// have others puts a file of this name in its place (`overrides` of gemmport.runtime.sources.assemble).
+//
+// Macros, not functions: an instruction names its operands' registers itself. HALF_MUL(r, 0x3e00, 0x4000) sets the register r to 0x4200:
+// 1.5 · 2 = 3, by the bits of a half.
+
+// Halves, by their bits, on devices of compute capability 5.3 and later: r = x · y + z, r = x · y, r = x + y, and conversions.
+#define HALF_MUL_ADD(r, x, y, z) asm("fma.rn.f16 %0, %1, %2, %3;" : "=h"(r) : "h"(x), "h"(y), "h"(z))
+#define HALF_MUL(r, x, y) asm("mul.rn.f16 %0, %1, %2;" : "=h"(r) : "h"(x), "h"(y))
+#define HALF_ADD(r, x, y) asm("add.rn.f16 %0, %1, %2;" : "=h"(r) : "h"(x), "h"(y))
+#define HALF_TO_FLOAT(r, x) asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x))
+#define FLOAT_TO_HALF(r, x) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x))
+#define DOUBLE_TO_HALF(r, x) asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r) : "d"(x))
+
+// Loads through the cache of data that nobody writes: so many bytes from p to the 32-bit words r, of which CUDA C++ makes
+// ld.global.nc.
+#define LOAD_READ_ONLY_1(r, p) r[0] = __ldg((const unsigned char *)p)
+#define LOAD_READ_ONLY_2(r, p) r[0] = __ldg((const unsigned short *)p)
+#define LOAD_READ_ONLY_4(r, p) r[0] = __ldg((const unsigned *)p)
+#define LOAD_READ_ONLY_8(r, p) *(uint2 *)r = __ldg((const uint2 *)p)
+#define LOAD_READ_ONLY_16(r, p) *(uint4 *)r = __ldg((const uint4 *)p)
+
+// Asynchronous copies from global to shared memory, from compute capability 8.0 on, if `wanted`, else predicated off: of
+// 16 bytes, around the first-level cache; and of `size`, 4, 8 or 16, which the compiler knows. COPY_…_OF reads `bytes` of them, and
+// writes zeros for the rest: COPY_16_OF(to, from, 1, 12) copies three floats and a zero.
+#define SHARED_ADDRESS(to) (unsigned)__cvta_generic_to_shared(to)
+#define COPY_16(to, from, wanted)                                                                       \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted))
+#define COPY_16_OF(to, from, wanted, bytes)                                                                 \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %3; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted), "r"(bytes))
+#define COPY_SIZE(to, from, wanted, size)                                                               \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted), "n"(size))
+#define COPY_SIZE_OF(to, from, wanted, size, bytes)                                                         \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3, %4; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted), "n"(size), "r"(bytes))
+// Ends a group of copies; and waits until all groups of this thread but the last so many have come.
+#define COMMIT_COPIES() asm volatile("cp.async.commit_group;")
+#define WAIT_FOR_COPIES(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+
+// Products of the matrix unit, from compute capability 9.0 on: the sums d00, d01 (row g) and d10, d11 (row g + 8) of a thread, plus
+// 16 × 4 numbers by 4 × 8, of which it has a0 (row g), a1 (row g + 8) and b.
+#define MATRIX_MUL_ADD(d00, d01, d10, d11, a0, a1, b)                                                                   \
+    asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
+                 : "+d"(d00), "+d"(d01), "+d"(d10), "+d"(d11) : "d"(a0), "d"(a1), "d"(b))
+
+// No instruction, but what the compiler has to believe: that an address, or memory, is another now.
+#define TOUCH_PLACE(place) asm volatile("" : "+l"(place))
+#define TOUCH_MEMORY() asm volatile("" ::: "memory")

@@ -1,0 +1,114 @@
+// types: how elements lie in memory, and how a stored element becomes a number and a sum one that is stored.
+//
+// The specialization says IN, ACC and OUT. With IN = float16, ACC = float32 and OUT = bfloat16:
+//     in_t  is STORED_float16, half_t        acc_t is SUM_float32, float        out_t is STORED_bfloat16, bfloat_t
+//     the bits 0x3e00 of A:    to<acc_t>::from(read(p)) is 1.5f
+//     the sum 1.50390625f:     to<out_t>::from(x) has the bits 0x3fc0 of 1.5: its upper half, 0x3fc0, and 0x8000 behind it, a tie,
+//                              which goes to the even one
+#include "ptx.cu"
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+
+// How a type lies in memory.
+struct half_t { unsigned short bits; };
+struct bfloat_t { unsigned short bits; };
+struct bool_t { unsigned char byte; };
+typedef half_t STORED_float16;
+typedef bfloat_t STORED_bfloat16;
+typedef float STORED_float32;
+typedef double STORED_float64;
+typedef float2 STORED_complex64;
+typedef double2 STORED_complex128;
+typedef signed char STORED_int8;
+typedef short STORED_int16;
+typedef int STORED_int32;
+typedef long long STORED_int64;
+typedef unsigned char STORED_uint8;
+typedef unsigned short STORED_uint16;
+typedef unsigned STORED_uint32;
+typedef unsigned long long STORED_uint64;
+typedef bool_t STORED_bool;
+
+// What sums are kept in. Unsigned integers wrap around, and give the low bits of signed sums too.
+struct truth_t { unsigned value; }; // 0 or 1
+typedef half_t SUM_float16;
+typedef float SUM_float32;
+typedef double SUM_float64;
+typedef float2 SUM_complex64;
+typedef double2 SUM_complex128;
+typedef unsigned SUM_int32;
+typedef unsigned long long SUM_int64;
+typedef truth_t SUM_bool;
+
+typedef PASTE(STORED_, IN) in_t;   // an element of A and B
+typedef PASTE(STORED_, OUT) out_t; // an element of C and D
+typedef PASTE(SUM_, ACC) acc_t;    // sums, alpha and beta
+typedef long long index_t;         // of elements: 64 bits
+
+// From memory to a number of the type's own width, and wider.
+template <typename T> __device__ inline T read(const T *p) { return *p; }
+__device__ inline float read(const half_t *p)
+{
+    float x;
+    HALF_TO_FLOAT(x, p->bits);
+    return x;
+}
+__device__ inline float read(const bfloat_t *p) { return __uint_as_float((unsigned)p->bits << 16); }
+__device__ inline unsigned read(const bool_t *p) { return p->byte != 0; }
+
+// Between numbers: what is read becomes a sum, a sum what is stored, rounded to nearest, ties to even; integers lose their
+// upper bits.
+template <typename T> struct to
+{
+    template <typename X> static __device__ inline T from(X x) { return (T)x; }
+    static __device__ inline T from(half_t x) { return (T)read(&x); }
+};
+template <> struct to<half_t>
+{
+    template <typename X> static __device__ inline half_t from(X x) { return from((float)x); } // whole numbers
+    static __device__ inline half_t from(half_t x) { return x; }
+    static __device__ inline half_t from(float x)
+    {
+        half_t r;
+        FLOAT_TO_HALF(r.bits, x);
+        return r;
+    }
+    static __device__ inline half_t from(double x)
+    {
+        half_t r;
+        DOUBLE_TO_HALF(r.bits, x);
+        return r;
+    }
+};
+template <> struct to<bfloat_t>
+{
+    static __device__ inline bfloat_t rounded(unsigned bits, bool nan) // the upper half of a float; a NaN stays one, and quiet
+    {
+        return {(unsigned short)((nan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+    }
+    static __device__ inline bfloat_t from(float x) { return rounded(__float_as_uint(x), x != x); }
+    static __device__ inline bfloat_t from(double x) // what no float holds leaves its trace in the last bit: rounded once
+    {
+        const float f = __double2float_rz(x);
+        return rounded(__float_as_uint(f) | (unsigned)(f != x && x == x), x != x);
+    }
+    static __device__ inline bfloat_t from(half_t x) { return from(read(&x)); }
+};
+#define TO_COMPLEX(T, PART)                                                       \
+    template <> struct to<T>                                                      \
+    {                                                                             \
+        template <typename X> static __device__ inline T from(X x) { return {(PART)x, 0}; } \
+        static __device__ inline T from(float2 x) { return {(PART)x.x, (PART)x.y}; }   \
+        static __device__ inline T from(double2 x) { return {(PART)x.x, (PART)x.y}; }  \
+    };
+TO_COMPLEX(float2, float)
+TO_COMPLEX(double2, double)
+template <> struct to<truth_t>
+{
+    static __device__ inline truth_t from(unsigned x) { return {x}; }
+};
+template <> struct to<bool_t>
+{
+    static __device__ inline bool_t from(truth_t x) { return {(unsigned char)x.value}; }
+};

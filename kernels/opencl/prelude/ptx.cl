@@ -1,0 +1,48 @@
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), each in one macro, and all `asm` there is. A backend whose GPUs
+// have others puts a file of this name in its place (`overrides` of gemmport.runtime.sources.assemble).
+//
+// Macros, not functions: an instruction names its operands' registers itself. NVIDIA's compiler alone meets them: elsewhere
+// no kernel asks. In a warp whose lanes have x = 100 + their number, WARP_SHUFFLE(y, x, 3) sets y to 103 in all of them.
+
+// The lanes of a warp: y = what lane `lane` has in x; what the lane so far above has; and a barrier.
+#define WARP_SHUFFLE(y, x, lane) __asm__ volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane))
+#define WARP_SHUFFLE_DOWN(y, x, up) __asm__ volatile("shfl.sync.down.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(up))
+#define WARP_SYNC() __asm__ volatile("bar.warp.sync 0xffffffff;" ::: "memory")
+
+// Loads through the cache of data that nobody writes: so many bytes from p to the 32-bit words r.
+#define LOAD_READ_ONLY_1(r, p) __asm__("ld.global.nc.u8 %0, [%1];" : "=r"(r[0]) : "l"(p))
+#define LOAD_READ_ONLY_2(r, p) __asm__("ld.global.nc.u16 %0, [%1];" : "=r"(r[0]) : "l"(p))
+#define LOAD_READ_ONLY_4(r, p) __asm__("ld.global.nc.u32 %0, [%1];" : "=r"(r[0]) : "l"(p))
+#define LOAD_READ_ONLY_8(r, p) __asm__("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "l"(p))
+#define LOAD_READ_ONLY_16(r, p) \
+    __asm__("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(p))
+
+// Asynchronous copies from global to local memory, from compute capability 8.0 on, if `wanted`, else predicated off: of
+// 16 bytes, around the first-level cache; and of `size`, 4, 8 or 16, which the compiler knows. COPY_…_OF reads `bytes` of them, and
+// writes zeros for the rest: COPY_16_OF(to, from, 1, 12) copies three floats and a zero.
+#define SHARED_ADDRESS(to) (uint)(size_t)to
+#define COPY_16(to, from, wanted)                                                                           \
+    __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted))
+#define COPY_16_OF(to, from, wanted, bytes)                                                                     \
+    __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %3; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted), "r"(bytes))
+#define COPY_SIZE(to, from, wanted, size)                                                                   \
+    __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted), "n"(size))
+#define COPY_SIZE_OF(to, from, wanted, size, bytes)                                                             \
+    __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3, %4; }" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(from), "r"((int)wanted), "n"(size), "r"(bytes))
+// Ends a group of copies; and waits until all groups of this work-item but the last so many have come.
+#define COMMIT_COPIES() __asm__ volatile("cp.async.commit_group;")
+#define WAIT_FOR_COPIES(groups) __asm__ volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+
+// Products of the matrix unit, from compute capability 9.0 on: the sums d00, d01 (row g) and d10, d11 (row g + 8) of a work-item, plus
+// 16 × 4 numbers by 4 × 8, of which it has a0 (row g), a1 (row g + 8) and b.
+#define MATRIX_MUL_ADD(d00, d01, d10, d11, a0, a1, b)                                                                       \
+    __asm__ volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
+                 : "+d"(d00), "+d"(d01), "+d"(d10), "+d"(d11) : "d"(a0), "d"(a1), "d"(b))
+
+// No instruction, but what the compiler has to believe: that an address, or memory, is another now.
+#define TOUCH_PLACE(place) __asm__ volatile("" : "+l"(place))
+#define TOUCH_MEMORY() __asm__ volatile("" ::: "memory")

@@ -1,0 +1,111 @@
+// types: how elements lie in memory, and how a stored element becomes a number and a sum one that is stored.
+//
+// The specialization says IN, ACC and OUT. With IN = float16, ACC = float32 and OUT = bfloat16:
+//     in_t  is STORED_float16, ushort        acc_t is SUM_float32, float        out_t is STORED_bfloat16, ushort
+//     the bits 0x3e00 of A:    PASTE(NUMBER_, IN)(x) is half_to_float(x), 1.5f
+//     the sum 1.50390625f:     PASTE(STORED_AS_, OUT)(x) is to_bfloat16(x), the bits 0x3fc0 of 1.5: its upper half, 0x3fc0, and
+//                              0x8000 behind it, a tie, which goes to the even one
+
+#if defined(cl_khr_fp64)
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+#if defined(cl_khr_fp16)
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#endif
+#pragma OPENCL FP_CONTRACT ON
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+
+// How a type lies in memory. Halves are their bits: not every device has a half to compute with.
+#define STORED_float16 ushort
+#define STORED_bfloat16 ushort
+#define STORED_float32 float
+#define STORED_float64 double
+#define STORED_complex64 float2
+#define STORED_complex128 double2
+#define STORED_int8 char
+#define STORED_int16 short
+#define STORED_int32 int
+#define STORED_int64 long
+#define STORED_uint8 uchar
+#define STORED_uint16 ushort
+#define STORED_uint32 uint
+#define STORED_uint64 ulong
+#define STORED_bool uchar
+
+// What sums are kept in. Unsigned integers wrap around, and give the low bits of signed sums too.
+#define SUM_float16 half
+#define SUM_float32 float
+#define SUM_float64 double
+#define SUM_complex64 float2
+#define SUM_complex128 double2
+#define SUM_int32 uint
+#define SUM_int64 ulong
+#define SUM_bool uint
+
+typedef PASTE(STORED_, IN) in_t;   // an element of A and B
+typedef PASTE(STORED_, OUT) out_t; // an element of C and D
+typedef PASTE(SUM_, ACC) acc_t;    // sums, alpha and beta
+typedef long index_t;              // of elements: 64 bits
+
+// From what is stored to a number of the type's own width, and wider.
+#define NUMBER_float16(x) half_to_float(x)
+#define NUMBER_bfloat16(x) as_float((uint)(x) << 16)
+#define NUMBER_float32(x) (x)
+#define NUMBER_float64(x) (x)
+#define NUMBER_complex64(x) (x)
+#define NUMBER_complex128(x) (x)
+#define NUMBER_int8(x) (x)
+#define NUMBER_int16(x) (x)
+#define NUMBER_int32(x) (x)
+#define NUMBER_int64(x) (x)
+#define NUMBER_uint8(x) (x)
+#define NUMBER_uint16(x) (x)
+#define NUMBER_uint32(x) (x)
+#define NUMBER_uint64(x) (x)
+#define NUMBER_bool(x) ((uint)((x) != 0))
+inline float half_to_float(ushort bits) { return vload_half(0, (const half *)&bits); }
+
+// From a sum to what is stored, rounded to nearest, ties to even; integers lose their upper bits.
+#define STORED_AS_float16(x) to_half(x)
+#define STORED_AS_bfloat16(x) to_bfloat16(x)
+#define STORED_AS_float32(x) ((float)(x))
+#define STORED_AS_float64(x) ((double)(x))
+#define STORED_AS_complex64(x) convert_float2(x)
+#define STORED_AS_complex128(x) convert_double2(x)
+#define STORED_AS_int8(x) ((char)(x))
+#define STORED_AS_int16(x) ((short)(x))
+#define STORED_AS_int32(x) ((int)(x))
+#define STORED_AS_int64(x) ((long)(x))
+#define STORED_AS_uint8(x) ((uchar)(x))
+#define STORED_AS_uint16(x) ((ushort)(x))
+#define STORED_AS_uint32(x) ((uint)(x))
+#define STORED_AS_uint64(x) ((ulong)(x))
+#define STORED_AS_bool(x) ((uchar)(x))
+
+#define AT_LEAST_FLOAT_float16(x) ((float)(x))
+#define AT_LEAST_FLOAT_float32(x) (x)
+#define AT_LEAST_FLOAT_float64(x) (x)
+#if defined(REAL_ARITHMETIC)
+inline ushort to_half(acc_t x)
+{
+    ushort bits;
+    vstore_half_rte(PASTE(AT_LEAST_FLOAT_, ACC)(x), 0, (half *)&bits);
+    return bits;
+}
+#endif
+
+// The upper half of a float, rounded to nearest, ties to even. What does not fit a float leaves its trace in the last bit
+// (rounding to odd), so that a double is rounded once.
+#define BITS_float16(x) as_uint((float)(x))
+#define BITS_float32(x) as_uint(x)
+#define BITS_float64(x) (as_uint(convert_float_rtz(x)) | (uint)((double)convert_float_rtz(x) != (x) && (x) == (x)))
+#if defined(REAL_ARITHMETIC)
+inline ushort to_bfloat16(acc_t x)
+{
+    const uint bits = PASTE(BITS_, ACC)(x);
+    const uint rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return (ushort)((x != x ? bits | 0x400000 : rounded) >> 16); // a NaN stays one, and quiet
+}
+#endif

@@ -1,0 +1,141 @@
+// vectors: how WIDTH elements are held, as they are stored and as sums (wide_t), and what is computed with so many at once.
+//
+// With WIDTH = 4 and float32, a run has 16 bytes and a wide_t is a float4; with complex64, 32 bytes and a float8: two lanes for a number.
+// Of x = {1, 2, 3, 4},
+//     ELEMENT(x, 2) is 3
+//     wide_mul_add(2, x, {10, 10, 10, 10}) is {12, 14, 16, 18}
+//     lanes_mul_add(x, x, {0, 0, 0, 0}) is {1, 4, 9, 16}
+// and turn(x) makes of x[0] = {11, 12, 13, 14}, x[1] = {21, 22, 23, 24}, x[2] = {31, 32, 33, 34}, x[3] = {41, 42, 43, 44} their columns:
+// x[0] = {11, 21, 31, 41}, x[1] = {12, 22, 32, 42}, x[2] = {13, 23, 33, 43}, x[3] = {14, 24, 34, 44}.
+#include "arithmetic.cl"
+
+// As stored: a vector that is as long, of whatever type, which is moved at once.
+#define MOVE_1 uchar
+#define MOVE_2 ushort
+#define MOVE_4 uint
+#define MOVE_8 uint2
+#define MOVE_16 uint4
+#define MOVE_32 uint8
+#define MOVE_64 uint16
+#define MOVE_128 ulong16
+typedef PASTE(MOVE_, IN_RUN_BYTES) in_run_t;
+typedef PASTE(MOVE_, OUT_RUN_BYTES) out_run_t;
+
+// As sums: a vector, in which a complex number takes two lanes.
+#define PART_float16 half
+#define PART_float32 float
+#define PART_float64 double
+#define PART_complex64 float
+#define PART_complex128 double
+#define PART_int32 uint
+#define PART_int64 ulong
+#define PART_bool uint
+#if SUM_LANES == 1
+typedef PASTE(PART_, ACC) wide_t;
+#else
+typedef PASTE(PASTE(PART_, ACC), SUM_LANES) wide_t;
+#endif
+#define RUN_ELEMENT(T, run, w) ((T *)&run)[w]            // the w-th element, of type T, of a run as it is stored
+#define WIDE_ZERO ((wide_t)0)
+#define ELEMENT(x, w) (((acc_t *)&(x))[w])               // the w-th number of a wide_t
+#define LOCAL_ELEMENT(x, w) (((__local acc_t *)&(x))[w]) // of one in local memory
+#if defined(__clang_major__) && __clang_major__ == 14 // PoCL 3.0 mixes up stores of neighbours unless it keeps each (pocl-vector-stores)
+#define STORE_LOCAL(place, x) (*(volatile __local wide_t *)&(place) = (x))
+#else
+#define STORE_LOCAL(place, x) ((place) = (x))
+#endif
+
+// sum + a · b for WIDTH numbers b.
+inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)
+{
+#if defined(COMPLEX_ARITHMETIC)
+    sum.even += a.x * b.even;
+    sum.even -= a.y * b.odd;
+    sum.odd += a.x * b.odd;
+    sum.odd += a.y * b.even;
+#elif defined(BOOL_ARITHMETIC)
+    sum = (a & b) | sum;
+#else
+    sum = a * b + sum;
+#endif
+    return sum;
+}
+
+// sum + a · b, lane by lane.
+inline wide_t lanes_mul_add(wide_t a, wide_t b, wide_t sum)
+{
+#if defined(COMPLEX_ARITHMETIC)
+    sum.even += a.even * b.even;
+    sum.even -= a.odd * b.odd;
+    sum.odd += a.even * b.odd;
+    sum.odd += a.odd * b.even;
+#elif defined(BOOL_ARITHMETIC)
+    sum = (a & b) | sum;
+#else
+    sum = a * b + sum;
+#endif
+    return sum;
+}
+
+#if CONJUGATE_A || CONJUGATE_B
+inline wide_t wide_conjugated(wide_t x)
+{
+    x.odd = -x.odd;
+    return x;
+}
+#endif
+
+// Exchanges the rows and columns of WIDTH runs. Of vectors that come as they are stored, each step shuffles a half with the
+// other, as one shuffles cards: after log₂(WIDTH) steps, which are one loop that is soon compiled, they are turned.
+inline void turn(wide_t *x)
+{
+#if LOADS_SUMS && SUM_LANES > 1
+    for (int step = 1; step < WIDTH; step *= 2) {
+        wide_t shuffled[WIDTH];
+        #pragma unroll
+        for (int w = 0; w < WIDTH / 2; ++w) {
+            shuffled[2 * w].even = x[w].lo;
+            shuffled[2 * w].odd = x[w + WIDTH / 2].lo;
+            shuffled[2 * w + 1].even = x[w].hi;
+            shuffled[2 * w + 1].odd = x[w + WIDTH / 2].hi;
+        }
+        #pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            x[w] = shuffled[w];
+    }
+#else
+    #pragma unroll
+    for (int r = 0; r < WIDTH; ++r)
+        #pragma unroll
+        for (int c = 0; c < r; ++c) {
+            const acc_t below = ELEMENT(x[r], c);
+            ELEMENT(x[r], c) = ELEMENT(x[c], r);
+            ELEMENT(x[c], r) = below;
+        }
+#endif
+}
+
+// Products of numbers, of which a complex element is two: one of A's numbers with all numbers of a run of B is added up by itself,
+// and what came of the real and of the imaginary part of A is joined in the end: (x + yi)(u + vi) = xu - yv + (xv + yu)i.
+#if defined(COMPLEX_ARITHMETIC)
+#define NUMBERS 2 // of an element
+#define ACC_ONE ((acc_t)(1, 0))
+typedef PASTE(PART_, ACC) number_t;
+inline wide_t add_products(number_t a, wide_t b, wide_t sum)
+{
+    sum += a * b;
+    return sum;
+}
+inline wide_t joined(wide_t of_real, wide_t of_imaginary)
+{
+    of_real.even -= of_imaginary.odd;
+    of_real.odd += of_imaginary.even;
+    return of_real;
+}
+#else
+#define NUMBERS 1
+#define ACC_ONE ((acc_t)1)
+typedef acc_t number_t;
+inline wide_t add_products(number_t a, wide_t b, wide_t sum) { return wide_mul_add(a, b, sum); }
+inline wide_t joined(wide_t sum, wide_t itself) { return sum; }
+#endif
