@@ -42,6 +42,9 @@ MOST_OF_MEMORY = 1 / 16
 LEAST_TERMS = 24
 """Of a product whose operands are transposed beforehand: of fewer it was not measured."""
 
+ASYNC_COPIES, MATRIX_UNIT = "cp.async", "mma.m16n8k4.f64"
+"""Instructions by the names under which a device may have them among its `extensions`."""
+
 DOUBT, MATRIX_DOUBT = 1.005, 1.02
 """A product whose operands are transposed beforehand must be expected to gain so much; the latter with the matrix unit, which
 asks for more of memory. In turns on an H200, 31 products of 46 were: they gained 0.996 to 1.09, 1.030 in the mean
@@ -420,16 +423,16 @@ def _is_hopper(device: DeviceInfo) -> bool:
 
 def copies_asynchronously(device: DeviceInfo) -> bool:
     """Whether the device copies from global to local memory by itself: NVIDIA's GPUs from compute capability 8.0 on (PTX ISA,
-    `cp.async`), whose OpenCL takes the instruction too.
+    `cp.async`), whose OpenCL takes the instruction too; and what has it by name.
     """
-    return _compute_capability(device) >= 80
+    return ASYNC_COPIES in device.extensions or _compute_capability(device) >= 80
 
 
 def multiplies_float64_matrices(device: DeviceInfo) -> bool:
     """Whether the device has products of 16 × 4 and 4 × 8 float64 as one instruction: NVIDIA's GPUs from compute capability
-    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too.
+    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too; and what has it by name.
     """
-    return _compute_capability(device) >= 90
+    return MATRIX_UNIT in device.extensions or _compute_capability(device) >= 90
 
 
 def _compute_capability(device: DeviceInfo) -> int:

@@ -192,7 +192,7 @@ def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory
         CompileError, LaunchError: as the backend.
     """
     return backend.prepare(
-        backend.program(assemble(launch.kernel, backend.language)),
+        backend.program(assemble(launch.kernel, backend.language, backend.overrides)),
         launch.kernel.function,
         launch.groups,
         launch.work_group,

@@ -93,7 +93,7 @@ def inspect(plan: Plan, *, backend: Backend | None = None, number: int | None = 
         source = assemble(launch.kernel, plan.device.language)
         found = offline.disassemble(plan.device, source, launch.kernel.function)
     else:
-        source = assemble(launch.kernel, backend.language)
+        source = assemble(launch.kernel, backend.language, backend.overrides)
         found = _on_device(plan, backend, number)
     codes, notes = [], []
     for listing in found.listings:
