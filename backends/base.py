@@ -107,7 +107,7 @@ class Backend(ABC):
     """Of the backend, and of its devices' `backend`."""
 
     overrides: ClassVar[str] = ""
-    """A folder of sources that are compiled in the place of parts of the same name in kernels/; see `assemble`."""
+    """A folder of sources that stand in for parts of the same names in kernels/LANGUAGE/prelude/; see `assemble`."""
 
     runtime_error: ClassVar[type[Exception]] = RuntimeError
     """What the runtime raises, and `current` makes ours of."""

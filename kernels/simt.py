@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
-from gemmport.contracts.gpu_model import WARP, Tiling, clocks, pass_clocks, sharing_of
+from gemmport.contracts.gpu_model import WARP, sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -15,90 +13,19 @@ from gemmport.contracts.kernel import (
     Steps,
     Tile,
     ceil_div,
-    check_limits,
     gemm_arguments,
     run_defines,
 )
+from gemmport.contracts.nvidia import copies_asynchronously, is_hopper, multiplies_float64_matrices
 from gemmport.contracts.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, FLOAT64
-from gemmport.core.errors import ParameterError
 from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
-from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
-from gemmport.kernels import transpose
+from gemmport.core.problem import GemmProblem, Operand
+from gemmport.kernels import _simt_tilings
 
 RUN_BYTES = 16
 """What a work-item reads and copies at once: the most that one instruction moves."""
-
-MOST_REGISTERS = 255
-"""Of a work-item, on NVIDIA's GPUs."""
-
-ADDRESSES = 31
-"""Registers of a work-item beside sums and what is read ahead."""
-
-MOST_OF_MEMORY = 1 / 16
-"""Of the device's, that operands take that are transposed beforehand: others need it, too."""
-
-LEAST_TERMS = 24
-"""Of a product whose operands are transposed beforehand: of fewer it was not measured."""
-
-ASYNC_COPIES, MATRIX_UNIT = "cp.async", "mma.m16n8k4.f64"
-"""Instructions by the names under which a device may have them among its `extensions`."""
-
-DOUBT, MATRIX_DOUBT = 1.005, 1.02
-"""A product whose operands are transposed beforehand must be expected to gain so much; the latter with the matrix unit, which
-asks for more of memory. In turns on an H200, 31 products of 46 were: they gained 0.996 to 1.09, 1.030 in the mean
-(benchmarks/results/h200/study/across.json).
-"""
-
-_NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS", "PORTS")
-
-TILINGS = (
-    (128, 256, 8, 32, 128, 8, 16, 1, 3, 1, 1),
-    (64, 256, 8, 32, 128, 8, 16, 1, 3, 2, 1),
-    (128, 128, 8, 64, 64, 16, 8, 1, 4, 2, 1),
-    (128, 128, 8, 32, 64, 8, 8, 1, 4, 2, 0),
-    (64, 128, 8, 32, 64, 8, 8, 1, 4, 3, 0),
-    (128, 64, 8, 32, 64, 8, 8, 1, 4, 3, 0),
-    (64, 128, 16, 32, 64, 8, 8, 2, 3, 1, 1),
-    (128, 64, 16, 32, 64, 8, 8, 2, 3, 1, 0),
-    (128, 48, 16, 64, 48, 8, 12, 2, 3, 2, 0),
-    (128, 96, 8, 32, 96, 8, 12, 1, 4, 2, 0),
-    (64, 96, 16, 64, 48, 8, 12, 2, 4, 2, 0),
-    (64, 48, 16, 64, 48, 8, 12, 4, 4, 2, 0),
-    (128, 32, 8, 64, 32, 8, 8, 1, 4, 6, 0),
-    (64, 64, 16, 32, 32, 8, 4, 1, 4, 4, 0),
-    (64, 64, 16, 32, 32, 8, 4, 2, 4, 2, 0),
-    (64, 64, 16, 32, 32, 8, 4, 4, 4, 1, 0),
-    (32, 64, 16, 32, 32, 8, 4, 1, 4, 6, 0),
-    (32, 64, 16, 32, 32, 8, 4, 2, 4, 4, 0),
-    (32, 64, 16, 32, 32, 8, 4, 4, 4, 2, 0),
-    (32, 32, 8, 32, 32, 8, 4, 1, 3, 8, 0),
-    (32, 32, 16, 32, 32, 8, 4, 1, 4, 8, 0),
-    (32, 32, 16, 32, 32, 8, 4, 2, 4, 4, 0),
-    (32, 32, 32, 32, 32, 8, 4, 4, 4, 4, 0),
-    (16, 32, 32, 16, 32, 4, 4, 4, 4, 4, 0),
-    (16, 128, 16, 16, 64, 4, 8, 1, 3, 4, 0),
-    (128, 16, 16, 64, 16, 8, 4, 1, 3, 4, 0),
-)
-"""By _NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small
-products. STAGES and GROUPS are the most that are taken: larger types have fewer."""
-
-MATRIX_TILINGS = (
-    (128, 128, 8, 64, 32, 8, 8, 1, 3, 1, 0),
-    (64, 128, 8, 32, 64, 4, 16, 1, 4, 2, 0),
-    (64, 128, 8, 32, 32, 4, 8, 1, 4, 2, 0),
-    (64, 64, 8, 32, 32, 4, 8, 1, 4, 3, 0),
-    (64, 64, 16, 32, 32, 4, 8, 2, 3, 2, 0),
-    (32, 64, 16, 32, 32, 4, 8, 2, 4, 3, 0),
-    (32, 64, 32, 32, 16, 4, 4, 4, 2, 1, 0),
-    (32, 32, 32, 32, 16, 4, 4, 4, 3, 2, 0),
-    (128, 16, 16, 32, 16, 4, 4, 1, 2, 3, 0),
-)
-"""Likewise of products by the matrix unit."""
-
-SMALLEST = (16, 32, 8, 16, 32, 4, 4, 1, 2, 8, 0)
-"""Where local memory has room for none of those: 14 KB of complex128."""
 
 
 class Simt(KernelVariant):
@@ -205,46 +132,8 @@ class Simt(KernelVariant):
         return next(iter(self.considered(problem, device)), {})
 
     def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
-        """The tilings that fit, shared or not, and the best of them with operands across, by the time that
-        `gemmport.contracts.gpu_model` expects of them.
-        """
-        tilings = [dict(zip(_NAMES, tiling, strict=True)) for tiling in TILINGS]
-        if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
-            of_matrices = [dict(zip(_NAMES, tiling, strict=True)) for tiling in MATRIX_TILINGS]
-            tilings = [{**tiling, "MMA": 1, "PAD": 0} for tiling in of_matrices] + tilings
-        fitted = [values for tiling in tilings if (values := self._fitted(tiling, problem, device))]
-        if not fitted and (values := self._fitted(dict(zip(_NAMES, SMALLEST, strict=True)), problem, device)):
-            fitted = [values]
-        choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, values["GROUPS"])]
-        expected = [(clocks(problem, device, _tiling(choice)), choice) for choice in choices]
-        turned, made = _across(problem)
-        if expected and made and transposing_is_measured(problem, device) and _fit(made.values(), device):
-            # In the tiling that is best without: of others the model expects too much.
-            best = min(expected, key=_first)[1]
-            passes = sum(pass_clocks(each.scratch.nbytes, device) for each in made.values())
-            doubt = MATRIX_DOUBT if best.get("MMA") else DOUBT
-            expected.append(((clocks(turned, device, _tiling(best)) + passes) * doubt, {**best, "ACROSS": 1}))
-        return [choice for _, choice in sorted(expected, key=_first)]
-
-    def _fitted(self, values: dict[str, int], problem: GemmProblem, device: DeviceInfo) -> dict[str, int]:
-        """A tiling with as many stages and groups as the device has room for; empty where it has none for it."""
-        while values["STAGES"] > 2 and self.local_bytes({"PAD": 4, **values}, problem) > device.local_memory:
-            values["STAGES"] -= 1
-        try:
-            full = self.complete(values)
-        except ParameterError:  # the sums of slices no longer fit
-            return {}
-        items = self.work_group(full)[0]
-        registers = self.registers(full, problem) + ADDRESSES
-        if (
-            self.local_bytes(full, problem) > device.local_memory
-            or registers > MOST_REGISTERS
-            or items > min(device.max_work_group, device.max_work_item_sizes[0])
-        ):
-            return {}
-        if device.registers:
-            values["GROUPS"] = max(min(values["GROUPS"], device.registers // (items * registers)), 1)
-        return values
+        """The tilings that fit, by the time that the model expects of them."""
+        return _simt_tilings.considered(self, problem, device)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not parameters["MMA"]:
@@ -295,7 +184,7 @@ class Simt(KernelVariant):
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         if not parameters["ACROSS"]:
             return self._product(problem, device, parameters)
-        turned, made = _across(problem)
+        turned, made = _simt_tilings.across(problem)
         product = self._product(
             turned, device, parameters, {operand: each.scratch.name for operand, each in made.items()}
         )
@@ -350,95 +239,17 @@ class Simt(KernelVariant):
         return Steps(launches, [parts])
 
 
-def _across(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
-    """The product of operands of which none lies along k, and those that are transposed for it."""
-    made: dict[Operand, transpose.Prepared] = {}
-    if problem.effective_k:
-        if not transposes(problem.trans_a):
-            made["a"] = transpose.prepare(problem, "a", "a_across", {})
-            problem = replace(problem, trans_a=transposed(problem.trans_a), a=made["a"].layout)
-        if transposes(problem.trans_b):
-            made["b"] = transpose.prepare(problem, "b", "b_across", {})
-            problem = replace(problem, trans_b=transposed(problem.trans_b), b=made["b"].layout)
-    return problem, made
-
-
-def _fit(made: Collection[transpose.Prepared], device: DeviceInfo) -> bool:
-    """Whether the device has room for operands that are transposed beforehand, and groups for it."""
-    sizes = [each.scratch.nbytes for each in made]
-    if sum(sizes) > MOST_OF_MEMORY * device.memory or max(sizes) > device.max_allocation:
-        return False
-    try:
-        for each in made:
-            check_limits(transpose.PASS.name, each.launch, {}, device)
-    except ParameterError:
-        return False
-    return True
-
-
-def _first(expected: tuple[float, dict[str, int]]) -> float:
-    return expected[0]
-
-
 def _slice(parameters: Parameters) -> int:
     """Work-items of a slice."""
     p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WPTM", "WPTN")}
     return p["TSM"] // p["WPTM"] * (p["TSN"] // p["WPTN"])
 
 
-def _tiling(parameters: Parameters) -> Tiling:
-    p = {name: int(value) for name, value in parameters.items()}
-    return Tiling(
-        rows=p["TSM"],
-        columns=p["TSN"],
-        depth=p["TSK"],
-        item_rows=p["WPTM"],
-        item_columns=p["WPTN"],
-        resident=p["GROUPS"],
-        slices=p["SLICES"],
-        stages=p["STAGES"],
-        share=p["SHARE"],
-        matrix=bool(p.get("MMA", 0)),
-        in_order=bool(p["PORTS"]),
-    )
-
-
 def has_known_ports(device: DeviceInfo) -> bool:
     """Whether the device's compiler leaves undone what `gemmport.backends` then does: an order of instructions in which the
     register files' banks deliver what the multiply-adds ask for. Measured for NVIDIA's compute capability 9.0 alone.
     """
-    return _is_hopper(device)
-
-
-def transposing_is_measured(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether what the model expects of operands that are transposed beforehand was measured on such a device: what the passes
-    cost, by its memory, and what the loop gains are those of NVIDIA's compute capability 9.0.
-    """
-    return _is_hopper(device) and problem.effective_k >= LEAST_TERMS
-
-
-def _is_hopper(device: DeviceInfo) -> bool:
-    return device.platform == "nvidia" and re.match(r"sm_90\b|sm_90a", device.architecture) is not None
-
-
-def copies_asynchronously(device: DeviceInfo) -> bool:
-    """Whether the device copies from global to local memory by itself: NVIDIA's GPUs from compute capability 8.0 on (PTX ISA,
-    `cp.async`), whose OpenCL takes the instruction too; and what has it by name.
-    """
-    return ASYNC_COPIES in device.extensions or _compute_capability(device) >= 80
-
-
-def multiplies_float64_matrices(device: DeviceInfo) -> bool:
-    """Whether the device has products of 16 × 4 and 4 × 8 float64 as one instruction: NVIDIA's GPUs from compute capability
-    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too; and what has it by name.
-    """
-    return MATRIX_UNIT in device.extensions or _compute_capability(device) >= 90
-
-
-def _compute_capability(device: DeviceInfo) -> int:
-    """Ten times that of an NVIDIA GPU; 0 for other devices."""
-    found = re.match(r"sm_(\d+)", device.architecture)
-    return int(found.group(1)) if device.platform == "nvidia" and found else 0
+    return is_hopper(device)
 
 
 VARIANT = Simt()

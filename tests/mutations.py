@@ -110,6 +110,7 @@ class Mutation:
         kernels: those it is planted in.
         types, ops: the product on which it shows.
         noticed_by: the check that must notice it; empty for what changes no result.
+        structure: where "structures" must, which of the kernel's shapes of tiles is tried first: one that shows it.
         why: it changes none.
     """
 
@@ -120,6 +121,7 @@ class Mutation:
     types: Types = FLOAT32
     ops: str = "NN"
     noticed_by: NoticedBy | Literal[""] = "exact"
+    structure: int = 0
     why: str = ""
 
 
@@ -130,11 +132,12 @@ def of_kernel(
     *kernels: str,
     ops: str = "NN",
     noticed_by: NoticedBy | Literal[""] = "exact",
+    structure: int = 0,
     why: str = "",
 ) -> Mutation:
     """A mutation of the sources of some kernels (default: all that move one element at a time)."""
     edits = (Edit(pattern, replacement),)
-    return Mutation(name, edits, kernels or SCALAR, ops=ops, noticed_by=noticed_by, why=why)
+    return Mutation(name, edits, kernels or SCALAR, ops=ops, noticed_by=noticed_by, structure=structure, why=why)
 
 
 def of_panels(name: str, pattern: str, replacement: str) -> Mutation:
@@ -333,6 +336,7 @@ _OF_REGISTER_TILED = (
         "((elements) / THREADS)",
         REGISTER_TILED,
         noticed_by="structures",
+        structure=5,
     ),
     of_kernel("brings more than the tile of A", r"e >= TSM \* TSK\)", "0)", REGISTER_TILED, noticed_by="oclgrind"),
     of_kernel(
@@ -411,6 +415,7 @@ _OF_TRANSPOSED_B = (
         "(TS * TSDK / THREADS)",
         TRANSPOSED_B,
         noticed_by="structures",
+        structure=2,
     ),
     of_kernel("brings more than the tiles", r"e >= TS \* TSDK\)", "0)", TRANSPOSED_B, noticed_by="oclgrind"),
     of_kernel(
@@ -501,6 +506,7 @@ _OF_PADDED = (
         "a_tile[e / TSM][e % TSN % TSM]",
         PADDED,
         noticed_by="structures",
+        structure=1,
     ),
     of_kernel("repeats the first term of A", r"e % TSM, start \+ e / TSM", "e % TSM, start", PADDED),
     of_kernel("repeats the first columns of B", r"tile\.column \+ e % TSN", "e % TSN", PADDED),
@@ -587,6 +593,7 @@ _OF_PREFETCH = (
         "// nobody",
         PREFETCH,
         noticed_by="structures",
+        structure=11,
     ),
     of_kernel(
         "does not compute the last partial tile", r"\(start \+= TSK\) < k\)", "(start += TSK) + TSK <= k)", PREFETCH
@@ -613,6 +620,7 @@ _OF_PREFETCH = (
         "((runs) / THREADS)",
         PREFETCH,
         noticed_by="structures",
+        structure=3,
     ),
     of_kernel(
         "brings more runs than there are",
@@ -665,9 +673,21 @@ _OF_PACKED = (
     of_kernel("takes the first panel of A for all", r"\(i\) / ROWS \* ld_a", "0 * ld_a", PACKED),
     of_kernel("takes the first panel of B for all", r"\(j\) / COLUMNS \* ld_b", "0 * ld_b", PACKED),
     of_kernel("multiplies the first line of a panel only", r"add_products\(a\[r\]", "add_products(a[0]", PACKED),
-    of_kernel("multiplies the first vector of B only", r"a\[r\], b_##v", "a[r], b_0", PACKED, noticed_by="structures"),
     of_kernel(
-        "reads lines closer than they lie", r"a \+= NUMBERS \* LINES_A", "a += MR", PACKED, noticed_by="structures"
+        "multiplies the first vector of B only",
+        r"a\[r\], b_##v",
+        "a[r], b_0",
+        PACKED,
+        noticed_by="structures",
+        structure=1,
+    ),
+    of_kernel(
+        "reads lines closer than they lie",
+        r"a \+= NUMBERS \* LINES_A",
+        "a += MR",
+        PACKED,
+        noticed_by="structures",
+        structure=1,
     ),
     of_kernel("writes the sums of the first line only", r"sums\[NUMBERS \* r\]", "sums[0]", PACKED),
     of_kernel("leaves out the last row of D", r"i \+ r < m\)", "i + r < m - 1)", PACKED),
@@ -681,6 +701,7 @@ _OF_PACKED = (
         "0",
         PACKED,
         noticed_by="structures",
+        structure=7,
     ),
     of_kernel(
         "reads the first columns that it laid out for all",
@@ -750,6 +771,7 @@ _OF_REGISTER_TILED_VECTORIZED = (
         "((runs) / THREADS)",
         REGISTER_TILED_VECTORIZED,
         noticed_by="structures",
+        structure=3,
     ),
     of_kernel(
         "brings more runs than those of A",
@@ -1113,6 +1135,7 @@ _OF_GEMV = (
         r"\1, p + u * STEP, WIDTH);\n\2READ",
         GEMV,
         noticed_by="structures",
+        structure=1,
     ),
     of_kernel(
         "takes a step that is not whole for one", r">= \(UNROLL - 1\) \* STEP \+ TERMS", "> (UNROLL - 1) * STEP", GEMV
@@ -1174,6 +1197,7 @@ _OF_SIMT = (
         r"\1 + 1",
         SIMT,
         noticed_by="structures",
+        structure=1,
     ),
     of_kernel("brings a tile to the stage that is read", r"BRING\(free, PIECE", "BRING(stage, PIECE", SIMT),
     of_kernel("does not bring the last tile", r"step \+ STAGES - 1 < last", "step + STAGES < last", SIMT),
@@ -1230,6 +1254,7 @@ _OF_SIMT = (
         "r / WIDTH +",
         SIMT,
         noticed_by="structures",
+        structure=2,
     ),
     of_kernel(
         "multiplies by a run of the first row",

@@ -139,12 +139,12 @@ def vector_stores(backend: gp.Backend) -> bool:
 @symptom("pocl-vector-loads")
 def vector_loads(backend: gp.Backend) -> bool:
     params = {"MR": 2, "NR": 1, "VECTOR": 64, "MC": 2, "NC": 64, "KC": 8, "MOVES": "vload"}
-    problem = gp.GemmProblem.create(67, 131, 77, trans_b="T")
+    problem = gp.GemmProblem.create(64, 128, 64, trans_b="T")
     launch = gp.plan(problem, backend.device, kernel="packed", params=params).launches[-1]
     source = assemble(launch.kernel, backend.language)
     without = source.replace(" && __clang_major__ != 14", "")
     assert without != source
-    # LLVM fails in the last of its steps. Those before it take minutes.
+    # LLVM fails in the last of its steps. Those before it take minutes, and twice as long where tiles cross edges.
     options = [*backend.options(), "-cl-opt-disable"]
     program = cl.Program(backend.context, without).build(options, cache_dir=False)
     return not program.binaries[0]  # asked for its binary, PoCL compiles the kernel

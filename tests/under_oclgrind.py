@@ -1,18 +1,19 @@
-"""Runs one kernel on Oclgrind's simulated device and checks its results; test_oclgrind.py starts it and reads the log.
+"""Runs kernels on Oclgrind's simulated device and checks their results; test_oclgrind.py starts it and reads the log.
 
-    oclgrind --data-races --uninitialized --log FILE python under_oclgrind.py KERNEL PARAMETERS OPS [FAULT]
+    oclgrind --data-races --uninitialized --log FILE python under_oclgrind.py SAID
 
-KERNEL is a variant or a pass; PARAMETERS is a JSON object; OPS are pairs, with commas between them; FAULT is the name of a
-mutation to plant: of a variant, no more products are computed than until Oclgrind complains. A wrong result is an
-AssertionError.
+Starting takes a second, so that one process runs kernel after kernel. Through a `Channel` it is told the `kernel`, a variant
+or a pass; its `params`; `ops`, pairs with commas between them; and `fault`, the name of a mutation to plant, or nothing. Of a
+variant with a fault, no more products are computed than until Oclgrind complains. It answers with `wrong`, the traceback of an
+error such as an AssertionError for a wrong result, or nothing. What is printed goes to the file SAID.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest import mock
@@ -35,6 +36,7 @@ from gemmport.execution.copies import dense_copy
 from gemmport.kernels.packed import Packed
 from gemmport.kernels.shuffle import Shuffle
 from gemmport.kernels.times_vector import Sums
+from gemmport.runtime.child_processes import Channel
 from mutations import planted
 from on_device import check_wide_sums, filled, moved, placed, summed
 
@@ -137,13 +139,30 @@ def every_kernel() -> Iterator[None]:
         yield
 
 
-def main(kernel: str, params: str, ops: str, fault: str = "") -> None:
+def main(said: str) -> None:
+    channel = Channel()
+    with open(said, "ab", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     guarded_run.GUARD = 0  # the simulator itself sees what is beyond an operand's end
     for variant in EXTENSIONS:
         gp.register(variant)
+    while (told := channel.hear()) is not None:
+        wrong = ""
+        try:
+            simulate(**told)
+        except Exception:  # noqa: BLE001 - told to whoever asked
+            wrong = traceback.format_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        channel.tell({"wrong": wrong})
+
+
+def simulate(kernel: str, params: Mapping[str, int | str], ops: str, fault: str) -> None:
+    """Computes a kernel's products of all pairs of ops; with a fault, until Oclgrind complains."""
     with planted(fault, kernel) if fault else nullcontext(), every_kernel():
         for pair in ops.split(","):
-            if simulate(kernel, params, pair, until_noticed=bool(fault)):
+            if compute(kernel, params, pair, until_noticed=bool(fault)):
                 break
 
 
@@ -164,18 +183,24 @@ def products(kernel: str, ops: str) -> Iterator[tuple[gp.GemmProblem, bool]]:
     yield problem_of(Sizes(9, 19, 0), ops, "float32"), False
 
 
-def simulate(kernel: str, params: str, ops: str, *, until_noticed: bool) -> bool:
+def compute(kernel: str, params: Mapping[str, int | str], ops: str, *, until_noticed: bool) -> bool:
     """Computes a kernel's products, all or until Oclgrind complains, which is returned."""
     backend = gp.get_backend("opencl", device="oclgrind")
     if kernel in PASSES:
         PASSES[kernel](backend, ops)
         return False
-    log = Path(os.environ["OCLGRIND_LOG"])
+    before = complaints()
     for problem, in_place in products(kernel, ops):
-        check(backend, problem, kernel, json.loads(params), in_place=in_place)
-        if until_noticed and log.exists() and log.stat().st_size:
+        check(backend, problem, kernel, params, in_place=in_place)
+        if until_noticed and complaints() > before:
             return True
     return False
+
+
+def complaints() -> int:
+    """Bytes of Oclgrind's log."""
+    log = Path(os.environ["OCLGRIND_LOG"])
+    return log.stat().st_size if log.exists() else 0
 
 
 if __name__ == "__main__":

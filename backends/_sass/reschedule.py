@@ -132,14 +132,14 @@ def _steps(body: Body) -> list[list[Product]]:
     for k, word in enumerate(body.words):
         if sass.base(word) != sass.FFMA:
             if any(value in chain for value in body.sources[k].values()):
-                raise NotUnderstoodError(f"instruction {k} of the loop, which is not an FFMA, reads a sum")
+                raise NotUnderstoodError(f"instruction {k} of the loop, which is no FFMA, reads a sum")
             continue
         if not sass.is_plain_ffma(word):
             raise NotUnderstoodError(f"FFMA {k} of the loop has a predicate, a modifier or RZ")
         a, b, c = (body.sources[k][f.at, 0] for f in (sass.A, sass.B, sass.C))
         home, terms = chain.get(c, (c[1], 0))
         if a in chain or b in chain or (c not in chain and c[0] != ENTRY) or uses[c] != 1:
-            raise NotUnderstoodError(f"FFMA {k} of the loop must add to a sum and multiply none")
+            raise NotUnderstoodError(f"FFMA {k} of the loop adds to what is no sum, or multiplies with one")
         chain[k, 0] = home, terms + 1
         steps[terms].append(Product(k, a, b, home))
     if not steps or len({len(step) for step in steps.values()}) != 1:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -85,6 +86,16 @@ PASSES_FOR = [
 
 def is_cubin(binary: bytes) -> bool:
     return binary.startswith(b"\x7fELF")
+
+
+def compiles(source: str) -> bool:
+    """Whether the compiler takes a source. It makes PTX, as for a chip that it does not know, with little optimization: that
+    takes a third of the time of machine code.
+    """
+    bindings = _nvrtc.nvrtc()
+    fast = ["--Ofast-compile=max"] if bindings is not None and bindings.nvrtcVersion()[1] >= 13 else []
+    with mock.patch.object(_nvrtc, "CUDA_OPTIONS", (*_nvrtc.CUDA_OPTIONS, *fast)):
+        return b".entry" in _nvrtc.compile_cuda(source, "sm_999")
 
 
 @pytest.mark.every_pair("architecture", DIFFERENT)
@@ -219,7 +230,7 @@ def test_runs_of_every_type_compile(kernel: str, params: dict[str, int], dtype: 
     for launch in gp.plan(
         problem, device_for(kernel), kernel=kernel, params={**kernels.variant(kernel).complete({}), **params}
     ).launches:
-        assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_90"))
+        assert compiles(assemble(launch.kernel, "cuda"))
 
 
 def ptx(kernel: str, params: dict[str, int], gap: int = 0) -> str:

@@ -29,7 +29,7 @@ from gemmport.backends._sass.loop import NotUnderstoodError, main_loop
 from gemmport.backends._sass.ports import cost
 from gemmport.backends._sass.symbolic import State, Symbols
 from gemmport.backends.objects import Program
-from gemmport.kernels.simt import _NAMES, TILINGS
+from gemmport.kernels._simt_tilings import NAMES, TILINGS
 from gemmport.planning import lookup
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.sources import assemble
@@ -204,10 +204,11 @@ def compiled(
 @with_a_compiler
 @pytest.mark.machine_code
 @pytest.mark.sample(shape=["whole"], shares=[False], ops=["NN"])
-@pytest.mark.parametrize("ops", ["NN", "TN", "NT", "TT"])
-@pytest.mark.parametrize(
+@pytest.mark.every_pair("ops", ["NN", "TN", "NT", "TT"])
+@pytest.mark.every_pair(
     ("shape", "shares"),
     [("whole", False), ("whole", True), ("overlapping", False), ("overlapping", True), ("odd", False)],
+    apart=True,
 )
 def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) -> None:
     binary = compiled(ops, shape=shape, shares=shares)
@@ -232,11 +233,9 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
 
 @with_a_compiler
 @pytest.mark.machine_code
-@pytest.mark.parametrize(
-    "tiling", [x for x in TILINGS if x[_NAMES.index("PORTS")]], ids=lambda x: "-".join(map(str, x))
-)
+@pytest.mark.parametrize("tiling", [x for x in TILINGS if x[NAMES.index("PORTS")]], ids=lambda x: "-".join(map(str, x)))
 def test_the_loop_of_each_tiling_that_asks_for_it_is_reordered(tiling: tuple[int, ...]) -> None:
-    values = {**dict(zip(_NAMES, tiling, strict=True)), "SHARE": 0}
+    values = {**dict(zip(NAMES, tiling, strict=True)), "SHARE": 0}
     problem = gp.GemmProblem.create(1000, 1000, 1000)
     plan = make_plan(problem, H200, lookup.load_configuration(), kernel="simt", params=values)
     source = assemble(plan.launches[0].kernel, "cuda")

@@ -16,7 +16,7 @@ from gemmport.bench.sweeps import read_sweep
 from gemmport.bench.timing import Timing
 from gemmport.cli import cli
 from gemmport.core.problem import GemmProblem
-from gemmport.kernels.simt import TILINGS
+from gemmport.kernels._simt_tilings import TILINGS
 from made_up_devices import DEVICES
 from mutations import NAIVE, planted
 

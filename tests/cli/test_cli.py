@@ -636,3 +636,9 @@ def test_the_installed_command_runs_in_a_process_of_its_own(best_backend):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "PASS" in done.stdout
+
+
+def test_python_runs_the_command_as_a_module_too():
+    done = subprocess.run([sys.executable, "-m", "gemmport", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"gemmport {gemmport.__version__}\n"

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,12 +59,18 @@ def programs(tmp_path_factory):
 def with_fault(monkeypatch, tmp_path, best_backend, programs):
     """Runs an examination whose probes have a fault, on the best device alone: a product in float32, or in other types too.
 
-    Where they are not what is looked at, products are compiled once for all of the tests, and not `anew`.
+    Where they are not what is looked at, products are compiled once for all of the tests, and not `anew`, and nobody asks for
+    other backends and for baselines, each of which costs a process.
     """
     device = best_backend.device
 
     def run(
-        fault: str = "", *, timeout: float = 120.0, products: tuple[str, ...] = ("float32",), anew: bool = False
+        fault: str = "",
+        *,
+        timeout: float = 120.0,
+        products: tuple[str, ...] = ("float32",),
+        anew: bool = False,
+        everything: bool = False,
     ) -> Diagnosis:
         only = (
             f"real = selection.backend_status\n"
@@ -77,6 +84,9 @@ def with_fault(monkeypatch, tmp_path, best_backend, programs):
         )
         monkeypatch.setattr(doctor, "PROBE", (sys.executable, str(script)))
         monkeypatch.setattr(doctor, "PRODUCTS", products)
+        if not everything:
+            monkeypatch.setattr(doctor, "backends", SimpleNamespace(names=lambda: (device.backend,)))
+            monkeypatch.setattr(doctor, "baselines", SimpleNamespace(for_device=lambda device: ()))
         return examine(timeout=timeout)
 
     return run
@@ -92,7 +102,7 @@ def problems(diagnosis: Diagnosis) -> list[Finding]:
 
 @pytest.mark.processes
 def test_where_all_is_well_every_device_is_verified_and_none_is_a_problem(with_fault, best_backend):
-    diagnosis = with_fault(products=doctor.PRODUCTS, anew=True)
+    diagnosis = with_fault(products=doctor.PRODUCTS, anew=True, everything=True)
     assert (diagnosis.right, diagnosis.wrong, diagnosis.exit_status) == ((name_of(best_backend),), (), 0)
     assert diagnosis.chosen == name_of(best_backend)
     assert not problems(diagnosis)
@@ -188,7 +198,7 @@ def test_a_runtime_that_falls_over_after_its_work_is_a_warning(with_fault, best_
 
 @pytest.mark.processes
 def test_a_discovery_that_crashes_is_a_finding_and_the_pieces_are_told(with_fault):
-    diagnosis = with_fault("child.backend_status = lambda name: os.abort()")
+    diagnosis = with_fault("child.backend_status = lambda name: os.abort()", everything=True)
     assert diagnosis.exit_status == 3
     for name in backends.names():
         assert any(f.subject == name and "SIGABRT" in f.detail for f in problems(diagnosis))
@@ -209,7 +219,8 @@ def test_a_backend_that_is_missing_is_a_warning_with_the_command(with_fault):
     diagnosis = with_fault(
         "before = child.backend_status\n"
         "missing = selection.BackendStatus('cuda', error='backend cuda is not installed: it needs x; pip install x')\n"
-        "selection.backend_status = child.backend_status = lambda name: missing if name == 'cuda' else before(name)"
+        "selection.backend_status = child.backend_status = lambda name: missing if name == 'cuda' else before(name)",
+        everything=True,
     )
     (found,) = (f for f in diagnosis.findings if f.subject == "cuda")
     assert found == Finding("warning", "backends", "cuda", "backend cuda is not installed: it needs x", "pip install x")
@@ -219,7 +230,8 @@ def test_a_backend_that_is_missing_is_a_warning_with_the_command(with_fault):
 def test_notes_of_a_backend_are_warnings_with_their_remedy(with_fault):
     note = "platform rusticl has no device; to use it on the CPU: export RUSTICL_ENABLE=llvmpipe"
     diagnosis = with_fault(
-        f"before = child.backend_status\nchild.backend_status = lambda name: replace(before(name), notes=({note!r},))"
+        f"before = child.backend_status\nchild.backend_status = lambda name: replace(before(name), notes=({note!r},))",
+        everything=True,
     )
     found = [f for f in diagnosis.findings if f.detail == "platform rusticl has no device"]
     assert {f.remedy for f in found} == {"to use it on the CPU: export RUSTICL_ENABLE=llvmpipe"}
@@ -229,7 +241,7 @@ def test_notes_of_a_backend_are_warnings_with_their_remedy(with_fault):
 @pytest.mark.processes
 def test_a_baseline_that_is_missing_or_crashes_is_a_warning(with_fault, best_backend):
     wanted = baselines.for_device(best_backend.device)
-    diagnosis = with_fault("baselines.load = lambda name: os.abort()")
+    diagnosis = with_fault("baselines.load = lambda name: os.abort()", everything=True)
     found = {f.subject: f for f in diagnosis.findings if f.area == "baselines"}
     assert set(found) == set(wanted)
     assert all(f.status == "warning" and "SIGABRT" in f.detail for f in found.values())

@@ -101,7 +101,7 @@ class TestNothingIsCopied:
         assert traffic == Traffic(0, 0)
 
     @pytest.mark.sample(dtype=["float32", "complex64", "int8"])
-    @pytest.mark.parametrize(
+    @pytest.mark.every_value(
         "dtype",
         ["float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "int64", "uint16", "bool"],
     )

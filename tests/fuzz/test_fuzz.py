@@ -298,7 +298,7 @@ class TestFaults:
     )  # fmt: skip
     @pytest.mark.sample(fault=["drops the last term"])
     def test_of_kernels_are_found_within_some_problems(self, best_backend: gp.Backend, fault: str) -> None:
-        done = command(best_backend.device, "--problems", 50, "--format", "json", planted=fault)
+        done = command(best_backend.device, "--problems", 25, "--format", "json", planted=fault)
         faults = report_of(done, 1)["faults"]
         kinds = {found["kind"] for found in faults}
         if fault == "writes beyond the edge":

@@ -21,10 +21,10 @@ import gemmport as gp
 import host_compiler
 from gemmport.backends.base import Backend, HostArray
 from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
+from gemmport.contracts.nvidia import ASYNC_COPIES, MATRIX_UNIT
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import BackendUnavailableError, CompileError, LaunchError
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
-from gemmport.kernels.simt import ASYNC_COPIES, MATRIX_UNIT
 
 ORDERS = {"forward": 0, "reversed": 1, "shuffled": 2}
 """In which work-items take turns, with the runner's numbers."""

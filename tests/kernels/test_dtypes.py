@@ -7,7 +7,7 @@ pairs (see tiers.py), and sizes, scalars and batches are tried in each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 
@@ -68,38 +68,48 @@ def scalars(output: str) -> tuple[complex, complex]:
     return {"bool": (1, 1), "complex": (2 - 1j, 1j)}.get(kind, (2, -1))
 
 
-def problems(kernel: str, types: Types, ops: str, half: int | None = None) -> Iterator[gp.GemmProblem]:
+TILES = ("with edges", "whole")
+"""Whether tiles cross edges: a program for each."""
+
+
+def problems(
+    kernel: str, types: Types, ops: str, *, tiles: Sequence[str] = TILES, multiples: Sequence[int] | None = None
+) -> Iterator[gp.GemmProblem]:
     """Batches with edges along all dimensions, one element, no terms, four whole tiles; with scalars and without; with gaps.
-    Runs are moved element by element and whole.
 
     Args:
-        half: of kernels that move runs, 0 for edges element by element and whole tiles in whole runs, 1 for the others.
+        multiples: runs are moved element by element for 1, whole for `WIDEST_RUN`; by default, both where a kernel moves runs.
     """
     dtype, output, accumulator = types
     alpha, beta = scalars(output)
     t = tile(kernel, parameters(kernel))
-    whole = Sizes(2 * t.m, 2 * t.n, t.k)
-    around = Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0)
-    multiples = (1, WIDEST_RUN) if kernel in WIDE else (1,)
-    for sizes, multiple in itertools.product((*around, whole), multiples):
-        if kernel in WIDE and half is not None and ((sizes == whole) != (multiple == WIDEST_RUN)) != bool(half):
-            continue
-        problem = problem_of(
-            sizes,
-            ops,
-            dtype,
-            output=output,
-            accumulator=accumulator,
-            alpha=alpha,
-            beta=beta,
-            batch=2,
-            multiple=multiple,
-        )
-        yield problem
-        yield problem.with_scalars(1, 0)
+    sizes = {
+        "with edges": (Sizes(17, 31, 13), Sizes(1, 1, 67), Sizes(t.m + 1, t.n - 1, t.k + 1), Sizes(9, 20, 0)),
+        "whole": (Sizes(2 * t.m, 2 * t.n, t.k),),
+    }
+    for each, multiple in itertools.product(tiles, multiples or multiples_of(kernel)):
+        for extents in sizes[each]:
+            problem = problem_of(
+                extents,
+                ops,
+                dtype,
+                output=output,
+                accumulator=accumulator,
+                alpha=alpha,
+                beta=beta,
+                batch=2,
+                multiple=multiple,
+            )
+            yield problem
+            yield problem.with_scalars(1, 0)
 
 
-@pytest.mark.every_pair("half", (0, 1), where=lambda row: row["half"] == 0 or row["kernel"] in WIDE)
+def multiples_of(kernel: str) -> Sequence[int]:
+    return (1, WIDEST_RUN) if kernel in WIDE else (1,)
+
+
+@pytest.mark.every_pair("multiple", (1, WIDEST_RUN), where=lambda row: row["multiple"] in multiples_of(row["kernel"]))
+@pytest.mark.every_pair("tiles", TILES)
 # Kernels read A, read B, sum and write the output each by a function of the type's or the op's own.
 @pytest.mark.every_pair(
     ("op_a", "op_b"),
@@ -117,9 +127,11 @@ def test_products_of_every_type_are_exact(
     accumulator: str | None,
     op_a: str,
     op_b: str,
-    half: int,
+    tiles: str,
+    multiple: int,
 ) -> None:
-    for problem in problems(kernel, (dtype, output, accumulator), op_a + op_b, half):
+    types = dtype, output, accumulator
+    for problem in problems(kernel, types, op_a + op_b, tiles=[tiles], multiples=[multiple]):
         check(backend, problem, kernel, parameters(kernel))
 
 

@@ -30,8 +30,8 @@ def functions(plan: Plan) -> list[str]:
     return [launch.kernel.function for launch in plan.launches]
 
 
-@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
-@pytest.mark.parametrize("kernel", [variant.name for variant in EXTENSIONS if variant.name != "aligned"])
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.every_pair("kernel", [variant.name for variant in EXTENSIONS if variant.name != "aligned"])
 def test_extensions_are_exact(backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
     for sizes in SIZES:
         for alpha, beta in ((1.0, 0.0), (2.0, 0.5), (0.0, -1.0)):

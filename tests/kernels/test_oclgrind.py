@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,20 @@ import pytest
 from absences import OCLGRIND, needs
 from extensions import EXTENSIONS
 from gemmport import kernels
+from gemmport.matrix import simulator
+from gemmport.runtime.child_processes import Conversation
 from mutations import MUTATIONS, OF_PASSES, WRITES_FAR_AWAY, Mutation
 from test_kernels import BASE
 
 pytestmark = [needs(OCLGRIND), pytest.mark.simulated]
 
 HERE = Path(__file__).parents[1]
+
+Simulate = Callable[..., tuple[str, str]]
+"""Takes a kernel, its parameters, pairs of ops and the name of a fault. Returns what went wrong, and all that was said."""
+
+LIMIT = 300.0
+"""Seconds that one kernel may take."""
 
 # Everything Oclgrind complains of; where it meets what it cannot simulate, it says so and goes on with wrong data.
 COMPLAINT = re.compile(
@@ -91,27 +98,56 @@ CASES = [
 ]
 
 
-def simulate(
-    tmp_path: Path, kernel: str, params: dict[str, int | str], ops: str, fault: str = ""
-) -> tuple[int, str, str]:
-    """Exit status, Oclgrind's log, and what else was said."""
-    log = tmp_path / "log"
-    command = [
-        "oclgrind", "--data-races", "--uninitialized", "--log", str(log),
-        sys.executable, str(HERE / "under_oclgrind.py"), kernel, json.dumps(params), ops, fault,
-    ]  # fmt: skip
-    environment = {**os.environ, "GEMMPORT_CACHE_DIR": str(tmp_path / "cache"), "GEMMPORT_DEVICE": "oclgrind"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    return done.returncode, log.read_text() if log.exists() else "", done.stdout + done.stderr
+class Simulator:
+    """A process under Oclgrind that runs one kernel after the other; where one ended it, the next gets another."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log, self._said = folder / "log", folder / "said"
+        self._environment = {**os.environ, "GEMMPORT_CACHE_DIR": str(folder / "cache"), "GEMMPORT_DEVICE": "oclgrind"}
+        self._process: Conversation | None = None
+
+    def __call__(self, kernel: str, params: dict[str, int | str], ops: str, fault: str = "") -> tuple[str, str]:
+        if self._process is None:
+            script = [sys.executable, str(HERE / "under_oclgrind.py"), str(self._said)]
+            self._process = Conversation([*simulator.command(self._log), *script], self._environment)
+        texts = self._log, self._said
+        before = [len(_text(file)) for file in texts]
+        self._process.tell({"kernel": kernel, "params": params, "ops": ops, "fault": fault})
+        try:
+            answer = self._process.hear(LIMIT)
+        except TimeoutError:
+            self.close()
+            raise
+        wrong = self._process.last_words() if answer is None else answer["wrong"]
+        if answer is None:
+            self.close()
+        return wrong, "".join(_text(file)[since:] for file, since in zip(texts, before, strict=True))
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.__exit__()
+            self._process = None
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8", errors="replace") if file.exists() else ""
+
+
+@pytest.fixture(scope="module")
+def simulate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulate]:
+    """Oclgrind, which takes longer to start than to simulate most kernels."""
+    started = Simulator(tmp_path_factory.mktemp("oclgrind"))
+    yield started
+    started.close()
 
 
 @pytest.mark.parametrize(
     ("kernel", "params"), CASES, ids=lambda v: "-".join(map(str, v.values())) if isinstance(v, dict) else v
 )
-def test_nothing_is_found_and_results_are_exact(tmp_path: Path, kernel: str, params: dict[str, int | str]) -> None:
-    status, log, said = simulate(tmp_path, kernel, params, _ops(kernel, params))
-    assert status == 0, said
-    assert not COMPLAINT.search(log + said), log + said
+def test_nothing_is_found_and_results_are_exact(simulate: Simulate, kernel: str, params: dict[str, int | str]) -> None:
+    wrong, said = simulate(kernel, params, _ops(kernel, params))
+    assert not wrong, wrong
+    assert not COMPLAINT.search(said), said
 
 
 def _ops(kernel: str, params: dict[str, int | str]) -> str:
@@ -194,15 +230,14 @@ COMPLAINTS = {
         for kernel in mutation.kernels
     ],
 )
-def test_planted_faults_are_found(tmp_path: Path, kernel: str, fault: Mutation) -> None:
-    _, log, said = simulate(
-        tmp_path, kernel, OTHER_PARAMETERS.get(fault.name, PARAMETERS[kernel]), fault.ops, fault.name
-    )
-    assert COMPLAINTS.get(fault.name, "invalid read") in (log + said).lower()
-    assert COMPLAINT.search(log + said)
+def test_planted_faults_are_found(simulate: Simulate, kernel: str, fault: Mutation) -> None:
+    params = OTHER_PARAMETERS.get(fault.name, PARAMETERS[kernel])
+    _, said = simulate(kernel, params, fault.ops, fault.name)
+    assert COMPLAINTS.get(fault.name, "invalid read") in said.lower()
+    assert COMPLAINT.search(said)
 
 
 @pytest.mark.parametrize("fault", OF_PASSES, ids=lambda fault: fault.name.replace(" ", "-"))
-def test_faults_planted_in_passes_are_found(tmp_path: Path, fault: Mutation) -> None:
-    _, log, said = simulate(tmp_path, fault.kernels[0], {}, "NN", fault.name)
-    assert COMPLAINTS.get(fault.name, "invalid write") in (log + said).lower()
+def test_faults_planted_in_passes_are_found(simulate: Simulate, fault: Mutation) -> None:
+    _, said = simulate(fault.kernels[0], {}, "NN", fault.name)
+    assert COMPLAINTS.get(fault.name, "invalid write") in said.lower()

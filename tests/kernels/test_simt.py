@@ -21,12 +21,13 @@ from gemmport.contracts.gpu_model import (
     READ_CLOCKS,
     RUN_BYTES,
     RUNS_READ,
+    WARP,
     Tiling,
     clocks,
     sharing_of,
 )
 from gemmport.core.plan import Plan
-from gemmport.kernels.simt import _NAMES, MATRIX_TILINGS, SMALLEST, TILINGS, WARP, _tiling
+from gemmport.kernels._simt_tilings import MATRIX_TILINGS, NAMES, SMALLEST, TILINGS, tiling_of
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 from test_backend_contract import download, run
@@ -143,7 +144,7 @@ def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(back
     """Behind the loop's barrier, not in front of the next round's first products, which would have to wait for them."""
     if (backend.name, backend.device.platform) != ("opencl", "nvidia"):
         pytest.skip(beyond(backend.device, "it is NVIDIA's OpenCL compiler that joins these reads"))
-    params = {**dict(zip(_NAMES, TILINGS[0], strict=True)), "SHARE": 0, "PORTS": 0}
+    params = {**dict(zip(NAMES, TILINGS[0], strict=True)), "SHARE": 0, "PORTS": 0}
     plan = gp.plan(gp.GemmProblem.create(1024, 1024, 1024), backend.device, kernel="simt", params=params)
     ptx = backend.compile(assemble(plan.launches[0].kernel, "opencl")).binary.decode()
     behind = ptx[ptx.rindex("cp.async.wait_group") :]
@@ -157,7 +158,7 @@ def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> 
     device = backend.device
     if device.type == "cpu" and tiling[5] * tiling[6] > 32:  # WPTM · WPTN
         pytest.skip(beyond(device, "it takes many seconds for such a program, which is written out"))
-    params = dict(zip(_NAMES, tiling, strict=True))
+    params = dict(zip(NAMES, tiling, strict=True))
     problem = problem_of(Sizes(tiling[0] + 3, tiling[1] - 1, 2 * tiling[2] + 5), "NT", "float32", beta=1.0)
     fitted = SIMT._fitted(params, problem, device)
     if not fitted:
@@ -200,7 +201,7 @@ def test_columns_apart_are_exact(backend: gp.Backend, params: dict[str, int], op
     overlapping, with_edges = Sizes(t.m + 3, 2 * t.n + 5, 2 * t.k + 1), Sizes(t.m + 1, t.n - 1, t.k)
     for sizes, in_place in ((overlapping, True), (with_edges, False)):
         problem = problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=2, in_place=in_place)
-        plan = gp.plan(problem, backend.device, kernel="simt", params={**params, "STAGES": 3})
+        plan = gp.plan(problem, backend.device, kernel="simt", params={**params, "STAGES": 2})
         assert apart_of(plan) == apart
         check_plan(backend, plan, in_place=in_place)
 
@@ -341,7 +342,7 @@ sizes = st.integers(1, 5000)
 
 
 def whole_tiles(tiling: tuple[int, ...]) -> Tiling:
-    return _tiling({**dict(zip(_NAMES, tiling, strict=True)), "SHARE": 0})
+    return tiling_of({**dict(zip(NAMES, tiling, strict=True)), "SHARE": 0})
 
 
 @pytest.mark.parametrize("n", [1024, 4096])
@@ -360,7 +361,7 @@ def test_reading_c_takes_time_for_every_few_of_its_runs(tiling: tuple[int, ...])
     """A work-item reads some runs of C, waits for them, and reads on."""
     short = gp.GemmProblem.create(4096, 4096, 32)
     without, read = (clocks(problem, GPU, whole_tiles(tiling)) for problem in (short, short.with_scalars(1, 1)))
-    values = dict(zip(_NAMES, tiling, strict=True))
+    values = dict(zip(NAMES, tiling, strict=True))
     rounds = -(-values["WPTM"] * values["WPTN"] * 4 // (RUN_BYTES * RUNS_READ))
     tiles = (4096 // values["TSM"]) * -(-4096 // values["TSN"])
     waves = -(-tiles // (GPU.compute_units * values["GROUPS"]))

@@ -12,7 +12,7 @@ from absences import CUDA_COMPILER, needs
 from exact import Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
-from gemmport.kernels.simt import multiplies_float64_matrices
+from gemmport.contracts.nvidia import multiplies_float64_matrices
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 

@@ -8,11 +8,10 @@ nothing of the source that the function does not reach.
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Argument, Buffer, Integer, KernelSource, Launch, Scalar
 from gemmport.runtime.fingerprint import of_code, of_texts
 from gemmport.runtime.sources import assemble
-
-log = logging.getLogger(__name__)
 
 Token = str
 
@@ -145,39 +142,10 @@ def reached(function: str, definitions: Sequence[Definition]) -> list[str]:
 @lru_cache(maxsize=64)
 def _expanded(source: str, macros: tuple[tuple[str, str], ...]) -> tuple[Definition, ...]:
     """The definitions of a source after macro expansion."""
-    return tuple(_definitions(_tokens(source, dict(macros))))
+    # Imported where it is asked for: it needs pcpp, and a product does without.
+    from gemmport.bench.preprocessing import tokens  # noqa: PLC0415
 
-
-def _tokens(source: str, macros: Mapping[str, str]) -> Iterator[Token]:
-    """The tokens of a source after macro expansion; a directive that is left, such as a pragma, is one token."""
-    # Imported where it is asked for: a product does without.
-    from pcpp import Preprocessor  # noqa: PLC0415
-
-    preprocessor = Preprocessor()
-    preprocessor.on_error = partial(log.info, "%s:%d: %s")
-    preprocessor.on_directive_unknown = lambda *_: None
-    for name, value in macros.items():
-        preprocessor.define(f"{name} {value}")
-    preprocessor.parse(source)
-    directive: list[Token] | None = None
-    at_start = True
-    while (token := preprocessor.token()) is not None:
-        kind, text = token.type, token.value
-        if kind in preprocessor.t_WS:
-            if "\n" in text:
-                if directive is not None:
-                    yield " ".join(directive)
-                directive, at_start = None, True
-            continue
-        if at_start and text == "#":
-            directive = []
-        at_start = False
-        if directive is None:
-            yield text
-        else:
-            directive.append(text)
-    if directive is not None:
-        yield " ".join(directive)
+    return tuple(_definitions(tokens(source, dict(macros))))
 
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

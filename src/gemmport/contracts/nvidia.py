@@ -1,0 +1,36 @@
+"""What NVIDIA's GPUs can do, by their compute capability, under CUDA and OpenCL alike."""
+
+from __future__ import annotations
+
+import re
+
+from gemmport.core.device import DeviceInfo
+
+
+def is_hopper(device: DeviceInfo) -> bool:
+    """Whether the device is of compute capability 9.0, for which models and orders of instructions were measured."""
+    return device.platform == "nvidia" and re.match(r"sm_90\b|sm_90a", device.architecture) is not None
+
+
+ASYNC_COPIES, MATRIX_UNIT = "cp.async", "mma.m16n8k4.f64"
+"""Instructions, by the names under which another device may have them among its `extensions`."""
+
+
+def copies_asynchronously(device: DeviceInfo) -> bool:
+    """Whether the device copies from global to local memory by itself: NVIDIA's GPUs from compute capability 8.0 on (PTX ISA,
+    `cp.async`), whose OpenCL takes the instruction too; and others that name it.
+    """
+    return ASYNC_COPIES in device.extensions or _compute_capability(device) >= 80
+
+
+def multiplies_float64_matrices(device: DeviceInfo) -> bool:
+    """Whether the device has products of 16 × 4 and 4 × 8 float64 as one instruction: NVIDIA's GPUs from compute capability
+    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too; and others that name it.
+    """
+    return MATRIX_UNIT in device.extensions or _compute_capability(device) >= 90
+
+
+def _compute_capability(device: DeviceInfo) -> int:
+    """Ten times that of an NVIDIA GPU; 0 for other devices."""
+    found = re.match(r"sm_(\d+)", device.architecture)
+    return int(found.group(1)) if device.platform == "nvidia" and found else 0
