@@ -59,6 +59,11 @@ def test_the_matrix_unit_s_products_are_exact(cpu: Host, ops: str) -> None:
     product(cpu, "simt", ops, BY_MATRIX_UNIT, "float64")
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "float64", "complex128"])
+def test_products_by_read_only_loads_are_exact(cpu: Host, dtype: str) -> None:
+    product(cpu, "shuffle", "NT", {"USE_LDG": 1}, dtype)
+
+
 def test_copies_that_work_items_make_themselves_are_exact(cpu: Host) -> None:
     with Host(replace(cpu.device, extensions=frozenset())) as without:
         product(without, "simt", "TN")
