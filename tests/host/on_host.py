@@ -98,7 +98,6 @@ def fault(pattern: str, replacement: str, kernel: str) -> Mutation:
 
 FAULTS = {
     "reads beyond a matrix": fault("p < k;", "p <= k;", "naive"),
-    "writes beyond a matrix": fault(r"(store\(D \+ i \* ld_d \+ j)", r"\1 + (i == m - 1)", "naive"),
     "writes beyond shared memory": fault(
         r"tile \+= place\.term \* pitch", r"tile += (place.term + 1) * pitch", "prefetch"
     ),
