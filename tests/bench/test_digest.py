@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from gemmport import kernels
+from gemmport import backends, kernels
 from gemmport.backends import _compilation, _sass
 from gemmport.bench import digest
 from gemmport.bench.digest import call_path, call_path_digest, launch_digest
@@ -229,7 +229,7 @@ def modules_of(call: Callable[[], object]) -> set[str]:
     return {name for name in seen if name.startswith("gemmport")}
 
 
-@pytest.mark.parametrize("name", ["cuda", "opencl"])
+@pytest.mark.parametrize("name", backends.names())
 def test_the_call_path_needs_no_backend(name: str) -> None:
     code = (
         "import sys; sys.modules['pycuda'] = None; from gemmport.bench.digest import call_path_digest as d; "

@@ -211,7 +211,7 @@ def test_without_any_device_every_backend_tells_why(reached: dict[str, BackendSt
         select_device()
 
 
-@pytest.mark.parametrize(("text", "names"), [("all", ("cuda", "opencl")), ("opencl", ("opencl",)), ("auto", ("cuda",))])
+@pytest.mark.parametrize(("text", "names"), [("all", backends.names()), ("opencl", ("opencl",)), ("auto", ("cuda",))])
 def test_backends_by_a_word(text: str, names: tuple[str, ...]) -> None:
     assert parse_backends(text) == names
 

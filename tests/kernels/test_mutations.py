@@ -26,7 +26,7 @@ from gemmport.matrix.cells import Cell
 from gemmport.matrix.judge import judge
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import make_plan
-from gemmport.runtime.sources import assemble
+from gemmport.runtime.sources import assemble, languages
 from mutations import (
     BFLOAT16_LOAD,
     EQUIVALENT,
@@ -254,7 +254,7 @@ def test_faults_are_planted_in_both_languages(mutation: Mutation) -> None:
     """In the product of every kernel that the fault is for: passes come before it."""
     for kernel in mutation.kernels:
         source = product_of(kernel, mutation)
-        shipped = {language: assemble(source, language) for language in ("opencl", "cuda")}
+        shipped = {language: assemble(source, language) for language in languages()}
         with planted(mutation, kernel):
             assert all(assemble(source, language) != text for language, text in shipped.items()), kernel
 
@@ -286,7 +286,7 @@ def test_faults_of_pack_are_planted_in_both_languages(mutation: Mutation) -> Non
     plan = make_plan(gp.GemmProblem.create(9, 9, 9), device_for("packed"), load_configuration(), kernel="packed")
     source = plan.launches[0].kernel
     with planted(mutation, "pack"):
-        broken = {language: assemble(source, language) for language in ("opencl", "cuda")}
+        broken = {language: assemble(source, language) for language in languages()}
     assert all(broken[language] != assemble(source, language) for language in broken)
     if _nvrtc.nvrtc() is not None:
         assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))

@@ -19,7 +19,7 @@ from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.plan import Buffer
 from gemmport.execution.executor import prepare_launch
 from gemmport.kernels.reduce import LADDER, PASS, result_type
-from gemmport.runtime.sources import assemble
+from gemmport.runtime.sources import assemble, languages
 from made_up_devices import DEVICES
 from mutations import OF_REDUCE, TF32_LOAD, Mutation, planted
 from on_device import summed
@@ -83,7 +83,7 @@ def test_sums_of_whole_numbers_are_exact(backend: gp.Backend, rung: Rung, dtype:
 @pytest.mark.parametrize("fault", OF_REDUCE, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_faults_are_planted_in_both_languages(fault: Mutation) -> None:
     kernel = PASS.steps(5, DTYPES["float32"], PASS.complete({}), GPU).launches[0].kernel
-    shipped = {language: assemble(kernel, language) for language in ("opencl", "cuda")}
+    shipped = {language: assemble(kernel, language) for language in languages()}
     with planted(fault, PASS.name):
         assert all(assemble(kernel, language) != text for language, text in shipped.items())
 

@@ -18,7 +18,7 @@ from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import Layout
 from gemmport.execution.executor import enqueue_launches, prepare_launch
 from gemmport.kernels.transpose import LADDER, PASS, Matrices
-from gemmport.runtime.sources import assemble
+from gemmport.runtime.sources import assemble, languages
 from made_up_devices import DEVICES
 from mutations import OF_TRANSPOSE, Mutation, planted
 from on_device import moved
@@ -218,13 +218,12 @@ def test_the_unbroken_pass_passes(backend: gp.Backend) -> None:
 @pytest.mark.parametrize("fault", OF_TRANSPOSE, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_faults_are_planted_in_both_languages(fault: Mutation) -> None:
     (launch,) = PASS.steps(61, 61, DTYPES["complex128"], {"ORDER": "diagonal"}, DEVICES["NVIDIA sm_70"]).launches
-    for language in ("opencl", "cuda"):
-        shipped = assemble(launch.kernel, language)
-        with planted(fault, PASS.name):
-            broken = assemble(launch.kernel, language)
-        assert broken != shipped
+    shipped = {language: assemble(launch.kernel, language) for language in languages()}
+    with planted(fault, PASS.name):
+        broken = {language: assemble(launch.kernel, language) for language in languages()}
+    assert all(broken[language] != text for language, text in shipped.items())
     if _nvrtc.nvrtc() is not None:
-        assert is_cubin(_nvrtc.compile_cuda(broken, "sm_90"))
+        assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))
 
 
 def test_names_of_faults_are_used_once() -> None:

@@ -59,7 +59,11 @@ def launches_digests(launches: Sequence[Launch], device: DeviceInfo) -> list[dic
 
 def call_path(backend: str) -> tuple[str, ...]:
     """The names of the modules of gemmport that run in calls of a backend, without "gemmport."."""
-    return (*CALL_PATH, f"backends.{backend}", *(f"backends._{backend}{part}" for part in _PARTS_OF_CALLS[backend]))
+    return (
+        *CALL_PATH,
+        f"backends.{backend}",
+        *(f"backends._{backend}{part}" for part in _PARTS_OF_CALLS.get(backend, ())),
+    )
 
 
 def call_path_digest(backend: str) -> str:
