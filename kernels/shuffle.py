@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gemmport.contracts import sub_groups
 from gemmport.contracts.kernel import Constraint, Parameter, Parameters, Steps, ceil_div
+from gemmport.contracts.nvidia import loads_read_only
 from gemmport.contracts.register_tiles import WHOLE_BLOCKS, RegisterTiles, padding, tile_parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem
@@ -79,7 +80,7 @@ class Shuffle(RegisterTiles):
         return None
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if parameters["USE_LDG"] and device.platform != "nvidia":
+        if parameters["USE_LDG"] and not loads_read_only(device):
             return "USE_LDG = 1: only NVIDIA's GPUs have a read-only path; elsewhere, it must be 0"
         return None
 

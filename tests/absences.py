@@ -7,6 +7,7 @@ other reason is shown in full, so that no test is silently lost.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 from collections import Counter
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +85,13 @@ def program(name: str, serves: str, how: str) -> Thing:
     return Thing(name, serves, how, lambda: shutil.which(name) is not None)
 
 
+def _of_host(question: str) -> object:
+    """What tests/host/host_compiler.py answers, which conftest.py need not have put on the path."""
+    if (folder := str(Path(__file__).parent / "host")) not in sys.path:
+        sys.path.append(folder)
+    return getattr(importlib.import_module("host_compiler"), question)()
+
+
 def on_a_gpu(thing: Thing) -> Thing:
     """What is only missed where there is a GPU."""
     return replace(thing, is_of_use=lambda: _is_here(GPU))
@@ -108,6 +117,13 @@ NVDISASM = Thing(
 )
 OBJDUMP = program("objdump", "reading the machine code of CPUs", "apt-get install binutils")
 CPP = program("cpp", "preprocessing OpenCL sources", "apt-get install cpp")
+CXX = Thing("A C++ compiler", "CUDA sources on the host", "apt-get install g++", lambda: _of_host("found") is not None)
+SANITIZERS = Thing(
+    "GCC's sanitizers",
+    "CUDA sources for accesses out of bounds",
+    "apt-get install g++",
+    lambda: bool(_of_host("sanitizers")),
+)
 CHROMIUM = Thing(
     "Chromium", "the matrix's page in a browser", "apt-get install chromium", lambda: browser.found() is not None
 )
@@ -118,8 +134,8 @@ CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in ((
 LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
 
 THINGS = (
-    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CHROMIUM, MATPLOTLIB, TORCH,
-    CUPY, JAX, LINUX,
+    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CXX, SANITIZERS, CHROMIUM,
+    MATPLOTLIB, TORCH, CUPY, JAX, LINUX,
 )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Tests of one room take what another has: the kernels with the parameters that they are tried with, above all.
     sys.path[:0] = [str(room) for room in sorted(Path(__file__).parent.iterdir()) if room.is_dir()]
+    tested.register_own(config)
     for name, meaning in tiers.MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     # Tests say themselves which device and configuration they mean.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from functools import cache
 
@@ -21,6 +22,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="DESCRIPTION",
         help="run device tests on the devices of this description only: PLATFORM[:DEVICE]",
     )
+
+
+def register_own(config: pytest.Config) -> None:
+    """Adds the backend of tests/host, which is slow, where the command line asks for it."""
+    if config.getoption("--backend") == "host":
+        importlib.import_module("host").register()
 
 
 @cache

@@ -39,7 +39,7 @@ def source_of_probe(backend: gp.Backend, salt: int | None = None) -> str:
     if salt is not None:
         defines["SALT"] = salt
     folder = str(Path(__file__).parents[1] / "contract")
-    return assemble(KernelSource("probe", "", tuple(defines.items()), folder), backend.language)
+    return assemble(KernelSource("probe", "", tuple(defines.items()), folder), backend.language, backend.overrides)
 
 
 @pytest.fixture
@@ -117,8 +117,11 @@ class TestDevice:
         assert all(environment.values())
 
     def test_gives_c_libraries_a_queue(self, backend: gp.Backend) -> None:
-        with backend.current():
-            assert backend.queue_handle != 0
+        try:
+            handle = backend.queue_handle
+        except gp.LaunchError as error:
+            pytest.skip(beyond(backend.device, str(error)))
+        assert handle != 0
 
 
 class TestMemory:
@@ -208,9 +211,11 @@ class TestMemory:
     def test_memory_that_is_left_is_released_at_the_end_of_the_process(self, backend: gp.Backend) -> None:
         """While everything that takes is still there, and also of a backend that nobody knows any more."""
         code = f"""
-import atexit, gc
+import atexit, gc, importlib, sys
 atexit.register(print, "exit")
 import gemmport as gp
+sys.path[:0] = {sys.path!r}
+gp.register_backend(importlib.import_module({type(backend).__module__!r}).{type(backend).__qualname__})
 known = gp.get_backend({backend.name!r}, {backend.device.selector!r})
 opened = type(known)(known.device)  # which nobody else keeps
 opened._release = lambda *given, release=opened._release: (release(*given), print("released", given[0].home))
@@ -414,8 +419,9 @@ class TestLaunches:
         assert found.listings
         for listing in found.listings:
             assert "scale_add" in listing.text or listing.note
-        assert found.resources.max_work_items is not None
-        assert found.resources.max_work_items >= 4
+        if any(listing.text for listing in found.listings):
+            assert found.resources.max_work_items is not None
+            assert found.resources.max_work_items >= 4
 
     def test_run_in_the_order_in_which_they_are_enqueued(self, backend: gp.Backend, probe: Program) -> None:
         memory = upload(backend, np.zeros(8, np.int32))

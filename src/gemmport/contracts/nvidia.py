@@ -12,18 +12,29 @@ def is_hopper(device: DeviceInfo) -> bool:
     return device.platform == "nvidia" and re.match(r"sm_90\b|sm_90a", device.architecture) is not None
 
 
+ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS = "cp.async", "mma.m16n8k4.f64", "ld.global.nc"
+"""Instructions, by the names under which another device may have them among its `extensions`."""
+
+
 def copies_asynchronously(device: DeviceInfo) -> bool:
     """Whether the device copies from global to local memory by itself: NVIDIA's GPUs from compute capability 8.0 on (PTX ISA,
-    `cp.async`), whose OpenCL takes the instruction too.
+    `cp.async`), whose OpenCL takes the instruction too; and others that name it.
     """
-    return _compute_capability(device) >= 80
+    return ASYNC_COPIES in device.extensions or _compute_capability(device) >= 80
 
 
 def multiplies_float64_matrices(device: DeviceInfo) -> bool:
     """Whether the device has products of 16 × 4 and 4 × 8 float64 as one instruction: NVIDIA's GPUs from compute capability
-    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too.
+    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too; and others that name it.
     """
-    return _compute_capability(device) >= 90
+    return MATRIX_UNIT in device.extensions or _compute_capability(device) >= 90
+
+
+def loads_read_only(device: DeviceInfo) -> bool:
+    """Whether the device has a path for data that nobody writes: NVIDIA's GPUs (PTX ISA, `ld.global.nc`), whose OpenCL takes
+    the instruction too; and others that name it.
+    """
+    return READ_ONLY_LOADS in device.extensions or device.platform == "nvidia"
 
 
 def _compute_capability(device: DeviceInfo) -> int:

@@ -1,0 +1,213 @@
+"""A backend that runs CUDA's sources on the CPU: compiled by the system's C++ compiler, each work-item on a stack of its own.
+
+It shows what is wrong with a source: shared memory starts as NaN, work-items take turns in any order, asynchronous copies come
+late, and sanitizers can watch. It needs no GPU, and says nothing about speed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import gemmport as gp
+import host_compiler
+from gemmport.backends.base import Backend, HostArray
+from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
+from gemmport.contracts.nvidia import ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import BackendUnavailableError, CompileError, LaunchError
+from gemmport.core.problem import ALLOCATION_ALIGNMENT
+
+ORDERS = {"forward": 0, "reversed": 1, "shuffled": 2}
+"""In which work-items take turns, with the runner's numbers."""
+
+MOST_ITEMS = 1024
+
+_running = threading.Lock()
+"""The runner has one group at a time."""
+
+
+def register() -> None:
+    """Adds the backend to gemmport's, as another package would."""
+    gp.register_backend(Host)
+
+
+class Host(Backend):
+    """This machine's CPU, as if it were a GPU.
+
+    Attributes:
+        order: of work-items' turns, one of ORDERS; as HOST_ORDER says where nothing else is set.
+    """
+
+    name = "host"
+    overrides = str(host_compiler.HERE / "cuda")
+
+    def __init__(self, device: DeviceInfo, context: Any = None) -> None:
+        super().__init__(device, context)
+        host_compiler.runner()
+        self.order = os.environ.get("HOST_ORDER", "forward")
+
+    @classmethod
+    def discover(cls) -> Discovery:
+        if host_compiler.found() is None:
+            raise BackendUnavailableError("the host has no C++ compiler: apt-get install g++")
+        return Discovery((_described(),))
+
+    # Memory. Each allocation is one of the C library's, of which AddressSanitizer knows the bounds.
+
+    def _allocate(self, nbytes: int) -> Memory:
+        address = ctypes.c_void_p()
+        if _C.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALLOCATION_ALIGNMENT), ctypes.c_size_t(nbytes)):
+            raise MemoryError(f"{nbytes} bytes")
+        assert address.value is not None
+        return Memory(address, address.value, nbytes, partial(_C.free, address))
+
+    def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
+        ctypes.memmove(memory.handle + offset, data.ctypes.data, data.nbytes)
+
+    def _download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> None:
+        ctypes.memmove(out.ctypes.data, memory.handle + offset, out.nbytes)
+
+    def _copy(self, source: Memory, target: Memory, nbytes: int, queue: Any) -> None:
+        ctypes.memmove(target.handle, source.handle, nbytes)
+
+    # Programs
+
+    def options(self) -> tuple[str, ...]:
+        return host_compiler.options()
+
+    def compiler(self) -> str:
+        return f"{host_compiler.version()} {host_compiler.key()}"
+
+    def compile(self, source: str) -> Program:
+        return self.load(host_compiler.library(source), source)
+
+    def load(self, binary: bytes, source: str) -> Program:
+        try:
+            return Program(host_compiler.loaded(binary), binary, source)
+        except OSError as error:
+            raise CompileError("the program is no shared library", log=str(error), source=source) from error
+
+    # Execution. It is over when `launch` returns.
+
+    def prepare(
+        self,
+        program: Program,
+        function: str,
+        groups: tuple[int, int, int],
+        work_group: tuple[int, int, int],
+        arguments: Sequence[Memory | np.generic],
+        *,
+        dynamic_local_bytes: int = 0,
+    ) -> Call:
+        try:
+            kernel = program.native[f"launch_{function}"]
+        except AttributeError as error:
+            raise LaunchError(f"{function} cannot be prepared: the program has no such kernel") from error
+        kernel.restype = ctypes.c_char_p
+        self.check_work_group(function, work_group, MOST_ITEMS)
+        bound = _bound(kernel, arguments, groups, work_group, dynamic_local_bytes)
+        return Call(program, function, bound, groups, work_group, dynamic_local_bytes=dynamic_local_bytes)
+
+    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
+        for number, name in places:
+            ctypes.c_void_p.from_buffer(call.native.values[number]).value = memory[name].handle
+
+    def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
+        self.check_open()
+        self.as_queue(queue)
+        self.wait(wait_for)
+        bound: _Bound = call.native
+        with _running:
+            bound.launch.order = ORDERS[self.order]
+            fault = bound.kernel(ctypes.byref(bound.launch))
+        if fault is not None:
+            raise LaunchError(f"{self.device.label}: {call.function}, work-items {self.order}: {fault.decode()}")
+
+    def synchronize(self) -> None:
+        self.check_open()
+
+    @property
+    def survives_forks(self) -> bool:
+        return True
+
+    def _close(self) -> None:
+        self._programs.known.clear()
+
+
+_C = ctypes.CDLL(None)
+
+_Indices = ctypes.c_uint * 3
+
+
+class _Launch(ctypes.Structure):
+    """`host::Launch` of group.h, up to what the kernel's library adds."""
+
+    _fields_ = (
+        ("groups", _Indices),
+        ("items", _Indices),
+        ("dynamic_bytes", ctypes.c_size_t),
+        ("order", ctypes.c_uint),
+        ("arguments", ctypes.c_uint),
+        ("argument", ctypes.POINTER(ctypes.c_void_p)),
+        ("argument_bytes", ctypes.POINTER(ctypes.c_size_t)),
+        ("of_the_library", ctypes.c_void_p * 3),
+    )
+
+
+@dataclass
+class _Bound:
+    """A kernel, its launch, and the bytes of its arguments, to which that points."""
+
+    kernel: Any
+    launch: _Launch
+    values: Sequence[Any]
+
+
+def _bound(
+    kernel: Any,
+    arguments: Sequence[Memory | np.generic],
+    groups: tuple[int, int, int],
+    work_group: tuple[int, int, int],
+    dynamic_bytes: int,
+) -> _Bound:
+    raw = [bytes(ctypes.c_void_p(x.handle)) if isinstance(x, Memory) else x.tobytes() for x in arguments]
+    values = [ctypes.create_string_buffer(data, len(data)) for data in raw]
+    addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    sizes = (ctypes.c_size_t * len(values))(*map(len, raw))
+    launch = _Launch(_Indices(*groups), _Indices(*work_group), dynamic_bytes, 0, len(values), addresses, sizes)
+    return _Bound(kernel, launch, values)
+
+
+def _described() -> DeviceInfo:
+    compiler = host_compiler.version()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return DeviceInfo(
+        backend=Host.name,
+        sources="cuda",
+        name=f"work-items on {platform.machine()}",
+        platform="host",
+        platform_name="C++ compiler of the host",
+        platform_version=compiler.rpartition(" ")[2],
+        driver=compiler,
+        vendor="gnu" if "g++" in compiler else "llvm",
+        architecture=platform.machine(),
+        type="cpu",
+        compute_units=8,
+        memory=memory,
+        max_allocation=memory // 2,
+        max_work_group=MOST_ITEMS,
+        max_work_item_sizes=(MOST_ITEMS, MOST_ITEMS, 64),
+        local_memory=48 * 2**10,
+        sub_group=32,
+        computes=frozenset({"float16", "float32", "float64"}),
+        extensions=frozenset({ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS}),
+    )

@@ -1,0 +1,132 @@
+"""What is tried of CUDA sources on the host: small products and passes, exact in whichever order work-items take turns.
+
+As a program it tries kernels and passes by name, all where none is named, in an environment where sanitizers watch
+(`host_compiler.sanitized`); test_host.py starts it:
+
+    python on_host.py [--fault FAULT] [NAME …]
+
+FAULT is one of FAULTS, which is planted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(folder) for folder in (TESTS, *sorted(TESTS.iterdir())) if folder.is_dir()]
+
+import exact  # noqa: E402 - found in the folders above
+import gemmport as gp  # noqa: E402
+import under_oclgrind  # noqa: E402
+from exact import WIDEST_RUN, Sizes, check, problem_of  # noqa: E402
+from gemmport import kernels  # noqa: E402
+from gemmport.checking import guarded_run  # noqa: E402
+from gemmport.contracts.kernel import Parameters  # noqa: E402
+from host import ORDERS, Host  # noqa: E402
+from mutations import Edit, Mutation, planted  # noqa: E402
+from on_device import summed  # noqa: E402
+from test_kernels import BASE  # noqa: E402
+
+VARIANTS = tuple(variant.name for variant in kernels.variants())
+
+SIZES = Sizes(33, 19, 21)
+"""Edges along every dimension of every tile; more than one step along k."""
+
+OF_SIMT = Sizes(19, 67, 83)
+"""So many steps that groups share tiles."""
+
+MORE: dict[str, Parameters] = {
+    "prefetch": {**BASE["prefetch"], "STAGES": 1, "REG_PREFETCH": 0},
+    "shuffle": {},  # of several warps
+    "simt": {**BASE["simt"], "TSK": 16, "SLICES": 4},
+}
+"""Parameters with which kernels have, or need, barriers that they do without with those of BASE."""
+
+BY_MATRIX_UNIT: Parameters = {
+    "TSM": 32, "TSN": 32, "TSK": 16, "WM": 32, "WN": 16, "WPTM": 4, "WPTN": 4, "STAGES": 3, "MMA": 1, "PAD": 0
+}  # fmt: skip
+"""Of `simt`, in float64."""
+
+
+def opened() -> Host:
+    """The host's only device."""
+    return Host(Host.discover().devices[0])
+
+
+def in_every_order(backend: Host, tried: Callable[[], object]) -> None:
+    """Tries something in every order of work-items' turns, of which `backend.order` is the last that was tried."""
+    for backend.order in ORDERS:
+        tried()
+
+
+def product(
+    backend: Host, kernel: str, ops: str, params: Parameters | None = None, dtype: str = "float32", **types: Any
+) -> None:
+    """A product by a kernel: scaled where its type can be, with edges, of a batch; rows are aligned where A is transposed."""
+    scalars = {} if dtype == "bool" else {"alpha": 2.0, "beta": -1.0}
+    multiple = 1 if ops[0] == "N" else WIDEST_RUN
+    sizes = OF_SIMT if kernel == "simt" else SIZES
+    problem = problem_of(sizes, ops, dtype, batch=2, multiple=multiple, **scalars, **types)
+    chosen = BASE[kernel] if params is None else params
+    in_every_order(backend, lambda: check(backend, problem, kernel, chosen))
+
+
+def reduce(backend: gp.Backend, ops: str) -> None:
+    """Sums by every tree; the last group is not full."""
+    values = exact.integers((333,), "complex64")
+    for rung in kernels.ladders()["reduce"]:
+        assert summed(backend, values, {**rung.parameters, "ITEMS": 64}, guard=0) == values.sum(), rung.name
+
+
+PASSES: dict[str, Callable[..., None]] = {**under_oclgrind.PASSES, "reduce": reduce}
+
+
+def run_pass(backend: Host, name: str) -> None:
+    """What is tried of a pass."""
+    in_every_order(backend, lambda: PASSES[name](backend, "NT"))
+
+
+def fault(pattern: str, replacement: str, kernel: str) -> Mutation:
+    """An edit of a kernel's CUDA source."""
+    return Mutation(pattern, (Edit(pattern, replacement),), (kernel,))
+
+
+FAULTS = {
+    "reads beyond a matrix": fault("p < k;", "p <= k;", "naive"),
+    "writes beyond shared memory": fault(
+        r"tile \+= place\.term \* pitch", r"tile += (place.term + 1) * pitch", "prefetch"
+    ),
+    "reads runs that are not aligned": fault(
+        r"FETCH_RUN_A\((.*)\);", r"fetch_run(A + INDEX_A(\1), PRESENT_A(\1), true);", "prefetch"
+    ),
+    "overflows": fault("acc_t sum = ACC_ZERO;", "acc_t sum = (acc_t)(0x7fffffff + m) * 0;", "naive"),
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Tries what is named."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args(arguments)
+    guarded_run.GUARD = 0  # what is beyond an operand's end is the sanitizer's to see
+    backend = opened()
+    for name in options.names or (*VARIANTS, *PASSES):
+        sys.stdout.write(f"{name}\n")
+        with planted(FAULTS[options.fault], name) if options.fault else nullcontext():
+            if name in PASSES:
+                run_pass(backend, name)
+            else:
+                product(backend, name, "NT")
+                product(backend, name, "TN")
+            if name == "simt":
+                product(backend, name, "TN", BY_MATRIX_UNIT, "float64")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

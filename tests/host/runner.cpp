@@ -1,0 +1,420 @@
+// Runs the groups of a launch one after the other, and the work-items of a group in turns, each on a stack of its own.
+//
+// A work-item runs until it waits or ends; then the next one does. The order of turns is the launch's: a kernel that lacks a barrier
+// reads, in one order or another, what was not written yet. Shared memory is poison (FF, which is a NaN) when a group starts.
+
+#include "group.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if !defined(__x86_64__)
+#define WITH_UCONTEXT
+#endif
+#if defined(WITH_UCONTEXT)
+#include <ucontext.h>
+#endif
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1 // as GCC calls it
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace host {
+
+static const int WARP = 32, MOST_ITEMS = 1024, MOST_COPIES = 4096;
+static const size_t STACK = 256 * 1024;
+
+enum Order { FORWARD, REVERSED, SHUFFLED }; // and on, by the seed that it is
+enum State { READY, AT_GROUP_BARRIER, AT_WARP_BARRIER, ENDED };
+
+struct Copy { void *target; const void *source; size_t bytes, present; };
+
+struct Item {
+    Indices thread;
+    int number;
+    State state;
+    int line; // at which it waits
+    unsigned exchanges;
+    Copy *copies; // that nobody waited for yet; the end of each of their groups
+    int copied, *group_ends, groups;
+};
+
+struct Warp {
+    int alive, waiting;
+    Shown shown[2][WARP]; // in turns: a lane may show the next before all others have read this
+};
+
+Position position;
+unsigned char *dynamic_shared;
+
+static const Launch *launch_now;
+static Item item[MOST_ITEMS];
+static Warp warp[MOST_ITEMS / WARP];
+static int items, alive, waiting;
+static Item *current;
+static char message[400];
+
+// Stacks and the switch between them.
+
+static char *stacks; // each with a page below that nobody may touch
+
+static char *bottom_of_stack(int number) { return stacks + number * (STACK + 4096) + 4096; }
+
+static void make_stacks()
+{
+    if (stacks)
+        return;
+    const size_t each = STACK + 4096;
+    stacks = (char *)mmap(nullptr, MOST_ITEMS * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED)
+        abort();
+    for (int i = 0; i < MOST_ITEMS; ++i)
+        mprotect(stacks + i * each, 4096, PROT_NONE);
+}
+
+#if defined(WITH_UCONTEXT)
+typedef ucontext_t Context;
+static void make_context(Context *context, char *bottom, void (*start)())
+{
+    getcontext(context);
+    context->uc_stack.ss_sp = bottom;
+    context->uc_stack.ss_size = STACK;
+    makecontext(context, start, 0);
+    context->uc_stack.ss_size = 0; // AddressSanitizer would take a switch for the end of what the stack holds
+}
+static void switch_context(Context *from, Context *to) { swapcontext(from, to); }
+#else
+typedef void *Context; // the stack pointer, below the registers that a function preserves
+extern "C" void host_switch_context(Context *from, Context *to);
+asm(R"(
+.text
+.hidden host_switch_context
+.globl host_switch_context
+.type host_switch_context, @function
+host_switch_context:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq (%rsi), %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size host_switch_context, . - host_switch_context
+)");
+static void switch_context(Context *from, Context *to) { host_switch_context(from, to); }
+static void make_context(Context *context, char *bottom, void (*start)())
+{
+    void **top = (void **)(bottom + STACK);
+    *--top = nullptr; // start returns nowhere; as behind a call, the stack pointer is 8 below a multiple of 16
+    *--top = (void *)start;
+    *context = top - 6;
+}
+#endif
+
+static Context context_of_runner, context_of[MOST_ITEMS];
+
+#if defined(__SANITIZE_ADDRESS__)
+static void *shadow_of_runner;
+static void *shadow_of[MOST_ITEMS];
+static const void *bottom_of_runner;
+static size_t size_of_runner;
+#endif
+
+static void enter(Item *next)
+{
+    current = next;
+    position.thread = next->thread;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&shadow_of_runner, bottom_of_stack(next->number), STACK);
+#endif
+    switch_context(&context_of_runner, &context_of[next->number]);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(shadow_of_runner, nullptr, nullptr);
+#endif
+}
+
+// Back to the runner; returns when the work-item has its next turn, which never comes to one that ended.
+static void leave(bool for_good)
+{
+    Item *const own = current;
+    (void)for_good;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &shadow_of[own->number], bottom_of_runner, size_of_runner);
+#endif
+    switch_context(&context_of[own->number], &context_of_runner);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(shadow_of[own->number], &bottom_of_runner, &size_of_runner);
+#endif
+}
+
+static void complain(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    if (!message[0])
+        vsnprintf(message, sizeof message, format, values);
+    va_end(values);
+}
+
+// What the running work-item does wrong: the launch ends.
+[[noreturn]] static void fault(const char *what)
+{
+    complain("%s", what);
+    leave(true);
+    abort();
+}
+
+// Barriers. The last one to come lets all go on.
+
+static Warp &warp_of(const Item &own) { return warp[own.number / WARP]; }
+
+static void release(State where, int first, int last)
+{
+    int line = 0;
+    for (int i = first; i < last; ++i)
+        if (item[i].state == where) {
+            if (line && item[i].line != line)
+                complain("work-items of one %s wait at different barriers, in lines %d and %d",
+                         where == AT_WARP_BARRIER ? "warp" : "group", line, item[i].line);
+            line = item[i].line;
+            item[i].state = READY;
+        }
+}
+
+static void release_complete(Item &own)
+{
+    Warp &its = warp_of(own);
+    const int first = own.number / WARP * WARP, last = first + WARP < items ? first + WARP : items;
+    if (its.waiting && its.waiting == its.alive) {
+        its.waiting = 0;
+        release(AT_WARP_BARRIER, first, last);
+    }
+    if (waiting && waiting == alive) {
+        waiting = 0;
+        release(AT_GROUP_BARRIER, 0, items);
+    }
+}
+
+static void wait_at(State where, int &others, int line)
+{
+    current->state = where;
+    current->line = line;
+    ++others;
+    release_complete(*current);
+    leave(false);
+}
+
+void group_barrier(int line) { wait_at(AT_GROUP_BARRIER, waiting, line); }
+
+void warp_barrier(unsigned mask, int line)
+{
+    if (mask != 0xffffffff)
+        fault("a warp's barriers and shuffles are simulated for all of its lanes alone: the mask must be 0xffffffff");
+    wait_at(AT_WARP_BARRIER, warp_of(*current).waiting, line);
+}
+
+int this_lane() { return current->number % WARP; }
+
+const Shown *shown_by_lanes(unsigned mask, const void *mine, size_t bytes, int line)
+{
+    Item &own = *current;
+    Shown *const table = warp_of(own).shown[own.exchanges++ % 2];
+    memcpy(table[this_lane()], mine, bytes);
+    warp_barrier(mask, line);
+    const Item *const lanes = &own - this_lane();
+    for (int lane = 0; lane < WARP; ++lane)
+        if (lanes[lane].exchanges < own.exchanges) // it ended before, or never was
+            memset(table[lane], 0xff, sizeof(Shown));
+    return table;
+}
+
+// Copies that are on their way.
+
+void copy_later(void *target, const void *source, size_t bytes, size_t present)
+{
+    if ((size_t)target % bytes || (size_t)source % bytes)
+        fault("cp.async: source and target must be aligned to the bytes that are copied");
+    if (current->copied == MOST_COPIES)
+        fault("cp.async: too many copies that nobody waited for");
+    memset(target, 0xff, bytes);
+    current->copies[current->copied++] = {target, source, bytes, present};
+}
+
+void end_group_of_copies()
+{
+    if (current->groups == MOST_COPIES)
+        fault("cp.async: too many groups of copies that nobody waited for");
+    current->group_ends[current->groups++] = current->copied;
+}
+
+void await_copies(int groups_left)
+{
+    const int arriving = current->groups - groups_left;
+    if (arriving <= 0)
+        return;
+    const int end = current->group_ends[arriving - 1];
+    for (int c = 0; c < end; ++c) {
+        const Copy &copy = current->copies[c];
+        memcpy(copy.target, copy.source, copy.present);
+        memset((char *)copy.target + copy.present, 0, copy.bytes - copy.present);
+    }
+    current->copied -= end;
+    memmove(current->copies, current->copies + end, current->copied * sizeof(Copy));
+    current->groups = groups_left;
+    for (int g = 0; g < groups_left; ++g)
+        current->group_ends[g] = current->group_ends[g + arriving] - end;
+}
+
+// Groups.
+
+static void run_item()
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(nullptr, &bottom_of_runner, &size_of_runner);
+#endif
+    launch_now->kernel(*launch_now);
+    current->state = ENDED;
+    --alive;
+    --warp_of(*current).alive;
+    release_complete(*current);
+    leave(true);
+}
+
+// Not `memset`, which AddressSanitizer would hold to the bounds of each variable.
+#if defined(__SANITIZE_ADDRESS__)
+__attribute__((no_sanitize_address))
+#endif
+static void poison(char *begin, char *end)
+{
+    for (volatile char *p = begin; p < end; ++p)
+        *p = (char)0xff;
+}
+
+static void start_group()
+{
+    for (int i = 0; i < items; ++i) {
+        const Indices &size = launch_now->items;
+        Item &own = item[i];
+        own.thread = {i % size.x, i / size.x % size.y, i / size.x / size.y};
+        own.number = i;
+        own.state = READY;
+        own.line = own.copied = own.groups = 0;
+        own.exchanges = 0;
+        if (!own.copies) {
+            own.copies = (Copy *)malloc(MOST_COPIES * sizeof(Copy));
+            own.group_ends = (int *)malloc(MOST_COPIES * sizeof(int));
+        }
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(bottom_of_stack(i), STACK); // of a work-item that a fault left where it was
+#endif
+        make_context(&context_of[i], bottom_of_stack(i), run_item);
+    }
+    alive = items;
+    waiting = 0;
+    for (int w = 0; w * WARP < items; ++w) {
+        warp[w].alive = items - w * WARP < WARP ? items - w * WARP : WARP;
+        warp[w].waiting = 0;
+    }
+    poison(launch_now->shared, launch_now->shared_end);
+    memset(dynamic_shared, 0xff, launch_now->dynamic_bytes);
+}
+
+static unsigned long long random_state;
+
+static unsigned random_below(unsigned limit) // xorshift64*
+{
+    random_state ^= random_state >> 12;
+    random_state ^= random_state << 25;
+    random_state ^= random_state >> 27;
+    return (unsigned)((random_state * 0x2545f4914f6cdd1dULL) >> 32) % limit;
+}
+
+// The numbers from `first` on in the order of the launch.
+static void put_in_order(int *turns, int first, int count)
+{
+    for (int i = 0; i < count; ++i)
+        turns[i] = first + (launch_now->order == REVERSED ? count - 1 - i : i);
+    if (launch_now->order >= SHUFFLED)
+        for (int i = count - 1; i > 0; --i) {
+            const int other = (int)random_below(i + 1), own = turns[i];
+            turns[i] = turns[other];
+            turns[other] = own;
+        }
+}
+
+// A turn of each of a warp's work-items that do not wait. Returns whether there were any.
+static bool run_warp(int number)
+{
+    int turns[WARP], count = items - number * WARP < WARP ? items - number * WARP : WARP;
+    put_in_order(turns, number * WARP, count);
+    bool any = false;
+    for (int i = 0; i < count && !message[0]; ++i)
+        if (item[turns[i]].state == READY) {
+            any = true;
+            enter(&item[turns[i]]);
+        }
+    return any;
+}
+
+// A warp goes on until the group's barrier, before the next one sets out: so far apart may they be. Shuffled, it may also be anywhere
+// in between.
+static void run_group()
+{
+    const int warps = (items + WARP - 1) / WARP;
+    while (alive > 0 && !message[0]) {
+        int turns[MOST_ITEMS / WARP];
+        put_in_order(turns, 0, warps);
+        bool any = false;
+        for (int i = 0; i < warps; ++i)
+            while (run_warp(turns[i])) {
+                any = true;
+                if (launch_now->order >= SHUFFLED && random_below(4) == 0)
+                    break;
+            }
+        if (!any)
+            for (int i = 0; i < items; ++i)
+                if (item[i].state != ENDED)
+                    complain("work-item %d waits in line %d for others that never come there", i, item[i].line);
+    }
+}
+
+const char *run_groups(const Launch &launch)
+{
+    launch_now = &launch;
+    items = (int)(launch.items.x * launch.items.y * launch.items.z);
+    random_state = 0x9e3779b97f4a7c15ULL * launch.order;
+    message[0] = 0;
+    make_stacks();
+    if (posix_memalign((void **)&dynamic_shared, 16, launch.dynamic_bytes ? launch.dynamic_bytes : 1))
+        return "no memory for shared memory";
+    position.items = launch.items;
+    position.groups = launch.groups;
+    Indices &at = position.block;
+    for (at.z = 0; at.z < launch.groups.z && !message[0]; ++at.z)
+        for (at.y = 0; at.y < launch.groups.y && !message[0]; ++at.y)
+            for (at.x = 0; at.x < launch.groups.x && !message[0]; ++at.x) {
+                start_group();
+                run_group();
+            }
+    free(dynamic_shared);
+    return message[0] ? message : nullptr;
+}
+
+}
