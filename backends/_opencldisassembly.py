@@ -27,18 +27,21 @@ _POCL_SMALL_GRID = 2**16 - 1
 """Work-items along a dimension from which on PoCL's CPU devices compute indices in 64 bits."""
 
 
-def disassembled(call: Call, resources: Resources, device: DeviceInfo, build: Build) -> Disassembly:
+def disassembled(
+    call: Call, resources: Resources, device: DeviceInfo, native: cl.Device, build: Build
+) -> Disassembly:  # fmt: skip
     """A call's kernel taken apart, as far as the device's runtime tells.
 
     Args:
         call: under PoCL one that was launched: it compiles a kernel for the size of its groups then.
         resources: that the runtime tells of the kernel itself.
+        native: the runtime's own device.
     """
     binary = call.program.binary
     if device.platform == "nvidia":
         from gemmport.backends import _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
-        told = asdict(_ptxas_resources(call, build))
+        told = asdict(_ptxas_resources(call, native, build))
         resources = replace(resources, **{name: value for name, value in told.items() if value is not None})
         listing = (
             _machinecode.sass(binary, call.function)
@@ -62,11 +65,10 @@ def binary_of(program: cl.Program) -> bytes:
     return bytes(binary)
 
 
-def _ptxas_resources(call: Call, build: Build) -> Resources:
+def _ptxas_resources(call: Call, native: cl.Device, build: Build) -> Resources:
     # The driver keeps what it compiled, without the log: a source that it never saw is compiled anew.
     program = build(f"{call.program.source}\n__constant int never_seen_{uuid.uuid4().hex} = 0;\n", "-cl-nv-verbose")
-    (device,) = cast("list[cl.Device]", program.get_info(cl.program_info.DEVICES))
-    log = str(program.get_build_info(device, cl.program_build_info.LOG))
+    log = str(program.get_build_info(native, cl.program_build_info.LOG))
     return _machinecode.ptxas_resources(log, call.function)
 
 

@@ -354,7 +354,7 @@ class OpenCL(Backend):
                 local_bytes=int(call.native.get_work_group_info(ask.LOCAL_MEM_SIZE, self._device)),
                 max_work_items=self._most_work_items(call.native),
             )
-        return disassembly.disassembled(call, resources, self.device, self._build)
+        return disassembly.disassembled(call, resources, self.device, self._device, self._build)
 
     def record(self, *, queue: Any = None) -> Event:
         with self.current():

@@ -124,7 +124,9 @@ extern "C" __global__ void tell(int *out, int sharers, int shared, int steps)
 def test_the_row_of_shared_steps_is_cut_into_parts_of_one_length(backend: gp.Backend) -> None:
     """Also where no product fits in 32 bits, and where there are fewer steps than sharers."""
     plan = shared_plan(backend, problem_of(SHARED, "NN", "float32", batch=3))
-    program = backend.program(assemble(plan.launches[-1].kernel, backend.name) + _CUT_BY[backend.name])
+    program = backend.program(
+        assemble(plan.launches[-1].kernel, backend.language, backend.overrides) + _CUT_BY[backend.language]
+    )
     for sharers, shared, steps in (
         (132, 116, 512), (5, 3, 7), (132, 131, 5), (40, 3, 55), (264, 1, 1056), (3168, 3167, 2**28 - 1), (7, 5, 2**28 - 1),
     ):  # fmt: skip
