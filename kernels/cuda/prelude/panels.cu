@@ -1,4 +1,4 @@
-// panels: rows of op(A), or columns of op(B), as `packed` reads them: by term, the lines of a term side by side.
+// panels: rows of op(A), or columns of op(B), as `packed` reads them: term by term, the lines of each term adjacent.
 //
 // A panel is ROWS rows of op(A), or COLUMNS columns of op(B): its lines. It holds sums, with zeros beyond the edges. PACK writes the terms
 // from `start` to `end` of the panel whose first line is `first`, of `size` there are. Runs along k are turned, so that the lines of each

@@ -1,8 +1,8 @@
 // products: the arguments of every product, and where an element of op(A), op(B), C and D lies.
 //
-// Let op(A) be 3 × 5, with ld_a = 8, offset_a = 2 and stride_a = 24. SELECT_BATCH(1) moves A by 2 + 1 · 24 = 26 elements. Not transposed,
-// op(A)[2, 4] lies at INDEX_A(2, 4) = 2 · 8 + 4 = 20 from there, and A_RUNS_ALONG_K is 1: its neighbour in memory is op(A)[2, 5].
-// Transposed, it lies at 4 · 8 + 2 = 34, and A_RUNS_ALONG_K is 0: its neighbour is op(A)[3, 4].
+// Let op(A) be 3 × 5, with ld_a = 8, offset_a = 2 and stride_a = 40. SELECT_BATCH(1) moves A by 2 + 1 · 40 = 42 elements. Not
+// transposed, op(A)[1, 3] is at INDEX_A(1, 3) = 1 · 8 + 3 = 11 from there, and A_RUNS_ALONG_K is 1: its neighbour in memory is
+// op(A)[1, 4]. Transposed, it is at 3 · 8 + 1 = 25, and A_RUNS_ALONG_K is 0: its neighbour is op(A)[2, 3].
 #include "arithmetic.cu"
 #include "tiles.cu"
 

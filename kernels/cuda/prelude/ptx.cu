@@ -1,7 +1,7 @@
-// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), each in one macro, and all `asm` there is. A backend whose GPUs
-// have others puts a file of this name in its place (`overrides` of gemmport.runtime.sources.assemble).
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), each in one macro, and the only `asm`. A backend for other GPUs
+// replaces this file (`overrides` of gemmport.runtime.sources.assemble).
 //
-// Macros, not functions: an instruction names its operands' registers itself. HALF_MUL(r, 0x3e00, 0x4000) sets the register r to 0x4200:
+// Macros, not functions: an instruction's operands are variables of the caller. HALF_MUL(r, 0x3e00, 0x4000) sets the register r to 0x4200:
 // 1.5 · 2 = 3, by the bits of a half.
 
 // Halves, by their bits, on devices of compute capability 5.3 and later: r = x · y + z, r = x · y, r = x + y, and conversions.
@@ -12,7 +12,7 @@
 #define FLOAT_TO_HALF(r, x) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x))
 #define DOUBLE_TO_HALF(r, x) asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r) : "d"(x))
 
-// Loads through the cache of data that nobody writes: so many bytes from p to the 32-bit words r, of which CUDA C++ makes
+// Loads through the cache of data that nobody writes: 1 to 16 bytes from p to the 32-bit words r. CUDA C++ compiles them to
 // ld.global.nc.
 #define LOAD_READ_ONLY_1(r, p) r[0] = __ldg((const unsigned char *)p)
 #define LOAD_READ_ONLY_2(r, p) r[0] = __ldg((const unsigned short *)p)
@@ -20,8 +20,8 @@
 #define LOAD_READ_ONLY_8(r, p) *(uint2 *)r = __ldg((const uint2 *)p)
 #define LOAD_READ_ONLY_16(r, p) *(uint4 *)r = __ldg((const uint4 *)p)
 
-// Asynchronous copies from global to shared memory, from compute capability 8.0 on, if `wanted`, else predicated off: of
-// 16 bytes, around the first-level cache; and of `size`, 4, 8 or 16, which the compiler knows. COPY_…_OF reads `bytes` of them, and
+// Asynchronous copies from global to shared memory, from compute capability 8.0 on, where `wanted` is not 0. COPY_16 copies 16
+// bytes and bypasses the first-level cache; COPY_SIZE copies 4, 8 or 16, a constant. COPY_…_OF reads `bytes` of them, and
 // writes zeros for the rest: COPY_16_OF(to, from, 1, 12) copies three floats and a zero.
 #define SHARED_ADDRESS(to) (unsigned)__cvta_generic_to_shared(to)
 #define COPY_16(to, from, wanted)                                                                       \

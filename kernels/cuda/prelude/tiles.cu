@@ -2,8 +2,8 @@
 //
 // A D of 100 × 200 has 4 rows of 4 tiles of 32 × 64. With two such matrices, block 22 computes tile 22 - 16 = 6 of the second one:
 // 6 / 4 = 1 and 6 % 4 = 2, so this_tile(32, 64, 100, 200) is {.row = 32, .column = 128, .batch = 1}. The last tile of a row begins at
-// column 192, and 8 of its columns are inside: INSIDE(j < n) tells which. A D of 96 × 192 has whole tiles alone, so EDGES is 0 and
-// INSIDE(j < n) is 1.
+// column 192, and 8 of its columns are inside: INSIDE(j < n) tells which. A D of 96 × 192 has only whole tiles. If k has
+// only whole steps, too, EDGES is 0 and INSIDE(j < n) is 1.
 
 // What lies beyond an edge is read as zero, which adds nothing to a sum, and not written. Where every tile is whole (EDGES
 // is 0), there is nothing to check.

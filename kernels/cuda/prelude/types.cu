@@ -1,4 +1,4 @@
-// types: how elements lie in memory, and how a stored element becomes a number and a sum one that is stored.
+// types: how elements are stored, how they become numbers, and how sums become elements.
 //
 // The specialization says IN, ACC and OUT. With IN = float16, ACC = float32 and OUT = bfloat16:
 //     in_t  is STORED_float16, half_t        acc_t is SUM_float32, float        out_t is STORED_bfloat16, bfloat_t

@@ -1,8 +1,8 @@
-// arithmetic: products and sums of whatever type ACC is; `load`, which makes a sum of an element, and `store`, which makes an
-// element of a sum.
+// arithmetic: products and sums of whatever type ACC is; `load` converts an element to a sum, and `store` converts a sum
+// to an element.
 //
-// With alpha = 2, beta = 3, a sum of 5, and 7 in C, `store` writes 2 · 5 + 3 · 7 = 31 to D. Of numbers, sum_of(1, 1) is 2; of truth
-// values, it is 1.
+// With alpha = 2, beta = 3, a sum of 5, and 7 in C, `store` writes 2 · 5 + 3 · 7 = 31 to D. sum_of(1, 1) is 2 for numbers, and
+// 1 for truth values.
 #include "types.cl"
 
 // What a device fuses is rounded once, else twice: FP_CONTRACT leaves the choice to the compiler, which knows the

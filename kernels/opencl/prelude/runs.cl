@@ -4,8 +4,8 @@
 //     PRESENT_A(0, 4) is 10 - 4 = 6:   LOAD_RUN_A(0, 4) is {A[0, 4], A[0, 5], A[0, 6], A[0, 7]}, one load of 16 bytes
 //     PRESENT_A(0, 8) is 10 - 8 = 2:   LOAD_RUN_A(0, 8) is {A[0, 8], A[0, 9], 0, 0}, two loads
 //     PRESENT_A(3, 0) is 0, for there is no row 3:   LOAD_RUN_A(3, 0) is {0, 0, 0, 0}, and nothing is read
-// store_part_of_run(d, c, sum, alpha, beta, 1, 3) writes d[1] and d[2]. With APART = 8, the columns of a run are 0, 8, 16 and 24, and
-// those from 1 to before 20 are written: d[8] and d[16].
+// store_part_of_run(d, c, sum, alpha, beta, 1, 3) writes d[1] and d[2]. With APART = 8, a run has the columns 0, 8, 16 and
+// 24: store_part_of_run(d, c, sum, alpha, beta, 1, 20) writes d[8] and d[16].
 #include "products.cl"
 #include "vectors.cl"
 

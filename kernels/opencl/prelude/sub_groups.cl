@@ -2,7 +2,7 @@
 //
 // With SUB_GROUP = 32 and work-groups of 64, work-item 40 has this_sub_group() = 1 and this_lane() = 8. Where each lane passes its own
 // number, shuffled(x, 3) is 3 in all lanes, and shuffled_down(x, 16) is 24 in lane 8, and any number in lanes 16 to 31. An acc_t of
-// 16 bytes goes in 4 words.
+// 16 bytes takes 4 shuffles.
 #include "types.cl"
 #include "ptx.cl"
 

@@ -1,4 +1,4 @@
-// unaligned: runs that begin anywhere in memory, for kernels that know that all of a run is inside.
+// unaligned: runs that begin anywhere in memory. What is loaded must be inside; a store may be partial.
 //
 // With WIDTH = 4 and float32, load_run_anywhere(A + 5) reads bytes 20 to 35, which no aligned load of 16 bytes does: 20 is no multiple of 16.
 #include "runs.cl"

@@ -1,4 +1,4 @@
-// vectors: how WIDTH elements are held, as they are stored and as sums (wide_t), and what is computed with so many at once.
+// vectors: how WIDTH elements are held, as they are stored and as sums (wide_t), and arithmetic on WIDTH of them at once.
 //
 // With WIDTH = 4 and float32, a run has 16 bytes and a wide_t is a float4; with complex64, 32 bytes and a float8: two lanes for a number.
 // Of x = {1, 2, 3, 4},
