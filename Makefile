@@ -11,10 +11,9 @@ DEVICE ?= pocl 3.0
 EXTRAS ?=
 RUN_OPTIONS ?=
 TEST_OPTIONS ?=
-# One more than there are cores, up to five: some tests wait, for a time limit or for a process.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4) + 1)')
 # Tests that stand together share programs: a worker takes them from where it stands, and from others in the end.
-PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal --durations=20
+PYTEST := $(VENV)/bin/pytest --dist worksteal --durations=20
+CORES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4))')
 # One kernel, or two to be set side by side.
 KERNEL ?= register_tiled
 INSPECT_OPTIONS ?= --arch sm_90
@@ -31,10 +30,11 @@ run: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),pocl)
 
 # Which tests run when: tests/tiers.py.
 test: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),test,pocl,intel)
-	$(PYTEST) $(TEST_OPTIONS)
+	$(PYTEST) -n $(CORES) $(TEST_OPTIONS)
 
+# One worker more: here some tests wait, for a time limit or for a process.
 test-all: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),test,pocl,intel)
-	$(PYTEST) --all $(TEST_OPTIONS)
+	$(PYTEST) -n $$(($(CORES) + 1)) --all $(TEST_OPTIONS)
 
 inspect: $(VENV)/.installed-$(if $(EXTRAS),$(EXTRAS),inspect)
 	$(VENV)/bin/gemmport inspect $(KERNEL) $(INSPECT_OPTIONS)
