@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gemmport
-from gemmport import backends, cli, kernels
+from gemmport import backends, cli
 from gemmport.bench.products import Result
 from gemmport.bench.results import BaselineResult
 from gemmport.bench.timing import Timing
