@@ -110,8 +110,8 @@ class Mutation:
         kernels: those it is planted in.
         types, ops: the product on which it shows.
         noticed_by: the check that must notice it; empty for what changes no result.
-        structure: where "structures" must, which of the kernel's shapes of tiles is tried first: one that shows it.
         why: it changes none.
+        structure: where "structures" must, which of the kernel's shapes of tiles is tried first: one that shows it.
     """
 
     name: str
@@ -121,8 +121,8 @@ class Mutation:
     types: Types = FLOAT32
     ops: str = "NN"
     noticed_by: NoticedBy | Literal[""] = "exact"
-    structure: int = 0
     why: str = ""
+    structure: int = 0
 
 
 def of_kernel(
@@ -132,8 +132,8 @@ def of_kernel(
     *kernels: str,
     ops: str = "NN",
     noticed_by: NoticedBy | Literal[""] = "exact",
-    structure: int = 0,
     why: str = "",
+    structure: int = 0,
 ) -> Mutation:
     """A mutation of the sources of some kernels (default: all that move one element at a time)."""
     edits = (Edit(pattern, replacement),)

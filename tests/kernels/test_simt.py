@@ -27,6 +27,7 @@ from gemmport.contracts.gpu_model import (
     sharing_of,
 )
 from gemmport.core.plan import Plan
+from gemmport.kernels import _simt_tilings
 from gemmport.kernels._simt_tilings import MATRIX_TILINGS, NAMES, SMALLEST, TILINGS, tiling_of
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
@@ -162,7 +163,7 @@ def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> 
         pytest.skip(beyond(device, "it takes many seconds for such a program, which is written out"))
     params = dict(zip(NAMES, tiling, strict=True))
     problem = problem_of(Sizes(tiling[0] + 3, tiling[1] - 1, 2 * tiling[2] + 5), "NT", "float32", beta=1.0)
-    fitted = SIMT._fitted(params, problem, device)
+    fitted = _simt_tilings._fitted(SIMT, params, problem, device)
     if not fitted:
         pytest.skip(beyond(device, f"it has no room for {tiling}"))
     check_plan(backend, gp.plan(problem, device, kernel="simt", params=fitted))
