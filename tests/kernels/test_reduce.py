@@ -160,6 +160,7 @@ def test_a_sum_of_rounded_numbers_is_none_of_float32(backend: gp.Backend, rung: 
         check_random_sum(backend, "float32", of_64(rung))
 
 
+@pytest.mark.best_of_each_backend
 @pytest.mark.large
 def test_elements_beyond_32_bits_are_added_up(fresh_backend: gp.Backend) -> None:
     """Zeros with a few numbers at both ends; by indices that wrapped around, others would be added instead."""
