@@ -22,6 +22,8 @@ MATRIX_OPTIONS ?=
 MUTATION_OPTIONS ?=
 # The runtimes that must have verified cells in the end.
 MATRIX_RUNTIMES ?= 1
+# Images of containers often set it. Hundreds of processes that the tests start would each compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-all inspect bench-check matrix mutation lint clean
 
