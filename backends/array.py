@@ -1,22 +1,27 @@
-"""A strided array in device memory: enough to carry data in, out and into a product, and to slice it."""
+"""A strided array in device memory: to carry numbers in, out and into a product, to slice and to convert them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmport.backends._operations import operations
 from gemmport.core import dlpack
-from gemmport.core.errors import ArrayError, DtypeError, ShapeError
+from gemmport.core.dtypes import as_dtype
+from gemmport.core.errors import ArrayError, DtypeError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from gemmport.backends.base import Backend
     from gemmport.backends.objects import Event, Memory
+    from gemmport.core.device import DeviceInfo
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,9 +62,49 @@ class DeviceArray:
         return math.prod(self.shape)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device it is on."""
+        return self.backend.device
+
+    @property
     def T(self) -> DeviceArray:  # noqa: N802 - NumPy's name
         """The array with its dimensions reversed, over the same memory."""
         return self._view(self.shape[::-1], self.strides[::-1])
+
+    @property
+    def mT(self) -> DeviceArray:  # noqa: N802 - the array API standard's name
+        """The array with its last two dimensions exchanged, over the same memory.
+
+        Raises:
+            ShapeError: it has fewer than two dimensions.
+        """
+        if self.ndim < 2:
+            raise ShapeError(f"an array must have two dimensions or more to have mT; got shape {self.shape}")
+        return self.transpose(*range(self.ndim - 2), -1, -2)
+
+    def transpose(self, *axes: Any) -> DeviceArray:
+        """The array with its dimensions in another order, as `numpy.transpose`, over the same memory.
+
+        Raises:
+            ShapeError: the axes are not each of its dimensions once.
+        """
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes or None
+        try:
+            stand_in = np.transpose(np.broadcast_to(np.int8(0), self.shape), order)
+        except ValueError as error:
+            raise ShapeError(f"axes {order} do not fit an array of shape {self.shape}: {error}") from None
+        steps = range(self.ndim)[::-1] if order is None else [operator.index(axis) for axis in order]
+        return self._view(stand_in.shape, tuple(self.strides[axis] for axis in steps))
 
     @property
     def queue(self) -> Any:
@@ -85,38 +130,30 @@ class DeviceArray:
         """Views along the first dimension.
 
         Raises:
-            ArrayError: the array has fewer than two dimensions, so that its elements are no arrays.
+            TypeError: the array has no dimensions.
         """
-        if self.ndim < 2:
-            raise ArrayError(
-                f"an array of shape {self.shape} has no views of one element: copy it to the host with get()"
-            )
         return (self[number] for number in range(len(self)))
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Refuses NumPy, which would else take the array for a sequence of sequences without numbers.
-
-        Raises:
-            ArrayError: always.
-        """
-        raise ArrayError(f"NumPy reads no array of {self.backend.device.label}: copy it to the host with get()")
-
     def __getitem__(self, key: Any) -> DeviceArray:
-        """A view over the same memory: integers and slices, as in NumPy.
+        """A view over the same memory: integers, slices and new axes, as in NumPy. One element is an array of no dimensions.
 
         Raises:
             IndexError: out of range, or an index of another kind.
         """
         keys = key if isinstance(key, tuple) else (key,)
-        if not all(isinstance(k, int | np.integer | slice | EllipsisType) and not isinstance(k, bool) for k in keys):
-            raise IndexError("device arrays are indexed by integers and slices")
-        if sum(isinstance(k, int | np.integer) for k in keys) == self.ndim:
-            raise IndexError("an index that leaves no dimension is not a view; use a slice, or get() first")
-        # NumPy works the indexing out, on a stand-in of the same strides whose elements are never touched.
+        if not all(isinstance(k, _INDICES) and not isinstance(k, bool) for k in keys):
+            raise IndexError("device arrays are indexed by integers, slices, None and ...; copy with get() for others")
+        # NumPy works the indexing out, on a stand-in of the same strides whose elements are never touched. The ellipsis makes
+        # it give an array where no dimension is left.
         base = np.zeros(1, np.int8)
-        view = np.lib.stride_tricks.as_strided(base, self.shape, self.strides)[key]
+        whole = keys if Ellipsis in keys else (*keys, Ellipsis)
+        view = np.lib.stride_tricks.as_strided(base, self.shape, self.strides)[whole]
         moved = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         return self._view(view.shape, view.strides, moved)
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        """Writes numbers to a view, as `set`."""
+        self[key].set(values)
 
     def reshape(self, *shape: Any) -> DeviceArray:
         """A view of another shape with the elements in the same (C) order; one size may be -1.
@@ -153,25 +190,60 @@ class DeviceArray:
         view = np.lib.stride_tricks.as_strided(span[self.offset - low :], self.shape, byte_strides)
         return view if self.strides == dense_strides(self.shape) else view.copy()
 
-    def set(self, host: npt.ArrayLike) -> None:
-        """Copies numbers from the host into the array, broadcast and cast within a kind as by `numpy.copyto`.
+    def item(self) -> Any:
+        """The one element of an array, as Python's number.
 
-        Each piece of contiguous elements is one transfer: fast where the array is dense.
+        Raises:
+            ShapeError: it has more elements, or none.
+        """
+        if self.size != 1:
+            raise ShapeError(f"an array must have one element to be a number; got shape {self.shape}")
+        return self.get().item()
+
+    def tolist(self) -> Any:
+        """Its numbers as Python's, in lists."""
+        return self.get().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def set(self, values: Any) -> None:
+        """Copies numbers into the array, broadcast and cast within a kind as by `numpy.copyto`.
+
+        From the host, each piece of contiguous elements is one transfer: fast where the array is dense. From an array of this
+        device, which may overlap this one, nothing is awaited.
 
         Raises:
             ShapeError: the shape does not broadcast to the array's. DtypeError: the type is not cast to the array's.
             ArrayError: an element is masked, or the array was released.
         """
         self.check_held()
-        check_unmasked("host", host)
-        values = as_numpy("host", host)
-        if not np.can_cast(values.dtype, self.dtype, "same_kind"):
-            raise DtypeError(f"an array of {self.dtype} is not set from {values.dtype}: convert it first")
+        if isinstance(values, DeviceArray):
+            values.check_held()
+            self._check_cast(values.dtype)
+            source = values._broadcast_to(self.shape)
+            if source is None:
+                raise ShapeError(f"an array of shape {self.shape} is not set from one of shape {values.shape}")
+            operations().assign(source, self)
+            return
+        check_unmasked("values", values)
+        host = as_numpy("values", values)
+        # A number of Python's is of any type that holds it, as in NumPy.
+        self._check_cast(host.dtype if hasattr(values, "dtype") or host.ndim else np.min_scalar_type(values))
         try:
             with np.errstate(all="ignore"):
-                values = np.ascontiguousarray(np.broadcast_to(values, self.shape), self.dtype).reshape(self.shape)
+                host = np.ascontiguousarray(np.broadcast_to(host, self.shape), self.dtype).reshape(self.shape)
         except ValueError:
-            raise ShapeError(f"an array of shape {self.shape} is not set from one of shape {values.shape}") from None
+            raise ShapeError(f"an array of shape {self.shape} is not set from one of shape {host.shape}") from None
         if self.size == 0:
             return
         dense = self.ndim  # the dimensions from here on lie densely
@@ -180,8 +252,72 @@ class DeviceArray:
         for index in np.ndindex(*self.shape[:dense]):
             start = self.offset + sum(i * s for i, s in zip(index, self.strides, strict=False))
             self.backend.upload(
-                self.memory, values[index].reshape(-1), offset=start * self.dtype.itemsize, queue=self.queue
+                self.memory, host[index].reshape(-1), offset=start * self.dtype.itemsize, queue=self.queue
             )
+
+    def _check_cast(self, dtype: np.dtype[Any]) -> None:
+        if not np.can_cast(dtype, self.dtype, "same_kind"):
+            raise DtypeError(f"an array of {self.dtype} is not set from {dtype}: convert it first")
+
+    def _broadcast_to(self, shape: tuple[int, ...]) -> DeviceArray | None:
+        own = self.shape[max(self.ndim - len(shape), 0) :] if self.size == 1 else self.shape
+        try:
+            fits = np.broadcast_shapes(own, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            return None
+        steps = [0 if n == 1 else step for n, step in zip(own, self.strides[self.ndim - len(own) :], strict=True)]
+        return self._view(shape, (*(0,) * (len(shape) - len(own)), *steps))
+
+    def fill(self, value: Any) -> None:
+        """Sets every element to a number; errors as `set`."""
+        one = self.backend.empty((), self.dtype)
+        one.set(value)
+        self.set(one)
+
+    def copy(self) -> DeviceArray:
+        """A row-major copy on the device, enqueued and not awaited."""
+        return self.astype(self.dtype)
+
+    def astype(self, dtype: npt.DTypeLike, *, copy: bool = True) -> DeviceArray:
+        """A row-major copy in another type, on the device, converted as by `numpy.astype`.
+
+        It is not awaited, but where numbers lose their kind, such as parts after the point: NumPy converts those on the host.
+
+        Args:
+            copy: with False the array itself, where it has the type.
+
+        Raises:
+            DtypeError: a type that gemmport does not know. ArrayError: the array was released.
+        """
+        self.check_held()
+        kind = element_type(dtype)
+        if not copy and kind == self.dtype:
+            return self
+        target = self.backend.empty(self.shape, kind)
+        operations().assign(self, target)
+        return target
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        """The array on another device, through the host; the array itself where it is there. The array API standard's name.
+
+        Args:
+            device: "cpu" for NumPy's array in the host's memory; another open `Backend`, or an array's `device`.
+            stream: must be None.
+
+        Raises:
+            ArrayError: no such device is open. UnsupportedError: a stream is given.
+        """
+        if stream is not None:
+            raise UnsupportedError(f"stream must be None, for a copy to another device is awaited; got {stream!r}")
+        if isinstance(device, str) and device == "cpu":
+            return self.get()
+        if device in (self.backend, self.device):
+            return self
+        if hasattr(device, "asarray"):
+            return device.asarray(self.get())
+        raise ArrayError(f"device must be 'cpu' or an open backend; got {device!r}: see gemmport.get_backend")
 
     def release(self) -> None:
         """Gives the memory back, for all views of it. Work that is already enqueued is not disturbed."""
@@ -199,6 +335,55 @@ class DeviceArray:
             return self.offset, self.offset
         steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         return self.offset + sum(s for s in steps if s < 0), self.offset + sum(s for s in steps if s > 0) + 1
+
+    # What NumPy and Python ask of arrays. What is not computed here is refused by name: nothing is silently something else.
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """A copy on the host, so that what reads NumPy's arrays reads these: plots, files, a user's tests.
+
+        Raises:
+            ValueError: with `copy=False`, since the numbers are not in NumPy's reach.
+        """
+        if copy is False:
+            raise ArrayError(
+                f"copy must not be False: an array of {self.device.label} is in NumPy's reach only as a copy"
+            )
+        host = self.get()
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return operations().ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(
+        self, function: Callable[..., Any], _types: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        return operations().function(function, arguments, options)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The functions of the array API standard that device arrays have: `gemmport.api.array_api`."""
+        del api_version  # what is here is the same in all versions
+        return operations().namespace()
+
+    def __matmul__(self, other: Any) -> Any:
+        return operations().matmul(self, other) if _is_operand(other) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return operations().matmul(other, self) if _is_operand(other) else NotImplemented
+
+    def _not_compared(self, _other: object) -> NoReturn:
+        raise UnsupportedError("device arrays are not compared: use numpy.array_equal(x.get(), y.get()), or `is`")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _not_compared
+    __hash__ = object.__hash__
+
+    def __copy__(self) -> DeviceArray:
+        return self.copy()
+
+    def __deepcopy__(self, _memo: object) -> DeviceArray:
+        return self.copy()
+
+    def __reduce__(self) -> NoReturn:
+        raise ArrayError("an array on a device is not pickled: pickle get(), and make an array of it with asarray")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The device in DLPack's numbers.
@@ -264,8 +449,24 @@ class DeviceArray:
         self.release()
 
     def __repr__(self) -> str:
-        strides = "" if self.strides == dense_strides(self.shape) else f", strides={self.strides}"
-        return f"<DeviceArray shape={self.shape}, dtype={self.dtype}{strides}, on {self.backend.device.label}>"
+        return f"<DeviceArray {self._told}>"
+
+    def _repr_html_(self) -> str:
+        """One line for notebooks; numbers are not fetched from a device unasked."""
+        return f"<code>DeviceArray</code> {escape(self._told)}, {self.nbytes:,} bytes"
+
+    @property
+    def _told(self) -> str:
+        strides = "" if self.strides == dense_strides(self.shape) else f" strides={self.strides}"
+        return f"{self.shape} {self.dtype}{strides} on {self.device.backend} {self.device.platform}"
+
+
+_INDICES = (int, np.integer, slice, EllipsisType, type(None))
+
+
+def _is_operand(value: object) -> bool:
+    """Whether a product may take it; what is no array decides itself."""
+    return hasattr(value, "shape") or isinstance(value, list | tuple)
 
 
 def as_numpy(name: str, value: Any) -> npt.NDArray[Any]:
@@ -278,6 +479,26 @@ def as_numpy(name: str, value: Any) -> npt.NDArray[Any]:
         return np.asarray(value)
     except ValueError as error:
         raise ShapeError(f"{name} must be an array, or a list of arrays of one shape: {error}") from None
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are numbers: not text, dates, records or Python's objects."""
+    return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.names is None and dtype.type is not np.void)
+
+
+def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """A type of numbers by NumPy's words for it, or ml_dtypes'.
+
+    Raises:
+        DtypeError: it is none.
+    """
+    try:
+        kind = as_dtype(dtype).numpy if dtype == "bfloat16" else np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:  # NumPy's, for texts that name no type
+        raise DtypeError(f"dtype must be one of NumPy's; got {str(dtype)[:100]}: {error}") from None
+    if not _is_numeric(kind):
+        raise DtypeError(f"elements must be numbers; got {kind}: convert them first")
+    return kind
 
 
 def check_unmasked(name: str, value: Any) -> None:

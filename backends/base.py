@@ -27,7 +27,7 @@ from gemmport.backends import _compilation, _fork
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends._ordering import IN_ORDER, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned, release_all
-from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides
+from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides, element_type
 from gemmport.backends.objects import (
     Access,
     Call,
@@ -520,7 +520,7 @@ class Backend(ABC):
             ShapeError: a size is negative or no whole number. DtypeError: the type is none of numbers.
             DeviceMemoryError: see `allocate`.
         """
-        sizes, kind = _sizes(shape), _element_type(dtype)
+        sizes, kind = _sizes(shape), element_type(dtype)
         return DeviceArray.dense(self, self.allocate(math.prod(sizes) * kind.itemsize), sizes, kind)
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
@@ -529,30 +529,46 @@ class Backend(ABC):
         self.fill(array.memory, 0)
         return array
 
-    def asarray(self, data: Any) -> DeviceArray:
+    def full(self, shape: int | Sequence[int], value: Any, dtype: npt.DTypeLike) -> DeviceArray:
+        """A C-contiguous array of one number on the device; errors as `empty`, and `DeviceArray.set`."""
+        array = self.empty(shape, dtype)
+        array.fill(value)
+        return array
+
+    def ones(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """A C-contiguous array of ones on the device; errors as `empty`."""
+        return self.full(shape, 1, dtype)
+
+    def asarray(self, data: Any, dtype: npt.DTypeLike | None = None) -> DeviceArray:
         """An array on this device: a copy of a host array, or another library's device array, not copied.
+
+        Args:
+            dtype: to convert numbers to, as `numpy.astype` does; default: their own.
 
         Raises:
             ArrayError: an array of another device, of a type this backend does not know, or with masked elements.
+            DtypeError: its elements are not numbers.
             DeviceMemoryError: see `allocate`; nothing was copied by then.
         """
         if isinstance(data, DeviceArray):
             data.check_held()
             if data.backend is not self:
                 raise ArrayError(f"this array is on {data.backend.device.label}, not on {self.device.label}")
-            return data
+            return data if dtype is None else data.astype(element_type(dtype), copy=False)
         if (wrapped := self.adopt(data)) is not None:
-            return wrapped
+            return wrapped if dtype is None else wrapped.astype(element_type(dtype), copy=False)
         check_unmasked("data", data)
         host = as_numpy("data", data)
         if host.dtype.hasobject:
             raise ArrayError(
                 f"data must be an array of numbers or a device array that {self.name} knows; got {type(data).__name__}"
             )
+        given = element_type(host.dtype)
         # Devices read numbers in the host's own byte order. What has no room is refused before a copy is made of it.
-        array = self.empty(host.shape, host.dtype.newbyteorder("="))
+        array = self.empty(host.shape, (given if dtype is None else element_type(dtype)).newbyteorder("="))
         if host.size:
-            self.upload(array.memory, np.ascontiguousarray(host, array.dtype))
+            with np.errstate(all="ignore"):
+                self.upload(array.memory, np.ascontiguousarray(host, array.dtype))
         return array
 
     def adopt(self, foreign: Any, home: Any = None) -> DeviceArray | None:
@@ -563,10 +579,15 @@ class Backend(ABC):
 
         Raises:
             ArrayError: the array is on another device or in another context.
+            DtypeError: its numbers are not in the byte order of the device.
         """
         self.check_open()
         array = self._wrap(foreign, home)
         if array is not None:
+            if not array.dtype.isnative:
+                raise DtypeError(
+                    f"numbers on a device must be in its byte order; got {array.dtype.str}: convert them first"
+                )
             self._own(array.memory)
         return array
 
@@ -594,7 +615,7 @@ class Backend(ABC):
             ArrayError: the buffer is of another context or kind.
         """
         self.check_open()
-        sizes, kind = _sizes(shape), _element_type(dtype)
+        sizes, kind = _sizes(shape), element_type(dtype)
         steps = dense_strides(sizes) if strides is None else tuple(operator.index(step) for step in strides)
         if len(steps) != len(sizes):
             raise ShapeError(f"{len(steps)} strides do not go with the {len(sizes)} dimensions of shape {sizes}")
@@ -737,17 +758,6 @@ def _plain(data: HostArray) -> HostArray | None:
         reach = sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True)) // size + 1
         data = np.lib.stride_tricks.as_strided(data, (reach,), (size,))
     return data
-
-
-def _element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Raises DtypeError where a type is none of NumPy's, or of Python objects, which are nothing outside of their process."""
-    try:
-        kind = np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError) as error:  # NumPy's, for texts that name no type
-        raise DtypeError(f"dtype must be one of NumPy's; got {str(dtype)[:100]}: {error}") from None
-    if kind.hasobject:
-        raise DtypeError(f"elements must be numbers; got {kind}: convert them first")
-    return kind
 
 
 def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:

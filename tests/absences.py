@@ -131,11 +131,13 @@ MATPLOTLIB = package("matplotlib", "pictures", "pip install 'gemmport[plot]'")
 TORCH = package("torch", "tensors of PyTorch")
 CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in (("cupy", "CuPy"), ("jax", "JAX")))
 
+JAX_ON_CPUS = package("jax", "arrays of JAX in the host's memory")
+
 LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CXX, SANITIZERS, CHROMIUM,
-    MATPLOTLIB, TORCH, CUPY, JAX, LINUX,
+    MATPLOTLIB, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 
 

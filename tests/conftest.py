@@ -25,7 +25,7 @@ pytest_plugins = ["absences"]
 
 _FOLDER = pytest.StashKey[str]()
 
-EXAMPLES = {tiers.Tier.TEST: 20, tiers.Tier.ALL: 40, tiers.Tier.EXHAUSTIVE: 100}
+EXAMPLES = {tiers.Tier.TEST: 20, tiers.Tier.ALL: 30, tiers.Tier.EXHAUSTIVE: 100}
 """Of a property, where it does not say so itself."""
 
 

@@ -6,6 +6,7 @@
 Importing this package imports neither PyCUDA nor PyOpenCL; the first product does, and only the one it needs.
 """
 
+from gemmport.api import operations as _operations  # noqa: F401  # lends device arrays what they compute
 from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
 from gemmport.api.plans import plan, run

@@ -379,9 +379,9 @@ class TestDeviceArrays:
             gp.gemm(x, x[:3])
 
     def test_of_a_type_that_the_device_cannot_compute_are_refused_by_name(self, backend: gp.Backend) -> None:
-        x = backend.asarray(np.zeros((4, 4), "datetime64[s]"))
+        x = backend.zeros((4, 4), np.float32)
         with pytest.raises(gp.DtypeError, match="datetime64"):
-            gp.gemm(x, x)
+            gp.gemm(x, np.zeros((4, 4), "datetime64[s]"))
         if "float64" not in backend.device.computes:
             y = backend.asarray(np.zeros((4, 4), np.float64))
             with pytest.raises(gp.GemmportError, match="float64"):
@@ -492,7 +492,7 @@ class TestMasks:
         with pytest.raises(gp.ArrayError, match=f"^data{self.TOLD}"):
             best_backend.asarray(self.MASKED)
         on_device = best_backend.asarray(self.PLAIN)
-        with pytest.raises(gp.ArrayError, match=f"^host{self.TOLD}"):
+        with pytest.raises(gp.ArrayError, match=f"^values{self.TOLD}"):
             on_device.set(self.MASKED)
         for product in (gp.gemm, gp.matmul):
             with pytest.raises(gp.ArrayError, match=f"^b{self.TOLD}"):

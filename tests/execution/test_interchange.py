@@ -200,8 +200,7 @@ class TestDeviceArray:
     def test_tells_its_length_and_itself(self, backend: gp.Backend) -> None:
         array = backend.zeros((2, 3), np.float32)
         assert (len(array), array.get().tolist()) == (2, [[0, 0, 0], [0, 0, 0]])
-        assert "shape=(2, 3), dtype=float32" in repr(array)
-        assert "strides=(1, 3)" in repr(array.T)
+        assert "(2, 3) float32" in repr(array)
         with pytest.raises(TypeError):
             len(backend.zeros((), np.float32))
 

@@ -35,7 +35,7 @@ from gemmport.fuzz.worker import Job, examined
 from made_up_devices import DEVICES
 from mutations import OF_FEW_PROBLEMS, mutation, planted
 
-PROBLEMS = 15
+PROBLEMS = 25
 """Of a campaign: each of the first ones is compiled for itself."""
 
 

@@ -43,12 +43,12 @@ class Given:
         Raises:
             ShapeError, ArrayError: it is not an array.
         """
-        if isinstance(value, list | tuple) and any(_is_on_device(x) for x in value):
+        if isinstance(value, list | tuple) and is_on_device(value):
             if not all(_is_on_device(x) for x in value):
                 raise ArrayError(f"{name} is a list of arrays, of which only some are on a device")
             return cls(name, list(value), library_of(value[0]), on_device=True)
         library = library_of(value)
-        if _is_on_device(value):
+        if is_on_device(value):
             return cls(name, value, library, on_device=True)
         if library is not None:
             return cls(name, value, library, on_device=False, arrays=[library.to_host(value)])
@@ -77,6 +77,13 @@ class Given:
     def dtypes(self) -> list[np.dtype[Any]]:
         """Of its arrays."""
         return [array.dtype for array in self.arrays]
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether an argument is an array on a device, or a list in which one is."""
+    if isinstance(value, list | tuple):
+        return any(_is_on_device(x) for x in value)
+    return _is_on_device(value)
 
 
 def _is_on_device(value: Any) -> bool:
@@ -148,10 +155,15 @@ def _shape_after(x: Given, op: Op) -> tuple[int, int]:
     return (x.shape[-1], x.shape[-2]) if transposes(op) else (x.shape[-2], x.shape[-1])
 
 
-def check_out(out: Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None:
-    """Raises ArrayError or DtypeError where a result cannot be written to `out`, before any work."""
+def check_library_writes(out: Given) -> None:
+    """Raises ArrayError where `out` is of a library whose arrays never change."""
     if out.library is not None and not out.library.writable:
         raise ArrayError(f"out is a {out.library.name} array, which never changes: take the result that is returned")
+
+
+def check_out(out: Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None:
+    """Raises ArrayError or DtypeError where a result cannot be written to `out`, before any work."""
+    check_library_writes(out)
     kind = out.dtypes[0]
     if kind != output and not np.can_cast(output, kind, "same_kind"):
         raise DtypeError(f"out is {kind}, to which {output} is not cast")

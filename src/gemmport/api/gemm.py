@@ -27,7 +27,6 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ArrayError
 from gemmport.core.problem import Op, as_number, as_op, scalar_key
 from gemmport.execution import repeated
-from gemmport.execution.adapters import adopted
 from gemmport.execution.selection import get_backend
 from gemmport.planning.planner import AUTO
 
@@ -129,28 +128,11 @@ def gemm(
         raise ArrayError(f"wait_for must be a list of events; got {wait_for!r}")
     target.wait([x if isinstance(x, Event) else Event(x) for x in wait_for], queue=where)
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
-    first = next((x for x in on_device if x.name != "out"), None)
     product = Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
     choice = Choice(kernel, params, config, accumulator)
     if not on_device:
         return deliver(host_product(place, product, given, choice, wanted), given, out)
-    made = None
-    if out is not None:
-        result = place.of(given["out"])
-    elif first is not None and first.library is not None:
-        made = first.library.empty(first.values[0], shape, types.output)
-        result = target.empty(shape, types.output) if made is None else adopted(first.library, made, target)
-    else:
-        result = target.empty(shape, types.output)
-    d = enqueue(place, product, result, choice)
+    result = place.result(given, shape, types.output)
+    d = enqueue(place, product, result.array, choice)
     place.keep(wanted, placed.values(), d)
-    for array in (*place.borrowed, *([d] if made is not None else [])):
-        target.settle(array.memory)
-    if out is not None:
-        if given["out"].library is not None:
-            given["out"].library.written(out, target, where)
-        return out
-    if made is not None and first is not None and first.library is not None:
-        first.library.written(made, target, where)
-        return made
-    return first.library.result(d) if first is not None and first.library is not None else d
+    return place.delivered(result)

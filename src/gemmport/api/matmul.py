@@ -14,14 +14,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmport.api.arguments import (
+    Given,
+    HostArray,
+    backend_of_operands,
+    check_library_writes,
+    is_on_device,
+    queue_of_operands,
+)
 from gemmport.api.gemm import gemm
-from gemmport.api.plans import Config, HostArray
+from gemmport.api.overlap import overlap
+from gemmport.api.placement import Placement
+from gemmport.api.plans import Config
+from gemmport.api.product import check_writable
+from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
@@ -30,12 +41,10 @@ from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeErr
 from gemmport.core.problem import check_size, scalar_key
 from gemmport.execution import repeated
 from gemmport.execution.adapters import library_of
-from gemmport.execution.copies import dense_copy
+from gemmport.execution.copies import assign, dense_copy
 from gemmport.planning.planner import AUTO
 
 log = logging.getLogger(__name__)
-
-Array: TypeAlias = "HostArray | DeviceArray"
 
 numpy_matmul: Callable[..., Any] = np.matmul
 
@@ -106,40 +115,122 @@ def matmul(
         if len(out) != 1:
             raise ShapeError(f"The 'out' tuple must have exactly one entry per ufunc output, not {len(out)}")
         (out,) = out
+    return product_by_rules(a, b, out, rules, how)
+
+
+def product_by_rules(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+    """The product with NumPy's rules, planned anew where it was not computed before.
+
+    Args:
+        rules: arguments of `numpy.matmul`, where they say something. how: arguments of `gemm`.
+    """
     given = (a, b) if out is None else (a, b, out)
     for name, x in zip(("a", "b", "out"), given, strict=False):
         check_unmasked(name, x)
+    if any(is_on_device(x) for x in given):
+        return _on_a_device(a, b, out, rules, how)
     if any(library_of(x) is not None for x in given):
-        if refused := rules.keys() - {"dtype"}:
-            told = ", ".join(sorted(refused))
-            raise ArrayError(f"{told}: not for another library's arrays on a device; see Backend.asarray")
-        return gemm(a, b, out=out, dtype=dtype, **how)
-    if any(isinstance(x, DeviceArray) for x in given):
-        return _of_device_arrays(a, b, out, rules, how)
+        return _of_host_arrays_of_libraries(a, b, out, rules, how)
     if own := [type(x).__name__ for x in given if _overrides_ufuncs(x)]:
         log.info("%s multiplies by its own __array_ufunc__: nothing is computed here", own[0])
         return numpy_matmul(*given, **rules)
     return _of_host_arrays(a, b, out, rules, how)
 
 
-def _of_device_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
-    if rules.get("order") == "F":
-        raise ArrayError("order = 'F': products of device arrays are row-major; multiply the transposed operands")
-    a, b = (x if isinstance(x, DeviceArray) else np.asarray(x) for x in (a, b))
-    _check_writable(out)
-    dtype, axes = _result_type(a, b, out, rules), rules.get("axes")
-    left, right, target = _core_axes_last(a, b, out, axes)
+def _given(a: Any, b: Any, out: Any) -> dict[str, Given]:
+    return {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("out", out)) if x is not None}
+
+
+def _of_host_arrays_of_libraries(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+    """The product of arrays in the host's memory of which other libraries have one, read and written in place as NumPy's."""
+    given = _given(a, b, out)
+    if out is not None:
+        check_library_writes(given["out"])
+    x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
+    product = _of_host_arrays(x, y, target, rules, how)
+    if out is not None:
+        return out
+    library = next(x.library for x in given.values() if x.library is not None)
+    return library.from_host(np.asarray(product))
+
+
+def _on_a_device(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+    """The product of operands of which one is on a device, or that is written there: enqueued, not awaited."""
+    given = _given(a, b, out)
+    if out is not None:
+        check_library_writes(given["out"])
+        if not given["out"].on_device:
+            raise ArrayError("out must be on the device where an operand is; got an array in the host's memory")
+    on_device = [x for x in given.values() if x.on_device]
+    place = Placement(backend_of_operands(on_device), awaited=False)
+    place.borrow(on_device)
+    place.queue = place.backend.as_queue(queue_of_operands(on_device))
+    x, y = (place.of(given[name]) for name in ("a", "b"))
+    target = None if out is None else place.of(given["out"])
+    dtype, axes = _result_type(x, y, target, rules), rules.get("axes")
+    left, right, target = _core_axes_last(x, y, target, axes)
     _check_shapes(left, right, target)
-    product = _product(left, right, target, dtype, how)
-    return _core_axes_placed(product, axes) if out is None else out
+    how = {**how, "queue": place.queue}
+    if _is_converted(x, y, dtype):
+        left, right = (_as_type(each, dtype, place.queue) for each in (left, right))
+    order = _order_of_result(x, y, rules)
+    if out is None and on_device[0].library is None and order == "C":
+        return _core_axes_placed(_product(left, right, None, dtype, how), axes)
+    shape = _product_shape(left, right)
+    placed = _core_axes_placed(np.broadcast_to(np.int8(0), shape), axes)
+    result = place.result(given, placed.shape, dtype, order)
+    written = result.array if axes is None else moved(result.array, _core(axes[2]), _last(axes[2]))
+    target = cast("DeviceArray", written)
+    if _takes(target, left, right, shape, dtype):
+        _product(left, right, target, dtype, how)
+    else:
+        check_writable(target)
+        log.info("matmul: out of shape %s, strides %s and type %s is written by a copy", *_told(target))
+        product = place.backend.empty(shape, dtype)
+        _product(left, right, product, dtype, how)
+        assign(cast("DeviceArray", broadcast_to(product, target.shape)), target, queue=place.queue)
+    return place.delivered(result)
 
 
-def _common_type(x: HostArray, y: HostArray) -> np.dtype[Any] | None:
-    """The type that holds the numbers of both; None of some that NumPy multiplies all the same, such as those of ml_dtypes."""
+def _takes(out: DeviceArray, a: Array, b: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether a product is written to a device array as it lies: the operands must keep their values until they are read."""
+    batch = len(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    return (
+        out.shape == shape
+        and np.can_cast(dtype, out.dtype, "same_kind")
+        and joined(out, batch) is not None
+        and not any(isinstance(x, DeviceArray) and overlap(out, x) for x in (a, b))
+    )
+
+
+def _order_of_result(a: Array, b: Array, rules: dict[str, Any]) -> str:
+    """ "F" where the result is to be column-major, else "C"."""
+    order = rules.get("order")
+    return "F" if order == "F" or (order == "A" and all(map(is_column_major, (a, b)))) else "C"
+
+
+def _as_type(x: Array, dtype: np.dtype[Any], queue: Any) -> Array:
+    if x.dtype == dtype:
+        return x
+    if isinstance(x, DeviceArray):
+        return dense_copy(x, dtype, queue=queue)
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)
+
+
+def _told(x: Array) -> tuple[object, ...]:
+    return x.shape, x.strides, x.dtype
+
+
+def _is_converted(a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether operands are converted to the type of the result first. Those of one type `gemm` widens as it reads them, and
+    others it converts to their common type, once it knows that they fit.
+    """
     try:
-        return np.result_type(x, y)
-    except TypeError:
-        return None
+        common = np.result_type(a.dtype, b.dtype)
+    except TypeError:  # of some types that NumPy multiplies all the same, such as those of ml_dtypes
+        return True
+    return not np.can_cast(common, dtype) or (a.dtype != b.dtype and common != dtype)
 
 
 def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
@@ -153,9 +244,7 @@ def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[s
         _warn_of_the_host(dtype.name)
         return numpy_matmul(*given, **rules)
     _check_sizes(left, right)
-    # gemm widens operands of one type as it reads them, and converts others to their common type, once it knows that they fit.
-    common = _common_type(x, y)
-    if common is None or not np.can_cast(common, dtype) or (x.dtype != y.dtype and common != dtype):
+    if _is_converted(x, y, dtype):
         with np.errstate(all="ignore"):
             left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
     in_place = (
@@ -169,8 +258,7 @@ def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[s
             np.copyto(target, product, casting="unsafe")  # that it may be cast is part of _result_type
         return _presented(out, [out], given)
     product = _core_axes_placed(product, axes)
-    order = rules.get("order")
-    if order == "F" or (order == "A" and x.flags.f_contiguous and y.flags.f_contiguous):
+    if _order_of_result(x, y, rules) == "F":
         product = np.asarray(product, order="F")
     product = _presented(product, [a, b] if rules.get("subok", True) else [], given)
     return product[()] if type(product) is np.ndarray and not product.ndim else product
@@ -221,16 +309,30 @@ def _check_writable(out: Any) -> None:
 def _result_type(a: Array, b: Array, out: Array | None, rules: dict[str, Any]) -> np.dtype[Any]:
     """The type that NumPy computes in.
 
+    NumPy would give the product of two bfloat16 as float32, for it knows nothing of their kind. It is asked of float16 instead,
+    and bfloat16 stays bfloat16, as in `gemm` and in the libraries that have it.
+
     Raises:
         DtypeError: NumPy does not multiply these types, or does not cast as asked.
     """
     rules = {name: value for name, value in rules.items() if name not in ("axes", "subok")}
-    nothing = [np.empty((0, 0), x.dtype) for x in (a, b)]
+    brief = _is_bfloat16(rules.get("dtype") if "dtype" in rules else a.dtype if a.dtype == b.dtype else None)
+    if brief and "dtype" in rules:
+        rules["dtype"] = np.float16
+
+    def nothing(x: Array) -> HostArray:
+        return np.empty((0, 0), np.float16 if brief and _is_bfloat16(x.dtype) else x.dtype)
+
     with _in_numpys_words(TypeError, DtypeError):
         if out is not None:
-            numpy_matmul(*nothing, np.empty((0, 0), out.dtype), **rules)
-        result: np.dtype[Any] = numpy_matmul(*nothing, **rules).dtype
-    return result
+            numpy_matmul(nothing(a), nothing(b), nothing(out), **rules)
+        result: np.dtype[Any] = numpy_matmul(nothing(a), nothing(b), **rules).dtype
+    return DTYPES["bfloat16"].numpy if brief else result
+
+
+def _is_bfloat16(dtype: Any) -> bool:
+    """Of a type, or its name; asked without importing ml_dtypes, which brings the type."""
+    return bool(getattr(dtype, "name", getattr(dtype, "__name__", dtype)) == "bfloat16")
 
 
 def _core_axes_last(a: Any, b: Any, out: Any, axes: list[Any] | None) -> list[Any]:
@@ -245,13 +347,13 @@ def _core_axes_last(a: Any, b: Any, out: Any, axes: list[Any] | None) -> list[An
     with _in_numpys_words(ValueError, ShapeError):
         numpy_matmul(*(None if x is None else np.empty((0,) * x.ndim) for x in operands), axes=axes)
     return [
-        None if x is None else _moved(x, _core(entry), _last(entry)) for x, entry in zip(operands, axes, strict=True)
+        None if x is None else moved(x, _core(entry), _last(entry)) for x, entry in zip(operands, axes, strict=True)
     ]
 
 
 def _core_axes_placed(product: Any, axes: list[Any] | None) -> Any:
     """A view of the product with the dimensions of its matrices where axes wants them."""
-    return product if axes is None else _moved(product, _last(axes[2]), _core(axes[2]))
+    return product if axes is None else moved(product, _last(axes[2]), _core(axes[2]))
 
 
 def _core(entry: Any) -> tuple[int, ...]:
@@ -301,19 +403,21 @@ def _fit(a: tuple[int, ...], b: tuple[int, ...], out: tuple[int, ...] | None = N
 # From any number of dimensions to one batch, and back
 
 
-def _product(a: Array, b: Array, out: Any, dtype: np.dtype[Any], how: dict[str, Any]) -> Any:
-    """The product of operands that fit together; `out`, if any, is a device array."""
+def _product_shape(a: Array, b: Array) -> tuple[int, ...]:
+    """Of the product of operands that fit together."""
     m, n = a.shape[-2:-1], b.shape[-1:] if b.ndim > 1 else ()  # of one size, or of none for a vector
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = (*batch, *m, *n)
+    return (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *m, *n)
+
+
+def _product(a: Array, b: Array, out: Any, dtype: np.dtype[Any], how: dict[str, Any]) -> Any:
+    """The product of operands that fit together; `out`, if any, has its shape and evenly spaced matrices."""
+    shape, batch = _product_shape(a, b), np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if out is not None:
-        if out.shape != shape:
-            raise ShapeError(f"out has shape {out.shape}; the product has {shape}")
-        out = out if n else _with_axis(out, out.ndim)
-        out = out if m else _with_axis(out, out.ndim - 1)
-    a = a if m else _with_axis(a, 0)
-    b = b if n else _with_axis(b, 1)
-    product = _stack_product(_broadcast(a, batch), _broadcast(b, batch), out, dtype=dtype, **how)
+        out = out if b.ndim > 1 else with_axis(out, out.ndim)
+        out = out if a.ndim > 1 else with_axis(out, out.ndim - 1)
+    a = a if a.ndim > 1 else with_axis(a, 0)
+    b = b if b.ndim > 1 else with_axis(b, 1)
+    product = _stack_product(broadcast(a, batch), broadcast(b, batch), out, dtype=dtype, **how)
     if isinstance(product, DeviceArray):
         return replace(product, shape=shape, strides=dense_strides(shape)) if out is None else product
     return product.reshape(shape)
@@ -323,14 +427,10 @@ def _stack_product(a: Array, b: Array, out: Any, **how: Any) -> Any:
     """The product of stacks of matrices of one shape: `out`, or an array of the same elements in fewer dimensions."""
     if _is_one_matrix(b):
         # The rows of all matrices of A against one B: one tall product, where A's rows, and D's, are evenly spaced.
-        tall, tall_out = _joined(a, a.ndim - 1), None if out is None else _joined(out, out.ndim - 1)
+        tall, tall_out = joined(a, a.ndim - 1), None if out is None else joined(out, out.ndim - 1)
         if tall is not None and (out is None or tall_out is not None):
             return gemm(tall, _matrix(b), out=tall_out, **how)
-    flat_out = None if out is None else _joined(out, out.ndim - 2)
-    if out is not None and flat_out is None:
-        raise ArrayError(
-            f"out of shape {out.shape} and strides {out.strides}: its matrices are not evenly spaced in memory"
-        )
+    flat_out = None if out is None else joined(out, out.ndim - 2)
     left = _matrix(a) if _is_one_matrix(a) and not _is_one_matrix(b) else _batch(a)
     right = _matrix(b) if _is_one_matrix(b) else _batch(b)
     return gemm(left, right, out=flat_out, **how)
@@ -342,59 +442,14 @@ def _is_one_matrix(x: Array) -> bool:
 
 
 def _matrix(x: Array) -> Array:
-    return _view(x, x.shape[-2:], x.strides[-2:])
+    return view(x, x.shape[-2:], x.strides[-2:])
 
 
 def _batch(x: Array) -> Array:
     """A stack of matrices with all its dimensions but two as one; expanded where no stride says that."""
-    found = _joined(x, x.ndim - 2)
+    found = joined(x, x.ndim - 2)
     if found is not None:
         return found
     log.info("matmul: a stack of shape %s and strides %s has uneven steps: it is copied", x.shape, x.strides)
     shape = (math.prod(x.shape[:-2]), *x.shape[-2:])
     return dense_copy(x, x.dtype).reshape(shape) if isinstance(x, DeviceArray) else x.reshape(shape)
-
-
-# Views, of NumPy's and of device arrays alike: NumPy counts strides in bytes, devices in elements; ratios are the same
-
-
-def _view(x: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """The same memory from the same first element on."""
-    if (x.shape, x.strides) == (tuple(shape), tuple(strides)):
-        return x
-    if isinstance(x, DeviceArray):
-        return replace(x, shape=tuple(shape), strides=tuple(strides))
-    return np.lib.stride_tricks.as_strided(x, shape, strides)
-
-
-def _with_axis(x: Array, position: int) -> Array:
-    """With one more dimension, of size 1, before a position."""
-    shape, strides = list(x.shape), list(x.strides)
-    shape.insert(position, 1)
-    strides.insert(position, 0)
-    return _view(x, shape, strides)
-
-
-def _moved(x: Array, source: Sequence[int], destination: Sequence[int]) -> Array:
-    """As `numpy.moveaxis`."""
-    source, destination = ([axis % x.ndim for axis in axes] for axes in (source, destination))
-    order = [axis for axis in range(x.ndim) if axis not in source]
-    for place, axis in sorted(zip(destination, source, strict=True)):
-        order.insert(place, axis)
-    return _view(x, [x.shape[axis] for axis in order], [x.strides[axis] for axis in order])
-
-
-def _broadcast(x: Array, batch: tuple[int, ...]) -> Array:
-    """A stack of matrices with these dimensions before the last two; what is repeated has stride 0."""
-    own = [0 if n == 1 else step for n, step in zip(x.shape[:-2], x.strides[:-2], strict=True)]
-    return _view(x, (*batch, *x.shape[-2:]), (*(0,) * (len(batch) - len(own)), *own, *x.strides[-2:]))
-
-
-def _joined(x: Array, count: int) -> Array | None:
-    """The first `count` dimensions as one; None where their elements are not evenly spaced."""
-    spaced = [(n, step) for n, step in zip(x.shape[:count], x.strides[:count], strict=True) if n != 1]
-    size = math.prod(n for n, _ in spaced)
-    if size and any(outer != n * inner for (_, outer), (n, inner) in pairwise(spaced)):
-        return None
-    stride = spaced[-1][1] if spaced else 0
-    return _view(x, (size, *x.shape[count:]), (stride, *x.strides[count:]))

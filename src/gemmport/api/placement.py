@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
 from gemmport.api.arguments import Given, HostArray, common_type
+from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.problem import Layout, Op, transposed
 from gemmport.execution import repeated
-from gemmport.execution.adapters import adopted, library_of
+from gemmport.execution.adapters import Library, adopted, library_of
 from gemmport.execution.copies import dense_copy, stacked
 from gemmport.execution.executor import BoundPlan
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a product on a device is written.
+
+    Attributes:
+        library: that the caller's array is of; None for ours.
+        theirs: the array that the caller passed, or that the library made; None where ours goes to the caller.
+    """
+
+    array: DeviceArray
+    library: Library | None
+    theirs: Any = None
 
 
 @dataclass
@@ -74,6 +89,35 @@ class Placement:
         lent = {id(array.memory.keeper) for array in self.in_place}
         return all(id(array) in lent for array in arrays)
 
+    def result(
+        self, given: Mapping[str, Given], shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C"
+    ) -> Result:
+        """Where the product of operands of which one is on the device is written: `out`, or a new array of the kind of the
+        first of these.
+        """
+        if "out" in given:
+            out = given["out"]
+            return Result(cast("DeviceArray", self.of(out)), out.library, out.value)
+        first = next(x for x in given.values() if x.on_device)
+        made = None if first.library is None else first.library.empty(first.values[0], shape, dtype, order)
+        if made is not None:
+            array = adopted(cast("Library", first.library), made, self.backend)
+            self.borrowed.append(array)
+            return Result(array, first.library, made)
+        new = self.backend.empty(shape[::-1], dtype).T if order == "F" else self.backend.empty(shape, dtype)
+        return Result(new, first.library)
+
+    def delivered(self, result: Result) -> Any:
+        """What the caller gets, of which its library, and those of the operands, know when it is written and read."""
+        for array in self.borrowed:
+            self.backend.settle(array.memory)
+        if result.library is None:
+            return result.array if result.theirs is None else result.theirs
+        if result.theirs is None:
+            return result.library.result(result.array)
+        result.library.written(result.theirs, self.backend, self.queue)
+        return result.theirs
+
     def keep(self, wanted: Hashable, operands: Iterable[Any], result: DeviceArray) -> None:
         """Keeps a product of device arrays that was computed as given, for others of its key."""
         if wanted is not None and self.bound is not None and self.as_given:
@@ -124,14 +168,3 @@ def as_stored(x: DeviceArray, op: Op) -> tuple[Layout, Op]:
     """The layout of an array of `readable`, and its op as it is stored."""
     layout, stored_transposed = layout_of(x)
     return layout, transposed(op) if stored_transposed else op
-
-
-def swapped(x: DeviceArray | HostArray) -> DeviceArray | HostArray:
-    """The array with its last two dimensions exchanged."""
-    if not isinstance(x, DeviceArray):
-        return x.swapaxes(-1, -2)
-
-    def swap(values: tuple[int, ...]) -> tuple[int, ...]:
-        return (*values[:-2], values[-1], values[-2])
-
-    return DeviceArray(x.backend, x.memory, swap(x.shape), x.dtype, swap(x.strides), x.offset)

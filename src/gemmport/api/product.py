@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from gemmport.api.arguments import HostArray, Types
 from gemmport.api.overlap import is_same, overlap
-from gemmport.api.placement import Placement, as_stored, layout_of, readable, swapped
+from gemmport.api.placement import Placement, as_stored, layout_of, readable
 from gemmport.api.plans import Config, plan
+from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import Parameters
@@ -104,12 +105,17 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     return d
 
 
-def check_written(out: DeviceArray, product: Product) -> None:
-    """Raises ArrayError where `out` cannot be written, or writing it would change an operand while it is read."""
+def check_writable(out: DeviceArray) -> None:
+    """Raises ArrayError where `out` cannot be written."""
     if out.memory.read_only:
         raise ArrayError(f"out of shape {out.shape} is read-only: use another array")
     if overlaps_itself(out.shape, out.strides):
         raise ArrayError(f"out of shape {out.shape} and strides {out.strides} overlaps itself: use another array")
+
+
+def check_written(out: DeviceArray, product: Product) -> None:
+    """Raises ArrayError where `out` cannot be written, or writing it would change an operand while it is read."""
+    check_writable(out)
     for name, other in (("a", product.a), ("b", product.b), ("c", product.c)):
         if not isinstance(other, DeviceArray) or not overlap(out, other):
             continue

@@ -94,7 +94,8 @@ DTYPES: dict[str, DType] = {
 ACCUMULATORS = ("float16", "float32", "float64", "complex64", "complex128", "int32", "int64", "bool")
 """Types of sums. Integers are summed modulo 2³² or 2⁶⁴, which is right for signed and unsigned ones alike."""
 
-_ORDER: tuple[Kind, ...] = ("bool", "integer", "real", "complex")
+KINDS: tuple[Kind, ...] = ("bool", "integer", "real", "complex")
+"""Each holds the numbers of those before it."""
 
 
 def as_dtype(spec: object) -> DType:
@@ -133,7 +134,7 @@ def check_types(dtype: DType, accumulator: DType, output: DType) -> None:
         DtypeError: inputs that the output cannot hold by kind, an accumulator of another kind than the output, or one that
             rounds inputs or drops bits of the output.
     """
-    if _ORDER.index(dtype.kind) > _ORDER.index(output.kind):
+    if KINDS.index(dtype.kind) > KINDS.index(output.kind):
         raise DtypeError(f"a product of {dtype} is no {output}: that would drop what only {dtype} holds")
     if accumulator.name not in ACCUMULATORS or accumulator.kind != output.kind:
         fitting = [name for name in ACCUMULATORS if DTYPES[name].kind == output.kind]

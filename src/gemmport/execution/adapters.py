@@ -59,10 +59,14 @@ class Library(ABC):
         """
         return array
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any | None:
         """An uninitialized array beside another, in memory that the library allocates in the order of `queue`.
 
-        None where the library does not let others write its arrays: the result is then made from ours, by `result`.
+        Args:
+            order: "C" for row-major, "F" for column-major.
+
+        Returns:
+            None where the library does not let others write its arrays: the result is then made from ours, by `result`.
         """
         return None
 
@@ -106,10 +110,12 @@ class _Torch(Library):
             return array.resolve_conj().resolve_neg()
         return array.detach()
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any | None:
         kind = getattr(self.module, dtype.name, None)
         if kind is None:
             raise DtypeError(f"torch {self.module.__version__} has no dtype {dtype.name}, which the result has")
+        if order == "F":
+            return self.module.empty(shape[::-1], dtype=kind, device=like.device).permute(*reversed(range(len(shape))))
         return self.module.empty(shape, dtype=kind, device=like.device)
 
     def to_host(self, array: Any) -> HostArray:
@@ -134,9 +140,9 @@ class _CuPy(Library):
         with array.device:
             return self.module.cuda.get_current_stream()
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any | None:
         with like.device:
-            return self.module.empty(shape, dtype)
+            return self.module.empty(shape, dtype, order=order)
 
 
 class _JAX(Library):
@@ -146,6 +152,11 @@ class _JAX(Library):
     writable = False
 
     def on_host(self, array: Any) -> bool:
+        if isinstance(array, self.module.core.Tracer):
+            raise ArrayError(
+                "this JAX array is traced, by jax.jit, grad or vmap, and has no numbers yet: multiply outside of the traced "
+                "function, or inside of jax.pure_callback, which copies through the host"
+            )
         platforms = {device.platform for device in array.devices()}
         if len(array.devices()) > 1 or not platforms <= {"cpu", "gpu", "cuda"}:
             raise ArrayError(
@@ -172,9 +183,9 @@ class _PyOpenCL(Library):
     def queue(self, array: Any) -> Any:
         return array.queue
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any | None:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any | None:
         where = like.context if like.queue is None else like.queue
-        return self.module.array.Array(where, shape, dtype, allocator=like.allocator)
+        return self.module.array.Array(where, shape, dtype, order=order, allocator=like.allocator)
 
     def written(self, array: Any, backend: Backend, queue: Any) -> None:
         if array.queue is None or array.events:  # its queue waits already, but whoever reads its events does not

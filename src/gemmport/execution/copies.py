@@ -1,7 +1,8 @@
-"""Copies of strided arrays on a device, enqueued and not awaited; nothing passes through the host."""
+"""Copies of strided arrays on a device: enqueued and not awaited, where no numbers lose their kind."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,12 @@ import numpy as np
 
 from gemmport.backends.array import DeviceArray, merged
 from gemmport.backends.objects import Event
-from gemmport.core.dtypes import as_dtype
+from gemmport.core.dtypes import KINDS, as_dtype
+from gemmport.core.errors import DtypeError
 from gemmport.execution.executor import enqueue_launches
 from gemmport.kernels import copy_strided as kernel
+
+log = logging.getLogger(__name__)
 
 
 def copy_strided(
@@ -23,12 +27,15 @@ def copy_strided(
         target: its elements must not overlap each other, nor the source.
 
     Raises:
-        DtypeError: a type that gemmport does not compute in.
+        DtypeError: a type that gemmport does not compute in, or one whose numbers the target's kind does not hold: parts after
+            the point, imaginary parts, counts. `assign` converts those on the host.
         CompileError, LaunchError: as the backend.
     """
     backend = source.backend
     if source.size == 0:
         return
+    if _loses_kind(source, target):
+        raise DtypeError(f"a copy on a device must keep the kind of its numbers; got {source.dtype} to {target.dtype}")
     shape, read, written = merged(source.shape, source.strides, target.strides)
     launches = kernel.PASS.launches(
         shape,
@@ -43,10 +50,31 @@ def copy_strided(
     enqueue_launches(launches, backend, memory, writes=("target",), queue=queue)
 
 
+def _loses_kind(source: DeviceArray, target: DeviceArray) -> bool:
+    kinds = [KINDS.index(as_dtype(x.dtype).kind) for x in (source, target)]
+    return kinds[0] > kinds[1]
+
+
+def assign(source: DeviceArray, target: DeviceArray, *, queue: Any = None) -> None:
+    """Copies between arrays of one shape and device, of any types, converting elements as `numpy.astype` does.
+
+    It is enqueued and not awaited, but where numbers lose their kind: NumPy converts those on the host.
+
+    Raises:
+        As `copy_strided`.
+    """
+    if source.size == 0 or not _loses_kind(source, target):
+        copy_strided(source, target, queue=queue)
+        return
+    log.info("an array of %s is converted to %s on the host", source.dtype, target.dtype)
+    with np.errstate(all="ignore"):
+        target.set(source.get().astype(target.dtype))
+
+
 def dense_copy(source: DeviceArray, dtype: np.dtype[Any], *, queue: Any = None) -> DeviceArray:
-    """A C-contiguous copy in a type, enqueued and not awaited; errors as `copy_strided`."""
+    """A C-contiguous copy in a type; as `assign`."""
     target = source.backend.empty(source.shape, dtype)
-    copy_strided(source, target, queue=queue)
+    assign(source, target, queue=queue)
     return target
 
 
