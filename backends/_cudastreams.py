@@ -18,11 +18,12 @@ from gemmport.core.errors import LaunchError
 class Stream:
     """Another library's stream.
 
-    PyCUDA cannot enqueue on it, but for the legacy one. Work for it goes to a stream of ours beside it; events join the two.
+    PyCUDA has no object for it, except for the legacy stream. So work goes to a stream of ours beside it, and events join the
+    two.
 
     Attributes:
         handle: the CUstream.
-        beside: PyCUDA's stream beside it; None, PyCUDA's name for the legacy stream, where it is that.
+        beside: PyCUDA's stream beside it; None for the legacy stream, as PyCUDA calls it.
         keeper: the library's own object, which keeps the stream alive.
     """
 

@@ -34,7 +34,7 @@ def disassembled(
 
     Args:
         call: under PoCL one that was launched: it compiles a kernel for the size of its groups then.
-        resources: that the runtime tells of the kernel itself.
+        resources: what the runtime tells about the kernel.
         native: the runtime's own device.
     """
     binary = call.program.binary

@@ -44,7 +44,7 @@ def discover() -> Discovery:
     """All devices of all platforms that start.
 
     Raises:
-        BackendUnavailableError: there is no runtime.
+        BackendUnavailableError: no OpenCL runtime is installed.
     """
     devices: list[DeviceInfo] = []
     found_platforms = platforms()

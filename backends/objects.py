@@ -20,7 +20,7 @@ class Access:
         home: the queue in whose order the memory's owner reuses it: the backend's own for memory of its pool, the current
             stream of the library for foreign memory.
         writer: the queue that wrote it last. readers: those that have read it since.
-        shared: whether another library was given the memory, of whose work nobody tells.
+        shared: whether another library has the memory. Its work is unknown here.
     """
 
     home: Any = None
@@ -134,7 +134,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a compiled kernel takes of the device; None where nobody tells.
+    """What a compiled kernel takes of the device; None for what the runtime does not tell.
 
     Attributes:
         registers: 32-bit, of a work-item.

@@ -3,9 +3,10 @@
 python benchmarks/manifest.py            # writes benchmarks/results/manifest.json
 python benchmarks/manifest.py --check    # exit 1, and what differs, where the manifest is not what this would write
 
-It is made from what the files say, from benchmarks/results/origins.yaml, which says what they do not, and from all texts of the
-repository that name a file. `commit` is that of the code that was measured: the one that all comments about the file's figures
-name; where none does, or they differ, the one that the manifest has for these bytes; or else that of today.
+It has three sources: the files themselves; benchmarks/results/origins.yaml, for what they leave out; and all texts of the
+repository that name a file. `commit` is that of the measured code. It is the commit that all comments about the file's
+figures name. Where they name none or several, the manifest keeps the commit that it has for these bytes. A new file gets
+today's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MANIFEST, ORIGINS, README = "manifest.json", "origins.yaml", "README.md"
 Entry = dict[str, Any]
 
 HOST = ("gemmport", "python", "numpy", "blas", "ncu")
-"""What an environment tells of versions on the host."""
+"""Keys of an environment that are versions of software on the host."""
 
 _MENTION = re.compile(r"benchmarks/results/([\w{},*./-]*[\w}*])")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -54,7 +55,7 @@ def manifest(root: Path = ROOT) -> dict[str, Entry]:
     """What the manifest says today: file → entry.
 
     Raises:
-        ManifestError: nothing says where a file is from; or a text names a file that is not there.
+        ManifestError: a file has no origin; or a text names a missing file.
     """
     origins = yaml.safe_load((root / FOLDER / ORIGINS).read_text("utf-8"))
     named, stated = quotations(root), commits(root)
@@ -115,7 +116,7 @@ def differences(root: Path = ROOT) -> Iterator[str]:
 
 
 def told(file: Path) -> Entry:
-    """What a file says of its own origin."""
+    """The part of an entry that the file itself tells."""
     if file.suffix == ".json":
         return _of_document(json.loads(file.read_text("utf-8")))
     if file.suffix == ".jsonl":
@@ -175,7 +176,7 @@ def _baselines(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]
 
 
 def _origin(name: str, origins: Mapping[str, Any], file: Path) -> Entry:
-    """What origins.yaml says of a file; of its command, what {} stands for is put in."""
+    """The part of an entry that origins.yaml tells, with {} in the command replaced."""
     for entry in origins["files"]:
         if found := _pattern(entry["pattern"]).fullmatch(name):
             folder = name.partition("/")[0]

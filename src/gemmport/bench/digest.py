@@ -24,8 +24,8 @@ from gemmport.runtime.sources import assemble
 Token = str
 
 CALL_PATH = (
-    "api.matmul", "api.gemm", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product", "api.host", "api.plans",
-    "execution.repeated", "execution.executor", "execution.adapters", "execution.selection",
+    "api.matmul", "api.gemm", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product", "api.host",
+    "api.plans", "execution.repeated", "execution.executor", "execution.adapters", "execution.selection",
     "execution.copies", "core.layout", "runtime.sources", "core.plan", "core.problem", "core.dtypes", "core.device",
     "core.quirks", "runtime.cache", "kernels", "backends.array", "backends.base", "backends.objects", "backends._ordering",
     "backends._ownership", "backends._errors", "backends._compilation", "backends._fork",
