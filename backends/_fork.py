@@ -76,6 +76,11 @@ def opened(device: Opened) -> None:
     _process.opened.add(device)
 
 
+def known() -> list[Opened]:
+    """Every device that was opened, and is not forgotten."""
+    return list(_process.opened)
+
+
 def check(name: str, what: str, *, survives: bool) -> None:
     """Raises ForkError where a backend's runtimes ran in the process that this was forked off, and do not go on here.
 

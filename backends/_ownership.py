@@ -27,12 +27,10 @@ def disown(reference: weakref.ref[Memory]) -> None:
         release()
 
 
-def release_all(backend: weakref.ref[Backend]) -> None:
-    """Releases what a backend still owns at the end of the process, while everything that takes is still there."""
-    opened = backend()
-    for reference, (owner, _) in list(owned.items()):
-        if owner is opened:
-            try:
-                disown(reference)
-            except Exception:  # whatever it is, the next can still be released
-                log.exception("memory of %s is not released", opened)
+def release_all() -> None:
+    """Releases what is still owned at the end of the process, while everything that takes is still there."""
+    for reference, (backend, _) in list(owned.items()):
+        try:
+            disown(reference)
+        except Exception:  # whatever it is, the next can still be released
+            log.exception("memory of %s is not released", backend)

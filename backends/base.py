@@ -23,10 +23,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends import _compilation, _fork
+from gemmport.backends import _compilation, _ending, _fork
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends._ordering import IN_ORDER, Ordered, is_alone
-from gemmport.backends._ownership import disown, owned, release_all
+from gemmport.backends._ownership import disown, owned
 from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides, element_type
 from gemmport.backends.objects import (
     Access,
@@ -36,6 +36,7 @@ from gemmport.backends.objects import (
     Event,
     Listing,
     Memory,
+    NoCopy,
     Place,
     Program,
     ProgramCounts,
@@ -85,7 +86,7 @@ class _Programs:
             self.known.popitem(last=False)
 
 
-class Backend(ABC):
+class Backend(NoCopy, ABC):
     """One device, opened.
 
     Queues. Work is enqueued on the backend's own `queue`, or on the native queue or stream that is passed, in order; only
@@ -124,6 +125,13 @@ class Backend(ABC):
     kept: dict[Hashable, Any]
     """What others keep of the device as long as it is open."""
 
+    shared: bool = False
+    """Whether `get_backend` gives it to whoever asks: then a `with` leaves it open, and `close` alone closes it."""
+
+    instead: ClassVar[str] = (
+        "open another with open_backend; to another process send its device, for get_backend(device=…)"
+    )
+
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         """Opens a device.
 
@@ -140,7 +148,6 @@ class Backend(ABC):
         self._errors = RuntimeErrors(device, self.runtime_error, self.memory_error)
         self._programs = _Programs()
         self._access_lock = threading.RLock()
-        self._releases_at_exit = False
         _fork.opened(self)
 
     @property
@@ -226,7 +233,11 @@ class Backend(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """Waits for the device and frees the pool, the programs and the context."""
+        """Waits for the device, and frees the programs and what the pool holds.
+
+        `check_open` refuses every other use by then. Calls that began before may still be at work in other threads: what they
+        use, such as the queue and the context, must stay as long as the backend does.
+        """
 
     # What a backend may have. As they stand here, these do for a runtime with one queue, which shares nothing.
 
@@ -423,7 +434,8 @@ class Backend(ABC):
                 else:
                     self._settle(access)
         except GemmportError as error:  # a queue that is gone has nothing left to do
-            log.warning("memory is released without waiting for all that used it: %s", error)
+            if not self.closed:
+                log.warning("memory is released without waiting for all that used it: %s", error)
         free()
 
     def _own(self, memory: Memory) -> Memory:
@@ -431,9 +443,6 @@ class Backend(ABC):
 
         As `weakref.finalize` would do it, in a third of its time: every new result is such a memory.
         """
-        if not self._releases_at_exit:  # now, since what was registered last goes first: memory before its pool
-            self._releases_at_exit = True
-            weakref.finalize(self, release_all, weakref.ref(self))
         reference = weakref.ref(memory, disown)
         owned[reference] = self, partial(self._release, memory.access, memory.free, memory.native, memory.keeper)
         memory.free = partial(disown, reference)
@@ -706,11 +715,20 @@ class Backend(ABC):
             ) from error
 
     def close(self) -> None:
-        """Frees everything on the device. The backend and its arrays must not be used again; `get_backend` opens a new one."""
-        if not self.closed:
-            self.kept.clear()
+        """Waits for the device and frees what is on it. Queue and context go with the last reference to the backend.
+
+        Neither it nor its arrays must be used again; `get_backend` opens a new one. Calls that are at work in other threads end
+        as usual, or with a LaunchError.
+        """
+        if self.closed:  # perhaps by a fork, which may have left the lock with a thread that is not here
+            return
+        with self._access_lock:
+            closed, self.closed = self.closed, True
+        if closed:
+            return
+        self.kept.clear()
+        with self._errors:
             self._close()
-            self.closed = True
 
     def _check_fork(self) -> None:
         _fork.check(self.name, self.device.label, survives=self.survives_forks)
@@ -727,6 +745,7 @@ class Backend(ABC):
     def check_open(self) -> None:
         """Raises LaunchError where the backend was closed, ForkError where this process only inherited it."""
         if self.closed:
+            _ending.hold()
             self._check_fork()
             raise LaunchError(f"{self.device.label} was closed, and its arrays with it: open it again with get_backend")
 
@@ -736,7 +755,11 @@ class Backend(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        """Closes a backend of one's own; of one that is shared, waits for what is on its queue."""
+        if not self.shared:
+            self.close()
+        elif kind is None and not self.closed:
+            self.synchronize()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.device.label}>"

@@ -347,14 +347,15 @@ class CUDA(Backend):
             cu.Context.synchronize()
 
     def _close(self) -> None:
-        with self.current():
-            self.queue.synchronize()
-            self._programs.known.clear()
-            self._discarded.clear()
-            self._beside.clear()
-            with self._pool_lock:
-                self._pool.stop_holding()
-        del self.queue, self._on_own, self._current, self.context  # which is released with the last memory in it
+        with self._current:
+            try:
+                self.queue.synchronize()
+            finally:
+                self._programs.known.clear()
+                self._discarded.clear()
+                self._beside.clear()
+                with self._pool_lock:
+                    self._pool.stop_holding()
 
 
 # PyCUDA's pool can be freed into, and emptied, only while its context is current; finalizers see to that wherever the last

@@ -6,10 +6,30 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, NoReturn, SupportsIndex
 
 from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import CopyError
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
+
+
+class NoCopy:
+    """What stands for something on an open device: a copy would stand for the same thing, and another process has none."""
+
+    instead: ClassVar[str]
+    """What to do where a copy is wanted."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuses `copy.copy`, `copy.deepcopy` and `pickle`.
+
+        Raises:
+            CopyError: always.
+        """
+        name = type(self).__name__.lstrip("_")
+        raise CopyError(
+            f"{name} objects must not be copied or pickled, as each stands for something on a device; pass it as it is, or "
+            f"{self.instead}"
+        )
 
 
 @dataclass(eq=False)
@@ -30,7 +50,7 @@ class Access:
 
 
 @dataclass(eq=False)
-class Memory:
+class Memory(NoCopy):
     """A block of device memory. Released when it is collected, at the end of a `with`, or by `release`.
 
     Attributes:
@@ -45,6 +65,10 @@ class Memory:
         located: what `Backend.address` found.
         pooled: whether it is a block of the backend's pool. Two of these never overlap.
     """
+
+    instead: ClassVar[str] = (
+        "allocate another and fill it with Backend.copy; what an array holds goes to the host with get()"
+    )
 
     native: Any
     handle: int
@@ -77,7 +101,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(NoCopy):
     """A compiled source on a device.
 
     Attributes:
@@ -85,13 +109,15 @@ class Program:
         binary: what `Backend.load` makes it of again; empty where the runtime itself keeps what it compiled.
     """
 
+    instead: ClassVar[str] = "give its source to Backend.program"
+
     native: Any
     binary: bytes
     source: str
 
 
 @dataclass
-class Call:
+class Call(NoCopy):
     """A kernel with its geometry and arguments bound, ready to be launched any number of times, by one thread at a time.
 
     Attributes:
@@ -100,6 +126,8 @@ class Call:
         arguments, offsets, dynamic_local_bytes: where the runtime is given them anew at each launch: all arguments as the
             kernel takes them, where each begins, and the size of what is declared without one.
     """
+
+    instead: ClassVar[str] = "make another with Backend.prepare"
 
     program: Program
     function: str
@@ -167,8 +195,10 @@ class Disassembly:
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(NoCopy):
     """A point in a queue. `seconds` is set where the runtime has no clock of its own and the host's was read instead."""
+
+    instead: ClassVar[str] = "make another with Backend.record"
 
     native: Any
     seconds: float | None = None

@@ -414,11 +414,12 @@ class OpenCL(Backend):
         return int(self.queue.int_ptr)
 
     def _close(self) -> None:
-        self.queue.finish()
-        self._programs.known.clear()
-        with self._pool_lock:
-            self._pool.stop_holding()
-        del self.queue, self.context
+        try:
+            self.queue.finish()
+        finally:
+            self._programs.known.clear()
+            with self._pool_lock:
+                self._pool.stop_holding()
 
 
 def _last(idle: list[cl.Kernel]) -> cl.Kernel | None:

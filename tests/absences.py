@@ -128,6 +128,7 @@ CHROMIUM = Thing(
     "Chromium", "the matrix's page in a browser", "apt-get install chromium", lambda: browser.found() is not None
 )
 MATPLOTLIB = package("matplotlib", "pictures", "pip install 'gemmport[plot]'")
+MYPY = package("mypy", "what type checkers are told", "pip install 'gemmport[dev]'")
 TORCH = package("torch", "tensors of PyTorch")
 CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in (("cupy", "CuPy"), ("jax", "JAX")))
 
@@ -137,7 +138,7 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CXX, SANITIZERS, CHROMIUM,
-    MATPLOTLIB, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
+    MATPLOTLIB, MYPY, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 
 

@@ -1,9 +1,18 @@
-"""One matrix product on every device that CUDA or OpenCL reaches.
+"""Matrix products on every device that CUDA or OpenCL reaches.
 
     import gemmport as gp
-    c = gp.matmul(a, b)
+    c = gp.matmul(a, b)  # NumPy's rules; the best device
+    c = gp.gemm(a, b, alpha=2.0, beta=0.5, c=c)  # BLAS's rules
 
-Importing this package imports neither PyCUDA nor PyOpenCL; the first product does, and only the one it needs.
+products            matmul, gemm
+devices             devices; get_backend, which all of a process share; open_backend, for the caller alone
+arrays on them      Backend.asarray, .zeros, .empty and .wrap make a DeviceArray; its get() copies it to the host
+plans               plan: how a GemmProblem is computed on a DeviceInfo, as a Plan; run carries it out; Layout: how matrices lie
+extensions          register: a kernel; register_backend: a subclass of Backend
+errors              GemmportError, of which every other is one; each is one of Python's own, too, such as ValueError
+
+`import gemmport` imports neither PyCUDA nor PyOpenCL; the first product does, and only the one it needs. It tells the log, at
+level INFO, which device it takes.
 """
 
 from gemmport.api import operations as _operations  # noqa: F401  # lends device arrays what they compute
@@ -20,6 +29,7 @@ from gemmport.core.errors import (
     BackendUnavailableError,
     CompileError,
     ConfigError,
+    CopyError,
     DeviceMemoryError,
     DeviceNotFoundError,
     DtypeError,
@@ -34,21 +44,14 @@ from gemmport.core.errors import (
 )
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Layout
-from gemmport.execution.selection import devices, get_backend
+from gemmport.execution.selection import devices, get_backend, open_backend
 from gemmport.kernels import register
 
 __all__ = [
-    "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "DeviceArray",
-    "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError", "GemmProblem", "GemmportError",
-    "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError", "WorkGroupError",
-    "devices", "gemm", "get_backend", "matmul", "plan", "register", "register_backend", "run",
+    "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
+    "DeviceArray", "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError", "GemmProblem",
+    "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError",
+    "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "register", "register_backend", "run",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415  # read from a file at the first use
-
-        globals()[name] = found = version("gemmport")
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__version__ = "0.1.0"

@@ -14,6 +14,7 @@ import pytest
 import gemmport as gp
 from absences import beyond
 from exact import integers
+from gemmport import backends
 
 
 @pytest.fixture(scope="module")
@@ -365,11 +366,33 @@ class TestDeviceArrays:
         gp.gemm(memory[:8], memory[:8], out=memory[8:])
         np.testing.assert_array_equal(memory.get()[8:], host[:8] @ host[:8])
 
-    def test_say_themselves_where_they_are(self, backend: gp.Backend) -> None:
+    @pytest.mark.parametrize("product", [gp.gemm, gp.matmul])
+    def test_may_be_given_with_the_place_where_they_are(self, backend: gp.Backend, product: Any) -> None:
+        host, device = integers((4, 4), np.float32), backend.device
+        x = backend.asarray(host)
+        places: list[dict[str, Any]] = [
+            {"backend": backend.name}, {"backend": "auto"}, {"backend": backend.name.upper(), "device": device.selector},
+            {"device": device}, {"device": gp.devices().index(device)}, {"backend": backend.name, "device": device.platform},
+        ]  # fmt: skip
+        for place in places:
+            np.testing.assert_array_equal(product(x, host, **place).get(), host @ host)
+
+    def test_are_not_where_another_device_is_asked_for(self, backend: gp.Backend) -> None:
         x = backend.asarray(integers((4, 4), np.float32))
-        for options in ({"backend": backend.name}, {"device": backend.device}):
-            with pytest.raises(gp.ArrayError, match="backend= and device="):
-                gp.gemm(x, x, **options)
+        other = next(name for name in backends.names() if name != backend.name)
+        elsewhere = replace(backend.device, backend=other)
+        for place, told in (
+            ({"backend": other}, f"backend='{other}'"),
+            ({"device": "no such device"}, "device='no such device'"),
+            ({"backend": backend.name, "device": "9:9"}, f"backend='{backend.name}' and device='9:9'"),
+            ({"device": elsewhere}, f"device='{elsewhere.label}'"),
+        ):
+            with pytest.raises(gp.ArrayError) as caught:
+                gp.gemm(np.eye(4, dtype=np.float32), x, **place)
+            assert str(caught.value) == (
+                f"{told} must mean the device of b, which is {backend.device.label}: leave it out, or copy b to the host "
+                "with get()"
+            )
 
     def test_refuse_what_does_not_fit(self, backend: gp.Backend) -> None:
         x = backend.asarray(integers((4, 4), np.float32))
@@ -413,7 +436,15 @@ def test_a_closed_device_says_that_it_is_closed(best_backend):
 
 def test_a_device_that_is_no_text_is_refused():
     with pytest.raises(gp.DeviceNotFoundError, match="device must be text"):
-        gp.gemm(np.eye(2), np.eye(2), device=0)
+        gp.gemm(np.eye(2), np.eye(2), device=0.5)
+
+
+def test_a_device_may_be_a_number_and_a_backend_in_capitals(best_backend):
+    device, x = best_backend.device, np.eye(2, dtype=np.float32)
+    place = {"backend": device.backend.upper(), "device": gp.devices(device.backend).index(device)}
+    assert gp.get_backend(**place) is best_backend
+    for product in (gp.gemm, gp.matmul):
+        np.testing.assert_array_equal(product(x, x, **place), x)
 
 
 def test_numbers_of_the_other_byte_order_arrive_right(best_backend):

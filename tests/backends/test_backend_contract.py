@@ -576,7 +576,7 @@ class TestArrays:
         array[::2].get()[:] = 0
         assert array.get().tolist() == [0, 1, 2, 3, 4, 5]
 
-    @pytest.mark.parametrize("key", [(9,), (0, 0), ([1, 2],), (None,), ("x",), (True,), (0, True)], ids=str)
+    @pytest.mark.parametrize("key", [(9,), (0, 10), ([1, 2],), (0, 0, 0), ("x",), (True,), (0, True)], ids=str)
     def test_an_index_that_makes_no_view_is_refused(self, backend: gp.Backend, key: Any) -> None:
         with pytest.raises(IndexError):
             backend.asarray(np.zeros((9, 10), np.float32))[key]
@@ -590,12 +590,12 @@ class TestArrays:
             with pytest.raises(gp.DtypeError, match="dtype must be one of NumPy's; got nothing"):
                 make((2, 2), "nothing")
 
-    def test_numpy_is_told_to_copy(self, backend: gp.Backend) -> None:
+    def test_numpy_reads_a_copy_or_is_refused(self, backend: gp.Backend) -> None:
         """It would read a sequence of sequences without elements, whose sum is 0."""
         array = backend.asarray(np.ones((3, 4), np.float32))
-        for read in (np.asarray, np.sum, lambda x: np.ones((2, 3)) @ x, lambda x: list(x[0])):
-            with pytest.raises(gp.ArrayError, match=r"copy it to the host with get\(\)"):
-                read(array)
+        np.testing.assert_array_equal(np.asarray(array), np.ones((3, 4), np.float32))
+        with pytest.raises(gp.UnsupportedError, match=r"numpy.sum must .*copy it with get\(\)"):
+            np.sum(array)
 
     def test_is_iterated_by_views(self, backend: gp.Backend) -> None:
         host = np.arange(12).reshape(3, 4)

@@ -428,6 +428,26 @@ def test_all_backends_run_side_by_side_and_an_unusable_one_is_named(gemmport_com
     assert {result["backend"] for result in document["results"]} == set(backends.names()) - {"cuda"}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [small("--dtype", "FLOAT32"), ("configs", "--dtype", "Float32"), ("inspect", "naive", "--dtype", "FLOAT32")],
+    ids=lambda command: command[0],
+)
+def test_names_of_backends_and_types_may_be_in_either_case(gemmport_command, best_backend, command):
+    for backend in (best_backend.name.upper(), best_backend.name.title()):
+        status, out, err = gemmport_command(*command, "--backend", backend)
+        assert (status, err) == (0, "")
+        assert "float32" in out
+
+
+def test_auto_and_all_may_be_in_either_case(gemmport_command, monkeypatch, best_backend):
+    for word in ("AUTO", "All"):
+        status, results = results_of(gemmport_command(*small("--backend", word, "--format", "json")))
+        assert (status, results[0]["backend"]) == (0, best_backend.name)
+    candidates = sys.modules["gemmport.cli.matrix"]._devices(best_backend.name.upper(), [best_backend.device.selector])
+    assert candidates == [best_backend.device]
+
+
 def test_which_runtime_was_taken_is_told_where_none_is_named(gemmport_command, monkeypatch, best_backend):
     monkeypatch.delenv("GEMMPORT_DEVICE", raising=False)
     slower = replace(best_backend.device, index=(9, 9), type="cpu", platform="oclgrind", platform_version="1")

@@ -584,12 +584,13 @@ class TestQueues:
         gate.set_status(0)
         np.testing.assert_array_equal(product.get(), a @ b)
 
-    def test_work_waits_for_events(self, backend: gp.Backend) -> None:
+    @pytest.mark.parametrize("alone", [True, False])
+    def test_work_waits_for_events(self, backend: gp.Backend, alone: bool) -> None:
         a, b = pair((16, 16), (16, 16))
         x, y = backend.asarray(a), backend.asarray(b)
         _, gate = blocked_queue(backend)
         for event in (gate, gemm(x, y).ready):
-            product = gemm(x, y, wait_for=[event])
+            product = gemm(x, y, wait_for=event if alone else [event])
             if event is gate:
                 let_run(backend.queue)
                 assert product.ready.native.command_execution_status != 0
@@ -993,6 +994,12 @@ class TestRefusals:
         with pytest.raises(gp.ArrayError, match=f"{name} is None"):
             gemm(**operands, device=best_backend.device)
 
+    def test_there_may_be_no_events(self, best_backend: gp.Backend) -> None:
+        for nothing in (None, (), []):
+            assert (
+                gemm(np.eye(2), np.eye(2), wait_for=nothing, device=best_backend.device).tolist() == np.eye(2).tolist()
+            )
+
     @pytest.mark.parametrize("events", [3, [3.5], ["event"]], ids=str)
     def test_what_is_no_event_is_told(self, best_backend: gp.Backend, events: object) -> None:
         with pytest.raises((gp.ArrayError, gp.LaunchError), match="event"):
@@ -1078,3 +1085,11 @@ def test_processes_that_share_an_empty_cache_compute_right(
         given = [(device, number, str(tmp_path)) for number in range(4)]
         assert pool.starmap(_in_a_process, given) == [[True] * 2] * 4
     assert any((tmp_path / "programs").rglob("*"))
+
+
+def test_a_copy_that_loses_a_kind_is_refused(backend: gp.Backend) -> None:
+    """The kernel sums whole numbers without signs: it would make 4 of -4.0."""
+    source = backend.asarray(np.full(3, -4, np.float32))
+    for dtype in (np.int32, np.bool_):
+        with pytest.raises(gp.DtypeError, match="must keep the kind"):
+            copy_strided(source, backend.zeros(3, dtype))

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gemmport import backends
@@ -28,6 +29,7 @@ from gemmport.execution.selection import (
     backend_of,
     get_backend,
     match_devices,
+    open_backend,
     parse_backends,
     select_device,
     share_backend,
@@ -65,6 +67,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendStatus]:
     monkeypatch.setattr(backends, "names", lambda: tuple(found))
     monkeypatch.delenv("GEMMPORT_BACKEND", raising=False)
     monkeypatch.delenv("GEMMPORT_DEVICE", raising=False)
+    selection._tell_choice.cache_clear()
     return found
 
 
@@ -175,10 +178,14 @@ def test_of_runtimes_for_one_cpu_the_fastest_is_taken_and_told(
     reached["cuda"] = BackendStatus("cuda", error="no driver")
     for order in ((first, second), (second, first)):
         reached["opencl"] = BackendStatus("opencl", order)
+        selection._tell_choice.cache_clear()
         caplog.clear()
         with caplog.at_level("INFO", "gemmport"):
-            assert select_device() == first
-        assert caplog.messages == [f"{first.label} is taken before {second.selector} = {second.label}"]
+            for _ in range(2):  # said once
+                assert select_device() == first
+        assert caplog.messages == [
+            f"{first.label} is taken before {second.selector} = {second.label}; device= or GEMMPORT_DEVICE takes another"
+        ]
 
 
 def test_a_platform_without_a_name_is_ranked_too(reached: dict[str, BackendStatus]) -> None:
@@ -186,7 +193,62 @@ def test_a_platform_without_a_name_is_ranked_too(reached: dict[str, BackendStatu
     assert len(selection.devices("opencl")) == 1
 
 
-@pytest.mark.parametrize("backend_name", ["metal", "", "CUDA"])
+def test_a_number_counts_the_devices_of_a_backend_from_the_best() -> None:
+    """Not those of a platform, as the text "1" does: `devices(backend)[number]`."""
+    for backend in ("cuda", "opencl", None):
+        listed = selection.devices(backend or "auto")
+        assert [select_device(number, backend) for number in range(len(listed))] == listed
+    assert select_device(np.int64(1), "cuda") == V100  # type: ignore[arg-type]
+    assert (select_device("4", "opencl"), select_device(4, "opencl")) == (XEON, OLD_POCL)
+
+
+@pytest.mark.parametrize("number", [-1, 2, 2**70])
+def test_a_number_that_no_device_has_is_told_with_those_that_there_are(number: int) -> None:
+    with pytest.raises(DeviceNotFoundError) as caught:
+        select_device(number, "cuda")
+    assert str(caught.value) == f"no device number {number}; there are 0 = {H100.label}; 1 = {V100.label}"
+
+
+def test_the_environment_does_not_go_before_the_number_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_DEVICE", "v100")
+    assert select_device(0, "cuda") == H100
+    assert select_device("", "cuda") == V100
+
+
+@pytest.mark.parametrize("written", ["OpenCL", "OPENCL", "opencl"])
+def test_a_backend_is_known_in_either_case(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert selection.devices(written) == selection.devices("opencl")
+    assert select_device("h100", written) == H100_CL
+    assert select_device(H100_CL, written) == H100_CL
+    assert parse_backends(written) == ("opencl",)
+    monkeypatch.setenv("GEMMPORT_BACKEND", written)
+    assert select_device() == H100_CL
+
+
+def test_a_backend_is_taken_as_it_is_written_before_one_in_another_case(reached: dict[str, BackendStatus]) -> None:
+    reached["OpenCL"] = BackendStatus("OpenCL", (replace(XEON, backend="OpenCL"),))
+    assert {device.backend for device in selection.devices("OpenCL")} == {"OpenCL"}
+    assert {device.backend for device in selection.devices("opencl")} == {"opencl"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "meant"),
+    [
+        (None, None, True), ("cuda", None, True), ("CUDA", "h100", True), ("auto", 0, True), (None, H100, True),
+        (None, "nvidia", True),  # among others
+        ("opencl", None, False), (None, "v100", False), ("cuda", 1, False), (None, H100_CL, False), (None, "nothing", False),
+    ],
+)  # fmt: skip
+def test_a_device_may_be_meant(backend: str | None, device: Any, meant: bool) -> None:
+    assert selection.is_meant(H100, backend, device) is meant
+
+
+def test_of_an_unknown_backend_no_device_is_meant_and_it_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="no backend 'metal'"):
+        selection.is_meant(H100, "metal", None)
+
+
+@pytest.mark.parametrize("backend_name", ["metal", ""])
 def test_an_unknown_backend_is_named(backend_name: str) -> None:
     with pytest.raises(UnknownNameError, match=f"no backend '{backend_name}'"):
         selection.devices(backend_name)
@@ -213,7 +275,7 @@ def test_without_any_device_every_backend_tells_why(reached: dict[str, BackendSt
 
 @pytest.mark.parametrize(("text", "names"), [("all", backends.names()), ("opencl", ("opencl",)), ("auto", ("cuda",))])
 def test_backends_by_a_word(text: str, names: tuple[str, ...]) -> None:
-    assert parse_backends(text) == names
+    assert parse_backends(text) == parse_backends(text.upper()) == names
 
 
 def test_an_unknown_word_for_backends_is_named_with_the_known_ones() -> None:
@@ -297,6 +359,12 @@ class Third(Backend):
     def discover(cls):
         return Discovery((DeviceInfo("third", "Third GPU", "third"),), ("a note",))
 
+    def synchronize(self):
+        pass
+
+    def _close(self):
+        pass
+
 Third.__abstractmethods__ = frozenset()  # it is opened here, not used
 """
 
@@ -322,8 +390,11 @@ def test_a_third_backend_needs_only_its_file(folder: Path) -> None:
 
 def test_a_backend_that_was_closed_is_opened_anew(folder: Path) -> None:
     (folder / "third.py").write_text(THIRD)
-    with selection.get_backend("third", "third") as first:
-        assert selection.get_backend("third", "third") is first
+    first = selection.get_backend("third", "third")
+    with first, selection.get_backend("third", "third") as same:
+        assert same is first
+    assert selection.get_backend("third", "third") is first
+    first.close()
     assert selection.get_backend("third", "third") is not first
 
 
@@ -365,7 +436,7 @@ class Opened:
     name = "cuda"
 
     def __init__(self, device: DeviceInfo, context: object = None) -> None:
-        self.device, self.context, self.closed = device, context or "its own", False
+        self.device, self.context, self.closed, self.shared = device, context or "its own", False, False
 
     @classmethod
     def locate(cls, array: object) -> object:
@@ -406,7 +477,8 @@ def test_a_backend_is_opened_once_for_each_device(
 @pytest.mark.parametrize(
     ("backend", "device", "told"),
     [
-        (None, 3, "device must be text, e.g. '0:1' or 'nvidia'; got 3"),
+        (None, 3.5, "device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got 3.5"),
+        (None, True, "device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got True"),
         ("opencl", V100, f"backend 'opencl' has no device {V100.label}: that is one of cuda"),
     ],
 )
@@ -418,9 +490,28 @@ def test_what_is_no_device_of_the_backend_is_named(
     assert str(caught.value) == told
 
 
+def test_a_backend_is_opened_for_the_caller_alone(opened: dict[object, object]) -> None:
+    shared = get_backend("cuda", "v100")
+    for own in (open_backend("CUDA", "v100"), open_backend(device=V100)):
+        assert (own.device, own.shared) == (V100, False)
+        assert own is not shared
+        assert get_backend(device=V100) is shared
+    assert shared.shared
+    assert open_backend("cuda", 0).device == H100
+    assert [*opened.values()] == [shared]
+
+
+def test_which_device_is_opened_is_told_once(opened: dict[object, object], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "gemmport"):
+        for _ in range(2):
+            get_backend(device=V100)
+    assert caplog.messages == [f"{V100.label} is opened, for all of this process"]
+
+
 def test_a_shared_backend_is_the_one_of_its_device(opened: dict[object, object]) -> None:
     mine: Any = Opened(V100)
     share_backend(mine)
+    assert mine.shared
     assert get_backend(device=V100) is mine
     mine.closed = True
     assert get_backend(device=V100) is not mine

@@ -33,10 +33,11 @@ ERRORS: dict[Operation, type[GemmportError]] = {
 @pytest.fixture
 def failing(best_backend: gp.Backend) -> Iterator[FaultyBackend]:
     """The best device once more, as the one that `get_backend` gives."""
-    with faulty(best_backend.device) as opened:
-        share_backend(opened)
-        yield opened
+    opened = faulty(best_backend.device)
+    share_backend(opened)
+    yield opened
     share_backend(best_backend)
+    opened.close()
 
 
 def made(rss: Sequence[float] = (), handles: Sequence[int] = (), threads: Sequence[int] = ()) -> list[Sample]:

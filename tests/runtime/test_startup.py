@@ -42,5 +42,3 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     from importlib.metadata import version  # noqa: PLC0415
 
     assert gp.__version__ == version("gemmport")
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        gp.nothing  # noqa: B018

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy.typing as npt
 
@@ -27,10 +27,42 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ArrayError
 from gemmport.core.problem import Op, as_number, as_op, scalar_key
 from gemmport.execution import repeated
-from gemmport.execution.selection import get_backend
+from gemmport.execution.selection import get_backend, is_meant
 from gemmport.planning.planner import AUTO
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from gemmport.api.arguments import HostArray
+    from gemmport.api.signatures import GemmOptions, OnDevice, OnHost, Operand, Other, Written
+
+
+@overload
+def gemm(
+    a: OnHost, b: OnHost, *, c: OnHost | None = None, out: None = None, **options: Unpack[GemmOptions]
+) -> HostArray: ...
+@overload
+def gemm(a: OnHost, b: OnHost, *, c: OnDevice, out: None = None, **options: Unpack[GemmOptions]) -> DeviceArray: ...
+@overload
+def gemm(
+    a: OnDevice, b: Operand, *, c: Operand | None = None, out: None = None, **options: Unpack[GemmOptions]
+) -> DeviceArray: ...
+@overload
+def gemm(
+    a: OnHost, b: OnDevice, *, c: Operand | None = None, out: None = None, **options: Unpack[GemmOptions]
+) -> DeviceArray: ...
+@overload
+def gemm(
+    a: Other, b: Operand, *, c: Operand | None = None, out: None = None, **options: Unpack[GemmOptions]
+) -> Any: ...
+@overload
+def gemm(a: OnHost, b: Other, *, c: Operand | None = None, out: None = None, **options: Unpack[GemmOptions]) -> Any: ...
+@overload
+def gemm(a: OnHost, b: OnHost, *, c: Other, out: None = None, **options: Unpack[GemmOptions]) -> Any: ...
+@overload
+def gemm(
+    a: Operand, b: Operand, *, c: Operand | None = None, out: Written, **options: Unpack[GemmOptions]
+) -> Written: ...
 def gemm(
     a: Any,
     b: Any,
@@ -44,9 +76,9 @@ def gemm(
     dtype: npt.DTypeLike | None = None,
     accumulator: npt.DTypeLike | None = None,
     queue: Any = None,
-    wait_for: Iterable[Any] = (),
+    wait_for: Any = (),
     backend: str | None = None,
-    device: str | DeviceInfo | None = None,
+    device: str | int | DeviceInfo | None = None,
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
@@ -72,8 +104,8 @@ def gemm(
         accumulator: type of the sums, e.g. "float16" for half arithmetic; default: at least float32.
         queue: the queue or stream to work on, in the runtime's type; default: the current one of the library whose arrays are
             given, else that on which a device array was written last, else the backend's own.
-        wait_for: events of gemmport or of the runtime that the work waits for.
-        backend, device: see `get_backend`; not with device arrays, which say themselves.
+        wait_for: an event of gemmport or of the runtime, or a list of them, that the work waits for.
+        backend, device: see `get_backend`. Device arrays say themselves where they are: what means another device is an error.
         kernel, params, config: see `plan`.
 
     Returns:
@@ -109,12 +141,11 @@ def gemm(
     check_present(a, b, c, out, beta)
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
-    if on_device and (backend is not None or device is not None):
-        raise ArrayError("backend= and device= are not for device arrays: they are where they are")
     if on_device and out is not None and not given["out"].on_device:
         raise ArrayError("out must be a device array where an operand is one")
     place = Placement(backend_of_operands(on_device), awaited=False) if on_device else None
     if place is not None:
+        _check_place(place.backend.device, on_device[0].name, backend, device)
         place.borrow(on_device)
     types = types_of(given, dtype)
     shape, k = result_shape(given, op_a, op_b)
@@ -124,9 +155,7 @@ def gemm(
         place = Placement(get_backend(backend, device), awaited=True)
     target = place.backend
     where = place.queue = target.as_queue(queue if queue is not None else queue_of_operands(on_device))
-    if not isinstance(wait_for, Iterable):
-        raise ArrayError(f"wait_for must be a list of events; got {wait_for!r}")
-    target.wait([x if isinstance(x, Event) else Event(x) for x in wait_for], queue=where)
+    target.wait(_events(wait_for), queue=where)
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
     product = Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
     choice = Choice(kernel, params, config, accumulator)
@@ -136,3 +165,20 @@ def gemm(
     d = enqueue(place, product, result.array, choice)
     place.keep(wanted, placed.values(), d)
     return place.delivered(result)
+
+
+def _events(given: Any) -> list[Event]:
+    """One event, several, or None, as ours."""
+    several = given if isinstance(given, Iterable) else [] if given is None else [given]
+    return [event if isinstance(event, Event) else Event(event) for event in several]
+
+
+def _check_place(found: DeviceInfo, name: str, backend: str | None, device: str | int | DeviceInfo | None) -> None:
+    """Raises ArrayError where device arrays are on another device than is asked for."""
+    if (backend is None and device is None) or is_meant(found, backend, device):
+        return
+    asked = {"backend": backend, "device": device.label if isinstance(device, DeviceInfo) else device}
+    told = " and ".join(f"{word}={value!r}" for word, value in asked.items() if value is not None)
+    raise ArrayError(
+        f"{told} must mean the device of {name}, which is {found.label}: leave it out, or copy {name} to the host with get()"
+    )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,11 @@ from gemmport.execution.adapters import library_of
 from gemmport.execution.copies import assign, dense_copy
 from gemmport.planning.planner import AUTO
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gemmport.api.signatures import MatmulOptions, OnDevice, OnHost, Operand, Other, Written
+
 log = logging.getLogger(__name__)
 
 numpy_matmul: Callable[..., Any] = np.matmul
@@ -52,6 +57,18 @@ _SCALARS = scalar_key(1.0), scalar_key(0.0)
 """Alpha and beta as `gemm` tells them from others."""
 
 
+@overload
+def matmul(a: OnHost, b: OnHost, /, out: None = None, **options: Unpack[MatmulOptions]) -> HostArray: ...
+@overload
+def matmul(a: OnDevice, b: Operand, /, out: None = None, **options: Unpack[MatmulOptions]) -> DeviceArray: ...
+@overload
+def matmul(a: OnHost, b: OnDevice, /, out: None = None, **options: Unpack[MatmulOptions]) -> DeviceArray: ...
+@overload
+def matmul(a: Other, b: Operand, /, out: None = None, **options: Unpack[MatmulOptions]) -> Any: ...
+@overload
+def matmul(a: OnHost, b: Other, /, out: None = None, **options: Unpack[MatmulOptions]) -> Any: ...
+@overload
+def matmul(a: Operand, b: Operand, /, out: Written | tuple[Written], **options: Unpack[MatmulOptions]) -> Written: ...
 def matmul(
     a: Any,
     b: Any,
@@ -64,7 +81,7 @@ def matmul(
     axes: list[Any] | None = None,
     subok: bool = True,
     backend: str | None = None,
-    device: str | DeviceInfo | None = None,
+    device: str | int | DeviceInfo | None = None,
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
@@ -84,7 +101,7 @@ def matmul(
             devices are row-major.
         axes: a list of three: where the matrices of a, b and the result have their dimensions, the last two by default.
         subok: False gives a plain array where an operand is of a subclass.
-        backend, device: see `get_backend`; not with device arrays, which say themselves.
+        backend, device: as `gemm`.
         kernel, params, config: see `plan`.
 
     Returns:

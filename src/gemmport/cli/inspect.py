@@ -21,7 +21,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import BackendUnavailableError, UnsupportedError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
-from gemmport.execution.selection import get_backend, select_device
+from gemmport.execution.selection import backend_name, get_backend, select_device
 from gemmport.inspection.comparison import Row, Value, compare, headings, to_dict
 from gemmport.inspection.report import Inspection, inspect
 from gemmport.planning.lookup import Configuration, load_configuration
@@ -130,6 +130,7 @@ def _sides(
         chosen = [name.removeprefix("--set ") + value for name, value in own.items() if name.startswith("--set ")]
         params = _known(options.chosen_parameters(chosen, ",".join(kernels)), own["KERNEL"])
         one, other, architecture = (own.get(name) for name in ("--backend", "--device", "--arch"))
+        one = one and backend_name(one)
         if one not in (None, AUTO, "cuda"):
             architecture = None
         sides.append(_Side(own["KERNEL"], one, other, architecture, own["--dtype"], params))

@@ -24,7 +24,7 @@ from gemmport.cli.options import POSITIVE, check_writable, import_modules, impor
 from gemmport.cli.output import Column, Sheet, drawn
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceNotFoundError
-from gemmport.execution.selection import backend_status, devices, match_devices
+from gemmport.execution.selection import ALL, AUTO, backend_status, devices, match_devices, parse_backends
 from gemmport.matrix import simulator
 from gemmport.matrix.campaign import CELL_LIMIT, DECISIVE, Lane, Options, Told, lanes, run
 from gemmport.matrix.cells import SHAPES, Cell, Choice, cells, parse_types
@@ -182,7 +182,7 @@ def _devices(backend: str | None, descriptions: Sequence[str]) -> list[DeviceInf
     Raises:
         DeviceNotFoundError: nothing answers to one of them.
     """
-    names = backends.names() if backend in (None, "all", "auto") else (str(backend),)
+    names = backends.names() if backend is None or backend.lower() in (ALL, AUTO) else parse_backends(backend)
     for name in names:
         if error := backend_status(name).error:
             streams.echo(f"backend {name}: {error}", err=True)

@@ -20,8 +20,8 @@ from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import ALL, parse_backends, select_device
 from gemmport.execution.selection import devices as known_devices
-from gemmport.execution.selection import parse_backends, select_device
 from gemmport.planning.planner import AUTO
 
 DEFAULT_SIZE = 1024
@@ -191,13 +191,13 @@ def chosen_baselines(text: str, known: Sequence[str] | None = None) -> tuple[str
 
 def chosen_devices(backend: str | None, description: str | None) -> tuple[list[DeviceInfo], dict[str, str]]:
     """The devices to run on, and with --backend all, why a backend is not among them."""
-    backend = backend or os.environ.get("GEMMPORT_BACKEND")
-    if backend != "all":
-        if backend is not None and backend != AUTO:
+    backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
+    if backend.lower() != ALL:
+        if backend.lower() != AUTO:
             parse_backends(backend)  # an unknown name is said to be unknown, with what there is
         return [select_device(description, backend)], {}
     devices, unavailable = [], {}
-    for name in parse_backends("all"):
+    for name in parse_backends(ALL):
         try:
             devices.append(select_device(description, name))
         except (BackendUnavailableError, DeviceNotFoundError) as error:
@@ -210,7 +210,7 @@ def chosen_devices(backend: str | None, description: str | None) -> tuple[list[D
 def told_choice(backend: str | None, description: str | None, chosen: Sequence[DeviceInfo]) -> str:
     """Which device was taken where the user named none and there are several; empty else."""
     backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
-    if description or os.environ.get("GEMMPORT_DEVICE") or backend == "all":
+    if description or os.environ.get("GEMMPORT_DEVICE") or backend.lower() == ALL:
         return ""
     others = [device.label for device in known_devices(backend)]
     others.remove(chosen[0].label)

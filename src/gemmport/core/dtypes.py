@@ -99,15 +99,15 @@ KINDS: tuple[Kind, ...] = ("bool", "integer", "real", "complex")
 
 
 def as_dtype(spec: object) -> DType:
-    """The `DType` that a name, a NumPy dtype or a scalar type stands for.
+    """The `DType` that a name in either case, a NumPy dtype or a scalar type stands for.
 
     Raises:
         DtypeError: it is none that gemmport computes in.
     """
     if isinstance(spec, DType):
         return spec
-    if isinstance(spec, str) and spec in DTYPES:
-        return DTYPES[spec]
+    if isinstance(spec, str) and (known := DTYPES.get(spec.lower())) is not None:
+        return known
     try:
         name = np.dtype(spec).name  # type: ignore[call-overload]  # any object: what NumPy refuses, we refuse
     except (TypeError, ValueError, SyntaxError):  # NumPy raises these for texts that name no type

@@ -42,6 +42,10 @@ class ArrayError(GemmportError, ValueError):
     """Arrays that do not belong together, or cannot be used where they are."""
 
 
+class CopyError(GemmportError, TypeError):
+    """Something on a device that is not copied or pickled."""
+
+
 class BackendUnavailableError(GemmportError, RuntimeError):
     """A known backend that is not installed, or does not start, on this machine."""
 

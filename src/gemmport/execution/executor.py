@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gemmport.backends.base import Backend
-from gemmport.backends.objects import Call, Event, Memory
+from gemmport.backends.objects import Call, Event, Memory, NoCopy
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, WorkGroupError
@@ -23,11 +23,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class BoundPlan:
+class BoundPlan(NoCopy):
     """A plan whose kernels are compiled and whose arguments are set, to be enqueued any number of times.
 
     It keeps its operands and scratch memory alive. One thread may enqueue it at a time.
     """
+
+    instead: ClassVar[str] = "bind its plan again, which may be copied"
 
     plan: Plan
     backend: Backend

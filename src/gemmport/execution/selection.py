@@ -9,10 +9,11 @@ import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from numbers import Integral
 from typing import Any
 
 from gemmport import backends
-from gemmport.backends import _fork
+from gemmport.backends import _ending, _fork
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
@@ -25,7 +26,7 @@ from gemmport.core.errors import (
 
 log = logging.getLogger(__name__)
 
-AUTO = "auto"
+AUTO, ALL = "auto", "all"
 
 # CPU runtimes from fast to slow, as benchmarks/results/ shows, on AMD's CPUs too; simulators come last, and unknown runtimes
 # behind them. Of one runtime the newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is faster than 3.0
@@ -63,42 +64,65 @@ def backend_status(name: str) -> BackendStatus:
     return BackendStatus(name, found.devices, found.notes)
 
 
+def backend_name(text: str) -> str:
+    """The name of a backend, or "auto", that is written in either case; what is none of them as it is."""
+    names = backends.names()
+    return text if text in names else {name.lower(): name for name in (*names, AUTO)}.get(str(text).lower(), text)
+
+
 def devices(backend: str = AUTO) -> list[DeviceInfo]:
     """All devices of a backend, or of every backend that is usable here; the best first.
+
+    Args:
+        backend: its name in either case, or "auto".
 
     Raises:
         UnknownNameError: there is no such backend.
     """
+    backend = backend_name(backend)
     names = backends.names() if backend == AUTO else (backend,)
     return sorted((device for name in names for device in backend_status(name).devices), key=_rank)
 
 
-def select_device(description: str | None = None, backend: str | None = None) -> DeviceInfo:
-    """The device of a description, `PLATFORM[:DEVICE]`.
+def select_device(device: str | int | DeviceInfo | None = None, backend: str | None = None) -> DeviceInfo:
+    """The device of a description, `PLATFORM[:DEVICE]`, or of a number.
 
-    Either part is an index, or words that all occur in the name (or alias, or version) in either case: "nvidia", "pocl 3.1",
-    "0:1", "nvidia:h200". Without a colon, words that no platform has are looked for in the devices' names. Without a
-    description, the best device: a GPU before a CPU, then by estimated peak; of several runtimes for one CPU the fastest, which
-    the log says.
+    Either part of a description is an index, or words that all occur in the name (or alias, or version) in either case:
+    "nvidia", "pocl 3.1", "0:1", "nvidia:h200". Without a colon, words that no platform has are looked for in the names of the
+    devices. A number that is no text counts `devices(backend)`: 0 is the best, 1 the next. Without either, the best device: a
+    GPU before a CPU, then by estimated peak; of several runtimes for one CPU the fastest, which the log says.
 
     Args:
-        description: default GEMMPORT_DEVICE. backend: default GEMMPORT_BACKEND, or every backend that is usable.
+        device: a description, a number, or a `DeviceInfo`, which is taken as it is; default GEMMPORT_DEVICE.
+        backend: its name in either case; default GEMMPORT_BACKEND, or every backend that is usable.
 
     Raises:
         UnknownNameError: no such backend.
         BackendUnavailableError: the backend is not usable here.
-        DeviceNotFoundError, AmbiguousDeviceError: no device, or several, of that description.
+        DeviceNotFoundError, AmbiguousDeviceError: no device, or several, of that description; `device` is of another type, or
+            of another backend than `backend`.
     """
-    backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
-    description = description or os.environ.get("GEMMPORT_DEVICE") or ""
+    if isinstance(device, DeviceInfo):
+        if backend is not None and backend_name(backend) not in (AUTO, device.backend):
+            raise DeviceNotFoundError(
+                f"backend {backend!r} has no device {device.label}: that is one of {device.backend}"
+            )
+        return device
+    if not isinstance(device, str | Integral | None) or isinstance(device, bool):
+        raise DeviceNotFoundError(
+            f"device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got {device!r}"
+        )
+    backend = backend_name(backend or os.environ.get("GEMMPORT_BACKEND") or AUTO)
+    description = os.environ.get("GEMMPORT_DEVICE", "") if device is None or device == "" else device
     if backend != AUTO and (error := backend_status(backend).error):
         raise BackendUnavailableError(error)
     candidates = devices(backend)
     if not candidates:
         raise (BackendUnavailableError if backend == AUTO else DeviceNotFoundError)(_nothing_found(backend))
+    if isinstance(description, Integral):
+        return _numbered(description, candidates)
     if not description:
-        if candidates[1:]:
-            log.info("%s is taken before %s", candidates[0].label, _listed(candidates[1:]))
+        _tell_choice(*candidates)
         return candidates[0]
     found = match_devices(description, candidates)
     if backend == AUTO and found:  # the same chip under two backends is not ambiguous
@@ -110,6 +134,35 @@ def select_device(description: str | None = None, backend: str | None = None) ->
     if len(found) > 1:
         raise AmbiguousDeviceError(f"device {description!r} is ambiguous; it may be {_listed(found)}")
     return found[0]
+
+
+def _numbered(number: int | Integral, candidates: Sequence[DeviceInfo]) -> DeviceInfo:
+    if not 0 <= int(number) < len(candidates):
+        told = "; ".join(f"{place} = {device.label}" for place, device in enumerate(candidates))
+        raise DeviceNotFoundError(f"no device number {number}; there are {told}")
+    return candidates[int(number)]
+
+
+@cache  # said once, and not for each product
+def _tell_choice(chosen: DeviceInfo, *others: DeviceInfo) -> None:
+    if others:
+        log.info("%s is taken before %s; device= or GEMMPORT_DEVICE takes another", chosen.label, _listed(others))
+
+
+def is_meant(found: DeviceInfo, backend: str | None, device: str | int | DeviceInfo | None) -> bool:
+    """Whether a device is one of those that a backend and a description, or what else `select_device` takes, may mean.
+
+    Raises:
+        UnknownNameError: no such backend.
+        DeviceNotFoundError: as `select_device`, of what is no description.
+    """
+    if isinstance(device, str):
+        meant = match_devices(device, devices(backend or AUTO))
+    elif device is None:
+        meant = devices(backend or AUTO)
+    else:
+        meant = [select_device(device, backend)]
+    return any((found.backend, found.index) == (one.backend, one.index) for one in meant)
 
 
 def match_devices(description: str, candidates: Sequence[DeviceInfo]) -> list[DeviceInfo]:
@@ -171,30 +224,53 @@ _MOST_ADOPTED = 8
 """Contexts of other libraries that are remembered with their compiled programs; the oldest is forgotten first."""
 
 
-def get_backend(backend: str | None = None, device: str | DeviceInfo | None = None) -> Backend:
-    """The open backend of a device, opened at its first use and shared from then on. Thread-safe.
+def get_backend(backend: str | None = None, device: str | int | DeviceInfo | None = None) -> Backend:
+    """The open backend of a device, opened at its first use and shared from then on by all of the process. Thread-safe.
+
+    A `with` waits in the end for what is on its queue, and leaves it open for the others. To have one that the end of a `with`
+    closes, see `open_backend`.
 
     Args:
-        backend, device: as `select_device`; or a `DeviceInfo`, which says its backend itself.
+        backend, device: as `select_device`.
 
     Raises:
-        DeviceNotFoundError: `device` is neither a description nor a `DeviceInfo`, or one of another backend than `backend`.
         ForkError: this process was forked off one that used the runtime, which does not go on here.
         Others as `select_device`.
     """
-    if not isinstance(device, str | DeviceInfo | None):
-        raise DeviceNotFoundError(f"device must be text, e.g. '0:1' or 'nvidia'; got {device!r}")
-    if isinstance(device, DeviceInfo) and backend not in (None, AUTO, device.backend):
-        raise DeviceNotFoundError(f"backend {backend!r} has no device {device.label}: that is one of {device.backend}")
-    info = device if isinstance(device, DeviceInfo) else select_device(device, backend)
-    _fork.check(info.backend, info.label, survives=True)  # where not, a thread that is not here may have held the lock
+    info = select_device(device, backend)
+    _check_process(info)
     with _lock:
         return _opened(info, None)
+
+
+def open_backend(backend: str | None = None, device: str | int | DeviceInfo | None = None) -> Backend:
+    """Opens a device once more, for the caller alone: with a queue, a pool of memory and programs of its own.
+
+    The end of a `with` closes it, and its arrays with it. `get_backend` never gives it: products are computed by it where their
+    arrays are its own.
+
+    Args:
+        backend, device: as `get_backend`.
+
+    Raises:
+        DeviceMemoryError, LaunchError: the runtime opens it no more.
+        Others as `get_backend`.
+    """
+    info = select_device(device, backend)
+    _check_process(info)
+    return backends.load(info.backend)(info)
+
+
+def _check_process(info: DeviceInfo) -> None:
+    """Raises ForkError where the runtime does not go on; stops threads that come in at the end of the process."""
+    _ending.hold()
+    _fork.check(info.backend, info.label, survives=True)  # where not, a thread that is not here may have held the lock
 
 
 def share_backend(backend: Backend) -> None:
     """Makes `get_backend` give this one for its device, in the place of what was opened before."""
     with _lock:
+        backend.shared = True
         _open[(backend.name, backend.device.index, None)] = backend
 
 
@@ -214,6 +290,7 @@ def backend_of(name: str, array: Any) -> Backend:
     place = backends.load(name).locate(array)
     if place is None:
         raise ArrayError(f"this {type(array).__name__} is nowhere that backend {name} reaches: copy it to the host")
+    _check_process(place.device)
     with _lock:
         own = _open.get((name, place.device.index, None))
         if own is not None and not own.closed and place.context in (None, own.context):
@@ -228,20 +305,24 @@ def backend_of(name: str, array: Any) -> Backend:
 def _opened(info: DeviceInfo, context: Hashable) -> Backend:
     key = (info.backend, info.index, context)
     if key not in _open or _open[key].closed:
-        _open[key] = backends.load(info.backend)(info, context)
+        opened = backends.load(info.backend)(info, context)
+        opened.shared = True
+        _open[key] = opened
+        log.info("%s is opened, for all of this process", info.label)
     return _open[key]
 
 
 def parse_backends(text: str) -> tuple[str, ...]:
-    """The backends that "auto", "all" or a name stands for: with "auto" that of the best device.
+    """The backends that "auto", "all" or a name, in either case, stands for: with "auto" that of the best device.
 
     Raises:
         UnknownNameError: none of these.
     """
-    if text == "all":
+    if text.lower() == ALL:
         return backends.names()
-    if text == AUTO:
+    name = backend_name(text)
+    if name == AUTO:
         return (select_device().backend,)
-    if text not in backends.names():
-        raise UnknownNameError(f"no backend {text!r}: there are {', '.join((*backends.names(), 'auto', 'all'))}")
-    return (text,)
+    if name not in backends.names():
+        raise UnknownNameError(f"no backend {text!r}: there are {', '.join((*backends.names(), AUTO, ALL))}")
+    return (name,)
