@@ -28,7 +28,7 @@ PLACES = {
 
 ROOMS = (
     "core", "runtime", "contracts", "backends", "kernels", "configs", "planning", "execution", "api", "", "checking",
-    "baselines", "bench", "diagnose", "inspection", "profiling", "fuzz", "matrix", "cli", "__main__",
+    "baselines", "bench", "diagnose", "inspection", "profiling", "fuzz", "matrix", "cli", "__main__", "torch",
 )  # fmt: skip
 """From the ground up: a module imports modules of its own room and of lower ones. "" is `gemmport` itself."""
 
@@ -141,6 +141,13 @@ def test_the_backends_never_import_each_other() -> None:
 def test_nothing_but_backends_imports_a_runtime(name: str) -> None:
     found = {full.partition(".")[0] for full in imports(ast.parse(MODULES[name].read_text(encoding="utf-8")))}
     assert name.startswith("backends.") or not found & RUNTIMES
+
+
+@each_module
+def test_pytorch_is_imported_by_its_own_room_alone_which_only_users_import(name: str) -> None:
+    if name.partition(".")[0] != "torch":
+        found = imports(ast.parse(MODULES[name].read_text(encoding="utf-8")))
+        assert not {full for full in found if full.removeprefix("gemmport.").partition(".")[0] == "torch"}
 
 
 @pytest.mark.parametrize("name", ["backends", "backends.base", "backends.objects", "backends.array"])

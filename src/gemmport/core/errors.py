@@ -100,6 +100,10 @@ class BaselineUnavailableError(GemmportError, RuntimeError):
     """A known baseline library that is not installed, or does not start; the message says how to get it."""
 
 
+class LibraryUnavailableError(GemmportError, ImportError):
+    """A library that a module of gemmport is for, and that is not installed; the message says how to get it."""
+
+
 class ToolUnavailableError(GemmportError, RuntimeError):
     """A known tool outside gemmport that is not installed, or may not do its work here; the message says what to do."""
 

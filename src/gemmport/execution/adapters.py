@@ -119,13 +119,17 @@ class _Torch(Library):
         return self.module.empty(shape, dtype=kind, device=like.device)
 
     def to_host(self, array: Any) -> HostArray:
-        return dlpack.as_numpy(self.exposed(array))
+        exposed = self.exposed(array)
+        try:
+            host: HostArray = exposed.numpy()  # tens of microseconds less than through DLPack
+        except TypeError:  # a type that NumPy does not have itself
+            return dlpack.as_numpy(exposed)
+        return host
 
     def from_host(self, array: HostArray) -> Any:
-        size = array.itemsize
-        strides = [step // size for step in array.strides]
-        capsule = dlpack.write(array.ctypes.data, (dlpack.CPU, 0), array.dtype, array.shape, strides, array)
-        return self.module.utils.dlpack.from_dlpack(capsule)
+        if array.dtype.name != "bfloat16":
+            return self.module.from_numpy(array)
+        return self.module.from_numpy(array.view(np.int16)).view(self.module.bfloat16)
 
 
 class _CuPy(Library):

@@ -1,0 +1,105 @@
+"""torch's products, with their names, arguments and rules, computed by gemmport."""
+
+from __future__ import annotations
+
+import torch
+
+import gemmport.torch.gradients  # noqa: F401  # registers the derivatives
+from gemmport.core.errors import ShapeError
+from gemmport.torch.batches import product
+from gemmport.torch.operators import gemm
+
+
+def mm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    """`torch.mm`: (m, k) times (k, n).
+
+    Raises:
+        ShapeError, DtypeError, ArrayError: operands that do not fit together, differ in type, or are on two devices.
+        Others as `gemmport.gemm`.
+    """
+    _check_dimensions(2, input=input, mat2=mat2)
+    return gemm(input, mat2, None, 1, 0)
+
+
+def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    """`torch.bmm`: (batch, m, k) times (batch, k, n).
+
+    Raises:
+        As `mm`.
+    """
+    _check_batches(input=input, mat2=mat2)
+    return gemm(input, mat2, None, 1, 0)
+
+
+def addmm(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
+) -> torch.Tensor:
+    """`torch.addmm`: beta · input + alpha · mat1 · mat2, with `input` broadcast to (m, n). It is not read where beta is 0.
+
+    Raises:
+        As `mm`.
+    """
+    _check_dimensions(2, mat1=mat1, mat2=mat2)
+    return gemm(mat1, mat2, input.expand(mat1.shape[0], mat2.shape[1]), alpha, beta)
+
+
+def baddbmm(
+    input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
+) -> torch.Tensor:
+    """`torch.baddbmm`: beta · input + alpha · batch1 · batch2, `input` broadcast to (batch, m, n), read as in `addmm`.
+
+    Raises:
+        As `mm`.
+    """
+    _check_batches(batch1=batch1, batch2=batch2)
+    return gemm(batch1, batch2, input.expand(*batch1.shape[:2], batch2.shape[2]), alpha, beta)
+
+
+def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`torch.matmul`: of vectors, matrices, and stacks of matrices whose first dimensions broadcast.
+
+    Raises:
+        As `mm`. RuntimeError, of torch: dimensions that do not broadcast.
+    """
+    for name, x in (("input", input), ("other", other)):
+        if x.ndim == 0:
+            raise ShapeError(f"{name} must have at least one dimension; got a scalar; use torch.mul")
+    left = input.unsqueeze(0) if input.ndim == 1 else input
+    right = other.unsqueeze(1) if other.ndim == 1 else other
+    result = product(left, right)
+    result = result.squeeze(-1) if other.ndim == 1 else result
+    return result.squeeze(-1 if other.ndim == 1 else -2) if input.ndim == 1 else result
+
+
+def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`torch.nn.functional.linear`: input · weightᵀ + bias, of (…, in), (out, in) or (in), and (out) or a scalar.
+
+    The bias is C of the same product, with beta = 1: it is added to the sums before they are rounded.
+
+    Raises:
+        As `matmul`.
+    """
+    if weight.ndim == 1:
+        return linear(input, weight.unsqueeze(0), bias).squeeze(-1)
+    _check_dimensions(2, weight=weight)
+    rows = input.unsqueeze(0) if input.ndim == 1 else input
+    result = product(rows, weight.mT, bias, beta=0 if bias is None else 1)
+    return result.squeeze(0) if input.ndim == 1 else result
+
+
+def _check_dimensions(wanted: int, **operands: torch.Tensor) -> None:
+    for name, x in operands.items():
+        if x.ndim != wanted:
+            raise ShapeError(
+                f"{name} must have {wanted} dimensions; got shape {tuple(x.shape)}; gemmport.torch.matmul takes any"
+            )
+
+
+def _check_batches(**operands: torch.Tensor) -> None:
+    _check_dimensions(3, **operands)
+    (first, x), (second, y) = operands.items()
+    if x.shape[0] != y.shape[0]:
+        raise ShapeError(
+            f"{first} and {second} must have one batch size; got {x.shape[0]} and {y.shape[0]}; "
+            "gemmport.torch.matmul broadcasts"
+        )

@@ -1,0 +1,160 @@
+"""`gemmport.torch.use`: which of torch's products it computes, and that everything else stays torch's."""
+
+# ruff: noqa: PLW0108 - where PyTorch is missing, its functions must not be named until a test is called
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from absences import TORCH, needs
+
+if TORCH.is_here():
+    import torch
+    import torch.nn.functional as F  # noqa: N812 - its users' name for it
+
+    import gemmport.torch as gt
+    from small_gpt import PRODUCTS, SmallGPT, text
+    from tensors import equal, small
+
+pytestmark = needs(TORCH)
+
+ROUTED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "@": (lambda a, b: a @ b, [(4, 5), (5, 3)]),
+    "matmul-vector": (lambda a, b: torch.matmul(a, b), [(4, 5), (5,)]),
+    "matmul-vectors": (lambda a, b: torch.matmul(a, b), [(5,), (5,)]),
+    "matmul-batch": (lambda a, b: torch.matmul(a, b), [(2, 3, 4, 5), (3, 5, 3)]),
+    "mm-out": (lambda a, b: torch.mm(a, b, out=torch.zeros(4, 3)), [(4, 5), (5, 3)]),
+    "mm-out-of-another-shape": (lambda a, b: torch.mm(a, b, out=torch.empty(0)), [(4, 5), (5, 3)]),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, alpha=2, beta=3), [(3,), (4, 5), (5, 3)]),
+    "baddbmm": (lambda c, a, b: torch.baddbmm(c, a, b, alpha=2, beta=3), [(3,), (2, 4, 5), (2, 5, 3)]),
+    "baddbmm-out": (
+        lambda c, a, b: torch.baddbmm(c, a, b, out=torch.zeros(2, 4, 3)), [(2, 4, 3), (2, 4, 5), (2, 5, 3)]
+    ),
+    "linear": (lambda x, w, b: F.linear(x, w, b), [(2, 4, 5), (3, 5), (3,)]),
+    "einsum": (lambda a, b: torch.einsum("bij,bjk->bik", a, b), [(2, 4, 5), (2, 5, 3)]),
+    "multi-dot": (lambda a, b: torch.linalg.multi_dot((a, b)), [(4, 5), (5, 3)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("inference", [False, True], ids=["", "inference-mode"])
+@pytest.mark.parametrize("name", ROUTED)
+def test_computes_torchs_products(name: str, inference: bool) -> None:
+    function, shapes = ROUTED[name]
+    operands = [small(*shape, seed=i) for i, shape in enumerate(shapes)]
+    wanted = function(*operands)
+    with torch.inference_mode(inference), gt.use() as routing:
+        found = function(*operands)
+    assert routing.products == 1
+    equal(found, wanted)
+
+
+def test_written_results_are_the_tensors_that_were_given() -> None:
+    out = torch.zeros(3, 4).T
+    with gt.use():
+        assert torch.mm(small(4, 5), small(5, 3, seed=1), out=out) is out
+    equal(out, torch.mm(small(4, 5), small(5, 3, seed=1)))
+
+
+def test_leaves_everything_else_to_torch() -> None:
+    a = small(4, 4)
+    with gt.use() as routing:
+        equal(a + a, 2 * a)
+        equal(torch.mm(a.to_sparse(), a), a @ a)  # the last one is ours
+        assert torch.mm(a.to("meta"), a.to("meta")).is_meta
+        assert torch.nn.functional.conv1d(a[None], a[None]).shape == (1, 1, 1)
+    assert routing.products == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "told"),
+    [("float32", "float64", "same dtype"), ("bool", "bool", "Bool"), ("float32", "shape", "cannot be multiplied")],
+)
+def test_what_torch_refuses_it_refuses_in_its_words(left: str, right: str, told: str) -> None:
+    a = small(4, 5, dtype=left)
+    b = small(6, 5) if right == "shape" else small(5, 3, dtype=right)
+    with gt.use() as routing, pytest.raises(RuntimeError, match=told):
+        torch.mm(a, b)
+    assert routing.products == 0
+
+
+def test_ends_with_its_block_also_by_an_error() -> None:
+    a = small(4, 4)
+    routing = gt.use()
+    with pytest.raises(ZeroDivisionError), routing:
+        _ = a @ a / (1 // 0)
+    assert routing.products == 1
+    _ = a @ a
+    assert routing.products == 1
+
+
+def test_holds_for_its_own_thread() -> None:
+    a, routing = small(4, 4), gt.use()
+    with routing:
+        other = threading.Thread(target=lambda: a @ a)
+        other.start()
+        other.join()
+    assert routing.products == 0
+
+
+def test_sees_what_transforms_and_autocast_make_of_products() -> None:
+    a, b = small(7, 4, 5), small(5, 3, seed=1)
+    wanted = torch.vmap(torch.mm, in_dims=(0, None))(a, b)
+    with gt.use() as routing:
+        equal(torch.vmap(torch.mm, in_dims=(0, None))(a, b), wanted)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.mm(a[0], b).dtype == torch.bfloat16
+    assert routing.products == 2
+
+
+@pytest.mark.parametrize("build", ["gru", "attention"])
+def test_sees_products_inside_modules(build: str) -> None:
+    torch.manual_seed(0)
+    model: Any = torch.nn.GRU(5, 6) if build == "gru" else torch.nn.MultiheadAttention(6, 2)
+    x = torch.randn(4, 3, 5 if build == "gru" else 6)
+    operands = (x,) if build == "gru" else (x, x, x)
+    wanted = model(*operands)[0]
+    with gt.use() as routing:
+        found = model(*operands)[0]
+    assert routing.products > 0
+    torch.testing.assert_close(found, wanted)
+
+
+class TestOfAModel:
+    """Each parameter's gradient too: two products backward for each one forward."""
+
+    def test_eager(self) -> None:
+        model = SmallGPT()
+        wanted = model(text())
+        wanted_grads = torch.autograd.grad(wanted.square().mean(), list(model.parameters()))
+        with gt.use() as routing:
+            found = model(text())
+            assert routing.products == PRODUCTS
+            grads = torch.autograd.grad(found.square().mean(), list(model.parameters()))
+        assert routing.products == 3 * PRODUCTS
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(grads, wanted_grads)
+
+    def test_compiled_by_aot_eager(self) -> None:
+        self._compiled("aot_eager")
+
+    @pytest.mark.processes
+    def test_compiled_by_inductor(self) -> None:
+        self._compiled("inductor")
+
+    def _compiled(self, backend: str) -> None:
+        torch._dynamo.reset()
+        model = SmallGPT()
+        wanted = model(text())
+        wanted_grads = torch.autograd.grad(wanted.square().mean(), list(model.parameters()))
+        compiled = torch.compile(model, backend=backend, fullgraph=True)
+        compiled(text())  # compiled outside of the context, and used inside: it need not be compiled again
+        with torch.compiler.set_stance("fail_on_recompile"), gt.use() as routing:
+            found = compiled(text())
+            grads = torch.autograd.grad(found.square().mean(), list(model.parameters()))
+        assert routing.products == 3 * PRODUCTS
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(grads, wanted_grads)
