@@ -71,6 +71,9 @@ class PyOpenCL(Library):
             made.set(host.astype(made.dtype))
         return made
 
+    def numpy(self, array: Any) -> np.ndarray:
+        return self.device.asarray(array).get()  # PyOpenCL's own get() takes dense arrays alone
+
 
 class Torch(Library):
     types = (*NUMPYS, "float16")
