@@ -104,14 +104,12 @@ def stream_handle(queue: Any) -> int | None:
 
 
 def event_handle(event: Any) -> int:
-    """The CUevent of `_cudadriver.StreamEvent`, PyTorch's or CuPy's event, or of a number.
+    """The CUevent of `_cudadriver.StreamEvent`, PyTorch's or CuPy's event. No number: the driver would read what lies there.
 
     Raises:
         LaunchError: it is none of these.
     """
-    handle = event if isinstance(event, int) else None
     for name in ("handle", "cuda_event", "ptr"):
-        handle = getattr(event, name, None) if handle is None else handle
-    if handle is None:
-        raise LaunchError(f"event must be one of gemmport, PyCUDA, PyTorch or CuPy; got {event!r}")
-    return int(handle)
+        if (handle := getattr(event, name, None)) is not None:
+            return int(handle)
+    raise LaunchError(f"event must be one of gemmport, PyCUDA, PyTorch or CuPy; got {event!r}")

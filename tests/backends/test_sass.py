@@ -590,7 +590,7 @@ FAULTS = {
     a_load_without_a_barrier: "has no barrier",
     a_copy_without_a_barrier: "has no barrier",
     a_load_just_before_it_is_awaited: "before it is set",
-    a_predicate_too_soon: "too soon",
+    a_predicate_too_soon: "too soon|does not wait for one before it",  # as the compiler's version orders what is between
     something_outside_of_the_loop: "outside of the loop, has changed",
 }
 

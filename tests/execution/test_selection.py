@@ -232,15 +232,20 @@ def test_a_backend_is_taken_as_it_is_written_before_one_in_another_case(reached:
 
 
 @pytest.mark.parametrize(
-    ("backend", "device", "meant"),
+    ("backend_name", "device", "meant"),
     [
         (None, None, True), ("cuda", None, True), ("CUDA", "h100", True), ("auto", 0, True), (None, H100, True),
         (None, "nvidia", True),  # among others
         ("opencl", None, False), (None, "v100", False), ("cuda", 1, False), (None, H100_CL, False), (None, "nothing", False),
     ],
 )  # fmt: skip
-def test_a_device_may_be_meant(backend: str | None, device: Any, meant: bool) -> None:
-    assert selection.is_meant(H100, backend, device) is meant
+def test_a_device_may_be_meant(backend_name: str | None, device: Any, meant: bool) -> None:
+    assert selection.is_meant(H100, backend_name, device) is meant
+
+
+def test_a_number_means_a_device_of_the_backend() -> None:
+    assert selection.is_meant(V100, "cuda", 1)
+    assert not selection.is_meant(V100, None, 1)
 
 
 def test_of_an_unknown_backend_no_device_is_meant_and_it_is_named() -> None:
@@ -475,7 +480,7 @@ def test_a_backend_is_opened_once_for_each_device(
 
 
 @pytest.mark.parametrize(
-    ("backend", "device", "told"),
+    ("backend_name", "device", "told"),
     [
         (None, 3.5, "device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got 3.5"),
         (None, True, "device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got True"),
@@ -483,10 +488,10 @@ def test_a_backend_is_opened_once_for_each_device(
     ],
 )
 def test_what_is_no_device_of_the_backend_is_named(
-    backend: str | None, device: object, told: str, opened: dict[object, object]
+    backend_name: str | None, device: object, told: str, opened: dict[object, object]
 ) -> None:
     with pytest.raises(DeviceNotFoundError) as caught:
-        get_backend(backend, device)  # type: ignore[arg-type]
+        get_backend(backend_name, device)  # type: ignore[arg-type]
     assert str(caught.value) == told
 
 
@@ -498,6 +503,7 @@ def test_a_backend_is_opened_for_the_caller_alone(opened: dict[object, object]) 
         assert get_backend(device=V100) is shared
     assert shared.shared
     assert open_backend("cuda", 0).device == H100
+    assert open_backend("opencl").device == H100_CL
     assert [*opened.values()] == [shared]
 
 

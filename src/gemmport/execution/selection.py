@@ -113,7 +113,7 @@ def select_device(device: str | int | DeviceInfo | None = None, backend: str | N
             f"device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got {device!r}"
         )
     backend = backend_name(backend or os.environ.get("GEMMPORT_BACKEND") or AUTO)
-    description = os.environ.get("GEMMPORT_DEVICE", "") if device is None or device == "" else device
+    description = os.environ.get("GEMMPORT_DEVICE") if device is None or device == "" else device
     if backend != AUTO and (error := backend_status(backend).error):
         raise BackendUnavailableError(error)
     candidates = devices(backend)
