@@ -66,6 +66,17 @@ def join(stream: int, other: int) -> None:
         wait(stream, event.handle)
 
 
+def is_capturing(stream: int) -> bool:
+    """Whether a stream, which is not the legacy one, captures a graph.
+
+    Raises:
+        LaunchError: the driver refuses.
+    """
+    status = ctypes.c_int()
+    _check("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+    return status.value != 0
+
+
 def pointer_device(pointer: int) -> int:
     """The number of the device whose memory a pointer points to.
 

@@ -32,6 +32,10 @@ class Stream:
     keeper: object = field(default=None, compare=False, repr=False)
 
 
+LEGACY = Stream(_cudadriver.LEGACY)
+"""The stream of those who name none, such as PyTorch and CuPy."""
+
+
 class Current(RuntimeErrors):
     """A context as this thread's current one, with PyCUDA's stream to enqueue on, and the runtime's errors as ours."""
 

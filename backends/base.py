@@ -125,6 +125,9 @@ class Backend(NoCopy, ABC):
     kept: dict[Hashable, Any]
     """What others keep of the device as long as it is open."""
 
+    captured: list[Any]
+    """What graphs launch, which may be replayed at any time: kept as long as the device is open."""
+
     shared: bool = False
     """Whether `get_backend` gives it to whoever asks: then a `with` leaves it open, and `close` alone closes it."""
 
@@ -145,6 +148,7 @@ class Backend(NoCopy, ABC):
         self._check_fork()
         self.closed = False
         self.kept: dict[Hashable, Any] = {}
+        self.captured: list[Any] = []
         self._errors = RuntimeErrors(device, self.runtime_error, self.memory_error)
         self._programs = _Programs()
         self._access_lock = threading.RLock()
@@ -297,6 +301,14 @@ class Backend(NoCopy, ABC):
         note = f"backend {self.name} does not tell it"
         return Disassembly((Listing("machine code", note=note),), Resources())
 
+    def set_addresses(self, call: Call, places: Sequence[tuple[int, str]], addresses: Mapping[Any, int]) -> None:
+        """`set_memory`, of memory that its owner keeps and orders: of each name the address where it begins.
+
+        Raises:
+            LaunchError: the runtime's arguments are no addresses.
+        """
+        raise LaunchError(f"{self.device.label}: backend {self.name} takes no addresses: pass memory")
+
     # Queues that a backend may have beside its own
 
     @property
@@ -320,6 +332,10 @@ class Backend(NoCopy, ABC):
         """
         if queue is not None:
             raise LaunchError(f"queue must be None: {self.device.label} has one queue alone; got {queue!r}")
+
+    def is_captured(self, queue: Any) -> bool:
+        """Whether what is enqueued on a queue of `as_queue` is not done now, but kept to be done any number of times."""
+        return False
 
     def record(self, *, queue: Any = None) -> Event:
         """The point in the queue after everything enqueued so far, with its time."""
@@ -727,6 +743,7 @@ class Backend(NoCopy, ABC):
         if closed:
             return
         self.kept.clear()
+        self.captured.clear()
         with self._errors:
             self._close()
 

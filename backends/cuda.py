@@ -32,7 +32,7 @@ from gemmport.core.errors import (
     DeviceNotFoundError,
     LaunchError,
 )
-from gemmport.core.problem import ALLOCATION_ALIGNMENT
+from gemmport.core.problem import alignment_of
 
 log = logging.getLogger(__name__)
 
@@ -126,8 +126,8 @@ class CUDA(Backend):
         array = DeviceArray(self, Memory(owner, 0, 0), shape, dtype, strides)
         low, high = array.reach
         start = pointer + low * dtype.itemsize
-        alignment = start & -start or ALLOCATION_ALIGNMENT
-        memory = Memory(owner, start, (high - low) * dtype.itemsize, alignment=alignment, read_only=read_only)
+        nbytes = (high - low) * dtype.itemsize
+        memory = Memory(owner, start, nbytes, alignment=alignment_of(start), read_only=read_only)
         memory.access.home, memory.access.writer = stream, writer
         if pointer:
             self._check_pointer(pointer)
@@ -235,6 +235,10 @@ class CUDA(Backend):
         for number, name in places:
             _POINTER.pack_into(call.arguments, call.offsets[number], memory[name].handle)
 
+    def set_addresses(self, call: Call, places: Sequence[tuple[int, str]], addresses: Mapping[Any, int]) -> None:
+        for number, name in places:
+            _POINTER.pack_into(call.arguments, call.offsets[number], addresses[name])
+
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
             self.wait(wait_for, queue=queue)
@@ -297,8 +301,14 @@ class CUDA(Backend):
         if handle == int(self.queue.handle):
             return None
         if handle in (_cudadriver.LEGACY, 1):
-            return streams.Stream(_cudadriver.LEGACY)
+            return streams.LEGACY
         return streams.Stream(handle, self._stream_beside(handle), queue)
+
+    def is_captured(self, queue: Any) -> bool:
+        if not isinstance(queue, streams.Stream) or queue is streams.LEGACY:  # which is never captured
+            return False
+        with self.current():
+            return _cudadriver.is_capturing(queue.handle)
 
     def _stream_beside(self, handle: int) -> Any:
         with self._access_lock:
@@ -322,6 +332,8 @@ class CUDA(Backend):
         known = None if queue is None else self.as_queue(queue)
         if known is None:
             return self._on_own
+        if known is streams.LEGACY:
+            return self._current
         kind = streams.Beside if isinstance(known, streams.Stream) else streams.Current
         return kind(self.device, self.context, known)
 

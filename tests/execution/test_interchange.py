@@ -28,6 +28,7 @@ from exact import integers
 from gemmport import backends
 from gemmport.core import dlpack
 from gemmport.core.dtypes import DTYPES
+from gemmport.execution import repeated
 from gemmport.execution.copies import copy_strided, dense_copy
 from gemmport.execution.selection import backend_of
 
@@ -860,6 +861,48 @@ class TestCudaLibraries:
             assert gemm(x, y, out=out) is out
             np.testing.assert_array_equal(kind.get(out), a @ b)
 
+    def test_products_that_lie_alike_are_planned_once(self, kind: _Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        if kind.name == "jax":
+            pytest.skip(beyond("JAX", "its arrays tell how they lie through DLPack alone"))
+        planned: list[Any] = []
+        product = sys.modules["gemmport.api.product"]
+        choose = product.bind_or_choose
+        monkeypatch.setattr(product, "bind_or_choose", lambda *given: planned.append(given[0]) or choose(*given))
+        monkeypatch.setattr(repeated, "_known_of_libraries", {})
+
+        def of(m: int, k: int, n: int, compute: Any) -> None:
+            a, b = pair((m, k), (k, n))
+            x, y, out = (kind.array(each) for each in (a, b, np.full((m, n), 7, np.float32)))
+            np.testing.assert_array_equal(kind.get(compute(x, y, out)), a @ b)
+
+        for compute in (lambda x, y, out: gp.matmul(x, y, out=out), lambda x, y, _: gp.matmul(x, y)):
+            for _ in range(4):
+                of(33, 45, 17, compute)
+            assert len(planned) == 1
+            of(33, 45, 18, compute)
+            assert len(planned) == 2
+            planned.clear()
+        of(33, 45, 17, lambda x, y, out: gp.gemm(x, y, out=out))  # what matmul bound, gemm finds
+        assert not planned
+        of(33, 45, 17, lambda x, y, out: gp.gemm(x, y, out=out, c=out, beta=0.0))
+        assert len(planned) == 1
+
+    def test_an_out_over_an_operand_is_told_apart_each_time(self, kind: _Kind) -> None:
+        if kind.name == "jax":
+            pytest.skip(beyond("JAX", "its arrays never change"))
+        a, b = pair((32, 32), (32, 32))
+        for _ in range(3):
+            x, y = kind.array(a), kind.array(b)
+            np.testing.assert_array_equal(kind.get(gp.matmul(x, y, out=kind.array(a))), a @ b)
+            with pytest.raises(gp.ArrayError, match="out overlaps a"):
+                gemm(x, y, out=x)
+            assert gp.matmul(x, y, out=x) is x  # as NumPy's: of the values before the call
+            np.testing.assert_array_equal(kind.get(x), a @ b)
+        whole = kind.array(np.zeros((48, 32), np.float32))
+        whole[:32] = kind.array(a)
+        assert gp.matmul(whole[:32], y, out=whole[16:]) is not None
+        np.testing.assert_array_equal(kind.get(whole)[16:], a @ b)
+
     def test_memory_freed_and_allocated_again_is_not_mixed_up(self, kind: _Kind, never_waits: Any) -> None:
         """Results, temporaries and scratch of many products on several streams, none of which is waited for."""
         hosts = [pair((96, 128), (64, 96)) for _ in range(4)]
@@ -955,6 +998,43 @@ class TestTorch:
         with pytest.raises(gp.ArrayError, match="detach"):
             gemm(x, x.detach().T)
         assert gemm(x.detach(), x.detach().T).shape == (8, 8)
+
+    def test_graphs_have_their_own_scratch_memory(self) -> None:
+        """Two graphs from one stream, replayed at once on two, with a larger product on a third between."""
+        torch = pytest.importorskip("torch")
+
+        def numbers(*shape: int) -> Any:
+            return torch.randint(-3, 4, shape, device="cuda").float()
+
+        stream, graphs = torch.cuda.Stream(), []
+        for m, n, k in ((64, 64, 8192), (1280, 1280, 1280)):  # split along k, and packed
+            x, y, out = numbers(m, k), numbers(k, n), torch.zeros(m, n, device="cuda")
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    gp.matmul(x, y, out=out)
+            stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream):
+                gp.matmul(x, y, out=out)
+            graphs.append((graph, x, y, out, torch.cuda.Stream()))
+        assert any(bound.plan.scratch for bound in cuda_backend().captured)
+        large = numbers(1500, 3000)
+        repeated._known_of_libraries.clear()  # what graphs launch is theirs
+        torch.cuda.empty_cache()
+        for _ in range(10):
+            for _, x, _, out, _ in graphs:
+                x.copy_(numbers(*x.shape))
+                out.zero_()
+            torch.cuda.synchronize()
+            for graph, *_, beside in graphs:
+                with torch.cuda.stream(beside):
+                    graph.replay()
+            eager = gp.matmul(large, large.T)
+            torch.cuda.synchronize()
+            for _, x, y, out, _ in graphs:
+                assert torch.equal(out.double(), x.double() @ y.double())
+            assert torch.equal(eager.double(), large.double() @ large.double().T)
 
     def test_a_stream_of_ours_in_a_graph_is_joined(self) -> None:
         """A CUDA graph captures the product, since nothing in it waits or allocates outside."""

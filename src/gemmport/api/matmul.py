@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -114,15 +114,30 @@ def matmul(
         TypeError: `out` must be an array, `axes` a list. ValueError: no such casting or order.
         Others as `gemm`.
     """
-    if (
-        (repeated.are_plain(a, b, out) or repeated.are_on_one_device(a, b, None, out)) and a.ndim == b.ndim == 2
-        and a.dtype == b.dtype and params is None and config is None
-        and axes is None and dtype is None and order == "K" and casting == "same_kind"
-    ):  # fmt: skip
-        as_gemm = (*_SCALARS, str, "N", str, "N", a.dtype, None, kernel)  # its choices, so that one product has one key
-        wanted = repeated.key(a, b, None, out, as_gemm, backend, device)
-        if (again := repeated.product(wanted, a, b, None, out, None)) is not None:
-            return again
+    if params is None and config is None and axes is None and dtype is None and order == "K" and casting == "same_kind":
+        if repeated.are_plain(a, b, out) or repeated.are_on_one_device(a, b, None, out):
+            if a.ndim == b.ndim == 2 and a.dtype == b.dtype:
+                as_gemm = (
+                    *_SCALARS,
+                    str,
+                    "N",
+                    str,
+                    "N",
+                    a.dtype,
+                    None,
+                    kernel,
+                )  # its choices, so that one product has one key
+                wanted = repeated.key(a, b, None, out, as_gemm, backend, device)
+                if (again := repeated.product(wanted, a, b, None, out, None)) is not None:
+                    return again
+        elif backend is None and device is None:
+            as_gemm = (*_SCALARS, str, "N", str, "N", None, None, kernel)
+            theirs = repeated.of_library(a, b, None, out, as_gemm)
+            if theirs is not None and a.ndim == b.ndim == 2 and a.dtype == b.dtype:
+                if (again := theirs.again(a, None, out)) is not None:
+                    return again
+                with suppress(ShapeError, DtypeError, ArrayError):  # before any work: NumPy's rules may do with these
+                    return gemm(a, b, out=out, kernel=kernel)
     how: dict[str, Any] = {"backend": backend, "device": device, "kernel": kernel, "params": params, "config": config}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
     rules |= {} if casting == "same_kind" else {"casting": casting}

@@ -118,11 +118,17 @@ class Placement:
         result.library.written(result.theirs, self.backend, self.queue)
         return result.theirs
 
-    def keep(self, wanted: Hashable, operands: Iterable[Any], result: DeviceArray) -> None:
+    def keep(self, wanted: Hashable, operands: Iterable[Any], result: Result) -> None:
         """Keeps a product of device arrays that was computed as given, for others of its key."""
         if wanted is not None and self.bound is not None and self.as_given:
-            given = list(operands)
-            repeated.keep_of_device_arrays(wanted, self.bound, turned=self.turned, operands=given, result=result)
+            repeated.keep_of_device_arrays(
+                wanted,
+                self.bound,
+                turned=self.turned,
+                operands=list(operands),
+                result=result.array,
+                library=result.library,
+            )
 
     def of(self, given: Given) -> DeviceArray | HostArray:
         """An argument as one array: ours on the device, which for a list is a copy, or the host's."""

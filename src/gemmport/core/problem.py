@@ -30,6 +30,11 @@ ALLOCATION_ALIGNMENT = 128
 long16; CUDA: 256)."""
 
 
+def alignment_of(address: int) -> int:
+    """Bytes to which an address is aligned: a power of two, at most that of an allocation, beyond which no plan differs."""
+    return min(address & -address, ALLOCATION_ALIGNMENT) or ALLOCATION_ALIGNMENT
+
+
 Scalar = complex | float | int
 """Alpha or beta: complex, real or whole as the product is."""
 

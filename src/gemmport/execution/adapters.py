@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core import dlpack
 from gemmport.core.errors import ArrayError, DtypeError
+from gemmport.core.problem import alignment_of
 from gemmport.execution.selection import backend_of
 
 HostArray = npt.NDArray[Any]
@@ -50,6 +52,20 @@ class Library(ABC):
     def queue(self, array: Any) -> Any:
         """The stream or queue on which the library works on an array now; None where it does not tell."""
         return None
+
+    def view(self, array: Any) -> tuple[Hashable, int] | None:
+        """How an array lies on a device, which is all that a plan depends on of it, and the address where its elements begin.
+
+        In a few reads of attributes, for it is asked for each product. Arrays that lie alike are read by one plan.
+
+        Returns:
+            None where it must be looked at more closely: it is on no device, or not read as it lies.
+        """
+        return None
+
+    def stream(self, array: Any) -> int:
+        """The handle of `queue`, of an array that has a `view`."""
+        raise ArrayError(f"{self.name} does not tell its streams")
 
     def exposed(self, array: Any) -> Any:
         """The array in the form that a backend reads in place.
@@ -99,6 +115,21 @@ class _Torch(Library):
     def queue(self, array: Any) -> Any:
         return self.module.cuda.current_stream(array.device)
 
+    def view(self, array: Any) -> tuple[Hashable, int] | None:
+        try:
+            if not array.is_cuda or array.requires_grad or array.is_conj() or array.is_neg():
+                return None
+            address = array.data_ptr()
+            return (
+                array.get_device(), array.dtype, array.shape, array.stride(), alignment_of(address)
+            ), address  # fmt: skip
+        except RuntimeError:  # it has no elements that lie somewhere: it is sparse, or mapped over by torch.vmap
+            return None
+
+    def stream(self, array: Any) -> int:
+        # torch.cuda.current_stream makes an object, which takes as long as a launch.
+        return int(self.module._C._cuda_getCurrentRawStream(array.get_device()))
+
     def exposed(self, array: Any) -> Any:
         if array.requires_grad:
             raise ArrayError("this torch tensor requires grad, and gemmport records no gradients: pass tensor.detach()")
@@ -143,6 +174,15 @@ class _CuPy(Library):
     def queue(self, array: Any) -> Any:
         with array.device:
             return self.module.cuda.get_current_stream()
+
+    def view(self, array: Any) -> tuple[Hashable, int] | None:
+        strides, data = array.strides, array.data
+        if strides and min(strides) < 0:
+            return None
+        return (data.device_id, array.dtype, array.shape, strides, alignment_of(data.ptr)), data.ptr
+
+    def stream(self, array: Any) -> int:
+        return int(self.queue(array).ptr)
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any | None:
         with like.device:
@@ -225,6 +265,20 @@ def library_of(value: object) -> Library | None:
     ):
         return _OTHER
     return None
+
+
+_OF_TYPES: dict[type, Library | None] = {}
+
+
+def library_of_type(kind: type) -> Library | None:
+    """The library whose own arrays are of a type, and not of a subclass of it; None of our own, of NumPy's and of others."""
+    try:
+        return _OF_TYPES[kind]
+    except KeyError:
+        known = {("torch", "Tensor"), ("torch.nn.parameter", "Parameter"), ("cupy", "ndarray")}
+        found = (kind.__module__, kind.__qualname__) in known
+        _OF_TYPES[kind] = _LIBRARIES[kind.__module__.partition(".")[0]] if found else None
+        return _OF_TYPES[kind]
 
 
 def home_of(library: Library, array: Any) -> Backend:

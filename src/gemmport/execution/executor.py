@@ -67,17 +67,30 @@ class BoundPlan(NoCopy):
             backend.set_memory(call, places, operands)
             backend.launch(call, queue=queue)
 
+    def relaunch_at(self, addresses: Mapping[Operand, int], *, queue: Any = None) -> None:
+        """`relaunch` with operands of another library, which begin at these addresses."""
+        backend = self.backend
+        for call, places in self._places:
+            backend.set_addresses(call, places, addresses)
+            backend.launch(call, queue=queue)
+
 
 def _operand(argument: Argument) -> str | None:
     """The operand that an argument is, if it is one."""
     return argument.name if isinstance(argument, Buffer) and argument.name in OPERANDS else None
 
 
-def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> BoundPlan:
+def bind(
+    plan: Plan,
+    backend: Backend,
+    operands: Mapping[Operand, Memory],
+    allocate: Callable[[int], Memory] | None = None,
+) -> BoundPlan:
     """Compiles what the plan needs and binds it to operands.
 
     Args:
         operands: memory of "a", "b", "d", and of "c" where beta is not 0. D may be the memory of C.
+        allocate: gives scratch memory of so many bytes; default: the backend.
 
     Raises:
         ArrayError: an operand is missing or its memory too small, or the plan was made for another device.
@@ -99,7 +112,7 @@ def bind(plan: Plan, backend: Backend, operands: Mapping[Operand, Memory]) -> Bo
                 f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
             )
     _check_memory(plan, memory)
-    memory.update({scratch.name: backend.allocate(scratch.nbytes) for scratch in plan.scratch})
+    memory.update({scratch.name: (allocate or backend.allocate)(scratch.nbytes) for scratch in plan.scratch})
     return BoundPlan(plan, backend, [prepare_launch(launch, backend, memory) for launch in plan.launches], memory)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,14 @@ from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Plan
 from gemmport.core.problem import Operand
+from gemmport.execution.adapters import Library, library_of_type
 from gemmport.execution.executor import BoundPlan, bind
 
 HostArray = npt.NDArray[Any]
 
 _MOST = 256
-"""Products that are remembered, of host arrays and of the arrays of each device; the oldest is forgotten first."""
+"""Products that are remembered, of host arrays, of other libraries' and of the arrays of each device; the oldest is forgotten
+first."""
 
 _MOST_SCRATCH = 2**28
 """Bytes of scratch memory that are kept with them, of host arrays and of the arrays of each device; the oldest are forgotten
@@ -113,6 +115,55 @@ class Repeated:
         self.idle.append(bound)
         return out
 
+    def of_library_arrays(self, library: Library, views: Sequence[int], a: Any, c: Any, out: Any) -> Any:
+        """The product of another library's arrays that lie as those before did, enqueued on the stream that is current there;
+        None where to write `out` might change an operand.
+
+        Args:
+            views: the addresses of A, B, C unless it is None, and `out` unless that is.
+        """
+        backend = self.backend
+        reads = views[:2] if c is None or len(self.spans) == 3 else views[:3]
+        if out is None:
+            out = library.empty(a, self.shape, self.dtype)
+            d = cast("tuple[Any, int]", library.view(out))[1]
+        else:
+            d = views[-1]
+            low, high = self.spans[-1]
+            for address, (other_low, other_high) in zip(reads[:2] if c is out else reads, self.spans, strict=False):
+                if address + other_low < d + high and d + low < address + other_high:
+                    return None
+        last = reads[2] if len(reads) == 3 else d
+        first, second = (reads[1], reads[0]) if self.turned else (reads[0], reads[1])
+        addresses: dict[Operand, int] = {"a": first, "b": second, "c": last, "d": d}
+        queue = backend.as_queue(library.stream(a))
+        if backend.is_captured(queue):
+            # A graph's own: its scratch memory is of the library's pool for the graph, its programs stay as long as the device.
+            lent: list[Any] = []
+            bound = self._bound_at(addresses, lambda nbytes: _scratch_of(library, a, nbytes, lent))
+            bound.relaunch_at(addresses, queue=queue)
+            backend.captured.append(bound)
+            return out
+        try:
+            bound = self.idle.pop()
+        except IndexError:  # all are at work in other threads
+            bound = self._bound_at(addresses)
+        if bound.memory:
+            with backend.ordered(queue, writes=bound.memory.values()):
+                bound.relaunch_at(addresses, queue=queue)
+        else:
+            bound.relaunch_at(addresses, queue=queue)
+        self.idle.append(bound)
+        return out
+
+    def _bound_at(self, addresses: Mapping[Operand, int], allocate: Callable[[int], Memory] | None = None) -> BoundPlan:
+        """A bound plan whose operands begin at these addresses."""
+        most = max(high for _, high in self.spans)
+        operands = {name: Memory(None, address, most) for name, address in addresses.items()}
+        bound = bind(self.plan, self.backend, operands, allocate)
+        bound.let_go()
+        return bound
+
     def _new(self) -> DeviceArray:
         """A new result: `Backend.empty` of what was worked out before."""
         backend = self.backend
@@ -152,8 +203,17 @@ class Repeated:
             return bound
 
 
+def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Memory:
+    """Memory beside a library's array, in the order of its stream, as long as `lent` is."""
+    lent.append(library.empty(like, (nbytes,), np.dtype(np.uint8)))
+    return Memory(None, cast("tuple[Any, int]", library.view(lent[-1]))[1], nbytes)
+
+
 _known: dict[Hashable, Repeated] = {}
 """Products of host arrays. Those of a device's arrays are kept by its backend."""
+
+_known_of_libraries: dict[Hashable, Repeated] = {}
+"""Products of other libraries' arrays on devices."""
 
 
 def are_plain(a: object, b: object, out: object) -> bool:
@@ -225,19 +285,64 @@ def product(wanted: Hashable, a: Any, b: Any, c: Any, out: Any, queue: Any) -> A
     if wanted is None:
         return None
     on_device = type(a) is DeviceArray
-    known = a.backend.kept if on_device else _known
+    found = _found(a.backend.kept if on_device else _known, wanted)
+    if found is None:
+        return None
+    return found.of_device_arrays(a, b, c, out, queue) if on_device else found.of_host_arrays(a, b, out)
+
+
+def _found(known: dict[Hashable, Any], wanted: Hashable) -> Repeated | None:
     try:
         found: Repeated | None = known.get(wanted)
     except TypeError:  # a choice cannot be a key, such as an array for alpha
         return None
     if found is None or found.family is not kernels.family():
         return None
-    if on_device:
-        return found.of_device_arrays(a, b, c, out, queue)
     if found.backend.closed:
-        _known.pop(wanted, None)
+        known.pop(wanted, None)
         return None
-    return found.of_host_arrays(a, b, out)
+    return found
+
+
+class OfLibrary(NamedTuple):
+    """A product of arrays of one library, all on one device and read as they lie there.
+
+    Attributes:
+        key: what it depends on, beside its numbers and their addresses.
+        addresses: of A, B, C unless it is None, and `out` unless that is.
+    """
+
+    library: Library
+    key: Hashable
+    addresses: Sequence[int]
+
+    def again(self, a: Any, c: Any, out: Any) -> Any:
+        """The product; None where there was none before whose device is still open, or it cannot be repeated."""
+        found = _found(_known_of_libraries, self.key)
+        return None if found is None else found.of_library_arrays(self.library, self.addresses, a, c, out)
+
+
+def of_library(a: Any, b: Any, c: Any, out: Any, choices: Hashable) -> OfLibrary | None:
+    """A product whose operands are all of one library; None where they are not, or must be looked at more closely.
+
+    Args:
+        choices: whatever else the caller decides by; no place is chosen beside arrays on a device.
+    """
+    library = library_of_type(type(a))
+    if library is None or library_of_type(type(b)) is not library:
+        return None
+    lying: list[Hashable] = []
+    addresses: list[int] = []
+    for x in (a, b, c, out):
+        if x is None:
+            lying.append(None)
+            continue
+        view = library.view(x) if x is a or library_of_type(type(x)) is library else None
+        if view is None:
+            return None
+        lying.append(view[0])
+        addresses.append(view[1])
+    return OfLibrary(library, (*lying, choices, _variable(b"GEMMPORT_CONFIG_PATH")), addresses)
 
 
 def keep_of_host_arrays(wanted: Hashable, bound: BoundPlan, *, turned: bool, result: HostArray) -> None:
@@ -246,18 +351,25 @@ def keep_of_host_arrays(wanted: Hashable, bound: BoundPlan, *, turned: bool, res
 
 
 def keep_of_device_arrays(
-    wanted: Hashable, bound: BoundPlan, *, turned: bool, operands: Sequence[DeviceArray], result: DeviceArray
+    wanted: Hashable,
+    bound: BoundPlan,
+    *,
+    turned: bool,
+    operands: Sequence[DeviceArray],
+    result: DeviceArray,
+    library: Library | None = None,
 ) -> None:
     """Keeps a product of a device's arrays that was enqueued, for others of its key.
 
     Args:
         operands: A, B and, where it is read, C.
+        library: that the arrays are of; None for ours.
     """
     spans = [(low * x.dtype.itemsize, high * x.dtype.itemsize) for x in (*operands, result) for low, high in (x.reach,)]
     # Where one array was two operands, two arrays may be so in the next.
     if sum(x.memory.nbytes for x in (*operands, result)) + bound.plan.scratch_bytes <= bound.plan.device.memory:
         found = Repeated(bound.plan, bound.backend, turned, result.shape, result.dtype, spans, idle=[bound])
-        _keep(bound.backend.kept, wanted, found)
+        _keep(bound.backend.kept if library is None else _known_of_libraries, wanted, found)
 
 
 def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated) -> None:
