@@ -756,6 +756,35 @@ class TestPyOpenCL:
         assert held
         np.testing.assert_array_equal(product.get(), a @ b)
 
+    @pytest.mark.parametrize("multiply", [gp.gemm, gp.matmul])
+    @pytest.mark.parametrize("out", ["with events", "without a queue", "new, without a queue"])
+    def test_who_waits_for_the_events_of_a_result_sees_it(
+        self, backend: gp.Backend, queue: Any, out: str, multiply: Any
+    ) -> None:
+        import pyopencl as cl  # noqa: PLC0415
+
+        a, b = pair((17, 13), (13, 11))
+        x, y = (cl.array.to_device(queue, value) for value in (a, b))
+        given = None
+        if out == "with events":
+            given = cl.array.empty(queue, (17, 11), np.float32)
+            given.fill(0)
+        elif out == "without a queue":
+            given = cl.array.empty(queue.context, (17, 11), np.float32)
+        else:
+            queue.finish()
+            x, y = x.with_queue(None), y.with_queue(None)
+        gate, other = cl.UserEvent(queue.context), cl.CommandQueue(queue.context)
+        x.add_event(gate)
+        product = multiply(x, y, out=given, kernel="naive")
+        seen, copied = product.get_async(queue=other)
+        let_run(other)
+        held = copied.command_execution_status != cl.command_execution_status.COMPLETE
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        copied.wait()
+        assert held
+        np.testing.assert_array_equal(seen, a @ b)
+
     def test_on_another_queue_are_ordered_both_ways(self, backend: gp.Backend, queue: Any) -> None:
         import pyopencl as cl  # noqa: PLC0415
 
