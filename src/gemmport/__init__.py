@@ -7,7 +7,8 @@
 products            matmul, gemm
 devices             devices; get_backend, which all of a process share; open_backend, for the caller alone
 arrays on them      Backend.asarray, .zeros, .empty and .wrap make a DeviceArray; its get() copies it to the host
-plans               plan: how a GemmProblem is computed on a DeviceInfo, as a Plan; run carries it out; Layout: how matrices lie
+plans               plan: how a GemmProblem is computed on a DeviceInfo, as a Plan; run carries it out; prepare compiles ahead;
+                    Layout: how matrices lie
 extensions          register: a kernel; register_backend: a subclass of Backend
 errors              GemmportError, of which every other is one; each is one of Python's own, too, such as ValueError
 
@@ -19,6 +20,7 @@ from gemmport.api import operations as _operations  # noqa: F401  # lends device
 from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
 from gemmport.api.plans import plan, run
+from gemmport.api.prepare import prepare
 from gemmport.backends import register as register_backend
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -51,7 +53,8 @@ __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
     "DeviceArray", "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError", "GemmProblem",
     "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError",
-    "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "register", "register_backend", "run",
+    "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "prepare", "register",
+    "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

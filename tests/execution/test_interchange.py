@@ -9,6 +9,7 @@ import gc
 import importlib
 import itertools
 import multiprocessing
+import subprocess
 import sys
 import threading
 import time
@@ -107,30 +108,83 @@ def test_a_capsule_of_version_1_is_read_and_tells_whether_it_may_be_written() ->
     assert dlpack.read(host.__dlpack__(max_version=(1, 0))).read_only
 
 
-def test_memory_is_given_back_once_when_the_consumer_has_done() -> None:
-    class Owner(np.ndarray):
-        """An array that can be watched."""
+@pytest.mark.parametrize(
+    ("pointer", "shape", "strides"), [(2**40 + 4, (2, 3), (7, -2)), (0, (0, 3), (3, 1))], ids=["somewhere", "nowhere"]
+)
+def test_a_capsule_of_a_device_tells_which_and_where(
+    pointer: int, shape: tuple[int, int], strides: tuple[int, int]
+) -> None:
+    told = dlpack.read(dlpack.write(pointer, (dlpack.CUDA, 3), np.dtype(np.float32), shape, strides, None))
+    assert (told.pointer, told.device, told.shape, told.strides) == (pointer, (dlpack.CUDA, 3), shape, strides)
 
-    host = np.arange(6.0).view(Owner)
-    seen, base = weakref.ref(host), len(dlpack._given)
+
+class _Watched(np.ndarray):
+    """An array that can be watched."""
+
+
+def test_memory_is_given_back_when_the_consumer_has_done() -> None:
+    host = np.arange(6.0).view(_Watched)
+    seen = weakref.ref(host)
     consumer = np.from_dlpack(_Capsule(host))
     del host
     gc.collect()
     assert seen() is not None
     assert consumer.tolist() == [0, 1, 2, 3, 4, 5]
-    assert len(dlpack._given) == base + 1
     del consumer
-    gc.collect()
     assert seen() is None
-    assert len(dlpack._given) == base
 
 
 def test_a_capsule_that_nobody_reads_gives_its_memory_back() -> None:
-    base = len(dlpack._given)
-    capsule = _Capsule(np.arange(6.0)).__dlpack__()
-    assert len(dlpack._given) == base + 1
+    host = np.arange(6.0).view(_Watched)
+    seen = weakref.ref(host)
+    capsule = _Capsule(host).__dlpack__()
+    del host
+    gc.collect()
+    assert seen() is not None
     del capsule
-    assert len(dlpack._given) == base
+    assert seen() is None
+
+
+GIVEN_BACK_WHILE_RAISING = """
+import importlib, sys
+import numpy as np
+from gemmport.core import dlpack
+
+class Host(np.ndarray):
+    given_back = 0
+
+    def __del__(self):
+        Host.given_back += 1
+
+class Capsule:
+    def __init__(self):
+        self.host = np.ones(4).view(Host)
+
+    def __dlpack__(self, **_):
+        host = self.host
+        return dlpack.write(host.ctypes.data, (dlpack.CPU, 0), host.dtype, host.shape, (1,), host)
+
+    def __dlpack_device__(self):
+        return dlpack.CPU, 0
+
+read = importlib.import_module(sys.argv[1]).from_dlpack if sys.argv[1:] else Capsule.__dlpack__
+raised = 0
+for _ in range(3000):
+    try:
+        read(Capsule()) / (1 // 0)  # the exception is raised before the left side is let go
+    except ZeroDivisionError:
+        raised += 1
+print(raised, Host.given_back)
+"""
+
+
+@pytest.mark.parametrize("consumer", ["numpy", "torch", None], ids=str)
+def test_memory_is_given_back_while_an_exception_is_raised(consumer: str | None) -> None:
+    if consumer == "torch":
+        skip_without(TORCH)
+    command = [sys.executable, "-c", GIVEN_BACK_WHILE_RAISING, *([consumer] if consumer else [])]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3000 3000\n", "")
 
 
 def test_what_is_read_keeps_its_producer_and_lets_it_go() -> None:
@@ -702,6 +756,35 @@ class TestPyOpenCL:
         gate.set_status(0)
         assert held
         np.testing.assert_array_equal(product.get(), a @ b)
+
+    @pytest.mark.parametrize("multiply", [gp.gemm, gp.matmul])
+    @pytest.mark.parametrize("out", ["with events", "without a queue", "new, without a queue"])
+    def test_who_waits_for_the_events_of_a_result_sees_it(
+        self, backend: gp.Backend, queue: Any, out: str, multiply: Any
+    ) -> None:
+        import pyopencl as cl  # noqa: PLC0415
+
+        a, b = pair((17, 13), (13, 11))
+        x, y = (cl.array.to_device(queue, value) for value in (a, b))
+        given = None
+        if out == "with events":
+            given = cl.array.empty(queue, (17, 11), np.float32)
+            given.fill(0)
+        elif out == "without a queue":
+            given = cl.array.empty(queue.context, (17, 11), np.float32)
+        else:
+            queue.finish()
+            x, y = x.with_queue(None), y.with_queue(None)
+        gate, other = cl.UserEvent(queue.context), cl.CommandQueue(queue.context)
+        x.add_event(gate)
+        product = multiply(x, y, out=given, kernel="naive")
+        seen, copied = product.get_async(queue=other)
+        let_run(other)
+        held = copied.command_execution_status != cl.command_execution_status.COMPLETE
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        copied.wait()
+        assert held
+        np.testing.assert_array_equal(seen, a @ b)
 
     def test_on_another_queue_are_ordered_both_ways(self, backend: gp.Backend, queue: Any) -> None:
         import pyopencl as cl  # noqa: PLC0415

@@ -48,7 +48,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # takes the interpreter's lock: consumers call it from any thread
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Managed(ctypes.Structure):
@@ -66,22 +66,11 @@ class _ManagedVersioned(ctypes.Structure):
     )
 
 
-# A capsule that is being destroyed must not be counted as a reference any more: it is passed as its address there.
-_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor)(
-    ("PyCapsule_New", ctypes.pythonapi)
-)
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
-_is_valid_at = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", ctypes.pythonapi)
-)
-_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
 
 
 class _Owner:
@@ -160,38 +149,27 @@ def write(
     code = _BFLOAT if dtype.name == "bfloat16" else _CODES.get(dtype.kind)
     if code is None:
         raise DtypeError(f"dtype {dtype} has no DLPack type: bool, integers, floats and complex numbers do")
-    sizes = ctypes.c_int64 * max(len(shape), 1)
-    extents, steps = sizes(*shape), sizes(*strides)
-    managed = _Managed(
-        _Tensor(
-            pointer, *device, len(shape), code, dtype.itemsize * 8, 1,
-            ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)), ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64)), 0,
-        ),
-        None,
-        ctypes.cast(_forget, ctypes.c_void_p),
-    )  # fmt: skip
-    address = ctypes.addressof(managed)
-    _given[address] = (managed, extents, steps, keeper)
-    capsule: object = _new(address, _NAME, _unread)
+    lent = np.asarray(_Lent(pointer, tuple(shape), tuple(strides), keeper))
+    capsule: object = lent.__dlpack__()
+    told = _Managed.from_address(_pointer(capsule, _NAME)).tensor
+    told.data, (told.device_type, told.device_id) = pointer, device
+    told.code, told.bits = code, dtype.itemsize * 8
     return capsule
 
 
-_given: dict[int, tuple[object, ...]] = {}
-"""What consumers still hold, by the address of its `DLManagedTensor`."""
+class _Lent:
+    """Memory that NumPy takes for an array of bytes, of the shape and strides of ours, to make a capsule of it.
 
+    A capsule's deleter must be C code. Consumers call it from any thread, and while an exception is raised: a deleter in Python
+    would lose the exception, or end the process. NumPy's deleter lets go of NumPy's array, which refers to this object.
+    Devices, and types that NumPy does not have, are written to the capsule afterwards.
+    """
 
-def _forget_given(address: int) -> None:
-    _given.pop(address, None)
-
-
-def _forget_unread(capsule: int) -> None:
-    """A capsule that a consumer read has another name by now, and its memory is the consumer's."""
-    if _is_valid_at(capsule, _NAME):
-        _given.pop(_pointer_at(capsule, _NAME), None)
-
-
-_forget = _Deleter(_forget_given)
-_unread = _Destructor(_forget_unread)
+    def __init__(self, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], keeper: object) -> None:
+        self.keeper = keeper
+        # Before 2.4, NumPy refused a null pointer, which an empty array may have.
+        data = (pointer or 1, False)
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "data": data, "shape": shape, "strides": strides}
 
 
 def as_numpy(array: Any) -> npt.NDArray[Any]:

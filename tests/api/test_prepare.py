@@ -1,0 +1,65 @@
+"""`prepare`: which plans it carries out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from absences import beyond
+
+PROBLEMS = {
+    "dense": gp.GemmProblem.create(5, 6, 7, batch=2, beta=1),
+    "apart": gp.GemmProblem.create(
+        5, 6, 7, batch=2, trans_b="T", beta=0.5,
+        a=gp.Layout(9, 50, 3), b=gp.Layout(7, 0, 1), c=gp.Layout(6, 30), d=gp.Layout(8, 48, 2),
+    ),
+    "without terms": gp.GemmProblem.create(5, 6, 0, batch=2),
+    "empty": gp.GemmProblem.create(5, 0, 7, batch=2),
+}  # fmt: skip
+
+
+def on_host(problem: gp.GemmProblem) -> gp.GemmProblem:
+    """The problem of host arrays, which begin at their first element, and are aligned to their elements."""
+
+    def layout(it: gp.Layout) -> gp.Layout:
+        return replace(it, offset=0, base_alignment=problem.dtype.itemsize)
+
+    return replace(problem, a=layout(problem.a), b=layout(problem.b), c=layout(problem.c), d=layout(problem.d))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_arrays_lie_as_the_problem_says(backend: gp.Backend, name: str) -> None:
+    problem = PROBLEMS[name]
+    *of_host, of_device = gp.prepare(problem, backend.device, kernel="naive")
+    shares = backend.borrow(np.zeros(1)) is not None
+    assert len(of_host) == shares
+    if problem.empty:  # how nothing lies does not matter
+        assert not of_device.launches
+        return
+    wanted = problem if problem.beta != 0 else replace(problem, c=problem.d)
+    if problem.effective_k:
+        assert of_device.problem == wanted
+        assert [plan.problem for plan in of_host] == [on_host(wanted)] * shares
+    assert {plan.variant for plan in (*of_host, of_device)} == {"naive"}
+
+
+def test_a_batch_of_one_is_prepared_as_the_matrices_that_gemm_is_given(backend: gp.Backend) -> None:
+    plans = gp.prepare(gp.GemmProblem.create(5, 6, 7), backend.device, kernel="naive")
+    assert {plan.problem.a.batch_stride for plan in plans} == {0}
+
+
+def test_what_does_not_fit_is_refused_before_memory_is_taken(best_backend: gp.Backend) -> None:
+    with pytest.raises(gp.DeviceMemoryError, match="in one allocation"):
+        gp.prepare(gp.GemmProblem.create(2_000_000, 2_000_000, 1, batch=9), best_backend.device)
+
+
+def test_memory_of_the_host_is_waited_for(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    if best_backend.borrow(np.zeros(1)) is None:
+        pytest.skip(beyond(best_backend.device, "it does not read the host's memory"))
+    given_back = []
+    monkeypatch.setattr(best_backend, "give_back", given_back.append)
+    gp.prepare(gp.GemmProblem.create(5, 6, 7), best_backend.device, kernel="naive")
+    assert [memory.keeper.shape for memory in given_back] == [(5, 6)]
