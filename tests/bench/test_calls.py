@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import LibraryUnavailableError, UnknownNameError, UnsupportedError
 from gemmport.core.problem import GemmProblem
 
-QUICK = CallPace(warm_up_seconds=0.0, seconds=0.0, waits=False)
+QUICK = CallPace(warm_up_seconds=0.0, seconds=0.0, waits=False, run_seconds=0.0)
 
 DEVICE = DeviceInfo("opencl", "Processor", "pocl", type="cpu")
 
@@ -82,7 +84,8 @@ def test_each_way_times_its_own_part_of_calls(clock: Callable[[float, float], Cl
 
 def test_long_calls_are_fewer_before_a_wait(clock: Callable[[float, float], Clock]) -> None:
     made = clock(0.1, 0.15)
-    found = measure_calls({"one": made.caller}, QUICK, turns=1)["one"]
+    pace = CallPace(warm_up_seconds=0.0, seconds=0.0, waits=False)
+    found = measure_calls({"one": made.caller}, pace, turns=1)["one"]
     assert {way: timing.calls_per_sample for way, timing in found.items()} == {
         "host": 1, "back_to_back": 4, "awaited": 1,
     }  # fmt: skip
@@ -294,6 +297,64 @@ def test_a_library_whose_arrays_do_not_reach_the_device_is_not_imported(
 def test_an_unknown_library_is_told_with_those_that_there_are(best_backend: gp.Backend) -> None:
     with pytest.raises(UnknownNameError, match="numpy, device, torch, cupy, pyopencl, jax; got 'numpie'"):
         libraries.load("numpie", best_backend)
+
+
+GPU = DeviceInfo("cuda", "NVIDIA H200", "nvidia", (0, 1), vendor="nvidia")
+
+
+def made_up_torch(*names: str) -> Any:
+    """A PyTorch that sees these GPUs."""
+    cuda = SimpleNamespace(
+        is_available=lambda: bool(names), device_count=lambda: len(names), get_device_name=lambda number: names[number]
+    )
+    return SimpleNamespace(cuda=cuda, __version__="2")
+
+
+def on_a_gpu(device: DeviceInfo) -> Any:
+    return SimpleNamespace(device=device, name=device.backend)
+
+
+@pytest.mark.parametrize("backend_name", ["cuda", "opencl"])
+def test_pytorch_stands_beside_device_arrays_on_the_same_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch, backend_name: str
+) -> None:
+    own = libraries.load("device", on_a_gpu(replace(GPU, backend=backend_name)))
+    monkeypatch.setitem(sys.modules, "torch", made_up_torch("NVIDIA A100", "NVIDIA H200"))
+    beside = own.beside
+    assert beside is not None
+    assert (beside.product_name, beside._device) == ("torch.matmul", "cuda:1")
+    for others in ((), ("NVIDIA H200",), ("NVIDIA H200", "NVIDIA A100")):
+        monkeypatch.setitem(sys.modules, "torch", made_up_torch(*others))
+        assert own.beside is None
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert own.beside is None
+
+
+def test_nothing_stands_beside_device_arrays_of_a_cpu_and_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "_imported", lambda package: pytest.fail(f"{package} was imported"))
+    assert libraries.load("device", on_a_gpu(DEVICE)).beside is None
+
+
+def test_tensors_reach_a_gpu_under_cuda_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", made_up_torch("NVIDIA A100", "NVIDIA H200"))
+    library = libraries.load("torch", on_a_gpu(GPU))
+    assert (library._device, library.options) == ("cuda:1", {})
+    with pytest.raises(LibraryUnavailableError, match="arrays of torch must reach"):
+        libraries.load("torch", on_a_gpu(replace(GPU, backend="opencl")))
+
+
+def test_cupy_works_on_the_gpu_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    made = SimpleNamespace(use=lambda: done.append("use"), synchronize=lambda: done.append("synchronize"))
+    cupy = SimpleNamespace(
+        cuda=SimpleNamespace(Device=lambda number: done.append(f"device {number}") or made), __version__="13",
+        asarray=np.array, asnumpy=np.asarray, matmul=np.matmul,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    library = libraries.load("cupy", on_a_gpu(GPU))
+    a = library.array(np.eye(3, dtype="float32"))
+    library.wait(library.product(a, library.transposed(a), None))
+    assert done == ["device 1", "use", "synchronize"]
 
 
 @needs(TORCH)

@@ -44,7 +44,7 @@ RESULT = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     for name in ("CPU_CALLS", "GPU_CALLS"):
-        monkeypatch.setattr(calls, name, CallPace(warm_up_seconds=0.0, seconds=0.0, waits=False))
+        monkeypatch.setattr(calls, name, CallPace(0.0, 0.0, waits=False, run_seconds=0.0))
 
 
 def small(*arguments):

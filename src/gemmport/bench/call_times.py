@@ -25,8 +25,8 @@ Name = TypeVar("Name", bound=Hashable)
 ROUND = 32
 """At most so many calls are timed one by one before a wait, so that no queue is full."""
 
-RUN, RUN_SECONDS = 100, 1.0
-"""Calls back to back, and about how long they take at most."""
+RUN = 100
+"""At most so many calls are timed together, back to back."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,13 @@ class CallPace:
         warm_up_seconds: so long calls are made untimed.
         seconds: so long each way is timed, once at least.
         waits: whether a turn begins only when the process's other threads sleep.
+        run_seconds: calls back to back are fewer where they would take longer.
     """
 
     warm_up_seconds: float
     seconds: float
     waits: bool
+    run_seconds: float = 1.0
 
 
 GPU_CALLS = CallPace(warm_up_seconds=0.01, seconds=0.02, waits=False)
@@ -92,7 +94,7 @@ def _counts(caller: Caller, pace: CallPace) -> dict[Way, int]:
     def fitting(seconds: float, most: int) -> int:
         return max(1, min(most, round(seconds / once)))
 
-    return {"host": fitting(pace.seconds, ROUND), "back_to_back": fitting(RUN_SECONDS, RUN), "awaited": 1}
+    return {"host": fitting(pace.seconds, ROUND), "back_to_back": fitting(pace.run_seconds, RUN), "awaited": 1}
 
 
 def _turn(caller: Caller, pace: CallPace, counts: Mapping[Way, int]) -> dict[Way, float]:
