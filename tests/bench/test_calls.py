@@ -252,7 +252,7 @@ def test_a_product_that_gemmport_refuses_is_a_result(best_backend: gp.Backend, m
 
 
 def test_the_floor_takes_less_than_a_product(best_backend: gp.Backend) -> None:
-    (found,) = measured(best_backend, "device", GemmProblem.create(256, 256, 256))
+    (found,) = measured(best_backend, "device", GemmProblem.create(1024, 1024, 1024))
     assert 0 < floor_of(best_backend, 3).median < found.times["out"]["awaited"].median
 
 

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
-from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -397,6 +396,9 @@ def _beside(
 
 def _plan_of(arrays: _Arrays) -> Plan:
     """The plan of a call, as gemmport finds it on the way; `params={}` says nothing, but is planned anew each time."""
+    # Imported where it is asked for: it takes tens of milliseconds, and every command would wait for it.
+    from unittest.mock import patch  # noqa: PLC0415
+
     plans: list[Plan] = []
 
     def watched(*arguments: Any) -> Any:
