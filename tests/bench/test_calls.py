@@ -357,6 +357,15 @@ def test_cupy_works_on_the_gpu_of_the_device(monkeypatch: pytest.MonkeyPatch) ->
     assert done == ["device 1", "use", "synchronize"]
 
 
+def test_a_library_that_does_not_start_on_the_device_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_number: int) -> Any:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=refuse)))
+    _, missing = reaching(on_a_gpu(GPU), ["cupy"])
+    assert missing["cupy"].startswith("cupy must start on NVIDIA H200 (cuda, nvidia); got no driver")
+
+
 @needs(TORCH)
 def test_pytorch_has_no_tf32_while_it_is_measured_and_gets_its_setting_back(best_backend: gp.Backend) -> None:
     import torch  # noqa: PLC0415 - not always installed

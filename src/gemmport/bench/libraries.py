@@ -203,7 +203,7 @@ class _TorchBeside(_Torch):
 
 def _torch_on_the_gpu_of(backend: Backend) -> Library | None:
     try:
-        return _TorchBeside(backend)
+        return _started(_TorchBeside, backend)
     except LibraryUnavailableError:
         return None
 
@@ -282,7 +282,7 @@ class _JAX(Library):
         try:
             found = self.module.devices("cpu" if self._on_host else "cuda")
             self._device = found[0 if self._on_host else device.index[1]]
-        except (RuntimeError, IndexError) as error:
+        except IndexError as error:
             raise self._unreachable() from error
         if self._on_host:
             self.options = {"device": device}
@@ -353,4 +353,18 @@ def load(name: str, backend: Backend) -> Library:
     """
     if name not in _LIBRARIES:
         raise UnknownNameError(f"arrays must be of {', '.join(_LIBRARIES)}; got {name!r}; name some of these")
-    return _LIBRARIES[name](backend)
+    return _started(_LIBRARIES[name], backend)
+
+
+def _started(library: type[Library], backend: Backend) -> Library:
+    """A library for a backend's device.
+
+    Raises:
+        LibraryUnavailableError: it is not installed, its arrays do not reach the device, or it refuses to start there.
+    """
+    try:
+        return library(backend)
+    except RuntimeError as error:  # of the library's own runtime
+        raise LibraryUnavailableError(
+            f"{library.name} must start on {backend.device.label}; got {error}; see whether it works by itself"
+        ) from error
