@@ -185,8 +185,9 @@ def _origin(name: str, origins: Mapping[str, Any], file: Path) -> Entry:
             if "{seconds}" in (entry.get("command") or ""):
                 values["seconds"] = str(round(json.loads(file.read_text("utf-8"))["seconds"] / 5) * 5)
             rest = {key: value for key, value in entry.items() if key not in ("pattern", "environment")}
-            if rest.get("command"):
-                rest["command"] = rest["command"].format(**values).strip()
+            for key in ("command", "today"):
+                if rest.get(key):
+                    rest[key] = rest[key].format(**values).strip()
             if "environment" in entry:
                 command = rest.get("command") or told(file)["command"]
                 rest["command"] = f"{entry['environment'].format(**values)} {command}"

@@ -1,7 +1,7 @@
 """README's picture: the ratio to the vendor's library on a GPU, and to NumPy as called on a CPU, over the size of squares.
 
 benchmarks/tables.py draws it. A GPU's kernels are those of `gemmport run`, under CUDA and in OpenCL, beside cuBLAS under CUDA
-in the same run. A CPU's products are those of `benchmarks/calls.py`, the call included, beside NumPy's.
+in the same run. A CPU's products are those of `gemmport calls`, awaited, beside NumPy's.
 """
 
 from __future__ import annotations

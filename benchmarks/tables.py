@@ -27,6 +27,7 @@ import plot
 import ratios
 from figures import ROOT, Section, pages, sections
 from recipes import RECIPES
+from recipes.calls import calls_of
 from recipes.table import CPUS, FOLDER, Files, Recipe
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def _over_size(root: Path) -> Figure:
 
 def _first_page(root: Path) -> Figure:
     files = Files(root)
-    names = ("h200/run/squares-float32.json", *(f"{x}/calls/float32.json" for x in CPUS))
-    return ratios.figure_of(ratios.ratios([files.results(name) for name in names]))
+    kernels = files.results("h200/run/squares-float32.json")
+    return ratios.figure_of(ratios.ratios([kernels, *(calls_of(files, f"{x}/calls/float32.json") for x in CPUS)]))
 
 
 PLOTS: Mapping[str, Callable[[Path], Figure]] = {"docs/cpu.svg": _over_size, "docs/ratios.svg": _first_page}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from recipes.table import CPUS, TYPES, Files, Recipe, Result, Table, hundredths, one, whole
+from collections.abc import Mapping
+from typing import Any
+
+from recipes.table import CPUS, TYPES, Files, Recipe, Result, Table, hundredths, one, some, whole
 
 SIZES = (64, 128, 256, 512, 1024, 2048)
 
@@ -17,11 +20,35 @@ def rate(result: Result, seconds: float) -> float:
     return float(2e-9 * result["m"] * result["n"] * result["k"] / seconds)
 
 
+def calls_of(files: Files, name: str, arrays: str = "numpy") -> list[Result]:
+    """The results of a file of calls with arrays of one library.
+
+    Those of `gemmport calls` (schema 3) are read as benchmarks/calls.py, which it replaces, wrote them (2): `seconds`,
+    `numpy_seconds` and `ratio` are of calls with `out` that are awaited, `host_seconds` of calls that are not.
+    """
+    document = files.document(name)
+    own = some(document["results"], arrays=arrays)
+    return own if document["schema"] == 2 else [_as_before(result, document["floors"]) for result in own]
+
+
+def _as_before(result: Result, floors: Mapping[str, Any]) -> Result:
+    times = result["seconds"]
+    found = {
+        **result,
+        "host_seconds": {kind: ways["host"] for kind, ways in times.items()},
+        "floor_seconds": floors[result["device"]],
+    }
+    if numpy := result["baselines"].get("numpy.matmul"):
+        found["seconds"], found["numpy_seconds"] = (x["out"]["awaited"] for x in (times, numpy["seconds"]))
+        found["ratio"] = numpy["ratios"]["out"]["awaited"]
+    return found
+
+
 def numpy_calls(files: Files) -> Table:
     """docs/calls.md: small products beside NumPy, and the launch alone."""
     rows = []
     for folder, name in CPUS.items():
-        results = files.results(f"{folder}/calls/float32.json")
+        results = calls_of(files, f"{folder}/calls/float32.json")
         small, larger = (one(results, m=size) for size in (64, 128))
         cells = [
             small["seconds"],
@@ -37,7 +64,7 @@ def numpy_calls(files: Files) -> Table:
 def startup_calls(files: Files) -> Table:
     """docs/startup.md: calls of NumPy arrays in microseconds."""
     shown = SIZES[:4]
-    found = {name: files.results(f"{folder}/calls/float32.json") for folder, name in CPUS.items()}
+    found = {name: calls_of(files, f"{folder}/calls/float32.json") for folder, name in CPUS.items()}
     rows = [
         [name, *(microseconds(one(own, m=size)["seconds"]["median"]) for size in shown)] for name, own in found.items()
     ]
@@ -47,7 +74,7 @@ def startup_calls(files: Files) -> Table:
 
 def short_calls(files: Files) -> Table:
     """docs/figures.md: calls in float32, GFLOPS and ratio."""
-    found = [files.results(f"{folder}/calls/float32.json") for folder in CPUS]
+    found = [calls_of(files, f"{folder}/calls/float32.json") for folder in CPUS]
     rows = []
     for size in SIZES:
         row = [str(size)]
@@ -61,7 +88,7 @@ def all_calls(files: Files) -> Table:
     """docs/cpu.md: calls in both types."""
     rows = []
     for dtype in TYPES:
-        found = [files.results(f"{folder}/calls/{dtype}.json") for folder in CPUS]
+        found = [calls_of(files, f"{folder}/calls/{dtype}.json") for folder in CPUS]
         for size in SIZES:
             row = [str(size), dtype]
             for own in (one(results, m=size) for results in found):
@@ -74,7 +101,7 @@ def all_calls(files: Files) -> Table:
 
 def device_calls_cpu(files: Files) -> Table:
     """docs/calls.md: the host's part of calls of device arrays, on CPUs."""
-    results = files.results("cpu/calls/device.json")
+    results = calls_of(files, "cpu/calls/device.json", "device")
     rows = []
     for name in ("Intel", "PoCL 3.1"):
         own = one([result for result in results if name.lower() in result["device"]], m=64)
@@ -84,7 +111,7 @@ def device_calls_cpu(files: Files) -> Table:
 
 def device_calls_h200(files: Files) -> Table:
     """docs/simt.md: the same on an H200's host."""
-    found = [files.results(f"h200/calls/device-{backend}.json") for backend in ("cuda", "opencl")]
+    found = [calls_of(files, f"h200/calls/device-{backend}.json", "device") for backend in ("cuda", "opencl")]
     rows = []
     for size in (64, 128, 512):
         own = [one(results, m=size)["host_seconds"] for results in found]

@@ -247,7 +247,22 @@ def test_a_device_that_the_file_lacks_is_refused_before_there_are_results():
 
 
 def calls_document(*results, **host):
+    """As it was before `gemmport calls`."""
     return {"schema": 2, "environment": {**HOST, **host}, "results": list(results)}
+
+
+def documented(*results):
+    return {**run_document(*results), "schema": 3}
+
+
+def called(arrays="numpy", size=64, verified=True, **ratios):
+    """A result of `gemmport calls`: ways and their ratios, each with `out`."""
+    beside = {"version": "2.4", "reason": "", "verified": verified}
+    return {
+        "label": "", "device": CPU.label, "arrays": arrays, "m": size, "n": size, "k": size, "batch": 1, "dtype": "float32",
+        "trans_a": "N", "trans_b": "N", "seconds": {"out": {way: seconds(1.0) for way in ratios}},
+        "baselines": {f"{arrays}.matmul": {**beside, "seconds": {"out": {way: seconds(x) for way, x in ratios.items()}}}},
+    }  # fmt: skip
 
 
 def call(ratio=1.0, spread=0.0, size=64, label=CPU.label):
@@ -262,7 +277,27 @@ def test_documents_of_calls_are_compared_by_the_same_rules():
     now = calls_document(call(0.8, 0.02), call(1.0, size=128), call(1.0, size=512))
     then = calls_document(call(1.0, 0.02), call(1.0, size=128), call(1.0, size=256))
     found = [(row.task.problem.m, row.verdict, row.baseline) for row in compared(now, then).rows]
-    assert found == [(64, "worse", "numpy"), (128, "same", "numpy"), (512, "new", "numpy"), (256, "missing", "numpy")]
+    name = "numpy.matmul"
+    assert found == [(64, "worse", name), (128, "same", name), (512, "new", name), (256, "missing", name)]
+
+
+def test_each_way_to_call_is_compared_with_itself():
+    now = documented(
+        called(host=2.0, awaited=1.0), called("torch", host=0.5), called(size=128, verified=False, host=1.0)
+    )
+    then = documented(called(host=1.0, awaited=1.0), called("torch", host=1.0), called(size=128, host=1.0))
+    found = [(str(row.task), row.baseline, row.verdict) for row in compared(now, then).rows]
+    assert found == [
+        ("arrays of numpy, out, host float32 NN 64×64×64", "numpy.matmul", "better"),
+        ("arrays of numpy, out, awaited float32 NN 64×64×64", "numpy.matmul", "same"),
+        ("arrays of torch, out, host float32 NN 64×64×64", "torch.matmul", "worse"),
+        ("arrays of numpy, out, host float32 NN 128×128×128", "numpy.matmul", "missing"),
+    ]
+
+
+def test_calls_are_compared_with_awaited_ones_of_before():
+    (row,) = compared(documented(called(awaited=0.5)), calls_document(call(1.0))).rows
+    assert (row.verdict, row.now.value, row.then.value) == ("worse", 0.5, 1.0)
 
 
 def test_calls_of_an_unlike_device_are_refused_by_what_their_label_tells():
@@ -277,7 +312,7 @@ def test_calls_of_an_unlike_device_are_refused_by_what_their_label_tells():
 
 def test_calls_are_not_compared_with_kernels():
     with pytest.raises(
-        ComparisonError, match=r"then\.json must be a document of gemmport run; got one of benchmarks/calls"
+        ComparisonError, match=r"then\.json must be a document of gemmport run; got one of gemmport calls"
     ):
         compared(run_document(product()), calls_document(call()))
 
@@ -289,8 +324,8 @@ def test_calls_are_not_compared_with_kernels():
     ("text", "message"),
     [
         ("m,n,k\n", "must be a JSON document of results; got"),
-        ("[]", "schema of .* must be 1 .gemmport run. or 2 .benchmarks/calls.py.; got None"),
-        ('{"schema": 3}', "schema of .* must be 1 .*; got 3"),
+        ("[]", "schema of .* must be 1 .gemmport run. or 2 .gemmport calls. or 3 .gemmport calls.; got None"),
+        ('{"schema": 4}', "schema of .* must be 1 .*; got 4"),
         ('{"schema": [1]}', "got \\[1\\]"),
         ('{"schema": 1}', "environment of .* must be as gemmport run writes it; got: Field required"),
         (json.dumps(run_document()), "must have a ratio to a baseline; got none"),

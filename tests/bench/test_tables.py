@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import figures
 import tables
 from recipes import RECIPES, gpu, ports, studies
+from recipes.calls import calls_of
 from recipes.cpu import aimed
 from recipes.table import FOLDER, Files, Table, one, significant
 
@@ -55,6 +56,25 @@ def other(copy: Path) -> None:
 def test_every_recipe_is_that_of_a_table() -> None:
     text = "".join(page.read_text("utf-8") for page in figures.pages())
     assert {name for name in RECIPES if f"<!-- table: {name} -->" not in text} == set()
+
+
+def test_tables_of_calls_are_those_of_either_schema(tmp_path: Path) -> None:
+    numbers = {"out": {"host": 1e-6, "back_to_back": 2e-6, "awaited": 3e-6}, "new": {"host": 4e-6}}
+    times = {kind: {way: {"median": x} for way, x in ways.items()} for kind, ways in numbers.items()}
+    beside = {"seconds": {"out": {"awaited": {"median": 6e-6}}}, "ratios": {"out": {"awaited": 2.0}}}
+    about = {"device": "here", "m": 64, "n": 64, "k": 64}
+    results = [
+        {**about, "arrays": "numpy", "seconds": times, "baselines": {"numpy.matmul": beside}},
+        {**about, "arrays": "device", "seconds": times, "baselines": {}},
+    ]
+    file = tmp_path / FOLDER / "here" / "calls" / "a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"schema": 3, "floors": {"here": {"median": 7e-6}}, "results": results}))
+    (numpy,) = calls_of(Files(tmp_path), "here/calls/a.json")
+    (device,) = calls_of(Files(tmp_path), "here/calls/a.json", "device")
+    assert [numpy[x]["median"] for x in ("seconds", "numpy_seconds", "floor_seconds")] == [3e-6, 6e-6, 7e-6]
+    assert numpy["ratio"] == 2.0
+    assert [device["host_seconds"][kind]["median"] for kind in ("out", "new")] == [1e-6, 4e-6]
 
 
 # A page of one table

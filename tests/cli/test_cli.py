@@ -33,23 +33,6 @@ DOCUMENTED_KEYS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def gemmport_command(monkeypatch, capfd, best_backend):
-    """Runs a command line on the best device; gives (exit status, standard output, standard error)."""
-    monkeypatch.setenv("GEMMPORT_BACKEND", best_backend.device.backend)
-    monkeypatch.setenv("GEMMPORT_DEVICE", best_backend.device.selector)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gemmport", *map(str, arguments)])
-        capfd.readouterr()
-        status = cli._run_command()
-        captured = capfd.readouterr()
-        assert "Traceback" not in captured.err + captured.out
-        return status, captured.out, captured.err
-
-    return run
-
-
 def small(*arguments):
     size = () if "--sizes" in arguments else ("--size", 32)
     return ("run", *size, "--repeat", 1, "--baseline", "none", *arguments)

@@ -1,6 +1,6 @@
 """This run beside a committed one: each ratio to a baseline then and now, both with their spread, and whether it is worse.
 
-Documents are plain data: those of `gemmport run` and `gemmport ladder gemm` (docs/results.md) and of benchmarks/calls.py.
+Documents are plain data: those of `gemmport run`, `gemmport ladder gemm` and `gemmport calls` (docs/results.md).
 Ratios are compared, and not seconds: both sides of a ratio are measured in turn, so what slows a machine down is in both.
 """
 
@@ -320,7 +320,7 @@ def results_of(document: Any, name: str) -> Results:
     """The ratios of a document.
 
     Args:
-        document: that of `gemmport run`, as docs/results.md describes it, or of benchmarks/calls.py.
+        document: that of `gemmport run` or `gemmport calls`, as docs/results.md describes it.
         name: of the document in messages.
 
     Raises:
@@ -481,11 +481,73 @@ class _OfRun(_Part):
         )
 
 
-class _CallsEnvironment(_Host):
+class _Multiplied(_Part):
+    version: str = ""
+    reason: str = ""
+    verified: bool | None = None
+    seconds: Mapping[str, Mapping[str, _Seconds]]
+
+    def ratio(self, own: Mapping[str, Mapping[str, _Seconds]], result: str, way: str) -> Ratio | None:
+        found = result in own and result in self.seconds and self.verified
+        return _ratio(own[result][way], self.seconds[result][way]) if found else None
+
+
+class _Called(_Part):
+    label: str = ""
+    device: str
+    arrays: str
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    trans_a: str
+    trans_b: str
+    seconds: Mapping[str, Mapping[str, _Seconds]]
+    baselines: Mapping[str, _Multiplied]
+
+    def entries(self) -> Iterator[Entry]:
+        problem = GemmProblem.create(
+            self.m, self.n, self.k, batch=self.batch, dtype=self.dtype, trans_a=self.trans_a, trans_b=self.trans_b
+        )  # fmt: skip
+        for name, beside in self.baselines.items():
+            for result, ways in self.seconds.items():
+                for way in ways:
+                    ratio = beside.ratio(self.seconds, result, way)
+                    task = Task(f"{self.label} {_told_call(self.arrays, result, way)}".strip(), problem)
+                    yield Entry(self.device, task, "", name, ratio, "" if ratio else beside.reason or "not measured")
+
+
+def _told_call(arrays: str, result: str, way: str) -> str:
+    return f"arrays of {arrays}, {result}, {way.replace('_', ' ')}"
+
+
+class _OfCalls(_Part):
+    """The document of `gemmport calls`."""
+
+    author: ClassVar = "gemmport calls"
+
+    environment: _Environment
+    results: Sequence[_Called]
+
+    def results_named(self, name: str) -> Results:
+        libraries = {name: beside.version for one in self.results for name, beside in one.baselines.items()}
+        return Results(
+            name,
+            self.author,
+            self.environment.date,
+            self.environment.machines(),
+            libraries,
+            [entry for one in self.results for entry in one.entries()],
+            {},
+        )
+
+
+class _EarlierEnvironment(_Host):
     numpy: str = ""
 
 
-class _Call(_Part):
+class _EarlierCall(_Part):
     device: str
     m: int
     n: int
@@ -496,22 +558,23 @@ class _Call(_Part):
 
     def entry(self) -> Entry:
         ratio = _ratio(self.seconds, self.numpy_seconds) if self.seconds and self.numpy_seconds else None
-        task = Task("", GemmProblem.create(self.m, self.n, self.k, dtype=self.dtype))
-        return Entry(self.device, task, "", "numpy", ratio, "" if ratio else "NumPy was not timed beside it")
+        problem = GemmProblem.create(self.m, self.n, self.k, dtype=self.dtype)
+        task = Task(_told_call("numpy", "out", "awaited"), problem)
+        return Entry(self.device, task, "", "numpy.matmul", ratio, "" if ratio else "NumPy was not timed beside it")
 
 
-class _OfCalls(_Part):
-    """The document of benchmarks/calls.py, which describes a device by its label and versions alone."""
+class _OfEarlierCalls(_Part):
+    """The document of what was before `gemmport calls`, which describes a device by its label and versions alone."""
 
-    author: ClassVar = "benchmarks/calls.py"
+    author: ClassVar = "gemmport calls"
 
-    environment: _CallsEnvironment
-    results: Sequence[_Call]
+    environment: _EarlierEnvironment
+    results: Sequence[_EarlierCall]
 
     def results_named(self, name: str) -> Results:
         host = self.environment.machine()
         machines = {one.device: Machine({**_of_label(one.device), **host.facts}, host.versions) for one in self.results}
-        libraries = {"numpy": self.environment.numpy} if self.environment.numpy else {}
+        libraries = {"numpy.matmul": self.environment.numpy} if self.environment.numpy else {}
         entries = [one.entry() for one in self.results]
         return Results(name, self.author, self.environment.date, machines, libraries, entries, {})
 
@@ -522,5 +585,5 @@ def _of_label(label: str) -> dict[str, str]:
     return found.groupdict() if found else {"device": label}
 
 
-_FORMS: dict[int, type[_OfRun] | type[_OfCalls]] = {1: _OfRun, 2: _OfCalls}
+_FORMS: dict[int, type[_OfRun] | type[_OfEarlierCalls] | type[_OfCalls]] = {1: _OfRun, 2: _OfEarlierCalls, 3: _OfCalls}
 """By the schema of the document."""

@@ -16,6 +16,7 @@ import click
 from gemmport import __version__
 from gemmport.cli import streams, termination
 from gemmport.cli.cache import cache
+from gemmport.cli.calls import calls
 from gemmport.cli.configs import configs
 from gemmport.cli.devices import devices
 from gemmport.cli.doctor import doctor
@@ -34,6 +35,7 @@ from gemmport.core.errors import (
     DeviceNotFoundError,
     GemmportError,
     LaunchError,
+    LibraryUnavailableError,
     ProfileError,
     ToolUnavailableError,
 )
@@ -44,7 +46,7 @@ EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 
 _UNAVAILABLE = (
     BackendUnavailableError, DeviceNotFoundError, CompileError, LaunchError, DeviceMemoryError, ToolUnavailableError,
-    ProfileError,
+    LibraryUnavailableError, ProfileError,
 )  # fmt: skip
 
 
@@ -59,7 +61,9 @@ def cli(verbose: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
-for command in (run, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix, regret):
+for command in (
+    run, calls, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix, regret,
+):  # fmt: skip
     cli.add_command(command)
 
 

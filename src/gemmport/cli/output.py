@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gemmport.backends.objects import ProgramCounts
 from gemmport.bench.environment import host_environment
-from gemmport.bench.results import Outcome
+from gemmport.bench.results import Outcome, Status
 from gemmport.bench.timing import Timing
 from gemmport.cli import streams
 from gemmport.core.device import DeviceInfo
@@ -233,7 +233,15 @@ def write(text: str, output: Path | None) -> None:
         files.write_text(output, text)
 
 
-def exit_status(results: Iterable[Outcome]) -> int:
+class Judged(Protocol):
+    """What has a status."""
+
+    @property
+    def status(self) -> Status:
+        """See `Outcome`."""
+
+
+def exit_status(results: Iterable[Judged]) -> int:
     """0: something ran, and all that ran was verified, where that was asked for; 1: a check failed; 3: a device refused, or
     nothing ran.
     """

@@ -1,0 +1,224 @@
+"""`gemmport calls`: what a product costs as a user calls it, of arrays of each library, beside the library's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gemmport.bench import libraries
+from gemmport.bench.calls import SHOWN, Called, Summary, check_called, floor_of, reaching, run_calls, summaries
+from gemmport.bench.libraries import Library
+from gemmport.bench.results import seconds_to_dict
+from gemmport.bench.standings import Workload
+from gemmport.bench.timing import Timing
+from gemmport.cli import options, streams
+from gemmport.cli.calls_plot import plot_calls
+from gemmport.cli.output import (
+    Column,
+    Conditions,
+    ProgramMeter,
+    Sheet,
+    drawn,
+    exit_status,
+    number,
+    progress_on_terminal,
+    span,
+    to_json,
+    write,
+)
+from gemmport.cli.plot import check_plottable
+from gemmport.cli.shapes import read_shapes
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import LibraryUnavailableError
+from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import get_backend
+
+SCHEMA = 3
+"""Of the JSON document. That of benchmarks/calls.py, which this command replaces, was 2."""
+
+SIZES = "64,128,256,512,1024"
+
+
+@click.command()
+@click.option(
+    "--arrays",
+    metavar="NAME[,NAME]",
+    help=f"{', '.join(libraries.names())} (gemmport's own are device). Default: all that are installed and reach the device.",
+)
+@click.option("--backend", help="opencl, cuda, auto or all. Default: GEMMPORT_BACKEND, or auto.")
+@click.option(
+    "--device",
+    "descriptions",
+    multiple=True,
+    help="PLATFORM[:DEVICE]; repeatable. Default: GEMMPORT_DEVICE, or the best.",
+)
+@click.option("--sizes", metavar="SIZE[,SIZE]", help=f"m = n = k. Default: {SIZES}.")
+@click.option(
+    "--shapes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, trans_a, trans_b, label and source.",
+)
+@click.option("--dtype", "dtypes", default="float32", show_default=True, metavar="TYPE[,TYPE]", help="Of the arrays.")
+@click.option("--turns", type=click.IntRange(min=1), default=7, show_default=True, help="Samples of each measurement.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random operands.")
+@options.report("table", "json")
+@click.option(
+    "--plot",
+    "plot_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw the ratios too: .png, .svg or .pdf. Takes matplotlib.",
+)
+def calls(
+    arrays: str | None, backend: str | None, descriptions: tuple[str, ...], sizes: str | None, shapes: Path | None,
+    dtypes: str, turns: int, seed: int, form: str, output: Path | None, plot_file: Path | None,
+) -> int:  # fmt: skip
+    """Measure calls of matmul with arrays of each library, beside the library's own product.
+
+    Three ways: until a call returns (with out= and with a new result), call after call with one wait for all, and each call
+    with a wait. Results are verified first; float32 is not computed in TF32. PyTorch's product stands beside gemmport's own
+    arrays and PyOpenCL's, where it runs on the same GPU.
+
+    Exit status: 0 all verified; 1 a result is wrong; 2 bad usage; 3 a device, or a library that --arrays names, is not
+    usable here.
+    """
+    workloads = _workloads(sizes, shapes, _parts(dtypes))
+    devices, unavailable = _devices(backend, descriptions)
+    found = _libraries(devices, None if arrays is None else _parts(arrays))
+    if output is not None:
+        options.check_writable("--output", output)
+    if plot_file is not None:
+        check_plottable(plot_file)
+        options.check_writable("--plot", plot_file)
+    meter = ProgramMeter(devices)
+    with progress_on_terminal() as tell:
+        tell("the floor")
+        floors = {device: floor_of(get_backend(device=device), turns) for device in devices}
+        measured = list(run_calls(workloads, found, turns=turns, seed=seed, progress=tell))
+    taken = "" if descriptions else options.told_choice(backend, None, devices)
+    conditions = Conditions(devices, unavailable, meter.counts(), taken)
+    if form == "json":
+        content = {
+            "schema": SCHEMA,
+            "libraries": {library.name: library.version for library in found if library.version},
+            "floors": {device.label: seconds_to_dict(floor) for device, floor in floors.items()},
+            "results": [one.to_dict() for one in measured],
+            "summaries": [one.to_dict() for one in summaries(measured)],
+        }
+        text = to_json(content, conditions)
+    else:
+        text = drawn(_sheet(measured, floors, conditions), to_terminal=output is None)
+    write(text, output)
+    if plot_file is not None:
+        plot_calls(measured, plot_file)
+    return exit_status(measured)
+
+
+def _parts(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",")))
+
+
+def _workloads(sizes: str | None, shapes: Path | None, dtypes: Sequence[str]) -> list[Workload]:
+    if shapes is None:
+        return [Workload(_problem(dtype, m=s, n=s, k=s)) for dtype in dtypes for s in _sizes(sizes or SIZES)]
+    if sizes is not None:
+        raise click.UsageError("--shapes gives all sizes: leave out --sizes")
+    found = (one for dtype in dtypes for one in read_shapes(shapes, partial(_problem, dtype)))
+    return list(dict.fromkeys(found))  # a row that gives its type is there once
+
+
+def _problem(usual: str, /, **shape: Any) -> GemmProblem:
+    """The problem of a shape that may leave its type out."""
+    return check_called(options.make_problem(**{"dtype": usual, **shape}))
+
+
+def _sizes(text: str) -> list[int]:
+    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", text):
+        raise click.UsageError(f"--sizes {text!r}: write sizes with commas between, e.g. {SIZES}")
+    return [int(size) for size in _parts(text)]
+
+
+def _devices(backend: str | None, descriptions: Sequence[str]) -> tuple[list[DeviceInfo], dict[str, str]]:
+    devices: list[DeviceInfo] = []
+    unavailable: dict[str, str] = {}
+    for description in descriptions or (None,):
+        chosen, missing = options.chosen_devices(backend, description)
+        devices += chosen
+        unavailable |= missing
+    return list(dict.fromkeys(devices)), unavailable
+
+
+def _libraries(devices: Sequence[DeviceInfo], asked: Sequence[str] | None) -> list[Library]:
+    """The libraries that are measured, each with its device. Those that are not are told on standard error.
+
+    Raises:
+        LibraryUnavailableError: one that was asked for is missing.
+    """
+    found: list[Library] = []
+    for device in devices:
+        here, missing = reaching(get_backend(device=device), libraries.names() if asked is None else asked)
+        if asked is not None and missing:
+            raise LibraryUnavailableError("; ".join(missing.values()))
+        for name, reason in missing.items():
+            streams.echo(f"{name} is left out: {reason}", err=True)
+        found += here
+    return found
+
+
+def _sheet(measured: Sequence[Called], floors: dict[DeviceInfo, Timing], conditions: Conditions) -> Sheet:
+    """A row for each result; under them the geometric mean and the worst of each ratio, floors, and what went wrong."""
+    columns = [Column("device"), Column("arrays"), Column("problem")]
+    for heading, _, _ in SHOWN:
+        columns += [Column(heading, numbers=True), Column("×", numbers=True)]
+    columns += [Column("beside"), Column("result")]
+    shown = {(one.arrays, way, one.first_of(results)) for one in measured for _, way, results in SHOWN}
+    told = [_told(one) for one in summaries(measured) if (one.arrays, one.way, one.result) in shown]
+    told += [
+        f"{device.label}: a kernel that does nothing is launched and awaited in {span(floor.median)}"
+        for device, floor in floors.items()
+    ]
+    return Sheet(columns, [_cells(one) for one in measured], [*told, *conditions.notes(), *_troubles(measured)])
+
+
+def _cells(one: Called) -> list[str]:
+    times: list[str] = []
+    for _, way, results in SHOWN:
+        result = one.first_of(results)
+        times += [span(one.times[result][way].median), number(one.ratio(way, result), 2)] if result else ["", ""]
+    device = one.device
+    return [
+        f"{device.name}\n{device.backend} {device.platform} {device.platform_version}",
+        one.arrays,
+        f"{one.workload.label}\n{one.workload.problem}".strip(),
+        *times,
+        one.beside.name if one.beside else "",
+        {"ok": "PASS", "failed": "FAIL"}.get(one.status, one.status),
+    ]
+
+
+def _told(summary: Summary) -> str:
+    """One line for people."""
+    name, ratio = summary.ratios[0]
+    way = summary.way.replace("_", " ")
+    result = "out" if summary.result == "out" else "a new result"
+    return (
+        f"× {summary.baseline}, arrays of {summary.arrays} on {summary.device.label}, {way} with {result}: geometric mean "
+        f"{summary.geometric_mean:.3f} over {len(summary.ratios)} problems, worst {ratio:.3f} ({name})"
+    )
+
+
+def _troubles(measured: Sequence[Called]) -> list[str]:
+    """Why results are wrong or missing, of either side, each once."""
+    notes = [f"{one.arrays}, {one.workload.name}: {one.status}: {one.reason}" for one in measured if one.reason]
+    notes += [
+        f"{one.beside.name}, {one.workload.name}: {one.beside.reason}"
+        for one in measured
+        if one.beside and one.beside.reason
+    ]
+    return list(dict.fromkeys(notes))

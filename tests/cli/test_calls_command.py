@@ -1,0 +1,201 @@
+"""`gemmport calls`: what it prints, and which libraries and problems it takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from absences import MATPLOTLIB, skip_without
+from gemmport.bench import calls
+from gemmport.bench.call_times import CallPace
+from gemmport.bench.calls import Beside, Called
+from gemmport.bench.standings import Workload
+from gemmport.bench.timing import Timing
+from gemmport.cli.calls_plot import ratio_lines
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import figures
+
+DOCUMENT = {
+    "schema",
+    "command",
+    "environment",
+    "unavailable",
+    "programs",
+    "libraries",
+    "floors",
+    "results",
+    "summaries",
+}
+
+RESULT = {
+    "label", "source", "device", "arrays", "m", "n", "k", "batch", "dtype", "trans_a", "trans_b", "asked", "launches",
+    "call_path", "status", "reason", "verified", "checks", "seconds", "baselines", "clocks",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    for name in ("CPU_CALLS", "GPU_CALLS"):
+        monkeypatch.setattr(calls, name, CallPace(0.0, 0.0, waits=False, run_seconds=0.0))
+
+
+def small(*arguments):
+    return ("calls", "--turns", 1, *(() if "--shapes" in arguments else ("--sizes", 16)), *arguments)
+
+
+def test_a_row_for_each_library_and_shape_and_the_ratios_summed_up(gemmport_command):
+    status, out, _ = gemmport_command("calls", "--turns", 1, "--sizes", "8,16", "--arrays", "numpy,device")
+    assert status == 0
+    assert out.count("PASS") == 4
+    for word in ("host, out", "host, new", "back to back", "awaited", "numpy.matmul", "16×16×16"):
+        assert word in out
+    assert out.count("geometric mean") == 4
+    assert "awaited with out: geometric mean" in out
+    assert "a kernel that does nothing is launched and awaited in" in out
+
+
+def test_json_has_the_documented_keys(gemmport_command, tmp_path):
+    file = tmp_path / "calls.json"
+    arguments = small("--arrays", "numpy,device", "--format", "json", "--dtype", "float32,float64", "--output", file)
+    assert gemmport_command(*arguments)[0] == 0
+    document = json.loads(file.read_text())
+    assert set(document) == DOCUMENT
+    assert document["schema"] == 3
+    assert document["command"] == (
+        "gemmport calls --turns 1 --sizes 16 --arrays numpy,device --format json --dtype float32,float64"
+    )
+    assert document["libraries"] == {"numpy": np.__version__}
+    assert list(document["floors"]) == list(document["environment"]["devices"])
+    assert [(x["arrays"], x["dtype"]) for x in document["results"]] == [
+        ("numpy", "float32"), ("device", "float32"), ("numpy", "float64"), ("device", "float64"),
+    ]  # fmt: skip
+    for result in document["results"]:
+        assert set(result) == RESULT
+        assert result["verified"] is True
+        for way in ("host", "back_to_back", "awaited"):
+            assert result["seconds"]["out"][way]["median"] > 0
+    own = document["results"][0]
+    (beside,) = own["baselines"].values()
+    assert set(beside) == {"version", "verified", "reason", "seconds", "ratios"}
+    assert beside["ratios"]["new"]["host"] == pytest.approx(
+        beside["seconds"]["new"]["host"]["median"] / own["seconds"]["new"]["host"]["median"]
+    )
+    assert set(document["summaries"][0]) == {
+        "device", "arrays", "baseline", "way", "result", "geometric_mean", "worst", "count",
+    }  # fmt: skip
+
+
+def test_the_launches_on_file_are_those_that_are_planned_today(gemmport_command, tmp_path, best_backend):
+    file = tmp_path / "calls.json"
+    arrays = "numpy,device,pyopencl" if best_backend.name == "opencl" else "numpy,device"
+    gemmport_command(*small("--arrays", arrays, "--format", "json", "--output", file))
+    assert list(figures.stale(file)) == []
+    document = json.loads(file.read_text())
+    document["results"][0]["launches"][0]["digest"] = "0" * 16
+    file.write_text(json.dumps(document))
+    assert len(list(figures.stale(file))) == 1
+
+
+def test_a_library_that_was_asked_for_and_is_missing_is_an_error_by_name(gemmport_command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    status, out, err = gemmport_command(*small("--arrays", "numpy,jax"))
+    assert (status, out) == (3, "")
+    assert "gemmport: jax must be installed to measure calls of its arrays; got" in err
+
+
+def test_a_library_that_was_not_asked_for_and_is_missing_is_told(gemmport_command, monkeypatch):
+    for name in ("jax", "torch", "cupy"):
+        monkeypatch.setitem(sys.modules, name, None)
+    status, out, err = gemmport_command(*small())
+    assert status == 0
+    assert "numpy" in out
+    for name in ("jax", "torch", "cupy"):
+        assert f"{name} is left out: " in err
+
+
+def test_a_wrong_product_exits_with_1(gemmport_command, monkeypatch):
+    def wrong(a, b, out=None, **options):
+        found = gp.matmul(a, b, out=out, **options)
+        found[0, 0] = 1e3
+        return found
+
+    monkeypatch.setattr(calls, "matmul", wrong)
+    status, out, _ = gemmport_command(*small("--arrays", "numpy"))
+    assert status == 1
+    assert "FAIL" in out
+    assert "numpy, float32 NN 16×16×16: failed: out: " in out
+
+
+def test_shapes_come_from_a_file_and_those_with_their_own_type_once(gemmport_command, tmp_path):
+    file = tmp_path / "shapes.csv"
+    file.write_text("m,n,k,batch,trans_b,dtype,label\n6,5,4,3,T,,many\n7,5,4,,,float64,wide\n")
+    arguments = small("--shapes", file, "--arrays", "numpy", "--dtype", "float32,float64", "--format", "json")
+    results = json.loads(gemmport_command(*arguments)[1])["results"]
+    assert [(x["label"], x["dtype"], x["batch"], x["trans_b"]) for x in results] == [
+        ("many", "float32", 3, "T"), ("wide", "float64", 1, "N"), ("many", "float64", 3, "T"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--sizes", "8:16:8"), "--sizes '8:16:8': write sizes with commas"),
+        (("--sizes", "8", "--shapes", "shapes.csv"), "--shapes gives all sizes"),
+        (("--arrays", "numpie"), "arrays must be of numpy, device, torch, cupy, pyopencl, jax; got 'numpie'"),
+        (("--dtype", "float31"), "float31"),
+        (("--shapes", "shapes.csv"), "shapes.csv, line 2: float32 NN 8×8×8 must be a product of matmul"),
+        (("--plot", "calls.txt"), "--plot calls.txt: the name must end in"),
+    ],
+)
+def test_bad_usage_exits_with_2(gemmport_command, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    Path("shapes.csv").write_text("m,n,k,alpha\n8,8,8,2\n")
+    monkeypatch.setattr(calls, "_called", lambda *_: pytest.fail("was measured"))
+    status, out, err = gemmport_command("calls", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_several_devices_are_measured_one_after_the_other(gemmport_command, best_backend):
+    device = best_backend.device
+    arguments = small(
+        "--device", device.selector, "--device", device.platform, "--arrays", "device", "--format", "json"
+    )
+    if len([x for x in gp.devices(device.backend) if x.platform == device.platform]) > 1:
+        arguments = small("--device", device.selector, "--arrays", "device", "--format", "json")
+    results = json.loads(gemmport_command(*arguments)[1])["results"]
+    assert [x["device"] for x in results] == [device.label]  # one device, however often it is named
+
+
+# The picture
+
+
+def measured(size, ratio, results=("out", "new")):
+    ways = ("host", "back_to_back", "awaited")
+    own, other = ({way: Timing((seconds,), 1) for way in ways} for seconds in (1.0, ratio))
+    return Called(
+        Workload(GemmProblem.create(size, size, size)), DeviceInfo("opencl", "Processor", "pocl", type="cpu"), "numpy",
+        "ok", times=dict.fromkeys(results, own), beside=Beside("numpy.matmul", "2", True, times=dict.fromkeys(results, other)),
+    )  # fmt: skip
+
+
+def test_a_line_goes_through_the_ratios_of_a_library_over_the_problems():
+    found = [measured(8, 0.5), measured(16, 2.0, ("new",)), measured(32, 3.0)]
+    label = "numpy ÷ numpy.matmul, Processor (opencl, pocl)"
+    assert ratio_lines(found, "host", ("out",)) == {label: ([0, 2], [0.5, 3.0])}
+    assert ratio_lines(found, "awaited", ("out", "new")) == {label: ([0, 1, 2], [0.5, 2.0, 3.0])}
+
+
+def test_the_picture_is_drawn(gemmport_command, tmp_path):
+    skip_without(MATPLOTLIB)
+    file = tmp_path / "calls.svg"
+    assert gemmport_command(*small("--arrays", "numpy", "--plot", file))[0] == 0
+    assert "<svg" in file.read_text()
