@@ -1,8 +1,9 @@
-"""The few calls of CUDA's driver that PyCUDA does not make: on streams that are another library's, known by a number alone; and
-that which compiles what OpenCL's driver has made.
+"""CUDA's driver, called without PyCUDA: for what that does not do, and for what is known by a handle alone.
 
-PyCUDA 2026.1 has no object for such a stream (its `Stream` always creates one, and takes no handle), and does not tell an
-`Event`'s handle. These calls are made straight into the driver, which PyCUDA has loaded by then.
+PyCUDA 2026.1 has no object for another library's stream (its `Stream` always creates one, and takes no handle), and tells
+neither an `Event`'s nor a `Function`'s handle. So modules, launches (`_cudamodules`), copies and events (`_cudastreams`) are
+the driver's own, which PyCUDA has loaded by then. Here stands what they share; and that which compiles what OpenCL's driver has
+made.
 """
 
 from __future__ import annotations
@@ -10,71 +11,14 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import cache
+from typing import NoReturn
 
-from gemmport.core.errors import LaunchError
+from gemmport.core.errors import DeviceMemoryError, LaunchError
 
-LEGACY = 0
-"""The stream that CUDA programs use by default. It is PyTorch's, CuPy's and PyCUDA's current stream unless they are told
-another."""
-
-_DISABLE_TIMING = 2
 _ATTRIBUTE_CONTEXT, _ATTRIBUTE_ORDINAL = 1, 9
 _ATTRIBUTES_CAPABILITY = 75, 76
 _INPUT_PTX = 1
-
-
-class StreamEvent:
-    """A point in a stream, for other streams to wait for."""
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-
-    def __del__(self) -> None:
-        _driver().cuEventDestroy_v2(ctypes.c_void_p(self.handle))  # after the work it stands for, if that is not done
-
-
-def record(stream: int) -> StreamEvent:
-    """The point in a stream after everything enqueued so far. The stream's context must be current.
-
-    Raises:
-        LaunchError: the driver refuses.
-    """
-    handle = ctypes.c_void_p()
-    _check("cuEventCreate", ctypes.byref(handle), ctypes.c_uint(_DISABLE_TIMING))
-    event = StreamEvent(handle.value or 0)
-    _check("cuEventRecord", handle, ctypes.c_void_p(stream))
-    return event
-
-
-def wait(stream: int, event: int) -> None:
-    """Makes a stream wait, on the device, for an event of any stream.
-
-    Raises:
-        LaunchError: the driver refuses.
-    """
-    _check("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
-
-
-def join(stream: int, other: int) -> None:
-    """Makes a stream wait, on the device, for everything enqueued on another so far.
-
-    Raises:
-        LaunchError: the driver refuses.
-    """
-    if stream != other:
-        event = record(other)  # kept until the driver has taken note of it
-        wait(stream, event.handle)
-
-
-def is_capturing(stream: int) -> bool:
-    """Whether a stream, which is not the legacy one, captures a graph.
-
-    Raises:
-        LaunchError: the driver refuses.
-    """
-    status = ctypes.c_int()
-    _check("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
-    return status.value != 0
+_OUT_OF_MEMORY = 2
 
 
 def pointer_device(pointer: int) -> int:
@@ -84,7 +28,7 @@ def pointer_device(pointer: int) -> int:
         LaunchError: the driver knows no such pointer.
     """
     number = ctypes.c_int()
-    _check("cuPointerGetAttribute", ctypes.byref(number), ctypes.c_int(_ATTRIBUTE_ORDINAL), ctypes.c_uint64(pointer))
+    check("cuPointerGetAttribute", ctypes.byref(number), ctypes.c_int(_ATTRIBUTE_ORDINAL), ctypes.c_uint64(pointer))
     return number.value
 
 
@@ -95,7 +39,7 @@ def pointer_context(pointer: int) -> int:
         LaunchError: the driver knows no such pointer.
     """
     handle = ctypes.c_void_p()
-    _check("cuPointerGetAttribute", ctypes.byref(handle), ctypes.c_int(_ATTRIBUTE_CONTEXT), ctypes.c_uint64(pointer))
+    check("cuPointerGetAttribute", ctypes.byref(handle), ctypes.c_int(_ATTRIBUTE_CONTEXT), ctypes.c_uint64(pointer))
     return handle.value or 0
 
 
@@ -109,53 +53,65 @@ def linked(ptx: bytes, compute_capability: int) -> bytes:
     Raises:
         LaunchError: the driver refuses, or knows no such device.
     """
-    _check("cuInit", ctypes.c_uint(0))
+    check("cuInit", ctypes.c_uint(0))
     device, context, state = _device_of(compute_capability), ctypes.c_void_p(), ctypes.c_void_p()
-    _check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     try:
-        _check("cuCtxPushCurrent_v2", context)
+        check("cuCtxPushCurrent_v2", context)
         try:
-            _check("cuLinkCreate_v2", ctypes.c_uint(0), None, None, ctypes.byref(state))
+            check("cuLinkCreate_v2", ctypes.c_uint(0), None, None, ctypes.byref(state))
             try:
                 text, cubin, size = ptx.rstrip(b"\0") + b"\0", ctypes.c_void_p(), ctypes.c_size_t()
-                _check(
+                check(
                     "cuLinkAddData_v2", state, ctypes.c_int(_INPUT_PTX), text, ctypes.c_size_t(len(text)), b"program",
                     ctypes.c_uint(0), None, None,
                 )  # fmt: skip
-                _check("cuLinkComplete", state, ctypes.byref(cubin), ctypes.byref(size))
+                check("cuLinkComplete", state, ctypes.byref(cubin), ctypes.byref(size))
                 return ctypes.string_at(cubin.value or 0, size.value)
             finally:
-                _driver().cuLinkDestroy(state)
+                driver().cuLinkDestroy(state)
         finally:
-            _driver().cuCtxPopCurrent_v2(ctypes.byref(context))
+            driver().cuCtxPopCurrent_v2(ctypes.byref(context))
     finally:
-        _driver().cuDevicePrimaryCtxRelease_v2(device)
+        driver().cuDevicePrimaryCtxRelease_v2(device)
 
 
 def _device_of(compute_capability: int) -> ctypes.c_int:
     """A device of a compute capability."""
     number, device = ctypes.c_int(), ctypes.c_int()
-    _check("cuDeviceGetCount", ctypes.byref(number))
+    check("cuDeviceGetCount", ctypes.byref(number))
     for ordinal in range(number.value):
-        _check("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
+        check("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
         digits = []
         for attribute in _ATTRIBUTES_CAPABILITY:
             value = ctypes.c_int()
-            _check("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), device)
+            check("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), device)
             digits.append(value.value)
         if digits[0] * 10 + digits[1] == compute_capability:
             return device
     raise LaunchError(f"CUDA's driver has no device of compute capability {compute_capability / 10}")
 
 
-def _check(name: str, *arguments: object) -> None:
-    result = getattr(_driver(), name)(*arguments)
+def check(name: str, *arguments: object) -> None:
+    """Calls the driver.
+
+    Raises:
+        DeviceMemoryError: the device has too little memory. LaunchError: the driver refuses something else.
+    """
+    result = getattr(driver(), name)(*arguments)
     if result != 0:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorName(ctypes.c_int(result), ctypes.byref(text))
-        raise LaunchError(f"{name}: {(text.value or b'').decode() or result}")
+        fail(name, result)
+
+
+def fail(name: str, result: int) -> NoReturn:
+    """Raises what a result of a call of the driver means, which is not 0; as `check`."""
+    text = ctypes.c_char_p()
+    driver().cuGetErrorName(ctypes.c_int(result), ctypes.byref(text))
+    told = f"{name}: {(text.value or b'').decode() or result}"
+    raise DeviceMemoryError(told) if result == _OUT_OF_MEMORY else LaunchError(told)
 
 
 @cache
-def _driver() -> ctypes.CDLL:
+def driver() -> ctypes.CDLL:
+    """CUDA's driver as a library."""
     return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")

@@ -1,110 +1,72 @@
-"""Streams as places to enqueue on: a context that is current, and PyCUDA's stream in it, or one beside another library's."""
+"""CUDA's streams, known by their handles: which they are, what is copied on them, events, and graphs.
+
+What is enqueued needs the stream's context to be current.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from types import TracebackType
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import pycuda.driver as cu
+import numpy.typing as npt
 
 from gemmport.backends import _cudadriver
-from gemmport.backends._errors import RuntimeErrors
-from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LaunchError
 
+LEGACY_HANDLE = 0
+"""Of the stream that CUDA programs use by default. It is PyTorch's, CuPy's and PyCUDA's current stream unless they are told
+another."""
 
-@dataclass(frozen=True)
+_DISABLE_TIMING = 2
+_CAPTURE_RELAXED = 2
+
+_u64, _size, _pointer = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
+
+Data = npt.NDArray[Any]
+
+
 class Stream:
-    """Another library's stream.
-
-    PyCUDA has no object for it, except for the legacy stream. So work goes to a stream of ours beside it, and events join the
-    two.
+    """Another library's stream. Two are equal where they are one stream, whatever objects stand for it.
 
     Attributes:
         handle: the CUstream.
-        beside: PyCUDA's stream beside it; None for the legacy stream, as PyCUDA calls it.
-        keeper: the library's own object, which keeps the stream alive.
+        number: which no other stream of this process ever has; handles are used again, and one handle stands for the default
+            stream of each thread.
+        keeper: the library's own object, which keeps the stream alive; None where a number alone is known.
     """
 
-    handle: int
-    beside: Any = field(default=None, compare=False)
-    keeper: object = field(default=None, compare=False, repr=False)
+    __slots__ = ("handle", "keeper", "number")
+
+    def __init__(self, handle: int, keeper: object = None) -> None:
+        self.handle, self.keeper = handle, keeper
+        self.number = identity(handle) if handle else 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.number == other.number and self.handle == other.handle
+
+    def __hash__(self) -> int:
+        return hash((self.handle, self.number))
+
+    def __repr__(self) -> str:
+        return f"<stream {self.handle:#x}>"
 
 
-LEGACY = Stream(_cudadriver.LEGACY)
-"""The stream of those who name none, such as PyTorch and CuPy."""
-
-
-class Current(RuntimeErrors):
-    """A context as this thread's current one, with PyCUDA's stream to enqueue on, and the runtime's errors as ours."""
-
-    def __init__(self, device: DeviceInfo, context: Any, stream: Any = None) -> None:
-        super().__init__(device, cu.Error, cu.MemoryError)
-        self.context, self.stream = context, stream
-
-    def __enter__(self) -> Any:
-        try:
-            self.context.push()
-        except cu.Error as error:
-            self.translate(error)
-        return self.stream
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            cu.Context.pop()
-        except cu.Error as failed:
-            error = error or failed
-        if error is not None:
-            self.translate(error)
-
-
-class Beside(Current):
-    """The stream beside another library's, which it joins at both ends."""
-
-    def __init__(self, device: DeviceInfo, context: Any, foreign: Stream) -> None:
-        super().__init__(device, context, foreign.beside)
-        self.foreign = foreign
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        if self.stream is not None:
-            try:
-                _cudadriver.join(int(self.stream.handle), self.foreign.handle)
-            except BaseException as error:
-                super().__exit__(type(error), error, None)
-                raise
-        return self.stream
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None and self.stream is not None:
-                _cudadriver.join(self.foreign.handle, int(self.stream.handle))
-        finally:
-            super().__exit__(kind, error, trace)
-
-
-def synchronize(stream: Any) -> None:
-    """Waits for what is enqueued on PyCUDA's stream, of which None is the legacy one."""
-    if stream is None:
-        cu.Event().record().synchronize()
-    else:
-        stream.synchronize()
+LEGACY = Stream(LEGACY_HANDLE)
 
 
 def stream_handle(queue: Any) -> int | None:
-    """The CUstream of a number, an object of CUDA's stream protocol, PyTorch's or CuPy's; None of anything else."""
+    """The CUstream of a number, an object of CUDA's stream protocol, PyTorch's, CuPy's or PyCUDA's; None of anything else."""
     if isinstance(queue, int) and not isinstance(queue, bool):
         return queue
     if hasattr(queue, "__cuda_stream__"):
         protocol = queue.__cuda_stream__
         return int((protocol() if callable(protocol) else protocol)[1])
-    handle = getattr(queue, "cuda_stream", getattr(queue, "ptr", None))
-    return None if handle is None else int(handle)
+    for name in ("cuda_stream", "ptr", "handle"):
+        if (handle := getattr(queue, name, None)) is not None:
+            return int(handle)
+    return None
 
 
 def event_handle(event: Any) -> int:
@@ -117,3 +79,135 @@ def event_handle(event: Any) -> int:
         if (handle := getattr(event, name, None)) is not None:
             return int(handle)
     raise LaunchError(f"event must be one of gemmport, PyCUDA, PyTorch or CuPy; got {event!r}")
+
+
+# Copies
+
+
+def upload(target: int, data: Data, stream: int) -> None:
+    """Copies a contiguous host array to a device pointer, and waits for it."""
+    _cudadriver.check(
+        "cuMemcpyHtoDAsync_v2", _u64(target), ctypes.c_void_p(data.ctypes.data), _size(data.nbytes), _pointer(stream)
+    )
+    synchronize(stream)
+
+
+def download(source: int, out: Data, stream: int) -> None:
+    """Fills a contiguous host array from a device pointer, and waits for it."""
+    _cudadriver.check(
+        "cuMemcpyDtoHAsync_v2", ctypes.c_void_p(out.ctypes.data), _u64(source), _size(out.nbytes), _pointer(stream)
+    )
+    synchronize(stream)
+
+
+def copy(source: int, target: int, nbytes: int, stream: int) -> None:
+    """Copies bytes from one device pointer to another."""
+    _cudadriver.check("cuMemcpyDtoDAsync_v2", _u64(target), _u64(source), _size(nbytes), _pointer(stream))
+
+
+def fill(target: int, byte: int, nbytes: int, stream: int) -> None:
+    """Sets bytes at a device pointer."""
+    _cudadriver.check("cuMemsetD8Async", _u64(target), ctypes.c_ubyte(byte), _size(nbytes), _pointer(stream))
+
+
+def synchronize(stream: int) -> None:
+    """Waits for what is enqueued on a stream.
+
+    Raises:
+        LaunchError: something of it failed.
+    """
+    _cudadriver.check("cuStreamSynchronize", _pointer(stream))
+
+
+# Events
+
+
+class StreamEvent:
+    """A point in a stream, for other streams to wait for."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __del__(self) -> None:
+        _cudadriver.driver().cuEventDestroy_v2(
+            ctypes.c_void_p(self.handle)
+        )  # after the work it stands for, if that is not done
+
+
+def record(stream: int, *, timed: bool = False) -> StreamEvent:
+    """The point in a stream after everything enqueued so far. The stream's context must be current.
+
+    Raises:
+        LaunchError: the driver refuses.
+    """
+    handle = ctypes.c_void_p()
+    _cudadriver.check("cuEventCreate", ctypes.byref(handle), ctypes.c_uint(0 if timed else _DISABLE_TIMING))
+    event = StreamEvent(handle.value or 0)
+    _cudadriver.check("cuEventRecord", handle, ctypes.c_void_p(stream))
+    return event
+
+
+def elapsed(start: StreamEvent, end: StreamEvent) -> float:
+    """Seconds between two timed events; waits for the second."""
+    milliseconds = ctypes.c_float()
+    _cudadriver.check("cuEventSynchronize", ctypes.c_void_p(end.handle))
+    _cudadriver.check(
+        "cuEventElapsedTime", ctypes.byref(milliseconds), ctypes.c_void_p(start.handle), ctypes.c_void_p(end.handle)
+    )
+    return milliseconds.value * 1e-3
+
+
+def wait(stream: int, event: int) -> None:
+    """Makes a stream wait, on the device, for an event of any stream.
+
+    Raises:
+        LaunchError: the driver refuses.
+    """
+    _cudadriver.check("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
+
+
+def join(stream: int, other: int) -> None:
+    """Makes a stream wait, on the device, for everything enqueued on another so far.
+
+    Raises:
+        LaunchError: the driver refuses.
+    """
+    if stream != other:
+        event = record(other)  # kept until the driver has taken note of it
+        wait(stream, event.handle)
+
+
+# Streams
+
+
+def identity(stream: int) -> int:
+    """The number of a stream, which is never used again, while handles are. That of the per-thread stream is the thread's.
+
+    Raises:
+        LaunchError: the driver knows no such stream.
+    """
+    number = ctypes.c_ulonglong()
+    _cudadriver.check("cuStreamGetId", ctypes.c_void_p(stream), ctypes.byref(number))
+    return number.value
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """What is allocated or loaded inside is allowed while a stream captures a graph, which it is no part of."""
+    mode = ctypes.c_int(_CAPTURE_RELAXED)
+    _cudadriver.check("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        _cudadriver.check("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether a stream, which is not the legacy one, captures a graph.
+
+    Raises:
+        LaunchError: the driver refuses.
+    """
+    status = ctypes.c_int()
+    _cudadriver.check("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+    return status.value != 0

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from gemmport.backends.base import Backend
     from gemmport.backends.objects import Event, Memory
     from gemmport.core.device import DeviceInfo
+
+
+_LYING: dict[tuple[object, ...], object] = {}
+_MOST_LYING = 2**14
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,6 +55,15 @@ class DeviceArray:
     def dense(cls, backend: Backend, memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
         """The C-contiguous array at the start of a memory."""
         return cls(backend, memory, shape, dtype, dense_strides(shape))
+
+    @cached_property
+    def lies(self) -> object:
+        """How it lies in its memory: one object for all arrays that lie alike, and so can be read by one plan."""
+        memory = self.memory
+        lying = self.dtype, self.shape, self.strides, self.offset, memory.alignment, memory.nbytes
+        if len(_LYING) >= _MOST_LYING:
+            _LYING.clear()
+        return _LYING.setdefault(lying, object())
 
     @property
     def ndim(self) -> int:

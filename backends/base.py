@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from gemmport.backends import _compilation, _ending, _fork
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends._ordering import IN_ORDER, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned
+from gemmport.backends._workspace import Workspace, Workspaces
 from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides, element_type
 from gemmport.backends.objects import (
     Access,
@@ -65,6 +66,10 @@ _FILLED_AT_ONCE = 2**26
 
 _MOST_PROGRAMS = 256
 """That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
+
+
+Places: TypeAlias = Sequence[tuple[int, str]]
+"""Of arguments of a call that are memory, the number and the name of each."""
 
 
 @dataclass
@@ -125,8 +130,11 @@ class Backend(NoCopy, ABC):
     kept: dict[Hashable, Any]
     """What others keep of the device as long as it is open."""
 
+    prepared: dict[Hashable, Any]
+    """Likewise, the calls that are prepared on it."""
+
     captured: list[Any]
-    """What graphs launch, which may be replayed at any time: kept as long as the device is open."""
+    """What graphs read and write, which may be replayed at any time: kept as long as the device is open."""
 
     shared: bool = False
     """Whether `get_backend` gives it to whoever asks: then a `with` leaves it open, and `close` alone closes it."""
@@ -148,7 +156,9 @@ class Backend(NoCopy, ABC):
         self._check_fork()
         self.closed = False
         self.kept: dict[Hashable, Any] = {}
+        self.prepared: dict[Hashable, Any] = {}
         self.captured: list[Any] = []
+        self._workspaces = Workspaces()
         self._errors = RuntimeErrors(device, self.runtime_error, self.memory_error)
         self._programs = _Programs()
         self._access_lock = threading.RLock()
@@ -216,11 +226,11 @@ class Backend(NoCopy, ABC):
         """
 
     @abstractmethod
-    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
+    def set_memory(self, call: Call, places: Places, memory: Mapping[Any, Any]) -> None:
         """Puts other memory in the place of arguments that are memory, for the launches that follow.
 
         Args:
-            places: the number of each argument, and the name of its memory.
+            memory: what `argument` makes of each, by its name.
         """
 
     @abstractmethod
@@ -301,13 +311,27 @@ class Backend(NoCopy, ABC):
         note = f"backend {self.name} does not tell it"
         return Disassembly((Listing("machine code", note=note),), Resources())
 
-    def set_addresses(self, call: Call, places: Sequence[tuple[int, str]], addresses: Mapping[Any, int]) -> None:
-        """`set_memory`, of memory that its owner keeps and orders: of each name the address where it begins.
+    @staticmethod
+    def argument(memory: Memory) -> Any:
+        """A memory as an argument of a kernel, as `set_memory` takes it."""
+        return memory
 
-        Raises:
-            LaunchError: the runtime's arguments are no addresses.
+    def stand_in(self, argument: Any, nbytes: int) -> Memory:
+        """Memory of another library's, which keeps it and orders what is done to it.
+
+        Args:
+            argument: as `argument` makes it of memory. nbytes: that are used of it.
         """
-        raise LaunchError(f"{self.device.label}: backend {self.name} takes no addresses: pass memory")
+        return cast("Memory", argument)
+
+    def pin(self, program: Program) -> None:
+        """Keeps a program loaded until the process ends, for a graph that may launch it at any time."""
+
+    def relaunch(self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], *, queue: Any = None) -> None:
+        """Enqueues calls in order, with other memory in the given places; as `set_memory` and `launch`."""
+        for call, places in calls:
+            self.set_memory(call, places, memory)
+            self.launch(call, queue=queue)
 
     # Queues that a backend may have beside its own
 
@@ -410,13 +434,25 @@ class Backend(NoCopy, ABC):
 
     # Queues
 
+    def workspace(self, queue: Any = None) -> Workspace:
+        """The scratch memory of a queue of `as_queue`, which all products on it share."""
+        return self._workspaces.of(queue)
+
+    def release_workspaces(self) -> None:
+        """Gives the scratch memory of all queues back, when the work on it is done. The next product allocates its own."""
+        self.check_open()
+        self._workspaces.release(wait=True)
+
     def ordered(
         self, queue: Any = None, *, reads: Collection[Memory] = (), writes: Collection[Memory] = ()
     ) -> AbstractContextManager[None]:
         """What is enqueued on the queue inside comes after what other queues did to this memory, and before what they will."""
         self.check_open()
         queue = self.as_queue(queue)
-        return IN_ORDER if is_alone(queue, reads, writes) else Ordered(self, queue, reads, writes)
+        if is_alone(queue, reads, writes) or self.is_captured(queue):
+            # A graph is replayed later, after whatever its owner has it wait for; within it there is one queue.
+            return IN_ORDER
+        return Ordered(self, queue, reads, writes)
 
     def settle(self, memory: Memory) -> None:
         """Makes the queue on which the memory's owner works wait for everything enqueued here on the memory."""
@@ -526,7 +562,13 @@ class Backend(NoCopy, ABC):
         if nbytes < 0:
             raise ShapeError(f"{nbytes} bytes cannot be allocated: a size is never negative")
         self.check_allocation(nbytes)
-        memory = self._allocate(max(nbytes, 1))
+        try:
+            memory = self._allocate(max(nbytes, 1))
+        except DeviceMemoryError:
+            if not self._workspaces.release(wait=False):
+                raise
+            log.info("%s: workspaces are given back for %s bytes", self.device.label, f"{nbytes:,}")
+            memory = self._allocate(max(nbytes, 1))
         memory.pooled = True
         return self._own(memory)
 
@@ -743,7 +785,9 @@ class Backend(NoCopy, ABC):
         if closed:
             return
         self.kept.clear()
+        self.prepared.clear()
         self.captured.clear()
+        self._workspaces = Workspaces()  # what was in the others goes with the pool
         with self._errors:
             self._close()
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pycuda
@@ -20,9 +18,11 @@ import pycuda.tools
 
 from gemmport.backends import _cudadiscovery as discovery
 from gemmport.backends import _cudadriver, _fork, _nvrtc
+from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
+from gemmport.backends._cudacontext import Current
 from gemmport.backends.array import DeviceArray, dense_strides
-from gemmport.backends.base import Backend, HostArray
+from gemmport.backends.base import Backend, HostArray, Places
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
 from gemmport.core import dlpack
 from gemmport.core.device import DeviceInfo
@@ -34,11 +34,19 @@ from gemmport.core.errors import (
 )
 from gemmport.core.problem import alignment_of
 
-log = logging.getLogger(__name__)
-
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: never waits for the legacy stream, as those of PyTorch and CuPy
 
-_MOST_STREAMS_BESIDE = 64  # twice as many as PyTorch has per device and priority
+
+@dataclass
+class _Call(Call):
+    """A call, with its geometry and arguments as the driver takes them.
+
+    Attributes:
+        native: the kernel.
+        enqueue: launches it.
+    """
+
+    enqueue: modules.Launch
 
 
 class CUDA(Backend):
@@ -56,14 +64,12 @@ class CUDA(Backend):
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
             self.context = context or cu.Device(number).retain_primary_context()
-            self._current = streams.Current(device, self.context)
+            self._current = Current(device, self.context)
             with self.current():
                 self.queue = cu.Stream()
-                self._on_own = streams.Current(device, self.context, self.queue)
+                self._queue_handle = int(self.queue.handle)
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
-                self._beside: OrderedDict[int, Any] = OrderedDict()
-            self._discarded: list[Any] = []
         weakref.finalize(self, _drain, self.context, self._pool)
 
     # Devices
@@ -95,7 +101,7 @@ class CUDA(Backend):
     # Memory
 
     def _allocate(self, nbytes: int) -> Memory:
-        with self.current(), self._pool_lock:
+        with self.current(), self._pool_lock, streams.relaxed():
             block = self._pool.allocate(nbytes)
         return Memory(block, int(block), nbytes, partial(_free, self.context, self._pool_lock, block))
 
@@ -105,7 +111,7 @@ class CUDA(Backend):
             if home is None and told.get("stream") is not None:
                 stream = self.as_queue(int(told["stream"]))
             elif home is None:
-                stream = self.as_queue(_cudadriver.LEGACY)
+                stream = self.as_queue(streams.LEGACY_HANDLE)
             dtype, shape = np.dtype(told["typestr"]), tuple(told["shape"])
             given = told.get("strides")
             if given is not None and any(step % dtype.itemsize for step in given):
@@ -118,7 +124,7 @@ class CUDA(Backend):
             pointer, dtype, shape, strides = told_of.pointer, told_of.dtype, told_of.shape, told_of.strides
             read_only, owner, writer = told_of.read_only, told_of.owner, stream
             if home is None:
-                stream, writer = self.as_queue(_cudadriver.LEGACY), None
+                stream, writer = self.as_queue(streams.LEGACY_HANDLE), None
         else:
             return None
         if pointer % dtype.itemsize:
@@ -151,22 +157,20 @@ class CUDA(Backend):
             )
 
     def _upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> None:
-        with self._on(queue) as stream:
-            cu.memcpy_htod_async(memory.handle + offset, data, stream)
-            streams.synchronize(stream)
+        with self.current():
+            streams.upload(memory.handle + offset, data, self._handle(queue))
 
     def _download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> None:
-        with self._on(queue) as stream:
-            cu.memcpy_dtoh_async(out, memory.handle + offset, stream)
-            streams.synchronize(stream)
+        with self.current():
+            streams.download(memory.handle + offset, out, self._handle(queue))
 
     def _copy(self, source: Memory, target: Memory, nbytes: int, queue: Any) -> None:
-        with self._on(queue) as stream:
-            cu.memcpy_dtod_async(target.handle, source.handle, nbytes, stream)
+        with self.current():
+            streams.copy(source.handle, target.handle, nbytes, self._handle(queue))
 
     def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
-        with self._on(queue) as stream:
-            cu.memset_d8_async(memory.handle, byte, memory.nbytes, stream)
+        with self.current():
+            streams.fill(memory.handle, byte, memory.nbytes, self._handle(queue))
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:
@@ -176,7 +180,7 @@ class CUDA(Backend):
         writer = self._handle(memory.access.writer)
         with self.current():
             if stream != -1:
-                _cudadriver.join(_cudadriver.LEGACY if stream in (None, 0, 1) else int(stream or 0), writer)
+                streams.join(streams.LEGACY_HANDLE if stream in (None, 0, 1) else int(stream or 0), writer)
         memory.access.shared = True
         return writer or 1  # in the array interface 0 is not allowed, and 1 is the legacy stream
 
@@ -191,21 +195,10 @@ class CUDA(Backend):
     def load(self, binary: bytes, source: str) -> Program:
         try:
             with self.current():
-                self._discarded.clear()
-                module = cu.module_from_buffer(binary)
+                module = modules.Module(binary, int(self.context.handle))
         except LaunchError as error:
             raise CompileError("the CUDA driver refuses the program", log=str(error), source=source) from error
-        program = Program(module, binary, source)
-        self._destroy_later(program)
-        return program
-
-    def _destroy_later(self, owner: Program | Event) -> None:
-        """Keeps PyCUDA's object when its owner is dropped, until the next one is made.
-
-        PyCUDA destroys modules and events only while their context is current, or in the thread that opened it. Any other
-        thread that drops the last reference loses them: the device's memory is never given back.
-        """
-        weakref.finalize(owner, self._discarded.append, owner.native).atexit = False
+        return Program(module, binary, source)
 
     # Execution
 
@@ -222,66 +215,82 @@ class CUDA(Backend):
         packed, offsets = _packed(arguments)
         try:
             with self.current():
-                kernel = program.native.get_function(function)
+                kernel = program.native.function(function)
                 if dynamic_local_bytes > self.device.local_memory:
-                    kernel.set_attribute(cu.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_local_bytes)
-                most = kernel.max_threads_per_block
+                    kernel.allow_shared(dynamic_local_bytes)
+                most = kernel.attribute(modules.MAX_THREADS_PER_BLOCK)
         except LaunchError as error:
             raise LaunchError(f"{function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        return Call(program, function, kernel, groups, work_group, packed, offsets, dynamic_local_bytes)
+        launch = modules.Launch(kernel, groups, work_group, packed, offsets, dynamic_local_bytes)
+        return _Call(program, function, kernel, groups, work_group, launch)
 
-    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
-        for number, name in places:
-            _POINTER.pack_into(call.arguments, call.offsets[number], memory[name].handle)
+    def pin(self, program: Program) -> None:
+        program.native.pin()
 
-    def set_addresses(self, call: Call, places: Sequence[tuple[int, str]], addresses: Mapping[Any, int]) -> None:
+    @staticmethod
+    def argument(memory: Memory) -> int:
+        return memory.handle
+
+    def stand_in(self, argument: Any, nbytes: int) -> Memory:
+        return Memory(None, argument, nbytes)
+
+    def set_memory(self, call: Call, places: Places, memory: Mapping[Any, Any]) -> None:
+        launch = cast("_Call", call).enqueue
         for number, name in places:
-            _POINTER.pack_into(call.arguments, call.offsets[number], addresses[name])
+            _POINTER.pack_into(launch.arguments, launch.offsets[number], memory[name])
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
             self.wait(wait_for, queue=queue)
-        with self._on(queue) as stream:
-            # What PyCUDA's prepared calls end in, without packing all arguments anew.
-            call.native._launch_kernel(call.groups, call.work_group, call.arguments, call.dynamic_local_bytes, stream)
+        with self.current():
+            cast("_Call", call).enqueue(self._handle(queue))
+
+    def relaunch(
+        self,
+        calls: Sequence[tuple[Call, Places]],
+        memory: Mapping[Any, Any],
+        *,
+        queue: Any = None,
+    ) -> None:  # as `Backend.relaunch`, in one context
+        with self.current():
+            stream = self._handle(queue)
+            for call, places in calls:
+                launch = cast("_Call", call).enqueue
+                for number, name in places:
+                    _POINTER.pack_into(launch.arguments, launch.offsets[number], memory[name])
+                launch(stream)
 
     def disassemble(self, call: Call) -> Disassembly:
         told = _nvrtc.disassemble(call.program.source, self.device.architecture, call.function)
         with self.current():  # the driver knows also what it compiled itself, from PTX
             resources = replace(
                 told.resources,
-                registers=call.native.num_regs,
-                private_bytes=call.native.local_size_bytes,
-                local_bytes=call.native.shared_size_bytes,
-                max_work_items=call.native.max_threads_per_block,
+                registers=call.native.attribute(modules.REGISTERS),
+                private_bytes=call.native.attribute(modules.LOCAL_BYTES),
+                local_bytes=call.native.attribute(modules.SHARED_BYTES),
+                max_work_items=call.native.attribute(modules.MAX_THREADS_PER_BLOCK),
             )
         return Disassembly(told.listings, resources)
 
     def record(self, *, queue: Any = None) -> Event:
-        with self._on(queue) as stream:
-            self._discarded.clear()
-            event = Event(cu.Event().record(stream))
-        self._destroy_later(event)
-        return event
+        with self.current():
+            return Event(streams.record(self._handle(queue), timed=True))
 
     def mark(self, *, queue: Any = None) -> Event:
         with self.current():
-            return Event(_cudadriver.record(self._handle(self.as_queue(queue))))
+            return Event(streams.record(self._handle(queue)))
 
     def wait(self, events: Sequence[Event], *, queue: Any = None) -> None:
-        known = self.as_queue(queue)
         with self.current():
             for event in events:
-                if not isinstance(event.native, cu.Event):
-                    _cudadriver.wait(self._handle(known), streams.event_handle(event.native))
-                elif isinstance(known, streams.Stream):
-                    # PyCUDA does not tell its event's handle: by way of a stream of its own.
-                    beside = self._stream_beside(known.handle)
-                    beside.wait_for_event(event.native)
-                    _cudadriver.join(known.handle, int(beside.handle))
+                if isinstance(event.native, cu.Event):
+                    # PyCUDA does not tell its handle: by way of a stream of PyCUDA's.
+                    between = cu.Stream(_NON_BLOCKING)
+                    between.wait_for_event(event.native)
+                    streams.join(self._handle(queue), int(between.handle))
                 else:
-                    (known or self.queue).wait_for_event(event.native)
+                    streams.wait(self._handle(queue), streams.event_handle(event.native))
 
     def new_queue(self) -> Any:
         with self.current():
@@ -290,7 +299,7 @@ class CUDA(Backend):
     def as_queue(self, queue: Any) -> Any:
         if queue is None or queue is self.queue:
             return None
-        if isinstance(queue, cu.Stream | streams.Stream):
+        if isinstance(queue, streams.Stream):
             return queue
         handle = streams.stream_handle(queue)
         if handle is None:
@@ -298,53 +307,36 @@ class CUDA(Backend):
                 f"queue must be a stream of {self.device.label}: of PyCUDA, PyTorch or CuPy, with __cuda_stream__, or the "
                 f"number of a CUstream; got {queue!r}"
             )
-        if handle == int(self.queue.handle):
+        if handle == self._queue_handle:
             return None
-        if handle in (_cudadriver.LEGACY, 1):
+        if handle in (streams.LEGACY_HANDLE, 1):
             return streams.LEGACY
-        return streams.Stream(handle, self._stream_beside(handle), queue)
+        with self.current():
+            return streams.Stream(handle, None if isinstance(queue, int) else queue)
 
     def is_captured(self, queue: Any) -> bool:
-        if not isinstance(queue, streams.Stream) or queue is streams.LEGACY:  # which is never captured
+        handle = queue if type(queue) is int else self._handle(queue)
+        if handle in (streams.LEGACY_HANDLE, 1):  # which is never captured
             return False
         with self.current():
-            return _cudadriver.is_capturing(queue.handle)
-
-    def _stream_beside(self, handle: int) -> Any:
-        with self._access_lock:
-            if handle not in self._beside:
-                if len(self._beside) < _MOST_STREAMS_BESIDE:
-                    with self.current():
-                        stream = cu.Stream(_NON_BLOCKING)
-                else:  # one that stands beside two: work on either may wait for the other's, and stays right
-                    stream = self._beside.popitem(last=False)[1]
-                self._beside[handle] = stream
-            self._beside.move_to_end(handle)
-            return self._beside[handle]
+            return streams.is_capturing(handle)
 
     def _handle(self, queue: Any) -> int:
-        """A queue of `as_queue` as a C library takes it."""
-        return int((self.queue if queue is None else queue).handle)
-
-    def _on(self, queue: Any) -> AbstractContextManager[Any]:
-        """PyCUDA's stream to enqueue on, so that it happens on the queue. PyCUDA's name for the legacy stream is None."""
-        self.check_open()
-        known = None if queue is None else self.as_queue(queue)
-        if known is None:
-            return self._on_own
-        if known is streams.LEGACY:
-            return self._current
-        kind = streams.Beside if isinstance(known, streams.Stream) else streams.Current
-        return kind(self.device, self.context, known)
+        """A caller's queue as a C library takes it."""
+        if queue is None:
+            return self._queue_handle
+        if type(queue) is int:
+            return queue
+        known = self.as_queue(queue)
+        return self._queue_handle if known is None else int(known.handle)
 
     def elapsed(self, start: Event, end: Event) -> float:
         with self.current():
-            end.native.synchronize()
-            return float(start.native.time_till(end.native)) * 1e-3
+            return streams.elapsed(start.native, end.native)
 
     def synchronize(self) -> None:
         with self.current():
-            self.queue.synchronize()
+            streams.synchronize(self._queue_handle)
 
     def current(self) -> AbstractContextManager[Any]:
         self.check_open()
@@ -352,7 +344,7 @@ class CUDA(Backend):
 
     @property
     def queue_handle(self) -> int:
-        return int(self.queue.handle)
+        return self._queue_handle
 
     def _finish(self) -> None:
         with self.current():
@@ -364,8 +356,6 @@ class CUDA(Backend):
                 self.queue.synchronize()
             finally:
                 self._programs.known.clear()
-                self._discarded.clear()
-                self._beside.clear()
                 with self._pool_lock:
                     self._pool.stop_holding()
 

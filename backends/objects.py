@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
@@ -123,8 +123,6 @@ class Call(NoCopy):
     Attributes:
         function: the kernel's name in the program.
         native: the runtime's kernel.
-        arguments, offsets, dynamic_local_bytes: where the runtime is given them anew at each launch: all arguments as the
-            kernel takes them, where each begins, and the size of what is declared without one.
     """
 
     instead: ClassVar[str] = "make another with Backend.prepare"
@@ -134,9 +132,6 @@ class Call(NoCopy):
     native: Any
     groups: tuple[int, int, int]
     work_group: tuple[int, int, int]
-    arguments: bytearray = field(default_factory=bytearray)
-    offsets: Sequence[int] = ()
-    dynamic_local_bytes: int = 0
 
     @cached_property
     def extent(self) -> tuple[int, int, int]:

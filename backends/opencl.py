@@ -23,7 +23,7 @@ from gemmport.backends import _compilation, _opencldriver, _runtimes
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
 from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import Backend, HostArray
+from gemmport.backends.base import Backend, HostArray, Places
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program, Resources
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 # What fills memory byte by byte loses the queue beyond 2³¹ bytes (nvidia-byte-fills): bytes are set by sixteens, a gigabyte at
 # a time.
 _FILL_BYTES = 2**30
+
+_MOST_QUEUES = 64
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,9 @@ class OpenCL(Backend):
             self.context = context or cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self.queue = cl.CommandQueue(self.context, self._device, properties=profiling)
+            self._queues: set[Any] = (
+                set()
+            )  # of callers, which are known to be right; kept, since handles are used again
             self._queue_in_c = ctypes.c_void_p(self.queue.int_ptr)
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
             self._launches_without_events = device.type != "cpu"
@@ -328,9 +333,17 @@ class OpenCL(Backend):
             return max(most, math.prod(kernel.get_work_group_info(ask.COMPILE_WORK_GROUP_SIZE, self._device)))
         return most
 
-    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
+    @staticmethod
+    def argument(memory: Memory) -> Any:
+        return memory.native
+
+    def stand_in(self, argument: Any, nbytes: int) -> Memory:
+        handle = argument.svm_ptr if isinstance(argument, cl.SVM) else argument.int_ptr
+        return Memory(argument, handle, nbytes)
+
+    def set_memory(self, call: Call, places: Places, memory: Mapping[Any, Any]) -> None:
         for number, name in places:
-            call.native.set_arg(number, memory[name].native)
+            call.native.set_arg(number, memory[name])
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
@@ -386,12 +399,17 @@ class OpenCL(Backend):
     def as_queue(self, queue: Any) -> Any:
         if queue is None or queue == self.queue:
             return None
+        if queue in self._queues:
+            return queue
         if not isinstance(queue, cl.CommandQueue):
             raise LaunchError(f"queue must be a pyopencl.CommandQueue of {self.device.label}; got {queue!r}")
         if queue.context != self.context or queue.device != self._device:
             raise LaunchError(f"this queue is of another context or device; make it with the .context of {self!r}")
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise LaunchError("this queue runs its commands out of order: pass one that runs them in order")
+        if len(self._queues) >= _MOST_QUEUES:
+            self._queues.clear()
+        self._queues.add(queue)
         return queue
 
     def elapsed(self, start: Event, end: Event) -> float:
@@ -418,6 +436,7 @@ class OpenCL(Backend):
             self.queue.finish()
         finally:
             self._programs.known.clear()
+            self._queues.clear()
             with self._pool_lock:
                 self._pool.stop_holding()
 

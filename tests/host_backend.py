@@ -76,7 +76,9 @@ class BoundOnHost:
         self.backend.after(flat, lie["d"])
 
 
-def bind_on_host(plan: Plan, backend: HostBackend, operands: Mapping[Any, Memory]) -> BoundOnHost:
+def bind_on_host(
+    plan: Plan, backend: HostBackend, operands: Mapping[Any, Memory], *, allocate: Callable[[int], Memory]
+) -> BoundOnHost:
     """In the place of `gemmport.execution.executor.bind`."""
-    scratch = {each.name: backend.allocate(each.nbytes) for each in plan.scratch}
+    scratch = {each.name: allocate(each.nbytes) for each in plan.scratch}
     return BoundOnHost(plan, backend, {**operands, **scratch})

@@ -54,7 +54,9 @@ def mark(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> Mark:
 
     def begin() -> None:
         monkeypatch.setattr(repeated, "_known", {})
+        monkeypatch.setattr(repeated, "_known_of_libraries", {})
         monkeypatch.setattr(backend, "kept", {})
+        monkeypatch.setattr(backend, "prepared", {})
 
     def set_mark() -> None:
         begin()

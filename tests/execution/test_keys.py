@@ -545,8 +545,7 @@ class Watched:
 
     def __init__(self, place: Place, monkeypatch: Patch) -> None:
         self.place, self.monkeypatch, self.plans = place, monkeypatch, []
-        for name in ("enqueue", "relaunch"):
-            self._watch(name, getattr(executor.BoundPlan, name))
+        self._watch("relaunch", executor.BoundPlan.relaunch)
         self.forget()
 
     def _watch(self, name: str, run: Callable[..., None]) -> None:
@@ -560,6 +559,7 @@ class Watched:
         """Begins with products that were never computed."""
         self.monkeypatch.setattr(repeated, "_known", {})
         self.monkeypatch.setattr(self.place.backend, "kept", {})
+        self.monkeypatch.setattr(self.place.backend, "prepared", {})
 
     def outcome(self, function: str, options: Mapping[str, Any]) -> Any:
         """All that tells one call from another: what it returns, or raises, and the plan that it runs."""

@@ -7,6 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -17,11 +18,10 @@ import pytest
 import gemmport as gp
 from absences import beyond
 from gemmport import kernels
-from gemmport.api import plans
+from gemmport.api import plans, product
 from gemmport.contracts.kernel import KernelVariant
-from gemmport.core.errors import ArrayError, LaunchError
-from gemmport.core.plan import Scratch
-from gemmport.execution import executor, repeated
+from gemmport.core.errors import ArrayError, DeviceMemoryError, LaunchError
+from gemmport.execution import executor, prepared
 
 RNG = np.random.default_rng(11)
 
@@ -32,13 +32,14 @@ def bound(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     bind = executor.bind
 
-    def counted(plan: Any, *given: Any) -> Any:
+    def counted(plan: Any, *given: Any, **options: Any) -> Any:
         made.append(plan)
-        return bind(plan, *given)
+        return bind(plan, *given, **options)
 
     monkeypatch.setattr(executor, "bind", counted)
-    monkeypatch.setattr(repeated, "bind", counted)
+    monkeypatch.setattr(prepared, "bind", counted)
     monkeypatch.setattr(backend, "kept", {})
+    monkeypatch.setattr(backend, "prepared", {})
     return made
 
 
@@ -68,7 +69,7 @@ def test_products_are_bound_once(backend: gp.Backend, bound: list[Any]) -> None:
         np.testing.assert_array_equal(gemm(x, y).get(), a @ b)
         assert gemm(x, y, out=out) is out
         np.testing.assert_array_equal(out.get(), a @ b)
-    assert len(bound) == 2  # a new result is no operand of the key, one that is given is
+    assert len(bound) == 1
 
 
 def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +81,7 @@ def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any], mo
     np.testing.assert_array_equal(gp.matmul(x, y, kernel="naive").get(), a @ b)
     assert gp.matmul(x, y, out=out, kernel="naive") is out
     np.testing.assert_array_equal(out.get(), a @ b)
-    assert len(bound) == 2
+    assert len(bound) == 1
 
 
 def test_what_differs_is_bound_anew(backend: gp.Backend, bound: list[Any]) -> None:
@@ -99,16 +100,13 @@ def test_what_differs_is_bound_anew(backend: gp.Backend, bound: list[Any]) -> No
         (x, y, {"alpha": 2.0, "beta": 3.0, "c": z}, 2 * (a @ b) + 3 * c),
         (x, y, {"beta": 1.0, "c": z.T}, a @ b + c.T),
         (x, y, {"trans_b": "T"}, a @ b.T),
-        (x, y, {"out": out}, a @ b),
         (x, y, {"out": out.T}, a @ b),
         (x, y, {"kernel": "tiled"}, a @ b),
     ]
     for _ in range(2):
         for left, right, choices, expected in different:
             np.testing.assert_array_equal(gemm(left, right, **choices).get(), expected)
-    # A column-major C is copied for this kernel's row-major result: such a product is not kept.
-    copied = sum("c" in choices and choices["c"] is not z for _, _, choices, _ in different)
-    assert len(bound) == len(different) + copied
+    assert len(bound) == len(different)
 
 
 class _Kind:
@@ -122,8 +120,9 @@ def test_a_choice_that_is_no_key_is_taken_all_the_same(backend: gp.Backend, boun
     a, b = numbers(8, 8), numbers(8, 8)
     x, y = backend.asarray(a), backend.asarray(b)
     for _ in range(2):
-        np.testing.assert_array_equal(gemm(x, y, dtype=_Kind()).get(), a @ b)
-    assert len(bound) == 2
+        np.testing.assert_array_equal(gemm(x, y, accumulator=_Kind()).get(), a @ b)
+    assert len(bound) == 1
+    assert not backend.kept
 
 
 @pytest.mark.parametrize("two", [np.array(2.0), np.float16(2), Fraction(2), 2, 2.0, 2 + 0j], ids=repr)
@@ -160,6 +159,7 @@ def test_scalars_that_differ_in_the_sign_of_a_zero_are_told_apart(
     first = []
     for options in given:
         monkeypatch.setattr(backend, "kept", {})
+        monkeypatch.setattr(backend, "prepared", {})
         plans._cached_plan.cache_clear()
         first.append(bits(gemm(x, y, **options).get()))
     assert afterwards == first
@@ -327,56 +327,29 @@ def test_what_is_at_work_is_not_bound_to_others(
     assert not between
 
 
-def test_scratch_memory_is_one_queues_at_a_time(backend: gp.Backend, bound: list[Any]) -> None:
-    """Scratch memory that is kept is still at work on one queue when another's product takes it."""
-    if backend.name != "opencl" or backend.device.type != "cpu":
-        pytest.skip(
-            beyond(backend.device, "packed, which has scratch memory, is for CPUs, and a gate of OpenCL holds it back")
-        )
-    import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
-
-    a, b = numbers(40, 40), numbers(40, 40)
-    x, y, u, v = (backend.asarray(host) for host in (a, b, b, a))
-    try:
-        gemm(u, v, kernel="packed")
-    except gp.UnsupportedError as refused:
-        pytest.skip(beyond(backend.device, str(refused)))
-    assert bound[0].scratch
-    queue, gate = cl.CommandQueue(backend.context), cl.UserEvent(backend.context)
-    cl.enqueue_barrier(queue, wait_for=[gate])
-    first = gemm(x, y, kernel="packed", queue=queue)
-    queue.flush()
-    second = gemm(u, v, kernel="packed", queue=backend.queue)
-    waits = second.ready.native.command_execution_status != cl.command_execution_status.COMPLETE
-    gate.set_status(cl.command_execution_status.COMPLETE)
-    assert waits
-    np.testing.assert_array_equal(first.get(), a @ b)
-    np.testing.assert_array_equal(second.get(), b @ a)
-    assert len(bound) == 1
-
-
 def test_the_oldest_are_forgotten(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "_MOST", 2)
+    monkeypatch.setattr(prepared, "MOST", 2)
     for size in (4, 5, 6):
         x = backend.asarray(numbers(size, size))
         gemm(x, x)
     assert [known.shape for known in backend.kept.values()] == [(5, 5), (6, 6)]
+    assert [known.plan.problem.m for known in backend.prepared.values()] == [5, 6]
 
 
 def test_threads_may_keep_and_forget_at_once(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     x = backend.asarray(numbers(4, 4))
     gemm(x, x)
     found = next(iter(backend.kept.values()))
-    one, known, errors = replace(found, idle=[]), dict[Any, Any](), list[Exception]()
+    known, errors = dict[Any, Any](), list[Exception]()
 
     def keep() -> None:
         try:
             for _ in range(3000):
-                repeated._keep(known, object(), one)
+                prepared.keep(known, object(), found)
         except (RuntimeError, KeyError, IndexError) as error:  # of a dictionary that another thread changed
             errors.append(error)
 
-    monkeypatch.setattr(repeated, "_MOST", 4)
+    monkeypatch.setattr(prepared, "MOST", 4)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -391,32 +364,131 @@ def test_threads_may_keep_and_forget_at_once(backend: gp.Backend, monkeypatch: p
     assert len(known) <= 4 + len(threads)
 
 
-def test_the_oldest_are_forgotten_where_they_keep_much_scratch_memory(
-    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("short", [False, True])
+def test_what_was_chosen_for_want_of_memory_is_not_kept(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch, short: bool
 ) -> None:
-    def keep(size: int, scratch: int) -> None:
-        x = backend.asarray(numbers(size, size))
-        d = gemm(x, x)
-        (found,) = (known for known in backend.kept.values() if known.shape == (size, size))
-        plan = replace(found.plan, scratch=(Scratch("a_panels", scratch),))
-        backend.kept.pop(next(key for key, known in backend.kept.items() if known is found))
-        one = replace(found.idle[0], plan=plan, memory={"a_panels": x.memory})
-        repeated.keep_of_device_arrays(size, one, turned=False, operands=[x, x], result=d)
-
-    monkeypatch.setattr(repeated, "_MOST_SCRATCH", 1000)
-    for size, scratch in ((4, 400), (5, 500), (6, 300), (7, 1001)):
-        keep(size, scratch)
-    assert list(backend.kept) == [5, 6]
-
-
-def test_what_was_chosen_for_want_of_memory_is_not_kept(fresh_backend: gp.Backend) -> None:
     """There may be more of it at the next call."""
-    a, device = fresh_backend.asarray(np.ones((8, 8), np.float32)), fresh_backend.device
-    d = gemm(a, a)
-    (found,) = fresh_backend.kept.values()
-    (bound,) = found.idle
-    short = replace(bound, plan=replace(bound.plan, device=replace(device, max_allocation=device.max_allocation - 1)))
-    for one, kept in ((short, 0), (bound, 1)):
-        fresh_backend.kept.clear()
-        repeated.keep_of_device_arrays("a key", one, turned=False, operands=[a, a], result=d)
-        assert len(fresh_backend.kept) == kept
+    choose, less = product.bind_or_choose, backend.device.max_allocation - 1
+
+    def chosen(plan: Any, *given: Any, **options: Any) -> Any:
+        bound = choose(plan, *given, **options)
+        if short:
+            bound.plan = replace(bound.plan, device=replace(plan.device, max_allocation=less))
+        return bound
+
+    monkeypatch.setattr(product, "bind_or_choose", chosen)
+    x = backend.asarray(np.ones((8, 8), np.float32))
+    gemm(x, x)
+    assert [len(backend.kept), len(backend.prepared)] == ([0, 0] if short else [1, 1])
+
+
+class TestWorkspace:
+    """Scratch memory is the queue's: all products on it share it."""
+
+    @pytest.fixture
+    def kernel(self, backend: gp.Backend) -> str:
+        """One that has scratch memory on this device."""
+        for name in ("packed", "simt", "reduce"):
+            with suppress(gp.GemmportError):
+                if gp.plan(gp.GemmProblem.create(64, 64, 4096), backend.device, kernel=name).scratch:
+                    return name
+        pytest.skip(beyond(backend.device, "no kernel has scratch memory there"))
+
+    def of(self, backend: gp.Backend, k: int, kernel: str) -> None:
+        """A product that needs the more scratch memory the larger k is."""
+        a, b = numbers(64, k), numbers(k, 64)
+        x, y = backend.asarray(a), backend.asarray(b)
+        for _ in range(2):
+            np.testing.assert_array_equal(gp.gemm(x, y, kernel=kernel).get(), a @ b)
+
+    def test_is_shared_by_products(self, fresh_backend: gp.Backend, kernel: str) -> None:
+        self.of(fresh_backend, 4096, kernel)
+        blocks = fresh_backend.workspace().blocks
+        assert blocks
+        self.of(fresh_backend, 2048, kernel)
+        assert fresh_backend.workspace().blocks is blocks
+
+    def test_grows_and_is_given_back(self, fresh_backend: gp.Backend, kernel: str) -> None:
+        self.of(fresh_backend, 2048, kernel)
+        before = fresh_backend.workspace().blocks
+        sizes = [block.nbytes for block in before]
+        fresh_backend.workspace().take(fresh_backend, [2 * size for size in sizes])
+        grown = fresh_backend.workspace().blocks
+        assert [block.nbytes for block in grown] == [2 * size for size in sizes]
+        assert all(block.released for block in before)
+        self.of(fresh_backend, 2048, kernel)
+        fresh_backend.release_workspaces()
+        assert fresh_backend.workspace().blocks == ()
+        assert all(block.released for block in grown)
+        self.of(fresh_backend, 2048, kernel)
+        assert fresh_backend.workspace().blocks
+
+    def test_is_given_back_for_what_does_not_fit_beside_it(
+        self, fresh_backend: gp.Backend, kernel: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.of(fresh_backend, 2048, kernel)
+        blocks, allocate = fresh_backend.workspace().blocks, type(fresh_backend)._allocate
+
+        def short(backend: gp.Backend, nbytes: int) -> Any:
+            if not all(block.released for block in blocks):
+                raise DeviceMemoryError("no room")
+            return allocate(backend, nbytes)
+
+        monkeypatch.setattr(type(fresh_backend), "_allocate", short)
+        assert fresh_backend.allocate(64).nbytes == 64
+        assert fresh_backend.workspace().blocks == ()
+
+    def test_a_product_without_room_for_it_takes_another_kernel(
+        self, fresh_backend: gp.Backend, kernel: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        a, b = numbers(64, 4096), numbers(4096, 64)
+        x, y, out = fresh_backend.asarray(a), fresh_backend.asarray(b), fresh_backend.zeros((64, 64), np.float32)
+        gp.gemm(x, y, out=out)
+        (known,) = fresh_backend.prepared.values()
+        if not known.plan.scratch:
+            pytest.skip(beyond(fresh_backend.device, "this product needs no scratch memory there"))
+        fresh_backend.release_workspaces()
+
+        def refused(*_: Any) -> Any:
+            raise DeviceMemoryError("no room")
+
+        monkeypatch.setattr(type(fresh_backend), "_allocate", refused)
+        gp.gemm(x, y, out=out)
+        np.testing.assert_array_equal(out.get(), a @ b)
+        assert list(fresh_backend.prepared.values()) == [known]  # there may be room at the next call
+
+    def test_each_queue_has_its_own(self, fresh_backend: gp.Backend, kernel: str) -> None:
+        other = fresh_backend.new_queue()
+        if other is None:
+            pytest.skip(beyond(fresh_backend.device, "one queue alone"))
+        a, b = numbers(64, 2048), numbers(2048, 64)
+        x, y = fresh_backend.asarray(a), fresh_backend.asarray(b)
+        results = [gp.gemm(x, y, kernel=kernel, queue=queue) for queue in (fresh_backend.queue, other)]
+        for result in results:
+            np.testing.assert_array_equal(result.get(), a @ b)
+        own, others = (fresh_backend.workspace(fresh_backend.as_queue(each)).blocks for each in (None, other))
+        assert own
+        assert {id(block) for block in own}.isdisjoint(id(block) for block in others)
+
+    def test_threads_on_one_queue_take_turns(self, fresh_backend: gp.Backend, kernel: str) -> None:
+        given = [(numbers(64, 1024 + 64 * n), numbers(1024 + 64 * n, 64)) for n in range(4)]
+        wrong: list[int] = []
+
+        def work(number: int) -> None:
+            a, b = given[number]
+            x, y = fresh_backend.asarray(a), fresh_backend.asarray(b)
+            results = [gp.gemm(x, y, kernel=kernel) for _ in range(25)]
+            wrong.extend(number for result in results if not np.array_equal(result.get(), a @ b))
+
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(len(given))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(before)
+        assert not wrong

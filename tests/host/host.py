@@ -115,7 +115,7 @@ class Host(Backend):
         kernel.restype = ctypes.c_char_p
         self.check_work_group(function, work_group, MOST_ITEMS)
         bound = _bound(kernel, arguments, groups, work_group, dynamic_local_bytes)
-        return Call(program, function, bound, groups, work_group, dynamic_local_bytes=dynamic_local_bytes)
+        return Call(program, function, bound, groups, work_group)
 
     def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
         for number, name in places:

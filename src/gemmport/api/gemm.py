@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import numpy.typing as npt
 
 from gemmport.api.arguments import (
@@ -122,27 +123,18 @@ def gemm(
     """
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
     wanted = None
-    if wait_for == () and params is None and config is None and (queue is None or type(a) is DeviceArray):
-        choices = (
-            scalar_key(alpha),
-            scalar_key(beta),
-            type(trans_a),
-            trans_a,
-            type(trans_b),
-            trans_b,
-            dtype,
-            accumulator,
-            kernel,
+    if wait_for == () and params is None and config is None:
+        # To ask for the type that a product has anyway is to ask for nothing.
+        plain = (
+            c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
         )
-        if (theirs := repeated.of_library(a, b, c, out, choices)) is not None:
-            if backend is None and device is None:
-                wanted = theirs.key
-                if (again := theirs.again(a, c, out)) is not None:
-                    return again
-        else:
-            wanted = repeated.key(a, b, c, out, choices, backend, device)
-            if (again := repeated.product(wanted, a, b, c, out, queue)) is not None:
-                return again
+        choices = (
+            scalar_key(alpha), scalar_key(beta), type(trans_a), trans_a, type(trans_b), trans_b,
+            None if plain else dtype, accumulator, kernel,
+        )  # fmt: skip
+        wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue)
+        if result is not None:
+            return result
     op_a, op_b = as_op(trans_a), as_op(trans_b)
     check_present(a, b, c, out, beta)
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
@@ -167,10 +159,10 @@ def gemm(
     choice = Choice(kernel, params, config, accumulator)
     if not on_device:
         return deliver(host_product(place, product, given, choice, wanted), given, out)
-    result = place.result(given, shape, types.output)
-    enqueue(place, product, result.array, choice)
-    place.keep(wanted, placed.values(), result)
-    return place.delivered(result)
+    written = place.result(given, shape, types.output)
+    enqueue(place, product, written.array, choice)
+    place.keep(wanted, placed.values(), written)
+    return place.delivered(written)
 
 
 def _events(given: Any) -> list[Event]:

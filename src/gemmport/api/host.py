@@ -44,8 +44,14 @@ def host_product(
     finally:
         place.backend.give_back(lent.memory, queue=place.queue)
     operands = (given["a"].value, given["b"].value)
-    if wanted is not None and place.bound is not None and place.uses(*operands) and (out is None or out is result):
-        repeated.keep_of_host_arrays(wanted, place.bound, turned=place.turned, result=result)
+    if (
+        wanted is not None
+        and place.prepared is not None
+        and place.as_given
+        and place.uses(*operands)
+        and (out is None or out is result)
+    ):
+        repeated.keep_of_host_arrays(wanted, place.prepared, turned=place.turned, operands=operands, result=result)
     return result
 
 

@@ -40,7 +40,7 @@ from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError
 from gemmport.core.problem import check_size, scalar_key
 from gemmport.execution import repeated
-from gemmport.execution.adapters import library_of
+from gemmport.execution.adapters import library_of, library_of_type
 from gemmport.execution.copies import assign, dense_copy
 from gemmport.planning.planner import AUTO
 
@@ -53,8 +53,8 @@ log = logging.getLogger(__name__)
 
 numpy_matmul: Callable[..., Any] = np.matmul
 
-_SCALARS = scalar_key(1.0), scalar_key(0.0)
-"""Alpha and beta as `gemm` tells them from others."""
+_AS_GEMM = scalar_key(1.0), scalar_key(0.0), str, "N", str, "N", None, None
+"""The choices of `gemm` that are not the caller's, as it tells them from others: what either computed, both find."""
 
 
 @overload
@@ -115,29 +115,12 @@ def matmul(
         Others as `gemm`.
     """
     if params is None and config is None and axes is None and dtype is None and order == "K" and casting == "same_kind":
-        if repeated.are_plain(a, b, out) or repeated.are_on_one_device(a, b, None, out):
-            if a.ndim == b.ndim == 2 and a.dtype == b.dtype:
-                as_gemm = (
-                    *_SCALARS,
-                    str,
-                    "N",
-                    str,
-                    "N",
-                    a.dtype,
-                    None,
-                    kernel,
-                )  # its choices, so that one product has one key
-                wanted = repeated.key(a, b, None, out, as_gemm, backend, device)
-                if (again := repeated.product(wanted, a, b, None, out, None)) is not None:
-                    return again
-        elif backend is None and device is None:
-            as_gemm = (*_SCALARS, str, "N", str, "N", None, None, kernel)
-            theirs = repeated.of_library(a, b, None, out, as_gemm)
-            if theirs is not None and a.ndim == b.ndim == 2 and a.dtype == b.dtype:
-                if (again := theirs.again(a, None, out)) is not None:
-                    return again
-                with suppress(ShapeError, DtypeError, ArrayError):  # before any work: NumPy's rules may do with these
-                    return gemm(a, b, out=out, kernel=kernel)
+        _, product = repeated.again(a, b, None, out, (*_AS_GEMM, kernel), backend, device, matrices=True)
+        if product is not None:
+            return product
+        if backend is None and device is None and _are_matrices_of_a_library(a, b):
+            with suppress(ShapeError, DtypeError, ArrayError):  # before any work: NumPy's rules may do with these
+                return gemm(a, b, out=out, kernel=kernel)
     how: dict[str, Any] = {"backend": backend, "device": device, "kernel": kernel, "params": params, "config": config}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
     rules |= {} if casting == "same_kind" else {"casting": casting}
@@ -148,6 +131,18 @@ def matmul(
             raise ShapeError(f"The 'out' tuple must have exactly one entry per ufunc output, not {len(out)}")
         (out,) = out
     return product_by_rules(a, b, out, rules, how)
+
+
+def _are_matrices_of_a_library(a: Any, b: Any) -> bool:
+    """Whether A and B are two matrices of one type, on a device, of a library whose products are kept."""
+    library = library_of_type(type(a))
+    return (
+        library is not None
+        and library.view(a) is not None
+        and library_of_type(type(b)) is library
+        and a.ndim == b.ndim == 2
+        and a.dtype == b.dtype
+    )
 
 
 def product_by_rules(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from gemmport.core.problem import Layout, Op, transposed
 from gemmport.execution import repeated
 from gemmport.execution.adapters import Library, adopted, library_of
 from gemmport.execution.copies import dense_copy, stacked
-from gemmport.execution.executor import BoundPlan
+from gemmport.execution.prepared import Prepared
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ class Placement:
     Attributes:
         awaited: whether the call waits for the product. Only then are arrays in the host's memory used in place: after the call
             they are the caller's again.
-        bound, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
-        as_given: whether it read the operands, and wrote the result, where they lie.
+        prepared, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
+        as_given: whether the next of its kind may be so, too: it read the operands, and wrote the result, where they lie.
     """
 
     backend: Backend
@@ -54,7 +54,7 @@ class Placement:
     queue: Any = None
     borrowed: list[DeviceArray] = field(default_factory=list)
     in_place: list[DeviceArray] = field(default_factory=list)
-    bound: BoundPlan | None = None
+    prepared: Prepared | None = None
     turned: bool = False
     as_given: bool = False
 
@@ -120,10 +120,10 @@ class Placement:
 
     def keep(self, wanted: Hashable, operands: Iterable[Any], result: Result) -> None:
         """Keeps a product of device arrays that was computed as given, for others of its key."""
-        if wanted is not None and self.bound is not None and self.as_given:
+        if wanted is not None and self.prepared is not None and self.as_given:
             repeated.keep_of_device_arrays(
                 wanted,
-                self.bound,
+                self.prepared,
                 turned=self.turned,
                 operands=list(operands),
                 result=result.array,

@@ -18,7 +18,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Operand
-from gemmport.execution.executor import BoundPlan
+from gemmport.execution.prepared import Prepared
 from gemmport.execution.selection import get_backend
 from gemmport.planning.planner import AUTO
 
@@ -91,7 +91,7 @@ def _computed(
         Types(problem.dtype.numpy, problem.output.numpy), arrays["d"].shape, problem.k,
     )  # fmt: skip
     enqueue(place, product, out, choice)
-    return cast("BoundPlan", place.bound).plan
+    return cast("Prepared", place.prepared).plan
 
 
 def _host_array(problem: GemmProblem, operand: Operand) -> HostArray:

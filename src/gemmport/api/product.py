@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import numpy.typing as npt
 
 from gemmport.api.arguments import HostArray, Types
@@ -15,15 +18,17 @@ from gemmport.api.placement import Placement, as_stored, layout_of, readable
 from gemmport.api.plans import Config, plan
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
+from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import ArrayError
+from gemmport.core.errors import ArrayError, DeviceMemoryError
 from gemmport.core.layout import overlaps_itself, writable_in_place
 from gemmport.core.plan import Plan
-from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposed
+from gemmport.core.problem import GemmProblem, Layout, Op, Operand, scalar_key, transposed
 from gemmport.execution.copies import copy_strided, dense_copy
-from gemmport.execution.executor import bind_or_choose
+from gemmport.execution.executor import bind_or_choose, check_operands
+from gemmport.execution.prepared import Prepared, find, keep
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +78,10 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     d_layout, turned = found
     a, b = (readable(place, x, types.inputs) for x in (product.a, product.b))
     op_a, op_b, c = product.op_a, product.op_b, product.c
-    place.as_given = a is product.a and b is product.b and written is d
+    # What the host lends is another array each time: `Placement.uses` knows.
+    place.as_given = written is d and all(
+        used is given or isinstance(given, np.ndarray) for used, given in ((a, product.a), (b, product.b))
+    )
     if turned:  # D is stored transposed: Dᵀ = op(B)ᵀ · op(A)ᵀ
         a, b, op_a, op_b = b, a, transposed(op_b), transposed(op_a)
         c = None if c is None else swapped(c)
@@ -93,16 +101,63 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
         a=a_layout, b=b_layout, c=c_layout, d=d_layout,
     )  # fmt: skip
 
-    def chosen(device: DeviceInfo, without: Collection[str] = ()) -> Plan:
-        return plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without)
-
     memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
-    place.bound = bind_or_choose(chosen(backend.device), chosen, backend, memory)
-    place.turned = turned
-    place.bound.enqueue(queue=queue)
+    place.prepared, lasts = _enqueued(problem, choice, backend, memory, queue)
+    place.turned, place.as_given = turned, place.as_given and lasts
     if written is not d:
         copy_strided(written, d, queue=queue)
     return d
+
+
+def _enqueued(
+    problem: GemmProblem, choice: Choice, backend: Backend, memory: dict[Operand, Memory], queue: Any
+) -> tuple[Prepared, bool]:
+    """Enqueues a product by the call that is prepared for its kind, or prepares it.
+
+    Returns:
+        The call, and whether it may be kept for the next of its kind.
+    """
+    reads = [block for name, block in memory.items() if name != "d" and (name != "c" or problem.reads("c"))]
+    arguments = {name: backend.argument(block) for name, block in memory.items()}
+    key = _key(problem, choice)
+    captured = backend.is_captured(queue)
+    with backend.ordered(queue, reads=reads, writes=[memory["d"]]):
+        found = None if key is None else find(backend.prepared, key)
+        if found is not None and not captured:
+            check_operands(problem, memory)
+            with suppress(DeviceMemoryError):  # of scratch memory: there are plans without
+                found.launch(arguments, queue)
+                return found, True
+
+        def chosen(device: DeviceInfo, without: Collection[str] = ()) -> Plan:
+            return plan(
+                problem, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without
+            )
+
+        device = backend.device
+        bound = bind_or_choose(
+            chosen(device), chosen, backend, memory, queue=queue, allocate=backend.allocate if captured else None
+        )
+        bound.relaunch(arguments, queue=queue)
+    if captured:
+        for call in bound.calls:
+            backend.pin(call.program)
+        backend.captured.append((bound, memory))
+        return Prepared(bound.plan, backend), False
+    prepared = Prepared.of(bound)
+    short = bound.plan.device.max_allocation < device.max_allocation  # of memory, for the plan of before
+    if key is None or short:
+        return prepared, False
+    keep(backend.prepared, key, prepared)
+    return prepared, True
+
+
+def _key(problem: GemmProblem, choice: Choice) -> Hashable:
+    """All that a plan depends on, but the device; None where parameters or configurations were passed."""
+    if choice.params is not None or choice.config is not None:
+        return None
+    folders = os.environ.get("GEMMPORT_CONFIG_PATH")
+    return problem, scalar_key(problem.alpha), scalar_key(problem.beta), choice.kernel, folders
 
 
 def check_writable(out: DeviceArray) -> None:

@@ -401,8 +401,8 @@ def _plan_of(arrays: _Arrays) -> Plan:
 
     plans: list[Plan] = []
 
-    def watched(*arguments: Any) -> Any:
-        bound = bind_or_choose(*arguments)
+    def watched(*arguments: Any, **options: Any) -> Any:
+        bound = bind_or_choose(*arguments, **options)
         plans.append(bound.plan)
         return bound
 

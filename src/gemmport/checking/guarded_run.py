@@ -90,7 +90,10 @@ def try_plan(
             backend.upload(memory[operand], before[operand])
     beyond = guard * SCRATCH_GUARD_BYTES
     bound = bind(
-        replace(plan, scratch=tuple(replace(x, nbytes=x.nbytes + beyond) for x in plan.scratch)), backend, memory
+        replace(plan, scratch=tuple(replace(x, nbytes=x.nbytes + beyond) for x in plan.scratch)),
+        backend,
+        memory,
+        allocate=backend.allocate,
     )
     for scratch in plan.scratch:
         # NaN in every type; not backend.fill, see oclgrind-filled-memory

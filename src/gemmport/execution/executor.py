@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmport.backends.base import Backend
+from gemmport.backends.base import Backend, Places
 from gemmport.backends.objects import Call, Event, Memory, NoCopy
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, WorkGroupError
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar
-from gemmport.core.problem import OPERANDS, Operand
+from gemmport.core.problem import OPERANDS, GemmProblem, Operand
 from gemmport.runtime.sources import assemble
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,11 @@ log = logging.getLogger(__name__)
 class BoundPlan(NoCopy):
     """A plan whose kernels are compiled and whose arguments are set, to be enqueued any number of times.
 
-    It keeps its operands and scratch memory alive. One thread may enqueue it at a time.
+    It keeps its operands alive. Scratch memory is the queue's, which all products on it share; see `Backend.workspace`. One
+    thread may enqueue it at a time.
+
+    Attributes:
+        memory: of the operands, and of scratch memory that is its own.
     """
 
     instead: ClassVar[str] = "bind its plan again, which may be copied"
@@ -35,62 +39,92 @@ class BoundPlan(NoCopy):
     backend: Backend
     calls: Sequence[Call]
     memory: Mapping[str, Memory] = field(default_factory=dict)
+    _blocks: tuple[Memory, ...] = ()
+    """Of the workspace that its arguments name."""
 
     def enqueue(self, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         """Enqueues every launch in order, after what other queues did to the memory, and returns without waiting."""
+        backend = self.backend
         inputs = [block for name, block in self.memory.items() if name in ("a", "b", "c")]
         others = [block for name, block in self.memory.items() if name not in ("a", "b", "c")]
-        with self.backend.ordered(queue, reads=inputs, writes=others):
-            for number, call in enumerate(self.calls):
-                self.backend.launch(call, queue=queue, wait_for=wait_for if number == 0 else ())
+        where = backend.as_queue(queue)
+        with backend.ordered(where, reads=inputs, writes=others):
+            backend.wait(wait_for, queue=where)
+            self.relaunch({name: backend.argument(block) for name, block in self.memory.items()}, queue=where)
+
+    def relaunch(self, operands: Mapping[Any, Any], *, queue: Any = None) -> None:
+        """Enqueues every launch in order, with other operands that lie as the first did: of one layout, alignment and size.
+
+        The caller keeps them until the work is done, and sees to it that the queue waits for what others do to them.
+
+        Args:
+            operands: of each name what `Backend.argument` makes of its memory.
+            queue: of `Backend.as_queue`, or a handle that it takes.
+
+        Raises:
+            DeviceMemoryError: there is no room for scratch memory; nothing was enqueued.
+        """
+        backend = self.backend
+        if not self._shares:
+            backend.relaunch(self._places, operands, queue=queue)
+            return
+        workspace = backend.workspace(backend.as_queue(queue))
+        with workspace.lock:
+            blocks = workspace.take(backend, self._sizes)
+            if blocks is not self._blocks:
+                self._name(blocks)
+            backend.relaunch(self._places, operands, queue=queue)
+
+    def _name(self, blocks: tuple[Memory, ...]) -> None:
+        """Has the arguments name blocks of a workspace."""
+        names = {scratch.name: block for scratch, block in zip(self.plan.scratch, blocks, strict=False)}
+        arguments = {name: self.backend.argument(block) for name, block in names.items()}
+        for launch, call in zip(self.plan.launches, self.calls, strict=True):
+            self.backend.set_memory(call, _places(launch, names), arguments)
+        self._blocks = blocks
 
     @cached_property
-    def _places(self) -> list[tuple[Call, list[tuple[int, str]]]]:
-        """Of each call the numbers of the arguments that are operands, and which they are."""
-        return [
-            (call, [(number, name) for number, name in enumerate(map(_operand, launch.arguments)) if name is not None])
-            for launch, call in zip(self.plan.launches, self.calls, strict=True)
-        ]
+    def _shares(self) -> bool:
+        """Whether its scratch memory is the queue's."""
+        return bool(self.plan.scratch) and self.plan.scratch[0].name not in self.memory
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [scratch.nbytes for scratch in self.plan.scratch]
+
+    @cached_property
+    def _places(self) -> list[tuple[Call, Places]]:
+        """Of each call the places of operands."""
+        return [(call, _places(launch, OPERANDS)) for launch, call in zip(self.plan.launches, self.calls, strict=True)]
 
     def let_go(self) -> None:
         """Forgets the operands, which may then be freed; `relaunch` brings others."""
-        self.memory = {scratch.name: self.memory[scratch.name] for scratch in self.plan.scratch}
-
-    def relaunch(self, operands: Mapping[Operand, Memory], *, queue: Any = None) -> None:
-        """Enqueues every launch in order, with other operands that lie as the first did: of one layout, alignment and size.
-
-        The caller keeps them until the work is done, and sees to it that the queue waits for what others do to them, and to the
-        scratch memory.
-        """
-        backend = self.backend
-        for call, places in self._places:
-            backend.set_memory(call, places, operands)
-            backend.launch(call, queue=queue)
-
-    def relaunch_at(self, addresses: Mapping[Operand, int], *, queue: Any = None) -> None:
-        """`relaunch` with operands of another library, which begin at these addresses."""
-        backend = self.backend
-        for call, places in self._places:
-            backend.set_addresses(call, places, addresses)
-            backend.launch(call, queue=queue)
+        self.memory = {name: block for name, block in self.memory.items() if name not in OPERANDS}
 
 
-def _operand(argument: Argument) -> str | None:
-    """The operand that an argument is, if it is one."""
-    return argument.name if isinstance(argument, Buffer) and argument.name in OPERANDS else None
+def _places(launch: Launch, names: Collection[str]) -> Places:
+    """The numbers of the arguments that are memory of these names, and which each is."""
+    return [
+        (number, argument.name)
+        for number, argument in enumerate(launch.arguments)
+        if isinstance(argument, Buffer) and argument.name in names
+    ]
 
 
 def bind(
     plan: Plan,
     backend: Backend,
     operands: Mapping[Operand, Memory],
+    *,
+    queue: Any = None,
     allocate: Callable[[int], Memory] | None = None,
 ) -> BoundPlan:
     """Compiles what the plan needs and binds it to operands.
 
     Args:
         operands: memory of "a", "b", "d", and of "c" where beta is not 0. D may be the memory of C.
-        allocate: gives scratch memory of so many bytes; default: the backend.
+        queue: on which it is enqueued first; there is room for its scratch memory there then.
+        allocate: gives scratch memory of so many bytes, for this bound plan alone; default: it is the queue's.
 
     Raises:
         ArrayError: an operand is missing or its memory too small, or the plan was made for another device.
@@ -98,22 +132,21 @@ def bind(
     """
     if plan.device.identity != backend.device.identity:
         raise ArrayError(f"this plan is for {plan.device.label}, not for {backend.device.label}: plan again")
-    problem = plan.problem
     memory: dict[str, Memory] = {str(name): block for name, block in operands.items()}
-    if problem.beta == 0:
+    if plan.problem.beta == 0:
         memory.setdefault("c", operands["d"])  # not read, but a kernel's argument must name some memory
-    for operand in OPERANDS:
-        if operand not in memory:
-            raise ArrayError(f"operand {operand} is missing: this plan reads it")
-        needed = problem.span(operand) * problem.element_type(operand).itemsize
-        used = operand == "d" or problem.reads(operand)
-        if used and not problem.empty and memory[operand].nbytes < needed:
-            raise ArrayError(
-                f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
-            )
+    check_operands(plan.problem, memory)
     _check_memory(plan, memory)
-    memory.update({scratch.name: (allocate or backend.allocate)(scratch.nbytes) for scratch in plan.scratch})
-    return BoundPlan(plan, backend, [prepare_launch(launch, backend, memory) for launch in plan.launches], memory)
+    blocks: tuple[Memory, ...] = ()
+    if allocate is not None:
+        memory.update({scratch.name: allocate(scratch.nbytes) for scratch in plan.scratch})
+    elif plan.scratch:
+        workspace = backend.workspace(backend.as_queue(queue))
+        with workspace.lock:
+            blocks = workspace.take(backend, [scratch.nbytes for scratch in plan.scratch])
+    named = memory | {scratch.name: block for scratch, block in zip(plan.scratch, blocks, strict=False)}
+    calls = [prepare_launch(launch, backend, named) for launch in plan.launches]
+    return BoundPlan(plan, backend, calls, memory, blocks)
 
 
 def bind_or_choose(
@@ -121,6 +154,9 @@ def bind_or_choose(
     choose: Callable[[DeviceInfo, Collection[str]], Plan],
     backend: Backend,
     operands: Mapping[Operand, Memory],
+    *,
+    queue: Any = None,
+    allocate: Callable[[int], Memory] | None = None,
 ) -> BoundPlan:
     """Binds a plan, or another where this one does not run.
 
@@ -129,6 +165,7 @@ def bind_or_choose(
 
     Args:
         choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.
+        queue, allocate: as `bind`.
 
     Raises:
         WorkGroupError, DeviceMemoryError: of the first plan, where no other can be chosen.
@@ -138,7 +175,7 @@ def bind_or_choose(
     without: frozenset[str] = frozenset()
     while True:
         try:
-            return bind(plan, backend, operands)
+            return bind(plan, backend, operands, queue=queue, allocate=allocate)
         except (WorkGroupError, DeviceMemoryError) as error:
             log.info("passed over %s: %s", plan.variant, error)
             # Without its frames, which keep scratch memory that the next plan may need.
@@ -160,6 +197,19 @@ def _lesser(plan: Plan, refused: WorkGroupError | DeviceMemoryError) -> DeviceIn
         return replace(plan.device, max_work_group=refused.most) if refused.most else plan.device
     most = max((scratch.nbytes for scratch in plan.scratch), default=0)
     return replace(plan.device, max_allocation=most - 1) if most else None
+
+
+def check_operands(problem: GemmProblem, memory: Mapping[Any, Memory]) -> None:
+    """Raises ArrayError where an operand is missing, or its memory too small."""
+    for operand in OPERANDS:
+        if operand not in memory:
+            raise ArrayError(f"operand {operand} is missing: this plan reads it")
+        needed = problem.span(operand) * problem.element_type(operand).itemsize
+        used = operand == "d" or problem.reads(operand)
+        if used and not problem.empty and memory[operand].nbytes < needed:
+            raise ArrayError(
+                f"operand {operand} of {problem} takes {needed:,} bytes; its memory has {memory[operand].nbytes:,}"
+            )
 
 
 def _check_memory(plan: Plan, operands: Mapping[str, Memory]) -> None:

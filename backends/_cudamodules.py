@@ -1,0 +1,125 @@
+"""CUDA's modules, their kernels, and launches on any stream."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+
+from gemmport.backends import _cudadriver
+from gemmport.backends._cudastreams import relaxed
+
+# CUfunction_attribute
+MAX_THREADS_PER_BLOCK, SHARED_BYTES, LOCAL_BYTES, REGISTERS, MAX_DYNAMIC_SHARED_BYTES = 0, 1, 3, 4, 8
+
+
+class Function:
+    """A kernel of a module, which it keeps loaded."""
+
+    def __init__(self, module: Module, handle: int) -> None:
+        self.module, self.handle = module, ctypes.c_void_p(handle)
+
+    def attribute(self, number: int) -> int:
+        """One of the constants above, of this kernel."""
+        value = ctypes.c_int()
+        _cudadriver.check("cuFuncGetAttribute", ctypes.byref(value), ctypes.c_int(number), self.handle)
+        return value.value
+
+    def allow_shared(self, nbytes: int) -> None:
+        """Lets it be launched with so much shared memory of a size that is told at the launch."""
+        _cudadriver.check(
+            "cuFuncSetAttribute", self.handle, ctypes.c_int(MAX_DYNAMIC_SHARED_BYTES), ctypes.c_int(nbytes)
+        )
+
+
+class Module:
+    """A loaded program. It is unloaded when the last of its functions is gone, in the context it was loaded in."""
+
+    def __init__(self, binary: bytes, context: int) -> None:
+        """Loads a cubin or PTX into the current context, whose handle is given, too.
+
+        Raises:
+            LaunchError: the driver refuses.
+        """
+        handle = ctypes.c_void_p()
+        with relaxed():
+            _cudadriver.check("cuModuleLoadData", ctypes.byref(handle), binary)
+        self._handle = handle
+        self._unloading = weakref.finalize(self, _unload, context, handle)
+        self._unloading.atexit = False  # the context goes, and everything in it
+
+    def function(self, name: str) -> Function:
+        """A kernel by its name.
+
+        Raises:
+            LaunchError: there is none.
+        """
+        handle = ctypes.c_void_p()
+        with relaxed():  # where modules are loaded lazily, this loads it
+            _cudadriver.check("cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
+        return Function(self, handle.value or 0)
+
+    def pin(self) -> None:
+        """Keeps it loaded until the process ends, for a graph that may launch it at any time."""
+        self._unloading.detach()
+
+
+def _unload(context: int, handle: ctypes.c_void_p) -> None:
+    popped = ctypes.c_void_p()
+    if _cudadriver.driver().cuCtxPushCurrent_v2(ctypes.c_void_p(context)) == 0:
+        _cudadriver.driver().cuModuleUnload(handle)
+        _cudadriver.driver().cuCtxPopCurrent_v2(ctypes.byref(popped))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("groups", ctypes.c_uint * 3),
+        ("work_group", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("number_of_attributes", ctypes.c_uint),
+    )
+
+
+class Launch:
+    """A kernel with its geometry, and its arguments in memory, as the driver takes them.
+
+    What the driver is given is made once: to convert it takes as long as the launch.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        groups: tuple[int, int, int],
+        work_group: tuple[int, int, int],
+        arguments: bytearray,
+        offsets: Sequence[int],
+        shared_bytes: int,
+    ) -> None:
+        """Args:
+        arguments: all of them; what stands there at the launch counts. offsets: where each begins.
+        """
+        self.function, self.arguments, self.offsets = function, arguments, offsets
+        start = ctypes.addressof((ctypes.c_char * len(arguments)).from_buffer(arguments))
+        self._config = _Config((*groups,), (*work_group,), shared_bytes, None, None, 0)
+        self._pointers = (ctypes.c_void_p * len(offsets))(*[start + offset for offset in offsets])
+        self._given = (
+            ctypes.c_void_p(ctypes.addressof(self._config)),
+            function.handle,
+            ctypes.c_void_p(ctypes.addressof(self._pointers)),
+            None,
+        )
+        self._launch = _cudadriver.driver().cuLaunchKernelEx
+
+    def __call__(self, stream: int) -> None:
+        """Enqueues it.
+
+        Raises:
+            LaunchError: the driver refuses it, or an earlier launch failed.
+        """
+        self._config.stream = stream
+        if (result := self._launch(*self._given)) != 0:
+            _cudadriver.fail("cuLaunchKernelEx", result)

@@ -1,0 +1,101 @@
+"""Prepared calls: plans that are compiled and bound, which the next product of their kind launches with other memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmport import kernels
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
+from gemmport.contracts.kernel import KernelVariant
+from gemmport.core.plan import Plan
+from gemmport.core.problem import Operand
+from gemmport.execution.executor import BoundPlan, bind
+
+MOST = 1024
+"""Kinds of products that are remembered, of a device and of those who look for them. The oldest is forgotten first."""
+
+
+@dataclass
+class Prepared:
+    """A product of one kind on one device. Nothing but its numbers, and where they are, differs from one call to the next.
+
+    Any number of threads may launch it at a time.
+
+    Attributes:
+        family: of kernels, among which the plan's was chosen.
+        idle: bound plans that no thread is using.
+    """
+
+    plan: Plan
+    backend: Backend
+    family: Mapping[str, KernelVariant] = field(default_factory=kernels.family)
+    idle: list[BoundPlan] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, bound: BoundPlan) -> Prepared:
+        """That of a plan which is bound already, and forgets its operands."""
+        bound.let_go()
+        return cls(bound.plan, bound.backend, idle=[bound])
+
+    @property
+    def usable(self) -> bool:
+        """Whether its device is open, and the kernels are those that it was chosen among."""
+        return not self.backend.closed and self.family is kernels.family()
+
+    def launch(self, operands: Mapping[Operand, Any], queue: Any = None) -> None:
+        """Enqueues the product. The caller keeps the operands, and orders what others do to them.
+
+        Args:
+            operands: of A, B, C and D, as the plan names them, what `Backend.argument` makes of its memory; C is D where it is
+                not read.
+            queue: of `Backend.as_queue`, or a handle that it takes.
+
+        Raises:
+            DeviceMemoryError: there is no room for scratch memory; nothing was enqueued.
+            LaunchError: the runtime refuses.
+        """
+        try:
+            bound = self.idle.pop()
+        except IndexError:  # all are at work in other threads
+            bound = bind(self.plan, self.backend, self._memory(operands), queue=queue)
+            bound.let_go()
+        bound.relaunch(operands, queue=queue)
+        self.idle.append(bound)
+
+    def capture(self, operands: Mapping[Operand, Any], *, queue: Any, allocate: Callable[[int], Memory]) -> None:
+        """Enqueues the product on a queue that a graph captures. It may be replayed as long as the process lives: its programs
+        stay loaded, and its scratch memory is the graph's own.
+
+        Args:
+            allocate: gives scratch memory of so many bytes, which belongs to the graph.
+
+        Raises:
+            As `launch`.
+        """
+        bound = bind(self.plan, self.backend, self._memory(operands), queue=queue, allocate=allocate)
+        bound.relaunch(operands, queue=queue)
+        for call in bound.calls:
+            self.backend.pin(call.program)
+
+    def _memory(self, operands: Mapping[Operand, Any]) -> dict[Operand, Memory]:
+        problem = self.plan.problem
+        return {
+            name: self.backend.stand_in(argument, problem.span(name) * problem.element_type(name).itemsize)
+            for name, argument in operands.items()
+        }
+
+
+def find(known: Mapping[Hashable, Prepared], key: Hashable) -> Prepared | None:
+    """The prepared call of a key; None where there is none that is usable."""
+    found = known.get(key)
+    return found if found is not None and found.usable else None
+
+
+def keep(known: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+    """Remembers a value under a key."""
+    while len(known) >= MOST:
+        known.pop(next(iter(tuple(known)), None), None)  # a copy: other threads keep and forget meanwhile
+    known[key] = value
