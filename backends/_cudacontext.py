@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import pycuda.driver as cu
 
+from gemmport.backends import _cudadriver
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import DeviceLostError
+
+
+class _Asked(threading.local):
+    """What the driver is given to write into, of each thread its own: to make it takes as long as the question."""
+
+    def __init__(self) -> None:
+        self.handle = ctypes.c_void_p()
+        self.where = ctypes.byref(self.handle)
+
+
+_asked = _Asked()
+
+
+def current_handle() -> int | None:
+    """The context that is this thread's current one; None where there is none."""
+    asked = _asked
+    _cudadriver.driver().cuCtxGetCurrent(asked.where)
+    return asked.handle.value
 
 
 class Current(RuntimeErrors):
     """A context, current inside of a `with`, and the runtime's errors as ours."""
 
-    def __init__(self, device: DeviceInfo, context: Any) -> None:
+    def __init__(self, device: DeviceInfo, context: Any, lose: Callable[[DeviceLostError], object]) -> None:
+        """Takes also what is told when the device is lost, and raises then."""
         super().__init__(device, cu.Error, cu.MemoryError)
-        self.context = context
+        self.context, self._lose = context, weakref.WeakMethod(lose)
 
     def __enter__(self) -> None:
         try:
@@ -31,5 +56,7 @@ class Current(RuntimeErrors):
             cu.Context.pop()
         except cu.Error as failed:
             error = error or failed
+        if isinstance(error, DeviceLostError) and (lose := self._lose()) is not None:
+            lose(error)
         if error is not None:
             self.translate(error)

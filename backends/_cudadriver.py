@@ -13,12 +13,17 @@ import sys
 from functools import cache
 from typing import NoReturn
 
-from gemmport.core.errors import DeviceMemoryError, LaunchError
+from gemmport.core.errors import DeviceLostError, DeviceMemoryError, LaunchError
 
 _ATTRIBUTE_CONTEXT, _ATTRIBUTE_ORDINAL = 1, 9
 _ATTRIBUTES_CAPABILITY = 75, 76
 _INPUT_PTX = 1
 _OUT_OF_MEMORY = 2
+
+_LOST = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+"""Results after which the context gives the same to all that is asked of it: those of which the driver's documentation says that
+the process must be terminated and relaunched.
+"""
 
 
 def pointer_device(pointer: int) -> int:
@@ -96,7 +101,8 @@ def check(name: str, *arguments: object) -> None:
     """Calls the driver.
 
     Raises:
-        DeviceMemoryError: the device has too little memory. LaunchError: the driver refuses something else.
+        DeviceMemoryError: the device has too little memory. DeviceLostError: a kernel failed, and the context with it.
+        LaunchError: the driver refuses something else.
     """
     result = getattr(driver(), name)(*arguments)
     if result != 0:
@@ -104,10 +110,16 @@ def check(name: str, *arguments: object) -> None:
 
 
 def fail(name: str, result: int) -> NoReturn:
-    """Raises what a result of a call of the driver means, which is not 0; as `check`."""
+    """Raises what a result of a call of the driver means, which is not 0.
+
+    Raises:
+        DeviceMemoryError, DeviceLostError, LaunchError: always one of these.
+    """
     text = ctypes.c_char_p()
     driver().cuGetErrorName(ctypes.c_int(result), ctypes.byref(text))
     told = f"{name}: {(text.value or b'').decode() or result}"
+    if result in _LOST:
+        raise DeviceLostError(told)
     raise DeviceMemoryError(told) if result == _OUT_OF_MEMORY else LaunchError(told)
 
 

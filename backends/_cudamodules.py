@@ -7,7 +7,10 @@ import weakref
 from collections.abc import Sequence
 
 from gemmport.backends import _cudadriver
-from gemmport.backends._cudastreams import relaxed
+from gemmport.backends._cudastreams import Relaxed
+
+WORD = 8
+"""Bytes of a pointer."""
 
 # CUfunction_attribute
 MAX_THREADS_PER_BLOCK, SHARED_BYTES, LOCAL_BYTES, REGISTERS, MAX_DYNAMIC_SHARED_BYTES = 0, 1, 3, 4, 8
@@ -42,7 +45,7 @@ class Module:
             LaunchError: the driver refuses.
         """
         handle = ctypes.c_void_p()
-        with relaxed():
+        with Relaxed():
             _cudadriver.check("cuModuleLoadData", ctypes.byref(handle), binary)
         self._handle = handle
         self._unloading = weakref.finalize(self, _unload, context, handle)
@@ -55,7 +58,7 @@ class Module:
             LaunchError: there is none.
         """
         handle = ctypes.c_void_p()
-        with relaxed():  # where modules are loaded lazily, this loads it
+        with Relaxed():  # where modules are loaded lazily, this loads it
             _cudadriver.check("cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
         return Function(self, handle.value or 0)
 
@@ -88,6 +91,9 @@ class Launch:
     """A kernel with its geometry, and its arguments in memory, as the driver takes them.
 
     What the driver is given is made once: to convert it takes as long as the launch.
+
+    Attributes:
+        words: the arguments, of which a pointer is one. places: in which word each argument begins.
     """
 
     def __init__(
@@ -100,9 +106,11 @@ class Launch:
         shared_bytes: int,
     ) -> None:
         """Args:
-        arguments: all of them; what stands there at the launch counts. offsets: where each begins.
+        arguments: all of them, a whole number of words; what stands there at the launch counts.
+        offsets: where each begins, which for a pointer is a word.
         """
-        self.function, self.arguments, self.offsets = function, arguments, offsets
+        self.function = function
+        self.words, self.places = memoryview(arguments).cast("Q"), [offset // WORD for offset in offsets]
         start = ctypes.addressof((ctypes.c_char * len(arguments)).from_buffer(arguments))
         self._config = _Config((*groups,), (*work_group,), shared_bytes, None, None, 0)
         self._pointers = (ctypes.c_void_p * len(offsets))(*[start + offset for offset in offsets])

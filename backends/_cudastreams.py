@@ -6,8 +6,6 @@ What is enqueued needs the stream's context to be current.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy.typing as npt
@@ -191,15 +189,25 @@ def identity(stream: int) -> int:
     return number.value
 
 
-@contextmanager
-def relaxed() -> Iterator[None]:
-    """What is allocated or loaded inside is allowed while a stream captures a graph, which it is no part of."""
-    mode = ctypes.c_int(_CAPTURE_RELAXED)
-    _cudadriver.check("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        _cudadriver.check("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+class Relaxed:
+    """What is allocated or loaded inside is allowed while a stream captures a graph, which it is no part of.
+
+    No generator: it stands around every allocation.
+    """
+
+    __slots__ = ("_mode",)
+
+    def __enter__(self) -> None:
+        self._mode = ctypes.c_int(_CAPTURE_RELAXED)
+        self._exchange()
+
+    def __exit__(self, *_: object) -> None:
+        self._exchange()
+
+    def _exchange(self) -> None:
+        result = _cudadriver.driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(self._mode))
+        if result != 0:
+            _cudadriver.fail("cuThreadExchangeStreamCaptureMode", result)
 
 
 def is_capturing(stream: int) -> bool:

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
     CompileError,
+    DeviceLostError,
     DeviceMemoryError,
     DtypeError,
     GemmportError,
@@ -155,6 +156,7 @@ class Backend(NoCopy, ABC):
         self.device = device
         self._check_fork()
         self.closed = False
+        self._lost = ""
         self.kept: dict[Hashable, Any] = {}
         self.prepared: dict[Hashable, Any] = {}
         self.captured: list[Any] = []
@@ -803,11 +805,25 @@ class Backend(NoCopy, ABC):
         self.closed = True
         return self, [(known, owned.pop(known)) for known, (owner, _) in list(owned.items()) if owner is self]
 
+    def lose(self, error: DeviceLostError) -> NoReturn:
+        """Closes the backend of a device on which nothing runs any more, and frees nothing: that fails, too.
+
+        Raises:
+            DeviceLostError: always, as every use of the backend from now on.
+        """
+        self._lost = f"{self.device.label} is lost, since a kernel failed ({error}): start a new process"
+        self.closed = True
+        raise DeviceLostError(self._lost) from error
+
     def check_open(self) -> None:
-        """Raises LaunchError where the backend was closed, ForkError where this process only inherited it."""
+        """Raises LaunchError where the backend was closed, DeviceLostError where its device was lost, ForkError where this process
+        only inherited it.
+        """
         if self.closed:
             _ending.hold()
             self._check_fork()
+            if self._lost:
+                raise DeviceLostError(self._lost)
             raise LaunchError(f"{self.device.label} was closed, and its arrays with it: open it again with get_backend")
 
     def __enter__(self) -> Backend:

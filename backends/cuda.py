@@ -20,7 +20,7 @@ from gemmport.backends import _cudadiscovery as discovery
 from gemmport.backends import _cudadriver, _fork, _nvrtc
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
-from gemmport.backends._cudacontext import Current
+from gemmport.backends._cudacontext import Current, current_handle
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, HostArray, Places
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
@@ -29,6 +29,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
     CompileError,
+    DeviceLostError,
     DeviceNotFoundError,
     LaunchError,
 )
@@ -64,7 +65,8 @@ class CUDA(Backend):
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
             self.context = context or cu.Device(number).retain_primary_context()
-            self._current = Current(device, self.context)
+            self._context_handle = int(self.context.handle)
+            self._current = Current(device, self.context, self.lose)
             with self.current():
                 self.queue = cu.Stream()
                 self._queue_handle = int(self.queue.handle)
@@ -101,7 +103,7 @@ class CUDA(Backend):
     # Memory
 
     def _allocate(self, nbytes: int) -> Memory:
-        with self.current(), self._pool_lock, streams.relaxed():
+        with self.current(), self._pool_lock, streams.Relaxed():
             block = self._pool.allocate(nbytes)
         return Memory(block, int(block), nbytes, partial(_free, self.context, self._pool_lock, block))
 
@@ -150,7 +152,7 @@ class CUDA(Backend):
             number, context = _cudadriver.pointer_device(pointer), _cudadriver.pointer_context(pointer)
         if number != self.device.index[1]:
             raise ArrayError(f"this array is on CUDA device {number}, not on {self.device.label}")
-        if context not in (0, int(self.context.handle)):
+        if context not in (0, self._context_handle):
             raise ArrayError(
                 "this array is in a CUDA context of its own, which other libraries do not share; make it in the device's "
                 "primary context (with PyCUDA: import pycuda.autoprimaryctx instead of pycuda.autoinit)"
@@ -195,7 +197,7 @@ class CUDA(Backend):
     def load(self, binary: bytes, source: str) -> Program:
         try:
             with self.current():
-                module = modules.Module(binary, int(self.context.handle))
+                module = modules.Module(binary, self._context_handle)
         except LaunchError as error:
             raise CompileError("the CUDA driver refuses the program", log=str(error), source=source) from error
         return Program(module, binary, source)
@@ -238,7 +240,7 @@ class CUDA(Backend):
     def set_memory(self, call: Call, places: Places, memory: Mapping[Any, Any]) -> None:
         launch = cast("_Call", call).enqueue
         for number, name in places:
-            _POINTER.pack_into(launch.arguments, launch.offsets[number], memory[name])
+            launch.words[launch.places[number]] = memory[name]
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
@@ -247,19 +249,26 @@ class CUDA(Backend):
             cast("_Call", call).enqueue(self._handle(queue))
 
     def relaunch(
-        self,
-        calls: Sequence[tuple[Call, Places]],
-        memory: Mapping[Any, Any],
-        *,
-        queue: Any = None,
+        self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], *, queue: Any = None
     ) -> None:  # as `Backend.relaunch`, in one context
-        with self.current():
-            stream = self._handle(queue)
-            for call, places in calls:
-                launch = cast("_Call", call).enqueue
-                for number, name in places:
-                    _POINTER.pack_into(launch.arguments, launch.offsets[number], memory[name])
-                launch(stream)
+        if current_handle() != self._context_handle or self.closed:
+            with self.current():
+                self._relaunch(calls, memory, queue)
+            return
+        try:  # as in a program that uses PyTorch or CuPy
+            self._relaunch(calls, memory, queue)
+        except DeviceLostError as error:
+            self.lose(error)
+
+    def _relaunch(self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], queue: Any) -> None:
+        stream = self._handle(queue)
+        prepared: Any = calls  # each a _Call
+        for call, places in prepared:
+            launch: modules.Launch = call.enqueue
+            words, where = launch.words, launch.places
+            for number, name in places:
+                words[where[number]] = memory[name]
+            launch(stream)
 
     def disassemble(self, call: Call) -> Disassembly:
         told = _nvrtc.disassemble(call.program.source, self.device.architecture, call.function)
@@ -391,6 +400,7 @@ def _packed(arguments: Sequence[Memory | np.generic]) -> tuple[bytearray, list[i
         packed += bytes(-len(packed) % alignment)
         offsets.append(len(packed))
         packed += data
+    packed += bytes(-len(packed) % modules.WORD)
     return packed, offsets
 
 

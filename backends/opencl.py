@@ -163,7 +163,7 @@ class OpenCL(Backend):
         if not isinstance(buffer, cl.MemoryObjectHolder):
             raise ArrayError(f"this pyopencl array is in a {type(buffer).__name__}: only buffers are read in place")
         memory = Memory(buffer, buffer.int_ptr, buffer.size)
-        memory.access.home = memory.access.writer = self.as_queue(foreign.queue if home is None else home)
+        memory.access.home = memory.access.writer = self._home(foreign.queue if home is None else home)
         if foreign.events:
             self.wait([Event(event) for event in foreign.events], queue=memory.access.home)
         size = foreign.dtype.itemsize
@@ -356,6 +356,9 @@ class OpenCL(Backend):
             # Where the former failed, PyOpenCL collects garbage if memory is short, tries again, and says what is wrong.
             cl.enqueue_nd_range_kernel(queue or self.queue, call.native, call.extent, call.work_group)
 
+    def relaunch(self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], *, queue: Any = None) -> None:
+        super().relaunch(calls, memory, queue=self.as_queue(queue))
+
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info
         if self.device.platform == "pocl":  # it compiles a kernel for the size of its groups when it is launched
@@ -401,15 +404,22 @@ class OpenCL(Backend):
             return None
         if queue in self._queues:
             return queue
+        queue = self._home(queue)
+        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+            raise LaunchError("queue must run its commands in order; got one that does not: pass another")
+        if len(self._queues) >= _MOST_QUEUES:
+            self._queues.clear()
+        self._queues.add(queue)
+        return queue
+
+    def _home(self, queue: Any) -> Any:
+        """A queue on which others work, in whichever order: it waits, and is waited for, as a whole."""
+        if queue is None or queue == self.queue:
+            return None
         if not isinstance(queue, cl.CommandQueue):
             raise LaunchError(f"queue must be a pyopencl.CommandQueue of {self.device.label}; got {queue!r}")
         if queue.context != self.context or queue.device != self._device:
             raise LaunchError(f"this queue is of another context or device; make it with the .context of {self!r}")
-        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
-            raise LaunchError("this queue runs its commands out of order: pass one that runs them in order")
-        if len(self._queues) >= _MOST_QUEUES:
-            self._queues.clear()
-        self._queues.add(queue)
         return queue
 
     def elapsed(self, start: Event, end: Event) -> float:

@@ -32,6 +32,7 @@ from gemmport.core.errors import (
     CompileError,
     ConfigError,
     CopyError,
+    DeviceLostError,
     DeviceMemoryError,
     DeviceNotFoundError,
     DtypeError,
@@ -51,9 +52,9 @@ from gemmport.kernels import register
 
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
-    "DeviceArray", "DeviceInfo", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError", "GemmProblem",
-    "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError", "UnsupportedError",
-    "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "prepare", "register",
+    "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError",
+    "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError",
+    "UnsupportedError", "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "prepare", "register",
     "register_backend", "run",
 ]  # fmt: skip
 

@@ -440,7 +440,7 @@ class TestWorkspace:
         assert fresh_backend.workspace().blocks == ()
 
     def test_a_product_without_room_for_it_takes_another_kernel(
-        self, fresh_backend: gp.Backend, kernel: str, monkeypatch: pytest.MonkeyPatch
+        self, fresh_backend: gp.Backend, kernel: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         a, b = numbers(64, 4096), numbers(4096, 64)
         x, y, out = fresh_backend.asarray(a), fresh_backend.asarray(b), fresh_backend.zeros((64, 64), np.float32)
@@ -454,9 +454,18 @@ class TestWorkspace:
             raise DeviceMemoryError("no room")
 
         monkeypatch.setattr(type(fresh_backend), "_allocate", refused)
-        gp.gemm(x, y, out=out)
+        for forget in (False, True):
+            if forget:
+                fresh_backend.prepared.clear()
+            with pytest.raises(DeviceMemoryError):
+                gp.gemm(x, y, out=out, deterministic=True)
+            caplog.clear()
+            gp.gemm(x, y, out=out)
+            assert "for want of memory" in caplog.text
+            if not forget:
+                assert list(fresh_backend.prepared.values()) == [known]  # there may be room at the next call
         np.testing.assert_array_equal(out.get(), a @ b)
-        assert list(fresh_backend.prepared.values()) == [known]  # there may be room at the next call
+        assert not fresh_backend.prepared
 
     def test_each_queue_has_its_own(self, fresh_backend: gp.Backend, kernel: str) -> None:
         other = fresh_backend.new_queue()

@@ -83,6 +83,7 @@ def gemm(
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
+    deterministic: bool = False,
 ) -> Any:
     """alpha · op(A) · op(B) + beta · C, as BLAS defines it.
 
@@ -108,6 +109,8 @@ def gemm(
         wait_for: an event of gemmport or of the runtime, or a list of them, that the work waits for.
         backend, device: see `get_backend`. Device arrays say themselves where they are: what means another device is an error.
         kernel, params, config: see `plan`.
+        deterministic: one product has the same bits each time. Else a plan that needs less memory is taken where the device is
+            short of it, with a warning in the log; it may add up in another order.
 
     Returns:
         `out`, or a new array of the kind of the first operand on a device: a PyTorch tensor, a CuPy, JAX or PyOpenCL array,
@@ -117,7 +120,7 @@ def gemm(
         ShapeError, DtypeError, ArrayError: operands that do not fit together, or have masked elements.
         ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`.
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
-        CompileError, LaunchError, DeviceMemoryError: the device refused.
+        CompileError, LaunchError, DeviceMemoryError: the device refused, or has no memory for what `deterministic` asks for.
         WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
             asked for, others are taken, or another kernel.
     """
@@ -156,7 +159,7 @@ def gemm(
     target.wait(_events(wait_for), queue=where)
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
     product = Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
-    choice = Choice(kernel, params, config, accumulator)
+    choice = Choice(kernel, params, config, accumulator, deterministic)
     if not on_device:
         return deliver(host_product(place, product, given, choice, wanted), given, out)
     written = place.result(given, shape, types.output)

@@ -85,6 +85,7 @@ def matmul(
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
+    deterministic: bool = False,
 ) -> Any:
     """The matrix product with the rules of `numpy.matmul`: vectors are promoted, the dimensions before the last two broadcast.
 
@@ -103,6 +104,7 @@ def matmul(
         subok: False gives a plain array where an operand is of a subclass.
         backend, device: as `gemm`.
         kernel, params, config: see `plan`.
+        deterministic: as `gemm`.
 
     Returns:
         `out`, or a new array of shape (…, m, n), without m or n where a or b is a vector; for two vectors a scalar. Of the type
@@ -120,8 +122,11 @@ def matmul(
             return product
         if backend is None and device is None and _are_matrices_of_a_library(a, b):
             with suppress(ShapeError, DtypeError, ArrayError):  # before any work: NumPy's rules may do with these
-                return gemm(a, b, out=out, kernel=kernel)
-    how: dict[str, Any] = {"backend": backend, "device": device, "kernel": kernel, "params": params, "config": config}
+                return gemm(a, b, out=out, kernel=kernel, deterministic=deterministic)
+    how: dict[str, Any] = {
+        "backend": backend, "device": device, "kernel": kernel, "params": params, "config": config,
+        "deterministic": deterministic,
+    }  # fmt: skip
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
     rules |= {} if casting == "same_kind" else {"casting": casting}
     rules |= {} if order == "K" else {"order": order}

@@ -127,6 +127,7 @@ class Placement:
                 turned=self.turned,
                 operands=list(operands),
                 result=result.array,
+                queue=self.queue,
                 library=result.library,
             )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Hashable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import ArrayError, DeviceMemoryError
+from gemmport.core.errors import ArrayError, DeviceMemoryError, UnsupportedError
 from gemmport.core.layout import overlaps_itself, writable_in_place
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Layout, Op, Operand, scalar_key, transposed
@@ -57,6 +56,7 @@ class Choice:
     params: Parameters | None
     config: Config
     accumulator: npt.DTypeLike | None
+    deterministic: bool = False
 
 
 def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> DeviceArray:
@@ -125,11 +125,17 @@ def _enqueued(
         found = None if key is None else find(backend.prepared, key)
         if found is not None and not captured:
             check_operands(problem, memory)
-            with suppress(DeviceMemoryError):  # of scratch memory: there are plans without
+            try:
                 found.launch(arguments, queue)
+            except DeviceMemoryError:  # of scratch memory: there are plans without
+                if choice.deterministic:
+                    raise
+            else:
                 return found, True
 
         def chosen(device: DeviceInfo, without: Collection[str] = ()) -> Plan:
+            if choice.deterministic and device.max_allocation < backend.device.max_allocation:
+                raise UnsupportedError("a plan with less scratch memory adds up in another order")
             return plan(
                 problem, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without
             )
@@ -145,8 +151,10 @@ def _enqueued(
         backend.captured.append((bound, memory))
         return Prepared(bound.plan, backend), False
     prepared = Prepared.of(bound)
-    short = bound.plan.device.max_allocation < device.max_allocation  # of memory, for the plan of before
-    if key is None or short:
+    if bound.plan.device.max_allocation < device.max_allocation:
+        log.warning("%s takes %s for want of memory, whose results may differ in their last bits", problem, bound.plan)
+        return prepared, False
+    if key is None:
         return prepared, False
     keep(backend.prepared, key, prepared)
     return prepared, True

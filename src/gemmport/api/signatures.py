@@ -56,6 +56,7 @@ class _Place(TypedDict, total=False):
     kernel: str
     params: Parameters | None
     config: Config
+    deterministic: bool
 
 
 class GemmOptions(_Place, total=False):

@@ -70,6 +70,10 @@ class LaunchError(GemmportError, RuntimeError):
     """The runtime refused to run, or failed while running, a compiled kernel."""
 
 
+class DeviceLostError(LaunchError):
+    """A kernel failed in such a way that nothing runs on the device any more in this process."""
+
+
 class WorkGroupError(LaunchError):
     """A kernel, as it was compiled, runs only with fewer work-items per group than its plan has.
 

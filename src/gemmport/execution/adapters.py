@@ -242,7 +242,10 @@ class _PyOpenCL(Library):
         return False
 
     def queue(self, array: Any) -> Any:
-        return array.queue
+        queue = array.queue
+        if queue is None or queue.properties & self.module.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+            return None  # a product has its launches in order: it is enqueued elsewhere, and the two wait for each other
+        return queue
 
     def view(self, array: Any) -> tuple[Hashable, Any] | None:
         queue, buffer = array.queue, array.base_data

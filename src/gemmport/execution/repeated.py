@@ -7,6 +7,7 @@ next. Two of one key have one plan: a key is all that a plan depends on.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Hashable, Sequence
@@ -21,9 +22,12 @@ import numpy.typing as npt
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.objects import Memory
 from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import DeviceMemoryError
 from gemmport.core.problem import Operand
 from gemmport.execution.adapters import Library, library_of_type
 from gemmport.execution.prepared import Prepared, keep
+
+log = logging.getLogger(__name__)
 
 HostArray = npt.NDArray[Any]
 
@@ -192,7 +196,7 @@ def again(
             return None, None
         key = a.lies, b.lies, c is None or c.lies, out is None or out.lies, choices, _variable(_CONFIG_PATH)
         found = _found(a.backend.kept, key, matrices)
-        return key, None if found is None else found.of_device_arrays(a, b, c, out, queue)
+        return key, None if found is None else _unless_short(found.of_device_arrays, a, b, c, out, queue)
     if kind is np.ndarray:
         if type(b) is not np.ndarray or c is not None or (out is not None and type(out) is not np.ndarray):
             return None, None
@@ -204,7 +208,7 @@ def again(
             out is None or (out.dtype, out.shape, out.strides), place, choices, _variable(_CONFIG_PATH),
         )  # fmt: skip
         found = None if queue is not None else _found(_known, key, matrices)
-        return key, None if found is None else found.of_host_arrays(a, b, out)
+        return key, None if found is None else _unless_short(found.of_host_arrays, a, b, out)
     library = library_of_type(kind)
     if library is None or backend is not None or device is not None or queue is not None:
         return None, None
@@ -213,7 +217,16 @@ def again(
         return None, None
     key = *[view and view[0] for view in views], choices, _variable(_CONFIG_PATH)
     found = _found(_known_of_libraries, key, matrices)
-    return key, None if found is None else found.of_library_arrays(library, views, a, c, out)
+    return key, None if found is None else _unless_short(found.of_library_arrays, library, views, a, c, out)
+
+
+def _unless_short(product: Callable[..., Any], *arguments: Any) -> Any:
+    """The product, or None where memory is short: a plan that takes less of it is found on the way of the first."""
+    try:
+        return product(*arguments)
+    except DeviceMemoryError as error:
+        log.info("planned anew: %s", error)
+        return None
 
 
 def _are_on_one_device(a: DeviceArray, b: Any, c: Any, out: Any) -> bool:
@@ -286,18 +299,19 @@ def keep_of_device_arrays(
     turned: bool,
     operands: Sequence[DeviceArray],
     result: DeviceArray,
+    queue: Any,
     library: Library | None = None,
 ) -> None:
     """Keeps a product of a device's arrays that was enqueued, for others of its key.
 
     Args:
         operands: A, B and, where it is read, C.
+        queue: of `Backend.as_queue`, on which it was enqueued.
         library: that the arrays are of; None for ours.
     """
     spans = [(low * x.dtype.itemsize, high * x.dtype.itemsize) for x in (*operands, result) for low, high in (x.reach,)]
-    homes = [x.memory.access.home for x in (*operands, result)]
-    if library is not None and any(home != homes[0] for home in homes):  # who waits for whom is to be told each time
-        return
+    if library is not None and any(x.memory.access.home != queue for x in (*operands, result)):
+        return  # who waits for whom is to be told each time
     # Where one array was two operands, two arrays may be so in the next.
     if sum(x.memory.nbytes for x in (*operands, result)) + prepared.plan.scratch_bytes <= prepared.plan.device.memory:
         known = prepared.backend.kept if library is None else _known_of_libraries
