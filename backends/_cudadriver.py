@@ -21,8 +21,8 @@ _INPUT_PTX = 1
 _OUT_OF_MEMORY = 2
 
 _LOST = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
-"""Results after which the context gives the same to all that is asked of it: those of which the driver's documentation says that
-the process must be terminated and relaunched.
+"""Results after which the context gives the same to all that is asked of it: of these the driver's documentation says that the
+process must be terminated and relaunched.
 """
 
 

@@ -25,8 +25,11 @@ def is_alone(queue: Any, reads: Collection[Memory], writes: Collection[Memory]) 
             return False
     for memory in writes:
         access = memory.access
-        if access.writer is not queue or any(reader is not queue for reader in access.readers):
+        if access.writer is not queue:
             return False
+        for reader in access.readers:
+            if reader is not queue:
+                return False
     return True
 
 

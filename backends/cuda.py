@@ -308,6 +308,8 @@ class CUDA(Backend):
     def as_queue(self, queue: Any) -> Any:
         if queue is None or queue is self.queue:
             return None
+        if type(queue) is int and queue == streams.LEGACY_HANDLE:  # PyTorch's and CuPy's, mostly
+            return streams.LEGACY
         if isinstance(queue, streams.Stream):
             return queue
         handle = streams.stream_handle(queue)

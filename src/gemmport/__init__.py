@@ -54,8 +54,8 @@ __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
     "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError",
     "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError",
-    "UnsupportedError", "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "prepare", "register",
-    "register_backend", "run",
+    "UnsupportedError", "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "prepare",
+    "register", "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,10 @@ class Library(ABC):
         """
         return None
 
+    def memory(self, array: Any) -> Any:
+        """The memory of a new array of `empty`, as `view` tells it."""
+        return cast("tuple[Hashable, Any]", self.view(array))[1]
+
     def stream(self, array: Any) -> Any:
         """`queue`, of an array that has a `view`, as a backend takes it soonest."""
         raise ArrayError(f"{self.name} does not tell its streams")
@@ -122,6 +126,9 @@ class _Torch(Library):
     name = "torch"
     graphs_keep_memory = True
 
+    def __init__(self) -> None:
+        self._kinds: dict[np.dtype[Any], Any] = {}
+
     def on_host(self, array: Any) -> bool:
         if array.device.type not in ("cpu", "cuda"):
             raise ArrayError(f"this torch tensor is on {array.device}, which no backend reaches: move it with .cpu()")
@@ -132,13 +139,17 @@ class _Torch(Library):
 
     def view(self, array: Any) -> tuple[Hashable, int] | None:
         try:
-            if not array.is_cuda or array.requires_grad or array.is_conj() or array.is_neg():
+            device = array.get_device()  # -1: the CPU
+            if device < 0 or array.requires_grad or array.is_conj() or array.is_neg() or not array.is_cuda:
                 return None
             address = array.data_ptr()
             # What stands here for the alignment tells more than that, in half the time of `alignment_of`.
-            return (array.get_device(), array.dtype, array.shape, array.stride(), address & _ALIGNED), address
+            return (device, array.dtype, array.shape, array.stride(), address & _ALIGNED), address
         except RuntimeError:  # it has no elements that lie somewhere: it is sparse, or mapped over by torch.vmap
             return None
+
+    def memory(self, array: Any) -> int:
+        return int(array.data_ptr())
 
     def stream(self, array: Any) -> int:
         # torch.cuda.current_stream makes an object, which takes as long as a launch.
@@ -156,7 +167,9 @@ class _Torch(Library):
         return array.detach()
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any | None:
-        kind = getattr(self.module, dtype.name, None)
+        kind = self._kinds.get(dtype)  # NumPy takes half a microsecond to name a type
+        if kind is None:
+            kind = self._kinds[dtype] = getattr(self.module, dtype.name, None)
         if kind is None:
             raise DtypeError(f"torch {self.module.__version__} has no dtype {dtype.name}, which the result has")
         if like.dtype is kind and order == "C":
@@ -244,20 +257,22 @@ class _PyOpenCL(Library):
     def queue(self, array: Any) -> Any:
         queue = array.queue
         if queue is None or queue.properties & self.module.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
-            return None  # a product has its launches in order: it is enqueued elsewhere, and the two wait for each other
+            return (
+                None  # a product has its launches in order: it is enqueued elsewhere, and the two wait for each other
+            )
         return queue
 
     def view(self, array: Any) -> tuple[Hashable, Any] | None:
-        queue, buffer = array.queue, array.base_data
-        if queue is None or not array.size or not isinstance(buffer, self.module.MemoryObjectHolder):
+        queue, buffer, events = array.queue, array.base_data, array.events
+        cl = self.module
+        if queue is None or not array.size or not isinstance(buffer, cl.MemoryObjectHolder):
             return None
         # A part of another buffer may overlap what is another object. Events of other queues must be awaited.
-        if buffer.get_info(self.module.mem_info.ASSOCIATED_MEMOBJECT) is not None:
+        if buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT) is not None:
             return None
-        if array.events and any(event.command_queue != queue for event in array.events):
+        if events and any(event.command_queue != queue for event in events):
             return None
-        lies = queue.int_ptr, array.context.int_ptr, array.dtype, array.shape, array.strides, array.offset
-        return lies, buffer
+        return (queue.int_ptr, array.dtype, array.shape, array.strides, array.offset), buffer
 
     def stream(self, array: Any) -> Any:
         return array.queue

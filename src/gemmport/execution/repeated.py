@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,11 +77,12 @@ class Repeated:
             queue: as `gemm`.
         """
         backend = self.prepared.backend
-        reads = [a.memory, b.memory]
-        if c is not None and len(self.spans) == 4:
-            reads.append(c.memory)
-        if not all(memory.nbytes for memory in reads):  # released
-            return None
+        left, right = a.memory, b.memory
+        third = c.memory if c is not None and len(self.spans) == 4 else None
+        reads = [left, right] if third is None else [left, right, third]
+        for memory in reads:
+            if not memory.nbytes:  # released
+                return None
         if out is None:
             out = self._new()
         elif out.memory.read_only or not self._are_apart(out.memory, reads[:2] if c is out else reads):
@@ -91,8 +92,9 @@ class Repeated:
         if where is not None and backend.is_captured(where):
             return None
         argument = backend.argument
-        last = argument(reads[2] if len(reads) == 3 else d)
-        operands = self._operands(argument(reads[0]), argument(reads[1]), last, argument(d))
+        written = argument(d)
+        last = written if third is None else argument(third)
+        operands = self._operands(argument(left), argument(right), last, written)
         with backend.ordered(where, reads=reads, writes=[d]):
             self.prepared.launch(operands, where)
         return out
@@ -108,7 +110,7 @@ class Repeated:
         third = views[2][1] if c is not None and len(spans) == 4 else None
         if out is None:
             out = library.empty(a, self.shape, self.dtype)
-            d = cast("tuple[Any, Any]", library.view(out))[1]
+            d = library.memory(out)
         else:
             d, low, high = views[3][1], *spans[-1]
             apart = library.apart
@@ -164,7 +166,7 @@ class Repeated:
 def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Memory:
     """Memory beside a library's array, in the order of its stream, as long as `lent` is."""
     lent.append(library.empty(like, (nbytes,), np.dtype(np.uint8)))
-    return Memory(None, cast("tuple[Any, int]", library.view(lent[-1]))[1], nbytes)
+    return Memory(None, library.memory(lent[-1]), nbytes)
 
 
 _known: dict[Hashable, Repeated] = {}
@@ -196,7 +198,13 @@ def again(
             return None, None
         key = a.lies, b.lies, c is None or c.lies, out is None or out.lies, choices, _variable(_CONFIG_PATH)
         found = _found(a.backend.kept, key, matrices)
-        return key, None if found is None else _unless_short(found.of_device_arrays, a, b, c, out, queue)
+        if found is None:
+            return key, None
+        try:
+            return key, found.of_device_arrays(a, b, c, out, queue)
+        except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
+            log.info("planned anew: %s", short)
+            return key, None
     if kind is np.ndarray:
         if type(b) is not np.ndarray or c is not None or (out is not None and type(out) is not np.ndarray):
             return None, None
@@ -208,7 +216,13 @@ def again(
             out is None or (out.dtype, out.shape, out.strides), place, choices, _variable(_CONFIG_PATH),
         )  # fmt: skip
         found = None if queue is not None else _found(_known, key, matrices)
-        return key, None if found is None else _unless_short(found.of_host_arrays, a, b, out)
+        if found is None:
+            return key, None
+        try:
+            return key, found.of_host_arrays(a, b, out)
+        except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
+            log.info("planned anew: %s", short)
+            return key, None
     library = library_of_type(kind)
     if library is None or backend is not None or device is not None or queue is not None:
         return None, None
@@ -217,16 +231,13 @@ def again(
         return None, None
     key = *[view and view[0] for view in views], choices, _variable(_CONFIG_PATH)
     found = _found(_known_of_libraries, key, matrices)
-    return key, None if found is None else _unless_short(found.of_library_arrays, library, views, a, c, out)
-
-
-def _unless_short(product: Callable[..., Any], *arguments: Any) -> Any:
-    """The product, or None where memory is short: a plan that takes less of it is found on the way of the first."""
+    if found is None:
+        return key, None
     try:
-        return product(*arguments)
-    except DeviceMemoryError as error:
-        log.info("planned anew: %s", error)
-        return None
+        return key, found.of_library_arrays(library, views, a, c, out)
+    except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
+        log.info("planned anew: %s", short)
+        return key, None
 
 
 def _are_on_one_device(a: DeviceArray, b: Any, c: Any, out: Any) -> bool:
