@@ -816,8 +816,8 @@ class Backend(NoCopy, ABC):
         raise DeviceLostError(self._lost) from error
 
     def check_open(self) -> None:
-        """Raises LaunchError where the backend was closed, DeviceLostError where its device is lost, ForkError where this process
-        only inherited it.
+        """Raises LaunchError where the backend was closed, DeviceLostError where the device was lost, ForkError where this
+        process only inherited it.
         """
         if self.closed:
             _ending.hold()
