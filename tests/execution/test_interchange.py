@@ -972,7 +972,9 @@ class TestCudaLibraries:
         planned: list[Any] = []
         product = sys.modules["gemmport.api.product"]
         choose = product.bind_or_choose
-        monkeypatch.setattr(product, "bind_or_choose", lambda *given: planned.append(given[0]) or choose(*given))
+        monkeypatch.setattr(
+            product, "bind_or_choose", lambda *given, **how: planned.append(given[0]) or choose(*given, **how)
+        )
         monkeypatch.setattr(repeated, "_known_of_libraries", {})
 
         def of(m: int, k: int, n: int, compute: Any) -> None:

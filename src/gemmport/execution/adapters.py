@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -251,6 +252,11 @@ class _PyOpenCL(Library):
     name = "pyopencl"
     backend = "opencl"
 
+    @cached_property
+    def _whole(self) -> Any:
+        """What a buffer is asked for that of which it is a part."""
+        return self.module.mem_info.ASSOCIATED_MEMOBJECT
+
     def on_host(self, array: Any) -> bool:
         return False
 
@@ -264,11 +270,13 @@ class _PyOpenCL(Library):
 
     def view(self, array: Any) -> tuple[Hashable, Any] | None:
         queue, buffer, events = array.queue, array.base_data, array.events
-        cl = self.module
-        if queue is None or not array.size or not isinstance(buffer, cl.MemoryObjectHolder):
+        if queue is None or not array.size:
             return None
-        # A part of another buffer may overlap what is another object. Events of other queues must be awaited.
-        if buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT) is not None:
+        try:
+            # A part of another buffer may overlap what is another object. Events of other queues must be awaited.
+            if buffer.get_info(self._whole) is not None:
+                return None
+        except AttributeError:  # no buffer, but shared virtual memory
             return None
         if events and any(event.command_queue != queue for event in events):
             return None

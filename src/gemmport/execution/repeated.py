@@ -229,7 +229,8 @@ def again(
     views = _views(library, a, b, c, out)
     if views is None:
         return None, None
-    key = *[view and view[0] for view in views], choices, _variable(_CONFIG_PATH)
+    left, right, third, written = views
+    key = left[0], right[0], third and third[0], written and written[0], choices, _variable(_CONFIG_PATH)
     found = _found(_known_of_libraries, key, matrices)
     if found is None:
         return key, None
@@ -250,19 +251,17 @@ def _are_on_one_device(a: DeviceArray, b: Any, c: Any, out: Any) -> bool:
     )
 
 
-def _views(library: Library, a: Any, b: Any, c: Any, out: Any) -> list[Any] | None:
+def _views(library: Library, a: Any, b: Any, c: Any, out: Any) -> tuple[Any, Any, Any, Any] | None:
     """Of A, B, C and `out` of one library, None for what is None; None where one must be looked at more closely."""
-    view = library.view
-    views: list[Any] = [view(a)]
-    kind = type(a)
+    kind, view = type(a), library.view
     for x in (b, c, out):
-        if x is None:
-            views.append(None)
-        elif (type(x) is kind or library_of_type(type(x)) is library) and (seen := view(x)) is not None:
-            views.append(seen)
-        else:
+        if x is not None and type(x) is not kind and library_of_type(type(x)) is not library:
             return None
-    return None if views[0] is None else views
+    left, right = view(a), view(b)
+    third, written = None if c is None else view(c), None if out is None else view(out)
+    if left is None or right is None or (third is None and c is not None) or (written is None and out is not None):
+        return None
+    return left, right, third, written
 
 
 _CONFIG_PATH, _BACKEND, _DEVICE = b"GEMMPORT_CONFIG_PATH", b"GEMMPORT_BACKEND", b"GEMMPORT_DEVICE"

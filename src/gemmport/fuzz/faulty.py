@@ -102,6 +102,8 @@ def faulty(device: DeviceInfo) -> FaultyBackend:
                 source = f"#error injected\n{source}"
             return super().compile(source)  # type: ignore[no-any-return]
 
+        relaunch = Backend.relaunch  # by way of `launch`
+
         def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
             self._strike("launch")
             super().launch(call, queue=queue, wait_for=wait_for)
