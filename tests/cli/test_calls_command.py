@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from absences import MATPLOTLIB, skip_without
 from gemmport.bench import calls
 from gemmport.bench.call_times import CallPace
 from gemmport.bench.calls import Beside, Called
+from gemmport.bench.generated import KINDS, generated
 from gemmport.bench.standings import Workload
 from gemmport.bench.timing import Timing
 from gemmport.cli.calls_plot import ratio_lines
@@ -25,6 +27,7 @@ import figures
 
 DOCUMENT = {
     "schema",
+    "seed",
     "command",
     "environment",
     "unavailable",
@@ -60,6 +63,32 @@ def test_a_row_for_each_library_and_shape_and_the_ratios_summed_up(gemmport_comm
     assert out.count("geometric mean") in (4, 8)  # arrays on a GPU have a product beside them, too
     assert "awaited with out: geometric mean" in out
     assert "a kernel that does nothing is launched and awaited in" in out
+
+
+def test_products_that_stand_in_no_file_are_drawn_from_a_seed_that_is_told(gemmport_command, monkeypatch):
+    def drawn(count, seed, problem):
+        assert len({str(one.problem) for one in generated(count, seed, problem)}) > count / 2
+        return [Workload(problem(m=8 + each, n=16, k=8), f"drawn {seed} {each}") for each in range(count)]
+
+    monkeypatch.setattr(sys.modules["gemmport.cli.calls"], "generated", drawn)
+    seeds = []
+    for _ in range(2):
+        status, out, _ = gemmport_command("calls", "--turns", 1, "--generate", 16, "--arrays", "numpy")
+        assert (status, out.count("PASS")) == (0, 16)
+        seeds.append(re.search(r"--seed ([0-9]+)", out)[1])
+        assert f"drawn {seeds[-1]} 15" in out
+    assert seeds[0] != seeds[1]
+    status, out, _ = gemmport_command("calls", "--turns", 1, "--generate", 2, "--seed", 7, "--arrays", "numpy")
+    assert "drawn 7 1" in out
+    assert gemmport_command("calls", "--generate", 2, "--sizes", 8)[0] == 2
+
+
+def test_one_seed_gives_one_list_and_every_kind_is_drawn() -> None:
+    create = GemmProblem.create
+    first, again, other = (generated(40, seed, create) for seed in (3, 3, 4))
+    assert first == again != other
+    assert {one.label.rpartition(" ")[0] for one in first} == set(KINDS)
+    assert generated(8, 3, create) == first[:8]
 
 
 def test_json_has_the_documented_keys(gemmport_command, tmp_path):

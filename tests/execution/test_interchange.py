@@ -977,12 +977,18 @@ class TestCudaLibraries:
         )
         monkeypatch.setattr(repeated, "_known_of_libraries", {})
 
-        def of(m: int, k: int, n: int, compute: Any) -> None:
-            a, b = pair((m, k), (k, n))
-            x, y, out = (kind.array(each) for each in (a, b, np.full((m, n), 7, np.float32)))
+        def of(m: int, k: int, n: int, compute: Any, *stacked: int) -> None:
+            a, b = pair((*stacked, m, k), (*stacked, k, n))
+            x, y, out = (kind.array(each) for each in (a, b, np.full((*stacked, m, n), 7, np.float32)))
             np.testing.assert_array_equal(kind.get(compute(x, y, out)), a @ b)
 
         for compute in (lambda x, y, out: gp.matmul(x, y, out=out), lambda x, y, _: gp.matmul(x, y)):
+            monkeypatch.setattr(cuda_backend(), "prepared", {})
+            for stacked in ((6,), (2, 3)):  # of which the second is the first to a kernel
+                for _ in range(3):
+                    of(33, 45, 17, compute, *stacked)
+                assert len(planned) == 1
+            planned.clear()
             for _ in range(4):
                 of(33, 45, 17, compute)
             assert len(planned) == 1
@@ -991,8 +997,8 @@ class TestCudaLibraries:
             planned.clear()
         of(33, 45, 17, lambda x, y, out: gp.gemm(x, y, out=out))  # what matmul bound, gemm finds
         assert not planned
-        of(33, 45, 17, lambda x, y, out: gp.gemm(x, y, out=out, c=out, beta=0.0))
-        assert len(planned) == 1
+        of(33, 45, 17, lambda x, y, out: gp.gemm(x, y, out=out, c=out, beta=0.0))  # nor is C read there
+        assert not planned
 
     def test_an_out_over_an_operand_is_told_apart_each_time(self, kind: _Kind) -> None:
         if kind.name == "jax":

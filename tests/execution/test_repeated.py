@@ -72,6 +72,19 @@ def test_products_are_bound_once(backend: gp.Backend, bound: list[Any]) -> None:
     assert len(bound) == 1
 
 
+def test_stacks_are_kept_as_matrices_are_and_broadcast_as_numpy_s(backend: gp.Backend, bound: list[Any]) -> None:
+    a, b = numbers(3, 8, 8), numbers(3, 8, 8)
+    x, y = backend.asarray(a), backend.asarray(b)
+    single, alone = backend.asarray(b[:1]), backend.asarray(b[0])
+    for _ in range(2):
+        np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
+        np.testing.assert_array_equal(gemm(x, alone).get(), a @ b[0])
+        np.testing.assert_array_equal(gp.matmul(x, alone).get(), a @ b[0])
+        np.testing.assert_array_equal(gp.matmul(single, y).get(), b[:1] @ b)
+    assert len(bound) == 4  # matmul takes a stack by one matrix for a tall matrix
+    assert sum(kept.stacks for kept in backend.kept.values()) >= 1
+
+
 def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = numbers(16, 24), numbers(24, 8)
     x, y, out = backend.asarray(a), backend.asarray(b), backend.empty((16, 8), np.float32)

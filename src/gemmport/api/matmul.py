@@ -40,7 +40,7 @@ from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError
 from gemmport.core.problem import check_size, scalar_key
 from gemmport.execution import repeated
-from gemmport.execution.adapters import library_of, library_of_type
+from gemmport.execution.adapters import Library, library_of, library_of_type
 from gemmport.execution.copies import assign, dense_copy
 from gemmport.planning.planner import AUTO
 
@@ -117,12 +117,12 @@ def matmul(
         Others as `gemm`.
     """
     if params is None and config is None and axes is None and dtype is None and order == "K" and casting == "same_kind":
-        _, product = repeated.again(a, b, None, out, (*_AS_GEMM, kernel), backend, device, matrices=True)
+        _, product = repeated.again(a, b, None, out, (*_AS_GEMM, kernel), backend, device, stacks=True)
         if product is not None:
             return product
-        if backend is None and device is None and _are_matrices_of_a_library(a, b):
+        if backend is None and device is None and (library := _library_of_stacks(a, b, out)) is not None:
             with suppress(ShapeError, DtypeError, ArrayError):  # before any work: NumPy's rules may do with these
-                return gemm(a, b, out=out, kernel=kernel, deterministic=deterministic)
+                return _product_of_stacks(library, a, b, out, kernel=kernel, deterministic=deterministic)
     how: dict[str, Any] = {
         "backend": backend, "device": device, "kernel": kernel, "params": params, "config": config,
         "deterministic": deterministic,
@@ -138,16 +138,31 @@ def matmul(
     return product_by_rules(a, b, out, rules, how)
 
 
-def _are_matrices_of_a_library(a: Any, b: Any) -> bool:
-    """Whether A and B are two matrices of one type, on a device, of a library whose products are kept."""
+def _library_of_stacks(a: Any, b: Any, out: Any) -> Library | None:
+    """The library of A, B and `out`, if its products are kept, and A and B are matrices of one type, or stacks of as many."""
     library = library_of_type(type(a))
-    return (
-        library is not None
-        and library.view(a) is not None
-        and library_of_type(type(b)) is library
-        and a.ndim == b.ndim == 2
-        and a.dtype == b.dtype
-    )
+    if library is None or library.view(a) is None or library_of_type(type(b)) is not library:
+        return None
+    if a.dtype != b.dtype or a.ndim < 2 or tuple(a.shape[:-2]) != tuple(b.shape[:-2]):
+        return None
+    return library if out is None or library_of_type(type(out)) is library else None
+
+
+def _product_of_stacks(library: Library, a: Any, b: Any, out: Any, **how: Any) -> Any:
+    """The product of stacks of matrices, of one dimension where they have more, which the library's own views say.
+
+    Raises:
+        ShapeError: no view says it, or the shapes do not fit together. Others as `gemm`.
+    """
+    if a.ndim <= 3:
+        return gemm(a, b, out=out, **how)
+    if out is not None and tuple(out.shape) != (*a.shape[:-1], b.shape[-1]):
+        raise ShapeError("out must have the shape of the product")
+    stacks = [None if x is None else library.stacked(x) for x in (a, b, out)]
+    if stacks[0] is None or stacks[1] is None or (stacks[2] is None and out is not None):
+        raise ShapeError("stacks of matrices must lie one after the other")
+    product = matmul(stacks[0], stacks[1], out=stacks[2], **how)
+    return product.reshape(*a.shape[:-1], b.shape[-1]) if out is None else out
 
 
 def product_by_rules(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from gemmport.bench import libraries
 from gemmport.bench.calls import SHOWN, Called, Summary, check_called, floor_of, reaching, run_calls, summaries
+from gemmport.bench.generated import generated
 from gemmport.bench.libraries import Library
 from gemmport.bench.results import seconds_to_dict
 from gemmport.bench.standings import Workload
@@ -64,9 +66,20 @@ SIZES = "64,128,256,512,1024"
     metavar="FILE",
     help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, trans_a, trans_b, label and source.",
 )
+@click.option(
+    "--generate",
+    "count",
+    type=click.IntRange(min=1, max=10_000),
+    metavar="COUNT",
+    help="So many products that stand in no file, drawn from --seed: decoding, attention, Gram matrices, primes, ...",
+)
 @click.option("--dtype", "dtypes", default="float32", show_default=True, metavar="TYPE[,TYPE]", help="Of the arrays.")
 @click.option("--turns", type=click.IntRange(min=1), default=7, show_default=True, help="Samples of each measurement.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random operands.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Of the random operands, and of --generate. Default: 0; with --generate another each time, which is told.",
+)
 @options.report("table", "json")
 @click.option(
     "--plot",
@@ -77,7 +90,7 @@ SIZES = "64,128,256,512,1024"
 )
 def calls(
     arrays: str | None, backend: str | None, descriptions: tuple[str, ...], sizes: str | None, shapes: Path | None,
-    dtypes: str, turns: int, seed: int, form: str, output: Path | None, plot_file: Path | None,
+    count: int | None, dtypes: str, turns: int, seed: int | None, form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Measure calls of matmul with arrays of each library, beside the library's own product.
 
@@ -88,7 +101,8 @@ def calls(
     Exit status: 0 all verified; 1 a result is wrong; 2 bad usage; 3 a device, or a library that --arrays names, is not
     usable here.
     """
-    workloads = _workloads(sizes, shapes, _parts(dtypes))
+    seed = seed if seed is not None else secrets.randbelow(2**31) if count else 0
+    workloads = _workloads(sizes, shapes, count, seed, _parts(dtypes))
     devices, unavailable = _devices(backend, descriptions)
     found = _libraries(devices, None if arrays is None else _parts(arrays))
     if output is not None:
@@ -106,6 +120,7 @@ def calls(
     if form == "json":
         content = {
             "schema": SCHEMA,
+            "seed": seed,
             "libraries": {library.name: library.version for library in found if library.version},
             "floors": {device.label: seconds_to_dict(floor) for device, floor in floors.items()},
             "results": [one.to_dict() for one in measured],
@@ -113,7 +128,7 @@ def calls(
         }
         text = to_json(content, conditions)
     else:
-        text = drawn(_sheet(measured, floors, conditions), to_terminal=output is None)
+        text = drawn(_sheet(measured, floors, conditions, seed if count else None), to_terminal=output is None)
     write(text, output)
     if plot_file is not None:
         plot_calls(measured, plot_file)
@@ -124,7 +139,13 @@ def _parts(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
-def _workloads(sizes: str | None, shapes: Path | None, dtypes: Sequence[str]) -> list[Workload]:
+def _workloads(
+    sizes: str | None, shapes: Path | None, count: int | None, seed: int, dtypes: Sequence[str]
+) -> list[Workload]:
+    if count is not None:
+        if sizes is not None or shapes is not None:
+            raise click.UsageError("--generate draws all sizes: leave out --sizes and --shapes")
+        return [one for dtype in dtypes for one in generated(count, seed, partial(_problem, dtype))]
     if shapes is None:
         return [Workload(_problem(dtype, m=s, n=s, k=s)) for dtype in dtypes for s in _sizes(sizes or SIZES)]
     if sizes is not None:
@@ -171,8 +192,10 @@ def _libraries(devices: Sequence[DeviceInfo], asked: Sequence[str] | None) -> li
     return found
 
 
-def _sheet(measured: Sequence[Called], floors: dict[DeviceInfo, Timing], conditions: Conditions) -> Sheet:
-    """A row for each result; under them the geometric mean and the worst of each ratio, floors, and what went wrong."""
+def _sheet(
+    measured: Sequence[Called], floors: dict[DeviceInfo, Timing], conditions: Conditions, seed: int | None
+) -> Sheet:
+    """A row for each result; under them the geometric mean and the worst of each ratio, floors, the seed, what went wrong."""
     columns = [Column("device"), Column("arrays"), Column("problem")]
     for heading, _, _ in SHOWN:
         columns += [Column(heading, numbers=True), Column("×", numbers=True)]
@@ -183,6 +206,7 @@ def _sheet(measured: Sequence[Called], floors: dict[DeviceInfo, Timing], conditi
         f"{device.label}: a kernel that does nothing is launched and awaited in {span(floor.median)}"
         for device, floor in floors.items()
     ]
+    told += [] if seed is None else [f"shapes and numbers are drawn from --seed {seed}"]
     return Sheet(columns, [_cells(one) for one in measured], [*told, *conditions.notes(), *_troubles(measured)])
 
 

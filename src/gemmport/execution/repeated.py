@@ -41,7 +41,7 @@ class Repeated:
         shape, dtype: of the result.
         spans: of arrays on a device, A, B, C where it is read, and the result: the first byte of their memory that they touch,
             and the one after the last.
-        matrices: whether A and B are two matrices of one type.
+        stacks: whether A and B are two matrices of one type, or as many, one by one.
     """
 
     prepared: Prepared
@@ -49,7 +49,7 @@ class Repeated:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     spans: Sequence[tuple[int, int]] = ()
-    matrices: bool = False
+    stacks: bool = False
 
     def of_host_arrays(self, a: HostArray, b: HostArray, out: HostArray | None) -> HostArray | None:
         """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place."""
@@ -178,14 +178,14 @@ _known_of_libraries: dict[Hashable, Repeated] = {}
 
 def again(
     a: Any, b: Any, c: Any, out: Any, choices: Hashable, backend: Any = None, device: Any = None, queue: Any = None,
-    *, matrices: bool = False,
+    *, stacks: bool = False,
 ) -> tuple[Hashable, Any]:  # fmt: skip
     """A product, where one of its kind was computed before; else what it is kept under when it is.
 
     Args:
         a, b, c, out, backend, device, queue: of `gemm`.
         choices: whatever else the caller decides by.
-        matrices: whether A and B must be two matrices of one type.
+        stacks: whether A and B must be two matrices of one type, or as many, one by one.
 
     Returns:
         The key of what it depends on, beside its numbers and their addresses, or None where it is none that is kept; and the
@@ -197,7 +197,7 @@ def again(
         if not _are_on_one_device(a, b, c, out) or backend is not None or device is not None:
             return None, None
         key = a.lies, b.lies, c is None or c.lies, out is None or out.lies, choices, _variable(_CONFIG_PATH)
-        found = _found(a.backend.kept, key, matrices)
+        found = _found(a.backend.kept, key, stacks)
         if found is None:
             return key, None
         try:
@@ -215,7 +215,7 @@ def again(
             a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides,
             out is None or (out.dtype, out.shape, out.strides), place, choices, _variable(_CONFIG_PATH),
         )  # fmt: skip
-        found = None if queue is not None else _found(_known, key, matrices)
+        found = None if queue is not None else _found(_known, key, stacks)
         if found is None:
             return key, None
         try:
@@ -231,7 +231,7 @@ def again(
         return None, None
     left, right, third, written = views
     key = left[0], right[0], third and third[0], written and written[0], choices, _variable(_CONFIG_PATH)
-    found = _found(_known_of_libraries, key, matrices)
+    found = _found(_known_of_libraries, key, stacks)
     if found is None:
         return key, None
     try:
@@ -282,12 +282,12 @@ def _reader() -> Callable[[bytes], object]:
 _variable = _reader()
 
 
-def _found(known: dict[Hashable, Any], wanted: Hashable, matrices: bool) -> Repeated | None:
+def _found(known: dict[Hashable, Any], wanted: Hashable, stacks: bool) -> Repeated | None:
     try:
         found: Repeated | None = known.get(wanted)
     except TypeError:  # a choice cannot be a key, such as an array for alpha
         return None
-    if found is None or (matrices and not found.matrices):
+    if found is None or (stacks and not found.stacks):
         return None
     if not found.prepared.usable:
         known.pop(wanted, None)
@@ -299,7 +299,7 @@ def keep_of_host_arrays(
     wanted: Hashable, prepared: Prepared, *, turned: bool, operands: Sequence[HostArray], result: HostArray
 ) -> None:
     """Keeps a product of host arrays A and B that was computed, for others of its key."""
-    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype, matrices=_are_matrices(*operands)))
+    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype, stacks=_are_stacks(*operands)))
 
 
 def keep_of_device_arrays(
@@ -325,12 +325,12 @@ def keep_of_device_arrays(
     # Where one array was two operands, two arrays may be so in the next.
     if sum(x.memory.nbytes for x in (*operands, result)) + prepared.plan.scratch_bytes <= prepared.plan.device.memory:
         known = prepared.backend.kept if library is None else _known_of_libraries
-        found = Repeated(prepared, turned, result.shape, result.dtype, spans, matrices=_are_matrices(*operands[:2]))
+        found = Repeated(prepared, turned, result.shape, result.dtype, spans, stacks=_are_stacks(*operands[:2]))
         _keep(known, wanted, found)
 
 
-def _are_matrices(a: HostArray | DeviceArray, b: HostArray | DeviceArray) -> bool:
-    return a.ndim == b.ndim == 2 and a.dtype == b.dtype
+def _are_stacks(a: HostArray | DeviceArray, b: HostArray | DeviceArray) -> bool:
+    return a.ndim == b.ndim and a.dtype == b.dtype and a.shape[:-2] == b.shape[:-2]
 
 
 def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated) -> None:
