@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -11,28 +9,9 @@ from typing import Any
 
 import pycuda.driver as cu
 
-from gemmport.backends import _cudadriver
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceLostError
-
-
-class _Asked(threading.local):
-    """What the driver is given to write into, of each thread its own: to make it takes as long as the question."""
-
-    def __init__(self) -> None:
-        self.handle = ctypes.c_void_p()
-        self.where = ctypes.byref(self.handle)
-
-
-_asked = _Asked()
-
-
-def current_handle() -> int | None:
-    """The context that is this thread's current one; None where there is none."""
-    asked = _asked
-    _cudadriver.driver().cuCtxGetCurrent(asked.where)
-    return asked.handle.value
 
 
 class Current(RuntimeErrors):

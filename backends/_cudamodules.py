@@ -6,11 +6,13 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 
-from gemmport.backends import _cudadriver
+from gemmport.backends import _cudadriver, _scripts
 from gemmport.backends._cudastreams import Relaxed
 
 WORD = 8
 """Bytes of a pointer."""
+
+LAUNCH = "cuLaunchKernelEx"
 
 # CUfunction_attribute
 MAX_THREADS_PER_BLOCK, SHARED_BYTES, LOCAL_BYTES, REGISTERS, MAX_DYNAMIC_SHARED_BYTES = 0, 1, 3, 4, 8
@@ -114,6 +116,7 @@ class Launch:
         start = ctypes.addressof((ctypes.c_char * len(arguments)).from_buffer(arguments))
         self._config = _Config((*groups,), (*work_group,), shared_bytes, None, None, 0)
         self._pointers = (ctypes.c_void_p * len(offsets))(*[start + offset for offset in offsets])
+        self._start = start
         self._given = (
             ctypes.c_void_p(ctypes.addressof(self._config)),
             function.handle,
@@ -130,4 +133,23 @@ class Launch:
         """
         self._config.stream = stream
         if (result := self._launch(*self._given)) != 0:
-            _cudadriver.fail("cuLaunchKernelEx", result)
+            _cudadriver.fail(LAUNCH, result)
+
+    def script(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        """The launch as `_launching.cuda` reads it, which then writes memory into the given places."""
+        words: list[int] = [
+            ctypes.addressof(self._config),
+            self.function.handle.value or 0,
+            ctypes.addressof(self._pointers),
+        ]
+        words.append(len(places))
+        for number, operand in places:
+            words += self._start + self.places[number] * WORD, operand
+        return words
+
+
+def script(launches: Sequence[tuple[Launch, Sequence[tuple[int, int]]]], context: int) -> bytes:
+    """Launches in a context, with the places of their memory, as `_launching.cuda` takes them. They must outlive it."""
+    driver = _cudadriver.driver()
+    words = [*map(_scripts.address_of, (driver.cuLaunchKernelEx, driver.cuCtxGetCurrent)), context, len(launches)]
+    return _scripts.written(words + [word for launch, places in launches for word in launch.script(places)])

@@ -6,11 +6,12 @@ What is enqueued needs the stream's context to be current.
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import numpy.typing as npt
 
-from gemmport.backends import _cudadriver
+from gemmport.backends import _cudadriver, _scripts
 from gemmport.core.errors import LaunchError
 
 LEGACY_HANDLE = 0
@@ -178,15 +179,16 @@ def join(stream: int, other: int) -> None:
 # Streams
 
 
+IDENTITY, CAPTURING = "cuStreamGetId", "cuStreamIsCapturing"
+
+
 def identity(stream: int) -> int:
     """The number of a stream, which is never used again, while handles are. That of the per-thread stream is the thread's.
 
     Raises:
         LaunchError: the driver knows no such stream.
     """
-    number = ctypes.c_ulonglong()
-    _cudadriver.check("cuStreamGetId", ctypes.c_void_p(stream), ctypes.byref(number))
-    return number.value
+    return _told(IDENTITY, stream)
 
 
 class Relaxed:
@@ -216,6 +218,20 @@ def is_capturing(stream: int) -> bool:
     Raises:
         LaunchError: the driver refuses.
     """
-    status = ctypes.c_int()
-    _cudadriver.check("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
-    return status.value != 0
+    return _told(CAPTURING, stream) != 0
+
+
+def asked_at_once(name: str, stream: int) -> int | None:
+    """What a function of the driver tells of a stream, whatever context is current; None where that is not known."""
+    return None if _scripts.launching is None else _scripts.launching.asked(_address(name), stream)  # type: ignore[no-any-return]
+
+
+@cache
+def _address(name: str) -> int:
+    return _scripts.address_of(_cudadriver.driver()[name])
+
+
+def _told(name: str, stream: int) -> int:
+    number = ctypes.c_ulonglong()
+    _cudadriver.check(name, ctypes.c_void_p(stream), ctypes.byref(number))
+    return number.value

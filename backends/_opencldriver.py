@@ -1,4 +1,4 @@
-"""The one call of OpenCL that PyOpenCL does not make: a launch without an event.
+"""OpenCL's launches, made without PyOpenCL: without an event, and several with their arguments at once.
 
 PyOpenCL 2026.1 has the runtime make an event for each launch, and drops it. On a queue that takes times, as ours does, it costs
 3.5 µs of the device's time between kernels on an H200 (driver 580.159.04): 256³ takes 8.3 µs with, 4.8 without, 4.7 in CUDA.
@@ -7,9 +7,11 @@ PyOpenCL 2026.1 has the runtime make an event for each launch, and drops it. On 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyopencl as cl
+
+from gemmport.backends import _scripts
 
 SUCCESS = 0
 """What `enqueue` returns where all is well."""
@@ -34,18 +36,37 @@ def arguments(
     return handle, _DIMENSIONS, _NOTHING, _Sizes(*extent), _Sizes(*work_group), _NO_EVENTS, _NOTHING, _NOTHING
 
 
-def _loaded() -> Callable[..., int]:
-    """clEnqueueNDRangeKernel of the loader that PyOpenCL is linked with; where it is not found from there, what does nothing.
+def _loaded(name: str) -> Callable[..., int]:
+    """A function of the loader that PyOpenCL is linked with; where it is not found from there, what does nothing.
 
     What a system is asked for in a library it looks for in those which that needs, too; Windows does not. The interpreter's
     lock is held, as by PyOpenCL: to get it back may take longer than the launch.
     """
     try:
-        function: Callable[..., int] = ctypes.PyDLL(str(cl._cl.__file__))["clEnqueueNDRangeKernel"]
+        function: Callable[..., int] = ctypes.PyDLL(str(cl._cl.__file__))[name]
     except (OSError, AttributeError):
         return lambda *_: _OTHERWISE
     return function
 
 
-enqueue = _loaded()
+enqueue = _loaded("clEnqueueNDRangeKernel")
 """Launches a kernel: takes the queue's handle and the kernel's `arguments`; what is not SUCCESS did nothing."""
+
+_set_memory, _set_address = _loaded("clSetKernelArg"), _loaded("clSetKernelArgSVMPointer")
+
+
+def script(
+    launches: Sequence[tuple[cl.Kernel, tuple[int, int, int], tuple[int, int, int], Sequence[tuple[int, int]]]],
+) -> bytes:
+    """Kernels with extent, work-group and the places of their memory, as `_launching.opencl` takes them. They must outlive it.
+
+    Empty where the loader's functions are not found.
+    """
+    functions = [_set_memory, _set_address, enqueue]
+    if not all(isinstance(function, ctypes._CFuncPtr) for function in functions):
+        return b""
+    words = [*map(_scripts.address_of, functions), len(launches)]
+    for kernel, extent, work_group, places in launches:
+        words += kernel.int_ptr, *extent, *work_group, len(places)
+        words += [word for place in places for word in place]
+    return _scripts.written(words)

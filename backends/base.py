@@ -13,7 +13,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -69,8 +69,11 @@ _MOST_PROGRAMS = 256
 """That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
 
 
-Places: TypeAlias = Sequence[tuple[int, str]]
-"""Of arguments of a call that are memory, the number and the name of each."""
+Places: TypeAlias = Sequence[tuple[int, int]]
+"""Of arguments of a call that are memory, the number of each, and which of the caller's memory it is."""
+
+Launcher: TypeAlias = Callable[[tuple[Any, ...], Any], None]
+"""Enqueues calls: takes what `Backend.argument` makes of the memory that `Places` count, and a queue or its handle."""
 
 
 @dataclass
@@ -228,11 +231,11 @@ class Backend(NoCopy, ABC):
         """
 
     @abstractmethod
-    def set_memory(self, call: Call, places: Places, memory: Mapping[Any, Any]) -> None:
+    def set_memory(self, call: Call, places: Places, memory: Sequence[Any]) -> None:
         """Puts other memory in the place of arguments that are memory, for the launches that follow.
 
         Args:
-            memory: what `argument` makes of each, by its name.
+            memory: what `argument` makes of each.
         """
 
     @abstractmethod
@@ -318,6 +321,11 @@ class Backend(NoCopy, ABC):
         """A memory as an argument of a kernel, as `set_memory` takes it."""
         return memory
 
+    @property
+    def takes_addresses(self) -> bool:
+        """Whether the address of an array in the host's memory is an argument of a kernel, which reads and writes it there."""
+        return False
+
     def stand_in(self, argument: Any, nbytes: int) -> Memory:
         """Memory of another library's, which keeps it and orders what is done to it.
 
@@ -329,11 +337,18 @@ class Backend(NoCopy, ABC):
     def pin(self, program: Program) -> None:
         """Keeps a program loaded until the process ends, for a graph that may launch it at any time."""
 
-    def relaunch(self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], *, queue: Any = None) -> None:
-        """Enqueues calls in order, with other memory in the given places; as `set_memory` and `launch`."""
-        for call, places in calls:
-            self.set_memory(call, places, memory)
-            self.launch(call, queue=queue)
+    def launcher(self, calls: Sequence[tuple[Call, Places]]) -> Launcher:
+        """What enqueues calls in order, with other memory in the given places each time, as `set_memory` and `launch`.
+
+        The caller keeps the calls.
+        """
+
+        def launch(memory: tuple[Any, ...], queue: Any) -> None:
+            for call, places in calls:
+                self.set_memory(call, places, memory)
+                self.launch(call, queue=queue)
+
+        return launch
 
     # Queues that a backend may have beside its own
 

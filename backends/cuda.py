@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,23 +17,25 @@ import pycuda.driver as cu
 import pycuda.tools
 
 from gemmport.backends import _cudadiscovery as discovery
-from gemmport.backends import _cudadriver, _fork, _nvrtc
+from gemmport.backends import _cudadriver, _fork, _nvrtc, _scripts
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
-from gemmport.backends._cudacontext import Current, current_handle
+from gemmport.backends._cudacontext import Current
 from gemmport.backends.array import DeviceArray, dense_strides
-from gemmport.backends.base import Backend, HostArray, Places
+from gemmport.backends.base import Backend, HostArray, Launcher, Places
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
 from gemmport.core import dlpack
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
     CompileError,
-    DeviceLostError,
     DeviceNotFoundError,
     LaunchError,
 )
 from gemmport.core.problem import alignment_of
+
+_MOST_STREAMS = 64
+"""That are known by their numbers at a time."""
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: never waits for the legacy stream, as those of PyTorch and CuPy
 
@@ -67,6 +69,7 @@ class CUDA(Backend):
             self.context = context or cu.Device(number).retain_primary_context()
             self._context_handle = int(self.context.handle)
             self._current = Current(device, self.context, self.lose)
+            self._streams: dict[int, streams.Stream] = {}  # that were told by a number, without whoever keeps them
             with self.current():
                 self.queue = cu.Stream()
                 self._queue_handle = int(self.queue.handle)
@@ -237,10 +240,10 @@ class CUDA(Backend):
     def stand_in(self, argument: Any, nbytes: int) -> Memory:
         return Memory(None, argument, nbytes)
 
-    def set_memory(self, call: Call, places: Places, memory: Mapping[Any, Any]) -> None:
+    def set_memory(self, call: Call, places: Places, memory: Sequence[Any]) -> None:
         launch = cast("_Call", call).enqueue
-        for number, name in places:
-            launch.words[launch.places[number]] = memory[name]
+        for number, operand in places:
+            launch.words[launch.places[number]] = memory[operand]
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
@@ -248,27 +251,25 @@ class CUDA(Backend):
         with self.current():
             cast("_Call", call).enqueue(self._handle(queue))
 
-    def relaunch(
-        self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], *, queue: Any = None
-    ) -> None:  # as `Backend.relaunch`, in one context
-        if current_handle() != self._context_handle or self.closed:
-            with self.current():
-                self._relaunch(calls, memory, queue)
-            return
-        try:  # as in a program that uses PyTorch or CuPy
-            self._relaunch(calls, memory, queue)
-        except DeviceLostError as error:
-            self.lose(error)
+    def launcher(self, calls: Sequence[tuple[Call, Places]]) -> Launcher:
+        if _scripts.launching is None:
+            return super().launcher(calls)
+        run = _scripts.launching.cuda
+        launches = [(cast("_Call", call).enqueue, places) for call, places in calls]
+        script = modules.script(launches, self._context_handle)
 
-    def _relaunch(self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], queue: Any) -> None:
-        stream = self._handle(queue)
-        prepared: Any = calls  # each a _Call
-        for call, places in prepared:
-            launch: modules.Launch = call.enqueue
-            words, where = launch.words, launch.places
-            for number, name in places:
-                words[where[number]] = memory[name]
-            launch(stream)
+        def launch(memory: tuple[int, ...], queue: Any) -> None:
+            if self.closed:
+                self.check_open()
+            stream = queue if type(queue) is int else self._handle(queue)
+            result = run(script, stream, memory)  # in a program that uses PyTorch or CuPy, the context is current
+            if result:
+                with self.current():
+                    result = run(script, stream, memory) if result == _scripts.ELSEWHERE else result
+                    if result:
+                        _cudadriver.fail(modules.LAUNCH, result)
+
+        return launch
 
     def disassemble(self, call: Call) -> Disassembly:
         told = _nvrtc.disassemble(call.program.source, self.device.architecture, call.function)
@@ -312,6 +313,11 @@ class CUDA(Backend):
             return streams.LEGACY
         if isinstance(queue, streams.Stream):
             return queue
+        known = self._streams.get(queue) if type(queue) is int else None
+        if known is not None and known.number == streams.asked_at_once(
+            streams.IDENTITY, queue
+        ):  # handles are used again
+            return known
         handle = streams.stream_handle(queue)
         if handle is None:
             raise LaunchError(
@@ -323,12 +329,20 @@ class CUDA(Backend):
         if handle in (streams.LEGACY_HANDLE, 1):
             return streams.LEGACY
         with self.current():
-            return streams.Stream(handle, None if isinstance(queue, int) else queue)
+            stream = streams.Stream(handle, None if isinstance(queue, int) else queue)
+        if type(queue) is int:
+            if len(self._streams) >= _MOST_STREAMS:
+                self._streams.clear()
+            self._streams[queue] = stream
+        return stream
 
     def is_captured(self, queue: Any) -> bool:
         handle = queue if type(queue) is int else self._handle(queue)
         if handle in (streams.LEGACY_HANDLE, 1):  # which is never captured
             return False
+        told = streams.asked_at_once(streams.CAPTURING, handle)
+        if told is not None:
+            return told != 0
         with self.current():
             return streams.is_capturing(handle)
 

@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
@@ -19,11 +19,11 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _opencldriver, _runtimes
+from gemmport.backends import _compilation, _opencldriver, _runtimes, _scripts
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
 from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import Backend, HostArray, Places
+from gemmport.backends.base import Backend, HostArray, Launcher, Places
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program, Resources
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
@@ -335,15 +335,21 @@ class OpenCL(Backend):
 
     @staticmethod
     def argument(memory: Memory) -> Any:
-        return memory.native
+        return memory.handle if isinstance(memory.native, cl.SVM) else memory.native
+
+    @property
+    def takes_addresses(self) -> bool:
+        return self._takes_addresses
 
     def stand_in(self, argument: Any, nbytes: int) -> Memory:
-        handle = argument.svm_ptr if isinstance(argument, cl.SVM) else argument.int_ptr
-        return Memory(argument, handle, nbytes)
+        if isinstance(argument, int):
+            return Memory(_shared(argument, nbytes), argument, nbytes)
+        return Memory(argument, argument.int_ptr, nbytes)
 
-    def set_memory(self, call: Call, places: Places, memory: Mapping[Any, Any]) -> None:
-        for number, name in places:
-            call.native.set_arg(number, memory[name])
+    def set_memory(self, call: Call, places: Places, memory: Sequence[Any]) -> None:
+        for number, operand in places:
+            given = memory[operand]
+            call.native.set_arg(number, _shared(given, 1) if isinstance(given, int) else given)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
@@ -356,8 +362,23 @@ class OpenCL(Backend):
             # Where the former failed, PyOpenCL collects garbage if memory is short, tries again, and says what is wrong.
             cl.enqueue_nd_range_kernel(queue or self.queue, call.native, call.extent, call.work_group)
 
-    def relaunch(self, calls: Sequence[tuple[Call, Places]], memory: Mapping[Any, Any], *, queue: Any = None) -> None:
-        super().relaunch(calls, memory, queue=self.as_queue(queue))
+    def launcher(self, calls: Sequence[tuple[Call, Places]]) -> Launcher:
+        launches = [(call.native, call.extent, call.work_group, places) for call, places in calls]
+        script = _opencldriver.script(launches)
+        if _scripts.launching is None or not script:
+            return super().launcher(calls)
+        run, own, count = _scripts.launching.opencl, int(self.queue.int_ptr), len(calls)
+
+        def launch(memory: tuple[Any, ...], queue: Any) -> None:
+            if self.closed:
+                self.check_open()
+            where = self.as_queue(queue)
+            made = run(script, own if where is None else where.int_ptr, memory)
+            for call, places in calls[made:] if made < count else ():
+                self.set_memory(call, places, memory)
+                self.launch(call, queue=where)  # or it says what is wrong
+
+        return launch
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info
@@ -449,6 +470,11 @@ class OpenCL(Backend):
             self._queues.clear()
             with self._pool_lock:
                 self._pool.stop_holding()
+
+
+def _shared(address: int, nbytes: int) -> cl.SVM:
+    """Memory of the host's that kernels take by its address."""
+    return cl.SVM((ctypes.c_char * nbytes).from_address(address))
 
 
 def _last(idle: list[cl.Kernel]) -> cl.Kernel | None:

@@ -27,6 +27,7 @@ from gemmport.execution import executor, repeated
 from gemmport.fuzz.draw import draw
 from gemmport.fuzz.specialization import Specialization, Types
 from gemmport.planning.lookup import load_configuration
+from launched import launch_one_by_one
 
 Array = np.ndarray
 Mark = Callable[[], None]
@@ -496,7 +497,7 @@ def test_zeros_are_the_devices_too(backend: gp.Backend, mark: Mark, monkeypatch:
         launch(self, call, **given)
 
     monkeypatch.setattr(type(backend), "launch", counted)
-    monkeypatch.setattr(type(backend), "relaunch", gp.Backend.relaunch)  # by way of `launch`
+    launch_one_by_one(backend, monkeypatch)
     at = Place(backend)
     for count, told in enumerate((at.gemm, at.matmul, at.gemm, at.matmul), 1):
         assert not told(at.numbers(6, 0), at.numbers(0, 7)).any()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -62,7 +62,7 @@ class Stranger(gp.Backend):
     ) -> Call:
         return Call(program, function, None, groups, work_group)
 
-    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
+    def set_memory(self, call: Call, places: Sequence[tuple[int, int]], memory: Sequence[Memory]) -> None:
         pass
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:

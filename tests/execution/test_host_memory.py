@@ -18,6 +18,7 @@ from absences import beyond
 from gemmport.core.errors import ArrayError, DeviceMemoryError, LaunchError
 from gemmport.core.quirks import quirks_of
 from gemmport.execution import executor, prepared, repeated
+from launched import launch_one_by_one
 
 RNG = np.random.default_rng(7)
 
@@ -327,6 +328,7 @@ class TestRepeated:
         self, backend: gp.Backend, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         a, b, c = (numbers(16, 16) for _ in range(3))
+        launch_one_by_one(backend, monkeypatch)
         gp.matmul(a, b, device=backend.device)
         launch, between = type(backend).launch, [c]
 
@@ -337,7 +339,6 @@ class TestRepeated:
             launch(self, call, **given)
 
         monkeypatch.setattr(type(backend), "launch", interrupted)
-        monkeypatch.setattr(type(backend), "relaunch", gp.Backend.relaunch)  # by way of `launch`
         np.testing.assert_array_equal(gp.matmul(a, b, device=backend.device), a @ b)
         assert not between
 

@@ -10,7 +10,7 @@ import ctypes
 import os
 import platform
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -117,9 +117,9 @@ class Host(Backend):
         bound = _bound(kernel, arguments, groups, work_group, dynamic_local_bytes)
         return Call(program, function, bound, groups, work_group)
 
-    def set_memory(self, call: Call, places: Sequence[tuple[int, str]], memory: Mapping[Any, Memory]) -> None:
-        for number, name in places:
-            ctypes.c_void_p.from_buffer(call.native.values[number]).value = memory[name].handle
+    def set_memory(self, call: Call, places: Sequence[tuple[int, int]], memory: Sequence[Memory]) -> None:
+        for number, which in places:
+            ctypes.c_void_p.from_buffer(call.native.values[number]).value = memory[which].handle
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         self.check_open()

@@ -39,6 +39,7 @@ from gemmport.profiling.metrics import METRICS, STALLS, fma_share, metrics_for
 from gemmport.profiling.profile import Profile, profile_plans
 from gemmport.profiling.report import parse_report
 from gemmport.profiling.target import WARM_UPS, run_plans
+from launched import launch_one_by_one
 from made_up_devices import DEVICES
 
 COMMAND = importlib.import_module("gemmport.cli.profile")  # as an attribute of gemmport.cli, it is the command itself
@@ -369,7 +370,7 @@ def test_the_plans_run_in_turn_on_random_data_and_nothing_else_is_launched(
     monkeypatch.setattr(
         kind, "launch", lambda self, call, **how: (launched.append(call.groups), launch(self, call, **how))
     )
-    monkeypatch.setattr(kind, "relaunch", gp.Backend.relaunch)  # by way of `launch`
+    launch_one_by_one(best_backend, monkeypatch)
     plans = [plan(name, best_backend.device, 96, beta=1.0) for name in ("naive", "register_tiled")]
     assert plans[0].launches[0].groups != plans[1].launches[0].groups
     run_plans(best_backend, plans)

@@ -24,7 +24,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ArrayError, DeviceMemoryError, UnsupportedError
 from gemmport.core.layout import overlaps_itself, writable_in_place
 from gemmport.core.plan import Plan
-from gemmport.core.problem import GemmProblem, Layout, Op, Operand, scalar_key, transposed
+from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, Operand, scalar_key, transposed
 from gemmport.execution.copies import copy_strided, dense_copy
 from gemmport.execution.executor import bind_or_choose, check_operands
 from gemmport.execution.prepared import Prepared, find, keep
@@ -118,7 +118,7 @@ def _enqueued(
         The call, and whether it may be kept for the next of its kind.
     """
     reads = [block for name, block in memory.items() if name != "d" and (name != "c" or problem.reads("c"))]
-    arguments = {name: backend.argument(block) for name, block in memory.items()}
+    arguments = tuple(backend.argument(memory[name]) for name in OPERANDS)
     key = _key(problem, choice)
     captured = backend.is_captured(queue)
     with backend.ordered(queue, reads=reads, writes=[memory["d"]]):

@@ -10,7 +10,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from types import ModuleType
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,18 @@ from gemmport.execution.selection import backend_of
 
 HostArray = npt.NDArray[Any]
 
+in_c: ModuleType | None
+"""What finds in C how arrays lie; None where gemmport was installed without a compiler."""
+try:
+    from gemmport.execution import _views as in_c
+except ImportError:
+    in_c = None
+
 _ALIGNED = ALLOCATION_ALIGNMENT - 1
+
+
+Views: TypeAlias = tuple[Hashable, tuple[Any, ...], Any]
+"""Of `Library.views`."""
 
 
 class Library(ABC):
@@ -68,6 +80,25 @@ class Library(ABC):
             None where it must be looked at more closely: it is on no device, or not read as it lies.
         """
         return None
+
+    def views(self, a: Any, b: Any, c: Any, out: Any) -> Views | None:
+        """How the operands of a product lie, where, and on which queue the library works on them now.
+
+        Args:
+            a, b, c, out: arrays that are the library's own; c and out may be None.
+
+        Returns:
+            A key of how they lie, the memory of each (0 where there is none), and the queue as a backend takes it soonest; None
+            where one has no `view`.
+        """
+        lying, memory = [], []
+        for x in (a, b, c, out):
+            found = (None, 0) if x is None else self.view(x)
+            if found is None:
+                return None
+            lying.append(found[0])
+            memory.append(found[1])
+        return tuple(lying), tuple(memory), self.stream(a)
 
     def memory(self, array: Any) -> Any:
         """The memory of a new array of `empty`, as `view` tells it."""
@@ -133,6 +164,16 @@ class _Torch(Library):
 
     def __init__(self) -> None:
         self._kinds: dict[np.dtype[Any], Any] = {}
+
+    @cached_property
+    def _exchange(self) -> Any:
+        """Functions in C that tell how tensors lie; None where PyTorch (before 2.11) or gemmport has none."""
+        return getattr(self.module.Tensor, "__dlpack_c_exchange_api__", None) if in_c else None
+
+    def views(self, a: Any, b: Any, c: Any, out: Any) -> Views | None:
+        if in_c is None or self._exchange is None:
+            return super().views(a, b, c, out)
+        return in_c.of_tensors(self._exchange, a, b, c, out)
 
     def on_host(self, array: Any) -> bool:
         if array.device.type not in ("cpu", "cuda"):
@@ -319,6 +360,23 @@ class _Other(Library):
         if hasattr(array, "__dlpack_device__"):
             return array.__dlpack_device__()[0] not in (dlpack.CUDA, dlpack.CUDA_MANAGED)
         return not hasattr(array, "__cuda_array_interface__")
+
+
+def views_on_host(a: HostArray, b: HostArray, out: HostArray | None) -> tuple[Hashable, tuple[int, ...] | None]:
+    """How NumPy's arrays lie, and their addresses; None for these where one must be looked at more closely.
+
+    What is written is then apart from the operands, and elements are aligned to their size.
+    """
+    found = None if in_c is None else in_c.of_buffers(a, b, out)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    lies = (a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides)
+    return (*lies, *(() if out is None else (out.dtype, out.shape, out.strides))), None
+
+
+def address_on_host(array: HostArray) -> int:
+    """Of the first element of NumPy's array."""
+    return int(array.ctypes.data) if in_c is None else in_c.address(array)
 
 
 _LIBRARIES = {library.name: library for library in (_Torch(), _CuPy(), _JAX(), _PyOpenCL())}

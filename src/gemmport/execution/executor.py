@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmport.backends.base import Backend, Places
+from gemmport.backends.base import Backend, Launcher, Places
 from gemmport.backends.objects import Call, Event, Memory, NoCopy
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType, as_dtype
@@ -50,15 +50,15 @@ class BoundPlan(NoCopy):
         where = backend.as_queue(queue)
         with backend.ordered(where, reads=inputs, writes=others):
             backend.wait(wait_for, queue=where)
-            self.relaunch({name: backend.argument(block) for name, block in self.memory.items()}, queue=where)
+            self.relaunch(tuple(backend.argument(self.memory[name]) for name in OPERANDS), queue=where)
 
-    def relaunch(self, operands: Mapping[Any, Any], *, queue: Any = None) -> None:
+    def relaunch(self, operands: tuple[Any, ...], *, queue: Any = None) -> None:
         """Enqueues every launch in order, with other operands that lie as the first did: of one layout, alignment and size.
 
         The caller keeps them until the work is done, and sees to it that the queue waits for what others do to them.
 
         Args:
-            operands: of each name what `Backend.argument` makes of its memory.
+            operands: what `Backend.argument` makes of the memory of A, B, C and D.
             queue: of `Backend.as_queue`, or a handle that it takes.
 
         Raises:
@@ -66,19 +66,19 @@ class BoundPlan(NoCopy):
         """
         backend = self.backend
         if not self._shares:
-            backend.relaunch(self._places, operands, queue=queue)
+            self._launch(operands, queue)
             return
         workspace = backend.workspace(backend.as_queue(queue))
         with workspace.lock:
             blocks = workspace.take(backend, self._sizes)
             if blocks is not self._blocks:
                 self._name(blocks)
-            backend.relaunch(self._places, operands, queue=queue)
+            self._launch(operands, queue)
 
     def _name(self, blocks: tuple[Memory, ...]) -> None:
         """Has the arguments name blocks of a workspace."""
-        names = {scratch.name: block for scratch, block in zip(self.plan.scratch, blocks, strict=False)}
-        arguments = {name: self.backend.argument(block) for name, block in names.items()}
+        names = [scratch.name for scratch in self.plan.scratch]
+        arguments = [self.backend.argument(block) for block in blocks]
         for launch, call in zip(self.plan.launches, self.calls, strict=True):
             self.backend.set_memory(call, _places(launch, names), arguments)
         self._blocks = blocks
@@ -93,19 +93,19 @@ class BoundPlan(NoCopy):
         return [scratch.nbytes for scratch in self.plan.scratch]
 
     @cached_property
-    def _places(self) -> list[tuple[Call, Places]]:
-        """Of each call the places of operands."""
-        return [(call, _places(launch, OPERANDS)) for launch, call in zip(self.plan.launches, self.calls, strict=True)]
+    def _launch(self) -> Launcher:
+        launches = zip(self.plan.launches, self.calls, strict=True)
+        return self.backend.launcher([(call, _places(launch, OPERANDS)) for launch, call in launches])
 
     def let_go(self) -> None:
         """Forgets the operands, which may then be freed; `relaunch` brings others."""
         self.memory = {name: block for name, block in self.memory.items() if name not in OPERANDS}
 
 
-def _places(launch: Launch, names: Collection[str]) -> Places:
+def _places(launch: Launch, names: Sequence[str]) -> Places:
     """The numbers of the arguments that are memory of these names, and which each is."""
     return [
-        (number, argument.name)
+        (number, names.index(argument.name))
         for number, argument in enumerate(launch.arguments)
         if isinstance(argument, Buffer) and argument.name in names
     ]

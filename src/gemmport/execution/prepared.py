@@ -11,7 +11,7 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.plan import Plan
-from gemmport.core.problem import Operand
+from gemmport.core.problem import OPERANDS, Operand
 from gemmport.execution.executor import BoundPlan, bind
 
 MOST = 1024
@@ -45,11 +45,11 @@ class Prepared:
         """Whether its device is open, and the kernels are those that it was chosen among."""
         return not self.backend.closed and self.family is kernels.family()
 
-    def launch(self, operands: Mapping[Operand, Any], queue: Any = None) -> None:
+    def launch(self, operands: tuple[Any, ...], queue: Any = None) -> None:
         """Enqueues the product. The caller keeps the operands, and orders what others do to them.
 
         Args:
-            operands: of A, B, C and D, as the plan names them, what `Backend.argument` makes of its memory; C is D where it is
+            operands: what `Backend.argument` makes of the memory of A, B, C and D, as the plan names them; C is D where it is
                 not read.
             queue: of `Backend.as_queue`, or a handle that it takes.
 
@@ -65,7 +65,7 @@ class Prepared:
         bound.relaunch(operands, queue=queue)
         self.idle.append(bound)
 
-    def capture(self, operands: Mapping[Operand, Any], *, queue: Any, allocate: Callable[[int], Memory]) -> None:
+    def capture(self, operands: tuple[Any, ...], *, queue: Any, allocate: Callable[[int], Memory]) -> None:
         """Enqueues the product on a queue that a graph captures. It may be replayed as long as the process lives: its programs
         stay loaded, and its scratch memory is the graph's own.
 
@@ -80,11 +80,11 @@ class Prepared:
         for call in bound.calls:
             self.backend.pin(call.program)
 
-    def _memory(self, operands: Mapping[Operand, Any]) -> dict[Operand, Memory]:
+    def _memory(self, operands: tuple[Any, ...]) -> dict[Operand, Memory]:
         problem = self.plan.problem
         return {
             name: self.backend.stand_in(argument, problem.span(name) * problem.element_type(name).itemsize)
-            for name, argument in operands.items()
+            for name, argument in zip(OPERANDS, operands, strict=True)
         }
 
 

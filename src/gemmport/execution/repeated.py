@@ -23,8 +23,7 @@ from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.objects import Memory
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceMemoryError
-from gemmport.core.problem import Operand
-from gemmport.execution.adapters import Library, library_of_type
+from gemmport.execution.adapters import Library, address_on_host, library_of_type, views_on_host
 from gemmport.execution.prepared import Prepared, keep
 
 log = logging.getLogger(__name__)
@@ -51,20 +50,34 @@ class Repeated:
     spans: Sequence[tuple[int, int]] = ()
     stacks: bool = False
 
-    def of_host_arrays(self, a: HostArray, b: HostArray, out: HostArray | None) -> HostArray | None:
-        """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place."""
+    def of_host_arrays(
+        self, a: HostArray, b: HostArray, out: HostArray | None, addresses: tuple[int, ...] | None
+    ) -> HostArray | None:
+        """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place.
+
+        Args:
+            addresses: of `views_on_host`.
+        """
         backend = self.prepared.backend
+        if addresses is not None and backend.takes_addresses:
+            left, right, d = addresses
+            if out is None:
+                out = np.empty(self.shape, self.dtype)
+                d = address_on_host(out)
+            self.prepared.launch(self._operands(left, right, d, d))
+            backend.synchronize()
+            return out
         if out is None:
             out = np.empty(self.shape, self.dtype)
         elif not out.flags.writeable or np.may_share_memory(out, a) or np.may_share_memory(out, b):
             return None
-        left, right, d = backend.borrow(a), backend.borrow(b), backend.borrow(out)
-        if left is None or right is None or d is None:
+        lent_a, lent_b, lent_d = backend.borrow(a), backend.borrow(b), backend.borrow(out)
+        if lent_a is None or lent_b is None or lent_d is None:
             return None
         try:
-            self.prepared.launch(self._operands(*map(backend.argument, (left, right, d, d))))
+            self.prepared.launch(self._operands(*map(backend.argument, (lent_a, lent_b, lent_d, lent_d))))
         finally:
-            backend.give_back(d)
+            backend.give_back(lent_d)
         return out
 
     def of_device_arrays(
@@ -99,26 +112,30 @@ class Repeated:
             self.prepared.launch(operands, where)
         return out
 
-    def of_library_arrays(self, library: Library, views: Sequence[Any], a: Any, c: Any, out: Any) -> Any:
+    def of_library_arrays(
+        self, library: Library, memory: tuple[Any, ...], queue: Any, a: Any, c: Any, out: Any
+    ) -> Any:  # fmt: skip
         """The product of another library's arrays that lie as those before did, enqueued on the queue that is current there;
         None where to write `out` might change an operand.
 
         Args:
-            views: of A, B, C and `out`; None of what is None.
+            memory, queue: of `Library.views`.
         """
-        spans, left, right = self.spans, views[0][1], views[1][1]
-        third = views[2][1] if c is not None and len(spans) == 4 else None
+        spans = self.spans
+        left, right, third, d = memory
+        if c is None or len(spans) != 4:
+            third = None
         if out is None:
             out = library.empty(a, self.shape, self.dtype)
             d = library.memory(out)
         else:
-            d, low, high = views[3][1], *spans[-1]
+            low, high = spans[-1]
             apart = library.apart
             if not (apart(left, spans[0], d, low, high) and apart(right, spans[1], d, low, high)):
                 return None
             if third is not None and c is not out and not apart(third, spans[2], d, low, high):
                 return None
-        queue, last, backend = library.stream(a), d if third is None else third, self.prepared.backend
+        last, backend = d if third is None else third, self.prepared.backend
         if queue and backend.is_captured(queue):
             lent: list[Any] = []
             self.prepared.capture(
@@ -133,8 +150,8 @@ class Repeated:
         library.written(out, backend, queue)
         return out
 
-    def _operands(self, a: Any, b: Any, c: Any, d: Any) -> dict[Operand, Any]:
-        return {"a": b, "b": a, "c": c, "d": d} if self.turned else {"a": a, "b": b, "c": c, "d": d}
+    def _operands(self, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
+        return (b, a, c, d) if self.turned else (a, b, c, d)
 
     def _new(self) -> DeviceArray:
         """A new result: `Backend.empty` of what was worked out before."""
@@ -211,31 +228,32 @@ def again(
         place: Hashable = (backend, device)
         if not isinstance(device, DeviceInfo):
             place = backend, device, _variable(_BACKEND), _variable(_DEVICE)
-        key = (
-            a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides,
-            out is None or (out.dtype, out.shape, out.strides), place, choices, _variable(_CONFIG_PATH),
-        )  # fmt: skip
+        lying, addresses = views_on_host(a, b, out)
+        key = lying, place, choices, _variable(_CONFIG_PATH)
         found = None if queue is not None else _found(_known, key, stacks)
         if found is None:
             return key, None
         try:
-            return key, found.of_host_arrays(a, b, out)
+            return key, found.of_host_arrays(a, b, out, addresses)
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
             return key, None
     library = library_of_type(kind)
     if library is None or backend is not None or device is not None or queue is not None:
         return None, None
-    views = _views(library, a, b, c, out)
+    for x in (b, c, out):
+        if x is not None and type(x) is not kind and library_of_type(type(x)) is not library:
+            return None, None
+    views = library.views(a, b, c, out)
     if views is None:
         return None, None
-    left, right, third, written = views
-    key = left[0], right[0], third and third[0], written and written[0], choices, _variable(_CONFIG_PATH)
+    lying, memory, where = views
+    key = lying, choices, _variable(_CONFIG_PATH)
     found = _found(_known_of_libraries, key, stacks)
     if found is None:
         return key, None
     try:
-        return key, found.of_library_arrays(library, views, a, c, out)
+        return key, found.of_library_arrays(library, memory, where, a, c, out)
     except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
         log.info("planned anew: %s", short)
         return key, None
@@ -249,19 +267,6 @@ def _are_on_one_device(a: DeviceArray, b: Any, c: Any, out: Any) -> bool:
         and (c is None or (type(c) is DeviceArray and c.backend is backend))
         and (out is None or (type(out) is DeviceArray and out.backend is backend))
     )
-
-
-def _views(library: Library, a: Any, b: Any, c: Any, out: Any) -> tuple[Any, Any, Any, Any] | None:
-    """Of A, B, C and `out` of one library, None for what is None; None where one must be looked at more closely."""
-    kind, view = type(a), library.view
-    for x in (b, c, out):
-        if x is not None and type(x) is not kind and library_of_type(type(x)) is not library:
-            return None
-    left, right = view(a), view(b)
-    third, written = None if c is None else view(c), None if out is None else view(out)
-    if left is None or right is None or (third is None and c is not None) or (written is None and out is not None):
-        return None
-    return left, right, third, written
 
 
 _CONFIG_PATH, _BACKEND, _DEVICE = b"GEMMPORT_CONFIG_PATH", b"GEMMPORT_BACKEND", b"GEMMPORT_DEVICE"

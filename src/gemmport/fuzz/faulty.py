@@ -102,7 +102,7 @@ def faulty(device: DeviceInfo) -> FaultyBackend:
                 source = f"#error injected\n{source}"
             return super().compile(source)  # type: ignore[no-any-return]
 
-        relaunch = Backend.relaunch  # by way of `launch`
+        launcher = Backend.launcher  # by way of `launch`
 
         def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
             self._strike("launch")

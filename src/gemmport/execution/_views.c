@@ -1,0 +1,255 @@
+/* How arrays lie, and where: what adapters.py finds in reads of attributes, found in C.
+
+   Both functions return (key, addresses), with all that a plan depends on of the arrays in the key; or None where one of them
+   must be looked at more closely. Nothing is kept of the arrays. */
+
+#define Py_LIMITED_API 0x030b0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MOST_ARRAYS 4
+#define MOST_DIMENSIONS 8
+#define ALIGNED 127 /* ALLOCATION_ALIGNMENT - 1 of core/problem.py */
+
+static PyObject *requires_grad, *is_conj, *is_neg;
+
+/* A key is built of words: of each array its kind, and shape and strides. */
+typedef struct {
+    int64_t words[MOST_ARRAYS * (2 + 2 * MOST_DIMENSIONS)];
+    Py_ssize_t count;
+} Key;
+
+static void add(Key *key, int64_t word)
+{
+    key->words[key->count++] = word;
+}
+
+/* DLTensor, and DLPackExchangeAPI of version 1, of dlpack.h. */
+enum { CUDA = 2, COMPLEX = 5 };
+
+typedef struct {
+    void *data;
+    int32_t device, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} Tensor;
+
+typedef struct {
+    uint32_t major, minor;
+    void *previous, *allocate, *from_object, *to_object;
+    int (*tensor_of)(void *, Tensor *);
+    int (*stream_of)(int32_t, int32_t, void **);
+} Exchange;
+
+static int is_true(PyObject *value)
+{
+    int found = value ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(value);
+    return found;
+}
+
+/* Whether a tensor's numbers are not those in its memory, or gradients are recorded of it; -1 on an error. */
+static int is_more_than_memory(PyObject *array, const Tensor *tensor)
+{
+    int found = is_true(PyObject_GetAttr(array, requires_grad));
+    if (!found)
+        found = is_true(PyObject_CallMethodObjArgs(array, is_neg, NULL));
+    if (!found && tensor->code == COMPLEX)
+        found = is_true(PyObject_CallMethodObjArgs(array, is_conj, NULL));
+    return found;
+}
+
+static PyObject *result(const Key *key, PyObject *addresses, PyObject *stream)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize((const char *)key->words, key->count * (Py_ssize_t)sizeof *key->words);
+    if (!bytes)
+        return NULL;
+    PyObject *found = stream ? PyTuple_Pack(3, bytes, addresses, stream) : PyTuple_Pack(2, bytes, addresses);
+    Py_DECREF(bytes);
+    return found;
+}
+
+/* of_tensors(exchange, a, b, c, out): exchange is the capsule of the library's DLPackExchangeAPI. C and out may be None. Returns
+   the stream, too, that is current there on the arrays' device. */
+static PyObject *of_tensors(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    Key key = {.count = 0};
+    Tensor tensor;
+    void *stream;
+    int32_t device = -1;
+    PyObject *addresses, *found = NULL;
+    (void)module;
+    if (given != 1 + MOST_ARRAYS) {
+        PyErr_SetString(PyExc_TypeError, "of_tensors must be given a capsule and four arrays");
+        return NULL;
+    }
+    const Exchange *exchange = PyCapsule_GetPointer(arguments[0], "dlpack_exchange_api");
+    if (!exchange || !(addresses = PyTuple_New(MOST_ARRAYS)))
+        return NULL;
+    for (Py_ssize_t i = 0; i < MOST_ARRAYS; i++) {
+        PyObject *array = arguments[1 + i];
+        uintptr_t address = 0;
+        if (array == Py_None)
+            add(&key, -1);
+        else {
+            if (exchange->tensor_of(array, &tensor) != 0)
+                goto otherwise; /* it has no elements that lie somewhere: it is sparse, say, or mapped over */
+            if (tensor.device != CUDA || tensor.ndim > MOST_DIMENSIONS || (device >= 0 && device != tensor.device_id)
+                || is_more_than_memory(array, &tensor) != 0)
+                goto otherwise;
+            device = tensor.device_id;
+            address = (uintptr_t)tensor.data + tensor.byte_offset;
+            add(&key, tensor.code | tensor.bits << 8 | tensor.lanes << 16 | (int64_t)tensor.ndim << 32
+                          | (int64_t)(address & ALIGNED) << 40);
+            add(&key, device);
+            for (int32_t j = 0; j < tensor.ndim; j++) {
+                add(&key, tensor.shape[j]);
+                add(&key, tensor.strides[j]);
+            }
+        }
+        PyObject *number = PyLong_FromUnsignedLongLong(address);
+        if (!number)
+            goto done;
+        PyTuple_SetItem(addresses, i, number);
+    }
+    if (device < 0 || exchange->stream_of(CUDA, device, &stream) != 0)
+        goto otherwise;
+    PyObject *number = PyLong_FromUnsignedLongLong((uintptr_t)stream);
+    if (number)
+        found = result(&key, addresses, number);
+    Py_XDECREF(number);
+    goto done;
+otherwise:
+    PyErr_Clear();
+    found = Py_NewRef(Py_None);
+done:
+    Py_DECREF(addresses);
+    return found;
+}
+
+/* Where elements of an array lie: the first byte, and the one after the last. */
+typedef struct {
+    uintptr_t low, high;
+} Span;
+
+static Span span_of(const Py_buffer *view)
+{
+    Span span = {(uintptr_t)view->buf, (uintptr_t)view->buf + (uintptr_t)view->itemsize};
+    for (int i = 0; i < view->ndim; i++) {
+        Py_ssize_t reach = (view->shape[i] - 1) * view->strides[i];
+        if (reach < 0)
+            span.low += (uintptr_t)reach;
+        else
+            span.high += (uintptr_t)reach;
+    }
+    return span;
+}
+
+/* Whether a device can follow: elements lie one after another, or along steps forwards of whole elements. */
+static int is_plain(const Py_buffer *view)
+{
+    if (!view->len || !view->strides || view->suboffsets || view->ndim > MOST_DIMENSIONS || !view->format
+        || (uintptr_t)view->buf % (uintptr_t)view->itemsize || strlen(view->format) > 6)
+        return 0;
+    for (int i = 0; i < view->ndim; i++)
+        if (view->shape[i] > 1 && (view->strides[i] < 0 || view->strides[i] % view->itemsize))
+            return 0;
+    return 1;
+}
+
+/* of_buffers(a, b, out): of arrays in the host's memory. None where `out` cannot be written, or may lie where an operand does;
+   out may be None. */
+static PyObject *of_buffers(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    Key key = {.count = 0};
+    Span spans[3];
+    PyObject *addresses, *found = NULL;
+    (void)module;
+    if (given != 3) {
+        PyErr_SetString(PyExc_TypeError, "of_buffers must be given three arrays");
+        return NULL;
+    }
+    if (!(addresses = PyTuple_New(3)))
+        return NULL;
+    for (Py_ssize_t i = 0; i < 3; i++) {
+        uintptr_t address = 0;
+        if (arguments[i] == Py_None)
+            add(&key, -1);
+        else {
+            Py_buffer view;
+            if (PyObject_GetBuffer(arguments[i], &view, PyBUF_FULL_RO) < 0)
+                goto otherwise; /* of a type that the buffer protocol does not have */
+            int plain = is_plain(&view) && !(i == 2 && view.readonly);
+            if (plain) {
+                char format[8] = "";
+                int64_t word;
+                strcpy(format, view.format);
+                format[7] = (char)view.ndim;
+                memcpy(&word, format, sizeof word);
+                add(&key, word);
+                for (int j = 0; j < view.ndim; j++) {
+                    add(&key, view.shape[j]);
+                    add(&key, view.strides[j]);
+                }
+                spans[i] = span_of(&view);
+                address = (uintptr_t)view.buf;
+            }
+            PyBuffer_Release(&view);
+            if (!plain
+                || (i == 2
+                    && ((spans[2].low < spans[0].high && spans[0].low < spans[2].high)
+                        || (spans[2].low < spans[1].high && spans[1].low < spans[2].high))))
+                goto otherwise;
+        }
+        PyObject *number = PyLong_FromUnsignedLongLong(address);
+        if (!number)
+            goto done;
+        PyTuple_SetItem(addresses, i, number);
+    }
+    found = result(&key, addresses, NULL);
+    goto done;
+otherwise:
+    PyErr_Clear();
+    found = Py_NewRef(Py_None);
+done:
+    Py_DECREF(addresses);
+    return found;
+}
+
+/* address(array): of the first element of an array in the host's memory. */
+static PyObject *address(PyObject *module, PyObject *array)
+{
+    Py_buffer view;
+    (void)module;
+    if (PyObject_GetBuffer(array, &view, PyBUF_FULL_RO) < 0)
+        return NULL;
+    uintptr_t found = (uintptr_t)view.buf;
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLongLong(found);
+}
+
+static PyMethodDef functions[] = {
+    {"address", address, METH_O, "address(array) -> int"},
+    {"of_tensors", (PyCFunction)(void (*)(void))of_tensors, METH_FASTCALL,
+     "of_tensors(exchange, a, b, c, out) -> (key, addresses, stream) or None"},
+    {"of_buffers", (PyCFunction)(void (*)(void))of_buffers, METH_FASTCALL,
+     "of_buffers(a, b, out) -> (key, addresses) or None"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_views", "Views of arrays, in C.", -1, functions, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__views(void)
+{
+    if ((!requires_grad && !(requires_grad = PyUnicode_InternFromString("requires_grad")))
+        || (!is_conj && !(is_conj = PyUnicode_InternFromString("is_conj")))
+        || (!is_neg && !(is_neg = PyUnicode_InternFromString("is_neg"))))
+        return NULL;
+    return PyModule_Create(&definition);
+}
