@@ -223,7 +223,7 @@ def is_capturing(stream: int) -> bool:
 
 def asked_at_once(name: str, stream: int) -> int | None:
     """What a function of the driver tells of a stream, whatever context is current; None where that is not known."""
-    return None if _scripts.launching is None else _scripts.launching.asked(_address(name), stream)  # type: ignore[no-any-return]
+    return None if _scripts.launching is None else _scripts.launching.asked(_address(name), stream)
 
 
 @cache

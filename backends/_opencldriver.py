@@ -36,8 +36,8 @@ def arguments(
     return handle, _DIMENSIONS, _NOTHING, _Sizes(*extent), _Sizes(*work_group), _NO_EVENTS, _NOTHING, _NOTHING
 
 
-def _loaded(name: str) -> Callable[..., int]:
-    """A function of the loader that PyOpenCL is linked with; where it is not found from there, what does nothing.
+def _loaded(name: str) -> Callable[..., int] | None:
+    """A function of the loader that PyOpenCL is linked with; None where it is not found from there.
 
     What a system is asked for in a library it looks for in those which that needs, too; Windows does not. The interpreter's
     lock is held, as by PyOpenCL: to get it back may take longer than the launch.
@@ -45,14 +45,14 @@ def _loaded(name: str) -> Callable[..., int]:
     try:
         function: Callable[..., int] = ctypes.PyDLL(str(cl._cl.__file__))[name]
     except (OSError, AttributeError):
-        return lambda *_: _OTHERWISE
+        return None
     return function
 
 
-enqueue = _loaded("clEnqueueNDRangeKernel")
-"""Launches a kernel: takes the queue's handle and the kernel's `arguments`; what is not SUCCESS did nothing."""
+_FUNCTIONS = [_loaded(name) for name in ("clSetKernelArg", "clSetKernelArgSVMPointer", "clEnqueueNDRangeKernel")]
 
-_set_memory, _set_address = _loaded("clSetKernelArg"), _loaded("clSetKernelArgSVMPointer")
+enqueue = _FUNCTIONS[-1] or (lambda *_: _OTHERWISE)
+"""Launches a kernel: takes the queue's handle and the kernel's `arguments`; what is not SUCCESS did nothing."""
 
 
 def script(
@@ -62,10 +62,9 @@ def script(
 
     Empty where the loader's functions are not found.
     """
-    functions = [_set_memory, _set_address, enqueue]
-    if not all(isinstance(function, ctypes._CFuncPtr) for function in functions):
+    if None in _FUNCTIONS:
         return b""
-    words = [*map(_scripts.address_of, functions), len(launches)]
+    words = [*map(_scripts.address_of, _FUNCTIONS), len(launches)]
     for kernel, extent, work_group, places in launches:
         words += kernel.int_ptr, *extent, *work_group, len(places)
         words += [word for place in places for word in place]

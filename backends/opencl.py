@@ -472,7 +472,7 @@ class OpenCL(Backend):
                 self._pool.stop_holding()
 
 
-def _shared(address: int, nbytes: int) -> cl.SVM:
+def _shared(address: int, nbytes: int) -> cl.SVM[Any]:
     """Memory of the host's that kernels take by its address."""
     return cl.SVM((ctypes.c_char * nbytes).from_address(address))
 

@@ -173,7 +173,7 @@ class _Torch(Library):
     def views(self, a: Any, b: Any, c: Any, out: Any) -> Views | None:
         if in_c is None or self._exchange is None:
             return super().views(a, b, c, out)
-        return in_c.of_tensors(self._exchange, a, b, c, out)
+        return cast("Views | None", in_c.of_tensors(self._exchange, a, b, c, out))
 
     def on_host(self, array: Any) -> bool:
         if array.device.type not in ("cpu", "cuda"):
@@ -369,7 +369,7 @@ def views_on_host(a: HostArray, b: HostArray, out: HostArray | None) -> tuple[Ha
     """
     found = None if in_c is None else in_c.of_buffers(a, b, out)
     if found is not None:
-        return found  # type: ignore[no-any-return]
+        return cast("tuple[bytes, tuple[int, ...]]", found)
     lies = (a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides)
     return (*lies, *(() if out is None else (out.dtype, out.shape, out.strides))), None
 
