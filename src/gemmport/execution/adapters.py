@@ -332,8 +332,9 @@ class _PyOpenCL(Library):
                 return None
         except AttributeError:  # no buffer, but shared virtual memory
             return None
-        if events and any(event.command_queue != queue for event in events):
-            return None
+        for event in events:
+            if event.command_queue != queue:
+                return None
         return (queue.int_ptr, array.dtype, array.shape, array.strides, array.offset), buffer
 
     def stream(self, array: Any) -> Any:
@@ -347,8 +348,12 @@ class _PyOpenCL(Library):
         return self.module.array.Array(where, shape, dtype, order=order, allocator=like.allocator)
 
     def written(self, array: Any, backend: Backend, queue: Any) -> None:
-        if array.queue is None or array.events:  # its queue waits already, but whoever reads its events does not
+        if array.queue is None:
             array.add_event(backend.mark(queue=queue).native)
+        elif array.events:  # its queue waits already, but whoever reads its events does not
+            # What its queue has waited for, and comes after all there, stands for them. To add it to them would have PyOpenCL
+            # wait now and then.
+            array.events[:] = [backend.mark(queue=array.queue).native]
 
 
 class _Other(Library):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmport.backends._ordering import is_alone
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.objects import Memory
 from gemmport.core.device import DeviceInfo
@@ -92,7 +93,7 @@ class Repeated:
         backend = self.prepared.backend
         left, right = a.memory, b.memory
         third = c.memory if c is not None and len(self.spans) == 4 else None
-        reads = [left, right] if third is None else [left, right, third]
+        reads = (left, right) if third is None else (left, right, third)
         for memory in reads:
             if not memory.nbytes:  # released
                 return None
@@ -101,15 +102,18 @@ class Repeated:
         elif out.memory.read_only or not self._are_apart(out.memory, reads[:2] if c is out else reads):
             return None
         d = out.memory
-        where = a.memory.access.writer if queue is None else backend.as_queue(queue)
+        where = left.access.writer if queue is None else backend.as_queue(queue)
         if where is not None and backend.is_captured(where):
             return None
         argument = backend.argument
         written = argument(d)
         last = written if third is None else argument(third)
         operands = self._operands(argument(left), argument(right), last, written)
-        with backend.ordered(where, reads=reads, writes=[d]):
+        if is_alone(where, reads, (d,)):  # in half a microsecond less than by `ordered`
             self.prepared.launch(operands, where)
+        else:
+            with backend.ordered(where, reads=reads, writes=[d]):
+                self.prepared.launch(operands, where)
         return out
 
     def of_library_arrays(
@@ -168,11 +172,15 @@ class Repeated:
 
     def _are_apart(self, written: Memory, reads: Sequence[Memory]) -> bool:
         """Whether the span that is written lies beside those of the operands, whatever objects stand for their memory."""
+        for memory in reads:
+            if memory is written or not memory.pooled:
+                break
+        else:
+            if written.pooled:  # blocks of the pool never overlap
+                return True
         address = self.prepared.backend.address
         low, high = self.spans[-1]
         for memory, (other_low, other_high) in zip(reads, self.spans, strict=False):
-            if memory.pooled and written.pooled and memory is not written:
-                continue
             (block, start), (other, away) = address(written), address(memory)
             away -= start
             if other == block and low < away + other_high and away + other_low < high:
