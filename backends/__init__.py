@@ -10,6 +10,7 @@ import importlib
 import importlib.metadata
 import pkgutil
 from abc import ABCMeta
+from functools import cache
 
 from gemmport.backends.base import Backend
 from gemmport.core.errors import BackendUnavailableError, UnknownNameError
@@ -17,6 +18,9 @@ from gemmport.core.errors import BackendUnavailableError, UnknownNameError
 _NOT_BACKENDS = {"array", "base", "objects", "offline", "parts"}
 
 _registered: dict[str, type[Backend]] = {}
+
+_loaded: dict[str, type[Backend]] = {}
+"""Those that gemmport ships, once they were imported: they are asked for by every product that is planned."""
 
 
 def register(backend: type[Backend]) -> None:
@@ -29,9 +33,13 @@ def register(backend: type[Backend]) -> None:
 
 def names() -> tuple[str, ...]:
     """The names of all backends, installed or not."""
+    return tuple(sorted(_shipped() | _registered.keys()))
+
+
+@cache
+def _shipped() -> frozenset[str]:
     modules = (module.name for module in pkgutil.iter_modules(__path__))
-    shipped = {name for name in modules if not name.startswith("_") and name not in _NOT_BACKENDS}
-    return tuple(sorted(shipped | _registered.keys()))
+    return frozenset(name for name in modules if not name.startswith("_") and name not in _NOT_BACKENDS)
 
 
 def load(name: str) -> type[Backend]:
@@ -41,8 +49,8 @@ def load(name: str) -> type[Backend]:
         UnknownNameError: there is no backend of that name.
         BackendUnavailableError: the Python package it needs is not installed, or does not start.
     """
-    if name in _registered:
-        return _registered[name]
+    if (known := _registered.get(name) or _loaded.get(name)) is not None:
+        return known
     if name not in names():
         raise UnknownNameError(f"no backend {name!r}: there are {', '.join(names())}")
     try:
@@ -58,7 +66,8 @@ def load(name: str) -> type[Backend]:
         ) from error
     except ImportError as error:  # it is installed; a library of the system is not, such as libcuda.so
         raise BackendUnavailableError(f"backend {name} does not start: {error}; install the driver") from error
-    return next(
+    _loaded[name] = next(
         value for value in vars(module).values()
         if isinstance(value, ABCMeta) and issubclass(value, Backend) and value is not Backend
     )  # fmt: skip
+    return _loaded[name]

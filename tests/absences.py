@@ -25,6 +25,7 @@ from gemmport import baselines
 from gemmport.backends import _machinecode, _nvrtc
 from gemmport.baselines.clblas import ClBLAS
 from gemmport.baselines.clblast import CLBlast
+from gemmport.bench.environment import calls_are_compiled
 from gemmport.core.errors import BaselineUnavailableError
 from gemmport.matrix import simulator
 from runtimes import RUNTIMES, Runtime
@@ -127,6 +128,12 @@ SANITIZERS = Thing(
 CHROMIUM = Thing(
     "Chromium", "the matrix's page in a browser", "apt-get install chromium", lambda: browser.found() is not None
 )
+COMPILED_CALLS = Thing(
+    "C in calls",
+    "how arrays are found, and kernels launched, in C",
+    "apt-get install gcc python3-dev, and install gemmport anew with Python 3.11 or newer",
+    calls_are_compiled,
+)
 MATPLOTLIB = package("matplotlib", "pictures", "pip install 'gemmport[plot]'")
 MYPY = package("mypy", "what type checkers are told", "pip install 'gemmport[dev]'")
 TORCH = package("torch", "tensors of PyTorch")
@@ -138,7 +145,7 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CXX, SANITIZERS, CHROMIUM,
-    MATPLOTLIB, MYPY, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
+    COMPILED_CALLS, MATPLOTLIB, MYPY, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 
 

@@ -26,10 +26,11 @@ Token = str
 CALL_PATH = (
     "api.matmul", "api.gemm", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product", "api.host",
     "api.plans", "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters",
-    "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan", "core.problem", "core.dtypes",
-    "core.device", "core.quirks", "runtime.cache", "kernels", "backends.array", "backends.base", "backends.objects",
-    "backends._ordering", "backends._workspace", "backends._ending", "backends._ownership", "backends._errors",
-    "backends._compilation", "backends._fork",
+    "execution._views", "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
+    "core.problem", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels", "backends.array",
+    "backends.base", "backends.objects", "backends._ordering", "backends._workspace", "backends._ending",
+    "backends._ownership", "backends._errors", "backends._compilation", "backends._fork", "backends._scripts",
+    "backends._launching",
 )  # fmt: skip
 """Modules of gemmport that run when a product is called again, beside those of its backend: with them changes what a call costs
 beyond its launches. What is asked only once, such as a plan, is not among them.
@@ -73,6 +74,13 @@ def call_path_digest(backend: str) -> str:
 
 
 def _file(module: str) -> Path:
+    """Of a module's source, which may be in C."""
+    package, _, name = module.rpartition(".")
+    spec = find_spec(package)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for file in (f"{name}.py", f"{name}.c", f"{name}/__init__.py"):
+            if Path(folder, file).is_file():
+                return Path(folder, file)
     found = find_spec(module)
     if found is None or found.origin is None:
         raise ModuleNotFoundError(f"there is no module {module}")

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gemmport.backends import _scripts
 from gemmport.core.device import DeviceInfo
+from gemmport.execution import adapters
 from gemmport.runtime.cache import OWN_ICD
 from gemmport.runtime.host_cpu import usable_cores
 
@@ -27,10 +29,16 @@ def host_environment() -> dict[str, str]:
         "python": sys.version.split()[0],
         "numpy": np.__version__,
         "blas": _blas(),
+        "calls": "C" if calls_are_compiled() else "Python",
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": str(usable_cores()),
     }
+
+
+def calls_are_compiled() -> bool:
+    """Whether prepared calls are found and launched in C, as where gemmport was installed with a compiler."""
+    return adapters.in_c is not None and _scripts.launching is not None
 
 
 def was_given(name: str) -> bool:

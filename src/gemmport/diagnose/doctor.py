@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from gemmport import backends, baselines
 from gemmport.backends.parts import Part
-from gemmport.bench.environment import host_environment
+from gemmport.bench.environment import calls_are_compiled, host_environment
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, default_accumulator
 from gemmport.core.errors import ConfigError, UntrustedError
@@ -123,7 +123,7 @@ class _Examination:
         self.chosen = ""
 
     def run(self) -> Diagnosis:
-        findings = [_versions(), *self._settings(), _cache()]
+        findings = [_versions(), _calls(), *self._settings(), _cache()]
         found: list[DeviceInfo] = []
         for name in backends.names():
             findings += self._backend(name, found)
@@ -308,6 +308,17 @@ def _versions() -> Finding:
     told = (f"gemmport {host['gemmport']}", f"Python {host['python']}", f"NumPy {host['numpy']} ({host['blas']})",
             host["system"], f"{host['cpu']}, {host['cores']} cores")  # fmt: skip
     return Finding("ok", "versions", "this installation", ", ".join(told))
+
+
+def _calls() -> Finding:
+    if calls_are_compiled():
+        return Finding("ok", "versions", "repeated calls", "found and launched in C")
+    remedy = (
+        "apt-get install gcc python3-dev, and install gemmport anew without GEMMPORT_PURE"
+        if sys.version_info >= (3, 11)
+        else "use Python 3.11 or newer"
+    )
+    return Finding("warning", "versions", "repeated calls", "found and launched in Python, in twice the time", remedy)
 
 
 def _cache() -> Finding:

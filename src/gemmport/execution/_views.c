@@ -136,16 +136,11 @@ typedef struct {
     uintptr_t low, high;
 } Span;
 
-static Span span_of(const Py_buffer *view)
+static Span span_of(const Py_buffer *plain)
 {
-    Span span = {(uintptr_t)view->buf, (uintptr_t)view->buf + (uintptr_t)view->itemsize};
-    for (int i = 0; i < view->ndim; i++) {
-        Py_ssize_t reach = (view->shape[i] - 1) * view->strides[i];
-        if (reach < 0)
-            span.low += (uintptr_t)reach;
-        else
-            span.high += (uintptr_t)reach;
-    }
+    Span span = {(uintptr_t)plain->buf, (uintptr_t)plain->buf + (uintptr_t)plain->itemsize};
+    for (int i = 0; i < plain->ndim; i++)
+        span.high += (uintptr_t)((plain->shape[i] - 1) * plain->strides[i]);
     return span;
 }
 
