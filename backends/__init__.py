@@ -11,6 +11,7 @@ import importlib.metadata
 import pkgutil
 from abc import ABCMeta
 from functools import cache
+from types import ModuleType
 
 from gemmport.backends.base import Backend
 from gemmport.core.errors import BackendUnavailableError, UnknownNameError
@@ -18,9 +19,6 @@ from gemmport.core.errors import BackendUnavailableError, UnknownNameError
 _NOT_BACKENDS = {"array", "base", "objects", "offline", "parts"}
 
 _registered: dict[str, type[Backend]] = {}
-
-_loaded: dict[str, type[Backend]] = {}
-"""Those that gemmport ships, once they were imported: they are asked for by every product that is planned."""
 
 
 def register(backend: type[Backend]) -> None:
@@ -33,12 +31,12 @@ def register(backend: type[Backend]) -> None:
 
 def names() -> tuple[str, ...]:
     """The names of all backends, installed or not."""
-    return tuple(sorted(_shipped() | _registered.keys()))
+    return tuple(sorted(_shipped(*__path__) | _registered.keys()))
 
 
-@cache
-def _shipped() -> frozenset[str]:
-    modules = (module.name for module in pkgutil.iter_modules(__path__))
+@cache  # each product that is found anew asks, and to list a folder takes a fifth of its time
+def _shipped(*folders: str) -> frozenset[str]:
+    modules = (module.name for module in pkgutil.iter_modules(folders))
     return frozenset(name for name in modules if not name.startswith("_") and name not in _NOT_BACKENDS)
 
 
@@ -49,8 +47,8 @@ def load(name: str) -> type[Backend]:
         UnknownNameError: there is no backend of that name.
         BackendUnavailableError: the Python package it needs is not installed, or does not start.
     """
-    if (known := _registered.get(name) or _loaded.get(name)) is not None:
-        return known
+    if name in _registered:
+        return _registered[name]
     if name not in names():
         raise UnknownNameError(f"no backend {name!r}: there are {', '.join(names())}")
     try:
@@ -66,8 +64,12 @@ def load(name: str) -> type[Backend]:
         ) from error
     except ImportError as error:  # it is installed; a library of the system is not, such as libcuda.so
         raise BackendUnavailableError(f"backend {name} does not start: {error}; install the driver") from error
-    _loaded[name] = next(
+    return _of(module)
+
+
+@cache
+def _of(module: ModuleType) -> type[Backend]:
+    return next(
         value for value in vars(module).values()
         if isinstance(value, ABCMeta) and issubclass(value, Backend) and value is not Backend
     )  # fmt: skip
-    return _loaded[name]

@@ -36,17 +36,18 @@ class Stream:
         keeper: the library's own object, which keeps the stream alive; None where a number alone is known.
     """
 
-    __slots__ = ("handle", "keeper", "number")
+    __slots__ = ("_hash", "handle", "keeper", "number")
 
     def __init__(self, handle: int, keeper: object = None) -> None:
         self.handle, self.keeper = handle, keeper
         self.number = identity(handle) if handle else 0
+        self._hash = hash((self.handle, self.number))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and self.number == other.number and self.handle == other.handle
 
     def __hash__(self) -> int:
-        return hash((self.handle, self.number))
+        return self._hash
 
     def __repr__(self) -> str:
         return f"<stream {self.handle:#x}>"

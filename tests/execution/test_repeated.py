@@ -73,25 +73,53 @@ def test_products_are_bound_once(backend: gp.Backend, bound: list[Any]) -> None:
     assert len(bound) == 1
 
 
-def test_stacks_are_kept_as_matrices_are_and_broadcast_as_numpy_s(backend: gp.Backend, bound: list[Any]) -> None:
-    a, b = numbers(3, 8, 8), numbers(3, 8, 8)
-    x, y = backend.asarray(a), backend.asarray(b)
-    single, alone = backend.asarray(b[:1]), backend.asarray(b[0])
-    for _ in range(2):
-        np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
-        np.testing.assert_array_equal(gemm(x, alone).get(), a @ b[0])
-        np.testing.assert_array_equal(gp.matmul(x, alone).get(), a @ b[0])
-        np.testing.assert_array_equal(gp.matmul(single, y).get(), b[:1] @ b)
-    assert len(bound) == 4  # matmul takes a stack by one matrix for a tall matrix
-    assert sum(kept.stacks for kept in backend.kept.values()) >= 1
+SHAPES = {
+    "matrices": ((5, 8), (8, 7)),
+    "stacks": ((3, 5, 8), (3, 8, 7)),
+    "stacks of stacks": ((2, 3, 5, 8), (2, 3, 8, 7)),
+    "a stack by a matrix": ((3, 5, 8), (8, 7)),
+    "a matrix by a stack": ((5, 8), (3, 8, 7)),
+    "a stack of one by a stack": ((1, 5, 8), (3, 8, 7)),
+    "a matrix by a vector": ((5, 8), (8,)),
+    "a vector by a matrix": ((8,), (8, 7)),
+    "a vector by a stack": ((8,), (3, 8, 7)),
+    "vectors": ((8,), (8,)),
+}
 
 
-def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("out", [False, True], ids=["new", "out"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_products_of_all_dimensions_are_kept(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, out: bool
+) -> None:
+    given = [[numbers(*shape) for shape in SHAPES[name]] for _ in range(3)]
+    for number, (a, b) in enumerate(given):
+        expected = a @ b
+        result = backend.empty(expected.shape, np.float32) if out else None
+        if number:  # NumPy's rules were asked, and it was planned, for the first
+            monkeypatch.setattr(sys.modules["gemmport.api.matmul"], "product_by_rules", None)
+        product = gp.matmul(backend.asarray(a), backend.asarray(b), out=result, kernel="naive")
+        assert product.shape == expected.shape
+        assert not out or product is result
+        np.testing.assert_array_equal(product.get(), expected)
+    assert len(bound) == 1
+
+
+@pytest.mark.parametrize("name", ["repeated between others", "steps backwards"])
+def test_products_of_copies_are_computed_anew(backend: gp.Backend, name: str) -> None:
+    for _ in range(3):
+        a, b = (numbers(3, 1, 5, 8), numbers(1, 4, 8, 7)) if name == "repeated between others" else (numbers(5, 8),) * 2
+        x, y = backend.asarray(a), backend.asarray(b)
+        if name == "steps backwards":
+            x, y, a, b = x[::-1, ::2], y.T[::2], a[::-1, ::2], b.T[::2]
+        np.testing.assert_array_equal(gp.matmul(x, y, kernel="naive").get(), a @ b)
+
+
+def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any]) -> None:
     a, b = numbers(16, 24), numbers(24, 8)
     x, y, out = backend.asarray(a), backend.asarray(b), backend.empty((16, 8), np.float32)
-    gemm(x, y, dtype=np.dtype(np.float32))
-    gemm(x, y, dtype=np.dtype(np.float32), out=out)
-    monkeypatch.delattr(sys.modules["gemmport.api.matmul"], "gemm")  # and so it does before it asks NumPy for the rules
+    gemm(x, y)
+    gemm(x, y, out=out)
     np.testing.assert_array_equal(gp.matmul(x, y, kernel="naive").get(), a @ b)
     assert gp.matmul(x, y, out=out, kernel="naive") is out
     np.testing.assert_array_equal(out.get(), a @ b)

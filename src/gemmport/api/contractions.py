@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gemmport.api.matmul import product_by_rules
+from gemmport.api.product import Choice
 from gemmport.api.views import Array, moved, permuted, view, with_axis
 from gemmport.backends.array import DeviceArray
 from gemmport.core.errors import ArrayError, ShapeError
@@ -125,9 +126,9 @@ def contract(a: Labelled, b: Labelled, result: Sequence[Label], *, conjugated: b
 def _product(a: Array, b: Array, *, conjugated: bool = False) -> Any:
     if conjugated and a.dtype.kind == "c":
         if isinstance(a, DeviceArray):
-            return product_by_rules(a, b, None, {}, {"trans_a": "R"})
+            return product_by_rules(a, b, None, {}, {"trans_a": "R", "choice": Choice()})
         a = a.conj()
-    return product_by_rules(a, b, None, {}, {})
+    return product_by_rules(a, b, None, {}, {"choice": Choice()})
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from gemmport.api.arguments import (
     Given,
+    HostArray,
     backend_of_operands,
     check_out,
     check_present,
@@ -18,7 +20,7 @@ from gemmport.api.arguments import (
     types_of,
 )  # fmt: skip
 from gemmport.api.host import deliver, host_product
-from gemmport.api.placement import Placement
+from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
 from gemmport.api.product import Choice, Product, enqueue
 from gemmport.backends.array import DeviceArray
@@ -34,7 +36,6 @@ from gemmport.planning.planner import AUTO
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from gemmport.api.arguments import HostArray
     from gemmport.api.signatures import GemmOptions, OnDevice, OnHost, Operand, Other, Written
 
 
@@ -138,6 +139,57 @@ def gemm(
         wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue)
         if result is not None:
             return result
+    choice = Choice(kernel, params, config, accumulator, deterministic)
+    product = computed(
+        a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
+        backend=backend, device=device, choice=choice,
+    )  # fmt: skip
+    product.keep(wanted)
+    return product.given
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A product that was computed, or enqueued.
+
+    Attributes:
+        given: what the caller gets.
+        operands: A, B and, where it is read, C, as they were given, on the device or on the host.
+        result: where it was written, on the device or on the host.
+    """
+
+    given: Any
+    place: Placement
+    operands: Sequence[DeviceArray | HostArray]
+    result: Result | HostArray
+
+    def keep(self, wanted: Hashable) -> None:
+        """Keeps it under a key, for others of its kind; None for none."""
+        self.place.keep(wanted, self.operands, self.result)
+
+    def reads(self, a: DeviceArray | HostArray, b: DeviceArray | HostArray) -> bool:
+        """Whether it reads operands that begin where these do."""
+        return all(begins_where(x, used) for x, used in zip((a, b), self.operands, strict=False))
+
+
+def computed(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    out: Any = None,
+    *,
+    choice: Choice,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
+    trans_a: Op | bool = "N",
+    trans_b: Op | bool = "N",
+    dtype: npt.DTypeLike | None = None,
+    queue: Any = None,
+    wait_for: Any = (),
+    backend: str | None = None,
+    device: str | int | DeviceInfo | None = None,
+) -> Computed:
+    """The product of `gemm`, found anew; of the same arguments."""
     op_a, op_b = as_op(trans_a), as_op(trans_b)
     check_present(a, b, c, out, beta)
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
@@ -159,13 +211,13 @@ def gemm(
     target.wait(_events(wait_for), queue=where)
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
     product = Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
-    choice = Choice(kernel, params, config, accumulator, deterministic)
     if not on_device:
-        return deliver(host_product(place, product, given, choice, wanted), given, out)
+        result = host_product(place, product, given, choice)
+        operands = [given[name].arrays[0] for name in placed]
+        return Computed(deliver(result, given, out), place, operands, result)
     written = place.result(given, shape, types.output)
     enqueue(place, product, written.array, choice)
-    place.keep(wanted, placed.values(), written)
-    return place.delivered(written)
+    return Computed(place.delivered(written), place, [*placed.values()], written)
 
 
 def _events(given: Any) -> list[Event]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,17 +15,10 @@ from gemmport.api.placement import Placement
 from gemmport.api.product import Choice, Product, enqueue
 from gemmport.core.errors import DtypeError, ShapeError
 from gemmport.core.layout import element_strides, writable_in_place
-from gemmport.execution import repeated
 
 
-def host_product(
-    place: Placement, product: Product, given: Mapping[str, Given], choice: Choice, wanted: Hashable
-) -> HostArray:
-    """The product of host arrays, for which the host has waited: in `out`, where that is written in place, else in a new array.
-
-    Args:
-        wanted: the key under which it is kept to be repeated, if it can be; None for none.
-    """
+def host_product(place: Placement, product: Product, given: Mapping[str, Given], choice: Choice) -> HostArray:
+    """The product of host arrays, which was awaited: in `out`, where that is written in place, else in a new array."""
     out, c = cast("HostArray | None", given["out"].arrays[0] if "out" in given else None), product.c
     # As an update in place: each element of C is read by who writes it.
     update = isinstance(c, np.ndarray) and out is not None and is_same_on_host(c, out)
@@ -36,22 +29,17 @@ def host_product(
         result, update = np.empty(product.shape, product.types.output), False
     lent = place.borrow_host(result)
     if lent is None:
-        return enqueue(place, product, None, choice).get()
+        computed = enqueue(place, product, None, choice).get()
+        place.as_given = False
+        return computed
     if update:
         product = replace(product, c=lent)
     try:
         enqueue(place, product, lent, choice)
     finally:
         place.backend.give_back(lent.memory, queue=place.queue)
-    operands = (given["a"].value, given["b"].value)
-    if (
-        wanted is not None
-        and place.prepared is not None
-        and place.as_given
-        and place.uses(*operands)
-        and (out is None or out is result)
-    ):
-        repeated.keep_of_host_arrays(wanted, place.prepared, turned=place.turned, operands=operands, result=result)
+    in_place = place.uses(given["a"].value, given["b"].value) and (out is None or out is result)
+    place.as_given = place.as_given and in_place
     return result
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -27,20 +27,20 @@ from gemmport.api.arguments import (
     is_on_device,
     queue_of_operands,
 )
-from gemmport.api.gemm import gemm
+from gemmport.api.gemm import Computed, computed
 from gemmport.api.overlap import overlap
-from gemmport.api.placement import Placement
+from gemmport.api.placement import Placement, Result
 from gemmport.api.plans import Config
-from gemmport.api.product import check_writable
+from gemmport.api.product import Choice, check_writable
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError
-from gemmport.core.problem import check_size, scalar_key
+from gemmport.core.problem import check_size
 from gemmport.execution import repeated
-from gemmport.execution.adapters import Library, library_of, library_of_type
+from gemmport.execution.adapters import library_of
 from gemmport.execution.copies import assign, dense_copy
 from gemmport.planning.planner import AUTO
 
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 numpy_matmul: Callable[..., Any] = np.matmul
-
-_AS_GEMM = scalar_key(1.0), scalar_key(0.0), str, "N", str, "N", None, None
-"""The choices of `gemm` that are not the caller's, as it tells them from others: what either computed, both find."""
 
 
 @overload
@@ -116,17 +113,13 @@ def matmul(
         TypeError: `out` must be an array, `axes` a list. ValueError: no such casting or order.
         Others as `gemm`.
     """
+    wanted: Hashable = None
     if params is None and config is None and axes is None and dtype is None and order == "K" and casting == "same_kind":
-        _, product = repeated.again(a, b, None, out, (*_AS_GEMM, kernel), backend, device, stacks=True)
+        wanted, product = repeated.again(a, b, None, out, ("matmul", kernel), backend, device)
         if product is not None:
             return product
-        if backend is None and device is None and (library := _library_of_stacks(a, b, out)) is not None:
-            with suppress(ShapeError, DtypeError, ArrayError):  # before any work: NumPy's rules may do with these
-                return _product_of_stacks(library, a, b, out, kernel=kernel, deterministic=deterministic)
-    how: dict[str, Any] = {
-        "backend": backend, "device": device, "kernel": kernel, "params": params, "config": config,
-        "deterministic": deterministic,
-    }  # fmt: skip
+    choice = Choice(kernel, params, config, None, deterministic)
+    how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
     rules |= {} if casting == "same_kind" else {"casting": casting}
     rules |= {} if order == "K" else {"order": order}
@@ -135,53 +128,29 @@ def matmul(
         if len(out) != 1:
             raise ShapeError(f"The 'out' tuple must have exactly one entry per ufunc output, not {len(out)}")
         (out,) = out
-    return product_by_rules(a, b, out, rules, how)
+    return product_by_rules(a, b, out, rules, how, wanted)
 
 
-def _library_of_stacks(a: Any, b: Any, out: Any) -> Library | None:
-    """The library of A, B and `out`, if its products are kept, and A and B are matrices of one type, or stacks of as many."""
-    library = library_of_type(type(a))
-    if library is None or library.view(a) is None or library_of_type(type(b)) is not library:
-        return None
-    if a.dtype != b.dtype or a.ndim < 2 or tuple(a.shape[:-2]) != tuple(b.shape[:-2]):
-        return None
-    return library if out is None or library_of_type(type(out)) is library else None
-
-
-def _product_of_stacks(library: Library, a: Any, b: Any, out: Any, **how: Any) -> Any:
-    """The product of stacks of matrices, of one dimension where they have more, which the library's own views say.
-
-    Raises:
-        ShapeError: no view says it, or the shapes do not fit together. Others as `gemm`.
-    """
-    if a.ndim <= 3:
-        return gemm(a, b, out=out, **how)
-    if out is not None and tuple(out.shape) != (*a.shape[:-1], b.shape[-1]):
-        raise ShapeError("out must have the shape of the product")
-    stacks = [None if x is None else library.stacked(x) for x in (a, b, out)]
-    if stacks[0] is None or stacks[1] is None or (stacks[2] is None and out is not None):
-        raise ShapeError("stacks of matrices must lie one after the other")
-    product = matmul(stacks[0], stacks[1], out=stacks[2], **how)
-    return product.reshape(*a.shape[:-1], b.shape[-1]) if out is None else out
-
-
-def product_by_rules(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+def product_by_rules(
+    a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any], wanted: Hashable = None
+) -> Any:
     """The product with NumPy's rules, planned anew where it was not computed before.
 
     Args:
-        rules: arguments of `numpy.matmul`, where they say something. how: arguments of `gemm`.
+        rules: arguments of `numpy.matmul`, where they say something. how: arguments of `computed`.
+        wanted: the key that it is kept under, if its operands are read, and its result is written, where they lie.
     """
     given = (a, b) if out is None else (a, b, out)
     for name, x in zip(("a", "b", "out"), given, strict=False):
         check_unmasked(name, x)
     if any(is_on_device(x) for x in given):
-        return _on_a_device(a, b, out, rules, how)
+        return _on_a_device(a, b, out, rules, how, wanted)
     if any(library_of(x) is not None for x in given):
         return _of_host_arrays_of_libraries(a, b, out, rules, how)
     if own := [type(x).__name__ for x in given if _overrides_ufuncs(x)]:
         log.info("%s multiplies by its own __array_ufunc__: nothing is computed here", own[0])
         return numpy_matmul(*given, **rules)
-    return _of_host_arrays(a, b, out, rules, how)
+    return _of_host_arrays(a, b, out, rules, how, wanted)
 
 
 def _given(a: Any, b: Any, out: Any) -> dict[str, Given]:
@@ -194,14 +163,21 @@ def _of_host_arrays_of_libraries(a: Any, b: Any, out: Any, rules: dict[str, Any]
     if out is not None:
         check_library_writes(given["out"])
     x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
-    product = _of_host_arrays(x, y, target, rules, how)
+    wanted = product = None
+    if not rules:
+        kernel = how["choice"].kernel
+        wanted, product = repeated.again(x, y, None, target, ("matmul", kernel), how.get("backend"), how.get("device"))
+    if product is None:
+        product = _of_host_arrays(x, y, target, rules, how, wanted)
     if out is not None:
         return out
     library = next(x.library for x in given.values() if x.library is not None)
     return library.from_host(np.asarray(product))
 
 
-def _on_a_device(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+def _on_a_device(
+    a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any], wanted: Hashable
+) -> Any:  # fmt: skip
     """The product of operands of which one is on a device, or that is written there: enqueued, not awaited."""
     given = _given(a, b, out)
     if out is not None:
@@ -217,19 +193,24 @@ def _on_a_device(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
     dtype, axes = _result_type(x, y, target, rules), rules.get("axes")
     left, right, target = _core_axes_last(x, y, target, axes)
     _check_shapes(left, right, target)
-    how = {**how, "queue": place.queue}
+    how = {**how, "queue": place.backend.queue if place.queue is None else place.queue}
     if _is_converted(x, y, dtype):
         left, right = (_as_type(each, dtype, place.queue) for each in (left, right))
     order = _order_of_result(x, y, rules)
     if out is None and on_device[0].library is None and order == "C":
-        return _core_axes_placed(_product(left, right, None, dtype, how), axes)
+        found, product = _product(left, right, None, dtype, how)
+        if found.reads(x, y):
+            found.place.keep(wanted, (x, y), Result(product, None))
+        return _core_axes_placed(product, axes)
     shape = _product_shape(left, right)
     placed = _core_axes_placed(np.broadcast_to(np.int8(0), shape), axes)
     result = place.result(given, placed.shape, dtype, order)
     written = result.array if axes is None else moved(result.array, _core(axes[2]), _last(axes[2]))
     target = cast("DeviceArray", written)
     if _takes(target, left, right, shape, dtype):
-        _product(left, right, target, dtype, how)
+        found, _ = _product(left, right, target, dtype, how)
+        if found.reads(x, y):
+            found.place.keep(wanted, (x, y), result)
     else:
         check_writable(target)
         log.info("matmul: out of shape %s, strides %s and type %s is written by a copy", *_told(target))
@@ -248,6 +229,12 @@ def _takes(out: DeviceArray, a: Array, b: Array, shape: tuple[int, ...], dtype: 
         and joined(out, batch) is not None
         and not any(isinstance(x, DeviceArray) and overlap(out, x) for x in (a, b))
     )
+
+
+def _takes_on_host(out: HostArray, a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether a product is given an array in the host's memory to be written to."""
+    batch = len(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    return out.dtype == dtype and out.shape == _product_shape(a, b) and joined(out, batch) is not None
 
 
 def _order_of_result(a: Array, b: Array, rules: dict[str, Any]) -> str:
@@ -280,7 +267,9 @@ def _is_converted(a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
     return not np.can_cast(common, dtype) or (a.dtype != b.dtype and common != dtype)
 
 
-def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+def _of_host_arrays(
+    a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any], wanted: Hashable = None
+) -> Any:
     given = (a, b) if out is None else (a, b, out)
     x, y = np.asarray(a), np.asarray(b)
     _check_writable(out)
@@ -294,10 +283,11 @@ def _of_host_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[s
     if _is_converted(x, y, dtype):
         with np.errstate(all="ignore"):
             left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
-    in_place = (
-        target if target is not None and target.dtype == dtype and left.ndim == right.ndim == target.ndim == 2 else None
-    )
-    product = _product(left, right, in_place, dtype, how).view(dtype)  # NumPy tells longlong from the int64 that it is
+    in_place = target if target is not None and _takes_on_host(target, left, right, dtype) else None
+    found, product = _product(left, right, in_place, dtype, how)
+    product = product.view(dtype)  # NumPy tells longlong from the int64 that it is
+    if (out is None or in_place is not None) and product.ndim and found.reads(x, y):
+        found.place.keep(wanted, (x, y), product)
     if in_place is not None:
         return _presented(out, [out], given)
     if out is not None:
@@ -456,31 +446,32 @@ def _product_shape(a: Array, b: Array) -> tuple[int, ...]:
     return (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *m, *n)
 
 
-def _product(a: Array, b: Array, out: Any, dtype: np.dtype[Any], how: dict[str, Any]) -> Any:
-    """The product of operands that fit together; `out`, if any, has its shape and evenly spaced matrices."""
+def _product(a: Array, b: Array, out: Any, dtype: np.dtype[Any], how: dict[str, Any]) -> tuple[Computed, Any]:
+    """The product of operands that fit together, in its shape; `out`, if any, has that, and evenly spaced matrices."""
     shape, batch = _product_shape(a, b), np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if out is not None:
         out = out if b.ndim > 1 else with_axis(out, out.ndim)
         out = out if a.ndim > 1 else with_axis(out, out.ndim - 1)
     a = a if a.ndim > 1 else with_axis(a, 0)
     b = b if b.ndim > 1 else with_axis(b, 1)
-    product = _stack_product(broadcast(a, batch), broadcast(b, batch), out, dtype=dtype, **how)
-    if isinstance(product, DeviceArray):
-        return replace(product, shape=shape, strides=dense_strides(shape)) if out is None else product
-    return product.reshape(shape)
+    found = _stack_product(broadcast(a, batch), broadcast(b, batch), out, dtype=dtype, **how)
+    product = found.given
+    if not isinstance(product, DeviceArray):
+        return found, product.reshape(shape)
+    return found, replace(product, shape=shape, strides=dense_strides(shape)) if out is None else product
 
 
-def _stack_product(a: Array, b: Array, out: Any, **how: Any) -> Any:
+def _stack_product(a: Array, b: Array, out: Any, **how: Any) -> Computed:
     """The product of stacks of matrices of one shape: `out`, or an array of the same elements in fewer dimensions."""
     if _is_one_matrix(b):
         # The rows of all matrices of A against one B: one tall product, where A's rows, and D's, are evenly spaced.
         tall, tall_out = joined(a, a.ndim - 1), None if out is None else joined(out, out.ndim - 1)
         if tall is not None and (out is None or tall_out is not None):
-            return gemm(tall, _matrix(b), out=tall_out, **how)
+            return computed(tall, _matrix(b), None, tall_out, **how)
     flat_out = None if out is None else joined(out, out.ndim - 2)
     left = _matrix(a) if _is_one_matrix(a) and not _is_one_matrix(b) else _batch(a)
     right = _matrix(b) if _is_one_matrix(b) else _batch(b)
-    return gemm(left, right, out=flat_out, **how)
+    return computed(left, right, None, flat_out, **how)
 
 
 def _is_one_matrix(x: Array) -> bool:

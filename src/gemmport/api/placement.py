@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -118,18 +118,17 @@ class Placement:
         result.library.written(result.theirs, self.backend, self.queue)
         return result.theirs
 
-    def keep(self, wanted: Hashable, operands: Iterable[Any], result: Result) -> None:
-        """Keeps a product of device arrays that was computed as given, for others of its key."""
-        if wanted is not None and self.prepared is not None and self.as_given:
+    def keep(self, wanted: Hashable, operands: Sequence[Any], result: Result | HostArray) -> None:
+        """Keeps a product that was computed as given, for others of its key; of None it keeps none."""
+        if wanted is None or self.prepared is None or not self.as_given:
+            return
+        if isinstance(result, Result):
             repeated.keep_of_device_arrays(
-                wanted,
-                self.prepared,
-                turned=self.turned,
-                operands=list(operands),
-                result=result.array,
-                queue=self.queue,
+                wanted, self.prepared, turned=self.turned, operands=operands, result=result.array, queue=self.queue,
                 library=result.library,
-            )
+            )  # fmt: skip
+        else:
+            repeated.keep_of_host_arrays(wanted, self.prepared, turned=self.turned, result=result)
 
     def of(self, given: Given) -> DeviceArray | HostArray:
         """An argument as one array: ours on the device, which for a list is a copy, or the host's."""
@@ -137,6 +136,15 @@ class Placement:
             arrays = cast("list[DeviceArray]", given.arrays)
             return stacked(arrays, common_type(given.dtypes), queue=self.queue)
         return given.arrays[0]
+
+
+def begins_where(x: DeviceArray | HostArray, other: DeviceArray | HostArray) -> bool:
+    """Whether the first elements of two arrays lie at one place."""
+    if isinstance(x, DeviceArray) and isinstance(other, DeviceArray):
+        return x.memory is other.memory and x.offset == other.offset
+    if isinstance(x, DeviceArray) or isinstance(other, DeviceArray):
+        return False
+    return bool(x.ctypes.data == other.ctypes.data)
 
 
 def readable(place: Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any]) -> DeviceArray:

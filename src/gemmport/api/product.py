@@ -28,6 +28,7 @@ from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, Operand, sc
 from gemmport.execution.copies import copy_strided, dense_copy
 from gemmport.execution.executor import bind_or_choose, check_operands
 from gemmport.execution.prepared import Prepared, find, keep
+from gemmport.planning.planner import AUTO
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +53,10 @@ class Product:
 class Choice:
     """How it is computed, as the caller asked."""
 
-    kernel: str
-    params: Parameters | None
-    config: Config
-    accumulator: npt.DTypeLike | None
+    kernel: str = AUTO
+    params: Parameters | None = None
+    config: Config = None
+    accumulator: npt.DTypeLike | None = None
     deterministic: bool = False
 
 

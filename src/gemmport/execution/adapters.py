@@ -117,10 +117,6 @@ class Library(ABC):
         """
         return bool(memory + span[1] <= other + low or other + high <= memory + span[0])
 
-    def stacked(self, array: Any) -> Any | None:
-        """A stack of matrices along several dimensions as one along a single dimension, in place; None where there is none."""
-        return None
-
     def exposed(self, array: Any) -> Any:
         """The array in the form that a backend reads in place.
 
@@ -197,12 +193,6 @@ class _Torch(Library):
     def memory(self, array: Any) -> int:
         return int(array.data_ptr())
 
-    def stacked(self, array: Any) -> Any | None:
-        try:
-            return array.view(-1, *array.shape[-2:])
-        except RuntimeError:  # its strides do not allow it, or it has no elements
-            return None
-
     def stream(self, array: Any) -> int:
         # torch.cuda.current_stream makes an object, which takes as long as a launch.
         return int(self.module._C._cuda_getCurrentRawStream(array.get_device()))
@@ -262,9 +252,6 @@ class _CuPy(Library):
             return None
         address = data.ptr
         return (data.device_id, array.dtype, array.shape, strides, address & _ALIGNED), address
-
-    def stacked(self, array: Any) -> Any | None:
-        return array.reshape(-1, *array.shape[-2:]) if array.flags.c_contiguous and array.size else None
 
     def stream(self, array: Any) -> int:
         return int(self.queue(array).ptr)

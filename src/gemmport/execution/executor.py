@@ -70,9 +70,10 @@ class BoundPlan(NoCopy):
             return
         workspace = backend.workspace(backend.as_queue(queue))
         with workspace.lock:
-            blocks = workspace.take(backend, self._sizes)
-            if blocks is not self._blocks:
-                self._name(blocks)
+            if workspace.blocks is not self._blocks or not self._blocks:
+                blocks = workspace.take(backend, self._sizes)
+                if blocks is not self._blocks:
+                    self._name(blocks)
             self._launch(operands, queue)
 
     def _name(self, blocks: tuple[Memory, ...]) -> None:

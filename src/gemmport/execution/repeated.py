@@ -41,7 +41,6 @@ class Repeated:
         shape, dtype: of the result.
         spans: of arrays on a device, A, B, C where it is read, and the result: the first byte of their memory that they touch,
             and the one after the last.
-        stacks: whether A and B are two matrices of one type, or as many, one by one.
     """
 
     prepared: Prepared
@@ -49,7 +48,6 @@ class Repeated:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     spans: Sequence[tuple[int, int]] = ()
-    stacks: bool = False
 
     def of_host_arrays(
         self, a: HostArray, b: HostArray, out: HostArray | None, addresses: tuple[int, ...] | None
@@ -202,15 +200,13 @@ _known_of_libraries: dict[Hashable, Repeated] = {}
 
 
 def again(
-    a: Any, b: Any, c: Any, out: Any, choices: Hashable, backend: Any = None, device: Any = None, queue: Any = None,
-    *, stacks: bool = False,
+    a: Any, b: Any, c: Any, out: Any, choices: Hashable, backend: Any = None, device: Any = None, queue: Any = None
 ) -> tuple[Hashable, Any]:  # fmt: skip
     """A product, where one of its kind was computed before; else what it is kept under when it is.
 
     Args:
         a, b, c, out, backend, device, queue: of `gemm`.
         choices: whatever else the caller decides by.
-        stacks: whether A and B must be two matrices of one type, or as many, one by one.
 
     Returns:
         The key of what it depends on, beside its numbers and their addresses, or None where it is none that is kept; and the
@@ -222,7 +218,7 @@ def again(
         if not _are_on_one_device(a, b, c, out) or backend is not None or device is not None:
             return None, None
         key = a.lies, b.lies, c is None or c.lies, out is None or out.lies, choices, _variable(_CONFIG_PATH)
-        found = _found(a.backend.kept, key, stacks)
+        found = _found(a.backend.kept, key)
         if found is None:
             return key, None
         try:
@@ -238,7 +234,7 @@ def again(
             place = backend, device, _variable(_BACKEND), _variable(_DEVICE)
         lying, addresses = views_on_host(a, b, out)
         key = lying, place, choices, _variable(_CONFIG_PATH)
-        found = None if queue is not None else _found(_known, key, stacks)
+        found = None if queue is not None else _found(_known, key)
         if found is None:
             return key, None
         try:
@@ -257,7 +253,7 @@ def again(
         return None, None
     lying, memory, where = views
     key = lying, choices, _variable(_CONFIG_PATH)
-    found = _found(_known_of_libraries, key, stacks)
+    found = _found(_known_of_libraries, key)
     if found is None:
         return key, None
     try:
@@ -295,12 +291,12 @@ def _reader() -> Callable[[bytes], object]:
 _variable = _reader()
 
 
-def _found(known: dict[Hashable, Any], wanted: Hashable, stacks: bool) -> Repeated | None:
+def _found(known: dict[Hashable, Any], wanted: Hashable) -> Repeated | None:
     try:
         found: Repeated | None = known.get(wanted)
     except TypeError:  # a choice cannot be a key, such as an array for alpha
         return None
-    if found is None or (stacks and not found.stacks):
+    if found is None:
         return None
     if not found.prepared.usable:
         known.pop(wanted, None)
@@ -308,11 +304,9 @@ def _found(known: dict[Hashable, Any], wanted: Hashable, stacks: bool) -> Repeat
     return found
 
 
-def keep_of_host_arrays(
-    wanted: Hashable, prepared: Prepared, *, turned: bool, operands: Sequence[HostArray], result: HostArray
-) -> None:
+def keep_of_host_arrays(wanted: Hashable, prepared: Prepared, *, turned: bool, result: HostArray) -> None:
     """Keeps a product of host arrays A and B that was computed, for others of its key."""
-    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype, stacks=_are_stacks(*operands)))
+    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype))
 
 
 def keep_of_device_arrays(
@@ -338,12 +332,7 @@ def keep_of_device_arrays(
     # Where one array was two operands, two arrays may be so in the next.
     if sum(x.memory.nbytes for x in (*operands, result)) + prepared.plan.scratch_bytes <= prepared.plan.device.memory:
         known = prepared.backend.kept if library is None else _known_of_libraries
-        found = Repeated(prepared, turned, result.shape, result.dtype, spans, stacks=_are_stacks(*operands[:2]))
-        _keep(known, wanted, found)
-
-
-def _are_stacks(a: HostArray | DeviceArray, b: HostArray | DeviceArray) -> bool:
-    return a.ndim == b.ndim and a.dtype == b.dtype and a.shape[:-2] == b.shape[:-2]
+        _keep(known, wanted, Repeated(prepared, turned, result.shape, result.dtype, spans))
 
 
 def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated) -> None:
