@@ -22,8 +22,8 @@ import click
 import document
 import numpy as np
 from loop_costs import ROWS, as_compiled, reordered
+from parameters import bound_baseline, workloads
 from sweep import random_operands
-from variants import bound_baseline, workloads
 
 import gemmport as gp
 from gemmport.backends import _compilation, _nvrtc, _sass

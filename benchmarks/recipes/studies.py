@@ -1,4 +1,4 @@
-"""Tables of studies: parameters of kernels in turns (benchmarks/variants.py), and what sweeps say of the planner's choices."""
+"""Tables of studies: kernels with several parameters (benchmarks/parameters.py), and what sweeps say of the planner's choices."""
 
 from __future__ import annotations
 

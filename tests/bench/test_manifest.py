@@ -96,7 +96,7 @@ def test_every_file_has_a_command_of_today(command: str, monkeypatch: pytest.Mon
     ["gemmport walk", "gemmport run --haste", "python benchmarks/startup.py --haste", "python benchmarks/gone.py",
      "make haste", "harness",
      "gemmport run --shapes benchmarks/shapes/gone.csv", "gemmport run --kernel simt --set HASTE=1",
-     "python benchmarks/variants.py --kernel simt,batched --trial PRODUCTS=4,HASTE=1"],
+     "python benchmarks/parameters.py --kernel simt,batched --trial PRODUCTS=4,HASTE=1"],
 )  # fmt: skip
 def test_a_command_that_is_not_there_is_a_fault(command: str) -> None:
     with pytest.raises((AssertionError, click.ClickException, OSError)):

@@ -31,8 +31,8 @@ import launch_events
 import loop_costs
 import machine_code
 import matrix_unit
+import parameters
 import register_ports
-import variants
 
 with_a_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
 
@@ -44,12 +44,12 @@ def run(script: Any, backend: Backend, *arguments: object) -> Result:
     return CliRunner().invoke(script.main, given, catch_exceptions=False)
 
 
-# variants.py
+# parameters.py
 
 
 def test_trials_change_what_the_planner_chooses() -> None:
     problem = GemmProblem.create(4096, 4096, 4096)
-    found = list(variants.trials(problem, HOPPER, ["simt", "tiled"], [{"PORTS": 0}, {"PORTS": 7}, {"TS": 8}]))
+    found = list(parameters.trials(problem, HOPPER, ["simt", "tiled"], [{"PORTS": 0}, {"PORTS": 7}, {"TS": 8}]))
     chosen = gp.plan(problem, HOPPER, kernel="simt")
     assert chosen.values["PORTS"] == 1
     assert [(x.plan.variant, x.settings) for x in found] == [
@@ -57,14 +57,14 @@ def test_trials_change_what_the_planner_chooses() -> None:
     ]  # fmt: skip
     assert found[0].plan.values == chosen.values
     assert found[1].plan.values == {**chosen.values, "PORTS": 0}
-    assert list(variants.trials(GemmProblem.create(8, 8, 8, dtype="int32"), HOPPER, ["packed"], [])) == []
+    assert list(parameters.trials(GemmProblem.create(8, 8, 8, dtype="int32"), HOPPER, ["packed"], [])) == []
 
 
 @pytest.mark.parametrize("text", ["HASTE=1", "TS", "TS=", "=8", "TS=8,"])
 def test_a_trial_is_written_as_parameters(text: str) -> None:
-    assert variants.settings_of("TS=8,MOVES=vload,PAD=-1") == {"TS": 8, "MOVES": "vload", "PAD": -1}
-    with pytest.raises(variants.click.UsageError, match=r"--trial must be NAME=VALUE\[,NAME=VALUE\]"):
-        variants.settings_of(text)
+    assert parameters.settings_of("TS=8,MOVES=vload,PAD=-1") == {"TS": 8, "MOVES": "vload", "PAD": -1}
+    with pytest.raises(parameters.click.UsageError, match=r"--trial must be NAME=VALUE\[,NAME=VALUE\]"):
+        parameters.settings_of(text)
 
 
 @pytest.mark.processes
@@ -73,8 +73,8 @@ def test_trials_are_measured_beside_a_baseline(best_backend: Backend, tmp_path: 
     arguments = ["--backend", best_backend.name, "--kernel", "tiled,naive", "--trial", "PAD=1", "--sizes", 33, "--ops", "NN,TN",
                  "--baseline", "numpy,cublas", "--repeat", 2, "--output", output]  # fmt: skip
     if best_backend.name != "cuda":
-        assert variants.bound_baseline("cublas", GemmProblem.create(8, 8, 8), best_backend, {}) is None
-    done = run(variants, best_backend, *arguments)
+        assert parameters.bound_baseline("cublas", GemmProblem.create(8, 8, 8), best_backend, {}) is None
+    done = run(parameters, best_backend, *arguments)
     assert done.exit_code == 0
     document = json.loads(output.read_text("utf-8"))
     assert document["environment"]["devices"].keys() == {best_backend.device.label}
@@ -91,18 +91,8 @@ def test_trials_are_measured_beside_a_baseline(best_backend: Backend, tmp_path: 
 
 def test_a_wrong_trial_is_told(best_backend: Backend) -> None:
     with planted("drops the last term", NAIVE):
-        done = run(
-            variants,
-            best_backend,
-            "--backend",
-            best_backend.name,
-            "--kernel",
-            f"tiled,{NAIVE}",
-            "--sizes",
-            33,
-            "--repeat",
-            1,
-        )
+        arguments = ["--backend", best_backend.name, "--kernel", f"tiled,{NAIVE}", "--sizes", 33, "--repeat", 1]
+        done = run(parameters, best_backend, *arguments)
     assert done.exit_code == 1
     wrong = [line for line in done.output.splitlines() if "WRONG" in line]
     assert len(wrong) == 1

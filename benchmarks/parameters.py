@@ -1,7 +1,7 @@
 """Times kernels with other parameters than the planner's beside what it chooses, in turns with a baseline, in one run.
 
-    python benchmarks/variants.py --device nvidia --kernel simt --trial ACROSS=0 --trial ACROSS=1 --sizes 4096 --baseline cublas
-    python benchmarks/variants.py --device intel --kernel packed --trial MOVES=struct --trial MOVES=vload --baseline numpy
+    python benchmarks/parameters.py --device nvidia --kernel simt --trial ACROSS=0 --trial ACROSS=1 --baseline cublas
+    python benchmarks/parameters.py --device intel --kernel packed --trial MOVES=struct --trial MOVES=vload --baseline numpy
 
 Each trial states some parameters of the kernels that have them; the others stay as they are chosen for the product. So the
 constants by which kernels choose can be measured again. Every result is checked on the device before it is timed.
