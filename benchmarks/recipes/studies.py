@@ -1,4 +1,4 @@
-"""Tables of studies: kernels with several parameters (benchmarks/parameters.py), and what sweeps say of the planner's choices."""
+"""Tables of studies: kernels with several parameters (benchmarks/parameters.py), and what sweeps say of the planner."""
 
 from __future__ import annotations
 
