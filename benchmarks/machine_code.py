@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,17 +52,21 @@ def ways(backend: Backend) -> dict[str, Way]:
 
     def in_order(rows: int) -> Way:
         def made(source: str) -> Program:
-            groups = _sass.asked_for(source)
-            if not groups:
+            if not _sass.asked_for(source):
                 return backend.compile(source)
-            binary = _nvrtc.compile_cuda(as_compiled(source), backend.device.architecture)
-            return backend.load(reordered(binary, groups, rows), source)
+            return backend.load(compiled_in_order(source, backend.device.architecture, rows), source)
 
         return made
 
     if backend.name == "cuda":
         found |= {name: in_order(rows) for name, rows in ROWS.items()}
     return found
+
+
+@cache
+def compiled_in_order(source: str, architecture: str, rows: int) -> bytes:
+    """The cubin of a source that asks for an order, in that of so many rows: products of many sizes have one source."""
+    return reordered(_nvrtc.compile_cuda(as_compiled(source), architecture), _sass.asked_for(source), rows)
 
 
 def bound(plan: Plan, backend: Backend, memory: Mapping[Operand, Memory], way: Way) -> BoundPlan:
