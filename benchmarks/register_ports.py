@@ -40,7 +40,7 @@ EVEN, ODD = 104, 105
 """Registers that other instructions than FFMAs read, an even and an odd one. They hold an address of local memory."""
 
 ADDRESS = 0x400
-"""Where local memory of a group begins: what lies below is the system's."""
+"""In local memory, which begins here: what lies below is the system's."""
 
 _TARGET = 88
 """The first register that they write, which nothing reads."""
@@ -53,10 +53,10 @@ _FIRST_FREE = 16
 
 KERNEL = """
 extern "C" __global__ void loop(long long *clocks, int passes) {{
-    __shared__ float memory[4];
+    __shared__ float memory[512];  // where ADDRESS is, whether the system has memory below or not
     float x = threadIdx.x, y = threadIdx.y;
     long long start, end;
-    memory[threadIdx.x % 4] = x;
+    memory[threadIdx.x] = x;
     __syncthreads();
 {before}
     asm volatile("mov.u64 %0, %%clock64;" : "=l"(start) :: "memory");
@@ -69,7 +69,7 @@ extern "C" __global__ void loop(long long *clocks, int passes) {{
         long long *own = clocks + 2 * (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
         own[0] = start;
         own[1] = end;
-        if (x == 0x1.2345p-67f) own[0] = memory[threadIdx.y % 4];  // never, but compilers keep x and memory for it
+        if (x == 0x1.2345p-67f) own[0] = memory[threadIdx.y];  // never, but compilers keep x and memory for it
     }}
 }}
 """
