@@ -479,7 +479,7 @@ _INDICES = (int, np.integer, slice, EllipsisType, type(None))
 
 
 def _is_operand(value: object) -> bool:
-    """Whether a product may take it; what is no array decides itself."""
+    """Whether a product may take it; other objects decide themselves."""
     return hasattr(value, "shape") or isinstance(value, list | tuple)
 
 
@@ -504,7 +504,7 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """A type of numbers by NumPy's words for it, or ml_dtypes'.
 
     Raises:
-        DtypeError: it is none.
+        DtypeError: it is not a type of numbers.
     """
     try:
         kind = as_dtype(dtype).numpy if dtype == "bfloat16" else np.dtype(dtype)

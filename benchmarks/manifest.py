@@ -64,14 +64,14 @@ def manifest(root: Path = ROOT) -> dict[str, Entry]:
     for name in files(root):
         file = root / FOLDER / name
         entry = {**told(file), **_origin(name, origins, file)}
-        if "command" not in entry:
+        if not entry.get("command"):
             raise ManifestError(f"{FOLDER / name} must say its command; got none; write one into {FOLDER / ORIGINS}")
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         earlier = before.get(name, {})
         commit = stated.get(name) or (earlier.get("sha256") == digest and earlier["commit"])
         device = origins["devices"][name.partition("/")[0]]
         found[name] = {
-            **{key: entry[key] for key in ("command", "why", "today", "note") if key in entry},
+            **{key: entry[key] for key in ("command", "note") if key in entry},
             "commit": commit or _head(root),
             "date": entry.get("date"),
             "device": entry.get("device", device["name"]),
@@ -185,9 +185,8 @@ def _origin(name: str, origins: Mapping[str, Any], file: Path) -> Entry:
             if "{seconds}" in (entry.get("command") or ""):
                 values["seconds"] = str(round(json.loads(file.read_text("utf-8"))["seconds"] / 5) * 5)
             rest = {key: value for key, value in entry.items() if key not in ("pattern", "environment")}
-            for key in ("command", "today"):
-                if rest.get(key):
-                    rest[key] = rest[key].format(**values).strip()
+            if rest.get("command"):
+                rest["command"] = rest["command"].format(**values).strip()
             if "environment" in entry:
                 command = rest.get("command") or told(file)["command"]
                 rest["command"] = f"{entry['environment'].format(**values)} {command}"

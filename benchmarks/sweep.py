@@ -113,14 +113,8 @@ def compile_beforehand(target: DeviceInfo, found: Iterable[Plan], jobs: int) -> 
 
 def sweep(workload: Workload, backend: Backend, found: Sequence[Plan], repeat: int) -> Swept:
     """Times the plans of a workload on random operands, and verifies the fastest of each kernel; the fastest first."""
-    problem = workload.problem
     with ExitStack() as stack:
-        memory: dict[Operand, Memory] = {}
-        for seed, operand in enumerate((*verification.inputs(problem), "d")):
-            element, layout = problem.element_type(operand), problem.layout(operand)
-            memory[operand] = stack.enter_context(backend.allocate(problem.span(operand) * element.itemsize))
-            rows, columns = problem.stored_shape(operand)
-            fill_random_on(backend, memory[operand], element, layout, rows, columns, problem.batch, seed=seed)
+        memory = random_operands(workload.problem, backend, stack)
         timed: list[tuple[Timed, Plan]] = []
         for plan in found:
             try:
@@ -138,6 +132,17 @@ def sweep(workload: Workload, backend: Backend, found: Sequence[Plan], repeat: i
                 right[one.kernel] += verified
                 timed[at] = (replace(one, verified=verified), plan)
     return Swept(workload, tuple(one for one, _ in timed))
+
+
+def random_operands(problem: GemmProblem, backend: Backend, stack: ExitStack) -> dict[Operand, Memory]:
+    """Memory of a product's operands on the device, full of random numbers, D too; the stack frees it."""
+    memory: dict[Operand, Memory] = {}
+    for seed, operand in enumerate((*verification.inputs(problem), "d")):
+        element, layout = problem.element_type(operand), problem.layout(operand)
+        memory[operand] = stack.enter_context(backend.allocate(problem.span(operand) * element.itemsize))
+        rows, columns = problem.stored_shape(operand)
+        fill_random_on(backend, memory[operand], element, layout, rows, columns, problem.batch, seed=seed)
+    return memory
 
 
 def is_right(bound: BoundPlan, memory: Mapping[Operand, Memory]) -> bool:

@@ -1,13 +1,11 @@
 """Rebuilds every table and plot of README.md and docs/ that is made of files of results.
 
-python benchmarks/tables.py            # writes them, and lists the tables that are written by hand
+python benchmarks/tables.py            # writes them
 python benchmarks/tables.py --check    # exit 1, and what differs, where a page is not what this would write
 
-A table of figures stands behind a comment with the name of its recipe (benchmarks/recipes/), or behind one that says why there
-is none:
+A table of figures stands behind a comment with the name of its recipe (benchmarks/recipes/):
 
     <!-- table: squares in float32 -->
-    <!-- table by hand: WHY -->
 
 The comment about the figures (benchmarks/figures.py), above it, must name every file that the recipe reads.
 """
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TABLE = re.compile(r"^<!-- table: (?P<name>.*?) -->\n\n?(?P<table>(?:\|.*\n)*)", re.MULTILINE)
-_BY_HAND = re.compile(r"^<!-- table by hand: (?P<why>[^>]*?) -->$", re.MULTILINE)
 
 
 def _over_size(root: Path) -> Figure:
@@ -64,15 +61,6 @@ def rebuilt(text: str, files: Files, recipes: Mapping[str, Recipe] = RECIPES) ->
     return _TABLE.sub(made, text)
 
 
-def by_hand(root: Path = ROOT) -> Iterator[str]:
-    """The tables of figures that no recipe makes, each with its place and the reason."""
-    for page in pages(root):
-        text = page.read_text("utf-8")
-        for found in _BY_HAND.finditer(text):
-            line = text.count("\n", 0, found.start()) + 1
-            yield f"{page.relative_to(root)}:{line} is written by hand: {found['why']}"
-
-
 def faults(page: Path, root: Path = ROOT, recipes: Mapping[str, Recipe] = RECIPES) -> Iterator[str]:
     """What is wrong with the tables of a page, one line each."""
     text, name = page.read_text("utf-8"), page.relative_to(root)
@@ -98,8 +86,8 @@ def _of_section(section: Section, root: Path, lines: list[str], recipes: Mapping
             for file in sorted(files.used):
                 if not any(PurePosixPath(file).match(pattern) for pattern in marker.files):
                     yield f"{marker.line}: the comment must name {file}, of which the table is made; it does not"
-        elif not _BY_HAND.search(above):
-            yield f"{number}: a table of figures must have a recipe, or say why not; write <!-- table: NAME --> above it"
+        else:
+            yield f"{number}: a table of figures must have a recipe; got none; write <!-- table: NAME --> above it"
 
 
 def points(svg: str) -> list[str]:
@@ -130,8 +118,6 @@ def main(*, check: bool) -> None:
         page.write_text(rebuilt(page.read_text("utf-8"), Files()), encoding="utf-8")
     for picture in list(stale_plots()):
         plot.save(PLOTS[picture](ROOT), ROOT / picture)
-    for line in by_hand():
-        click.echo(line)
 
 
 if __name__ == "__main__":

@@ -2,62 +2,146 @@
 
 from __future__ import annotations
 
-from math import ceil
-from statistics import median
+from register_ports import LOOPS
 
-from gemmport.contracts.gpu_model import sharing_of
-from recipes.table import Files, Recipe, Result, Table, mean, one, some, whole
+from gemmport.backends._sass.ports import cost
+from recipes.table import Files, Recipe, Result, Table, hundredths, one, times, whole
 
-SUSTAINED = "sustained, 0.6 to 2.5 s a turn"
+WAYS = ("as compiled", "one row", "two rows", "as taken")
+"""What benchmarks/machine_code.py does to loops, in the order of the tables."""
 
 
-def rows_of_a_loop(files: Files) -> Table:
-    """docs/ports.md: one row and two rows at a time, in long turns."""
-    found = [x for x in files.document("h200/study/rows.json")[SUSTAINED] if "one row plan" in x["rounds"]]
+def as_compiled(files: Files) -> Table:
+    """docs/ports.md: what the order is worth."""
     rows = []
-    for size, words, way in ((8192, "NN", "plain"), (8192, "NN, across", "plan"), (16384, "NN, across", "plan")):
-        rounds = one(found, **{"m = n = k": size, "ops": "NN"})["rounds"]
-        rates = [
-            2e-3 * size**3 / median(turn["us"] for turn in rounds[name])
-            for name in ("cublas", f"one row {way}", f"two rows {way}")
-        ]
-        rows.append([str(size), words, *map(whole, rates), f"{rates[2] / rates[1]:.3f}"])
-    return Table(["m = n = k", "ops", "cuBLAS", "one row", "two rows", "gain"], rows)
+    for own in files.results("h200/study/machine-code-compiled.json"):
+        ratios = (
+            _times(own, "cublas", "as compiled"),
+            _times(own, "cublas", "one row"),
+            _times(own, "as compiled", "one row"),
+        )
+        rows.append([str(own["m"]), *map(hundredths, ratios)])
+    return Table(["m = n = k>", "as compiled, × cuBLAS>", "in order, × cuBLAS>", "gain>"], rows)
 
 
-def order(own: Result, units: int) -> str:
-    """What decides how the loops of a product go along the rows of a tile, on a device with so many multiprocessors."""
-    told = {name: parameter["value"] for name, parameter in own["parameters"].items()}
-    if not told.get("PORTS"):
-        return "in no such order: the noise between the runs"
-    if told["SLICES"] > 1:
-        return f"{told['TSM']} × {told['TSN']}, two slices"
-    tiles = ceil(own["m"] / told["TSM"]) * ceil(own["n"] / told["TSN"]) * own["batch"]
-    shared, _ = sharing_of(tiles, ceil(own["k"] / told["TSK"]), told["SHARE"] * units)
-    return "no shared tiles" if not shared else "some shared tiles" if shared < tiles else "all tiles shared"
-
-
-ORDERS = ("in no such order: the noise between the runs", "no shared tiles", "some shared tiles", "all tiles shared",
-          "64 × 128, two slices")  # fmt: skip
-
-
-def orders(files: Files) -> Table:
-    """docs/ports.md: published workloads with each order in all loops, and as it is chosen."""
-    names = ("one-row", "two-rows", "as-chosen")
-    devices = files.document(f"h200/run/workloads-float32-{names[0]}.json")["environment"]["devices"]
-    units = next(iter(devices.values()))["compute_units"]
-    one_row, *others = (
-        some(files.results(f"h200/run/workloads-float32-{name}.json"), backend="cuda") for name in names
-    )
-    gains: dict[str, list[tuple[float, ...]]] = {}
-    for own, *rest in zip(one_row, *others, strict=True):
-        gains.setdefault(order(own, units), []).append(tuple(other["gflops"] / own["gflops"] for other in rest))
+def long_turns(files: Files) -> Table:
+    """docs/ports.md: one row and two rows at a time, near the limit of power."""
+    found = files.results("h200/study/machine-code-long.json")
+    ways = [way for way in WAYS if all(way in own["seconds"] for own in found)]
     rows = []
-    for words in sorted(gains, key=ORDERS.index):
-        found = gains[words]
-        figures = (f"{x:.3f}" for ratios in zip(*found, strict=True) for x in (mean(ratios), min(ratios), max(ratios)))
-        rows.append([words, str(len(found)), *figures])
-    return Table(["products", ">", "two rows, mean>", "from>", "to>", "as chosen, mean>", "from>", "to>"], rows)
+    for own in sorted(found, key=_place):
+        rates = {name: 2e-9 * own["m"] ** 3 / own["seconds"][name]["median"] for name in ("cublas", *ways)}
+        rows.append([*_product(own), hundredths(own["turn_seconds"]), *map(whole, rates.values()), _gain(own)])
+    return Table(["m = n = k>", "ops", "turn, s>", "cuBLAS>", *(f"{way}>" for way in ways), "gain>"], rows)
 
 
-RECIPES: dict[str, Recipe] = {"rows at a time": rows_of_a_loop, "orders of workloads": orders}
+def short_turns(files: Files) -> Table:
+    """docs/ports.md: the same at the full clock; of a product that was measured several times, each time."""
+    found: dict[tuple[str, ...], list[Result]] = {}
+    for own in sorted(files.results("h200/study/machine-code.json"), key=_place):
+        found.setdefault(_product(own), []).append(own)
+    ways = [way for way in WAYS if all(way in own["seconds"] for each in found.values() for own in each)]
+    rows = []
+    for product, each in found.items():
+        ratios = (", ".join(hundredths(_times(own, "cublas", way)) for own in each) for way in ways)
+        rows.append([*product, *ratios, ", ".join(map(_gain, each))])
+    return Table(["m = n = k>", "ops", *(f"{way}, × cuBLAS>" for way in ways), "gain>"], rows)
+
+
+def _place(own: Result) -> tuple[int, str, int]:
+    return own["m"], own["trans_a"] + own["trans_b"], own["across"]
+
+
+def _product(own: Result) -> tuple[str, ...]:
+    """Its size, and its ops."""
+    return str(own["m"]), own["trans_a"] + own["trans_b"] + (", across" if own["across"] else "")
+
+
+def _times(own: Result, slower: str, faster: str) -> float:
+    """How many times as fast one way is as another."""
+    return float(own["seconds"][slower]["median"] / own["seconds"][faster]["median"])
+
+
+def _gain(own: Result) -> str:
+    """What two rows bring over one."""
+    return f"{_times(own, 'one row', 'two rows'):.3f}"
+
+
+READS = {
+    "three of one bank": ("three of one bank",),
+    "two of one bank, one of the other": ("factors of one bank",),
+    "two of one bank, always the same": ("two of one bank, a factor kept",),
+    "one of each bank": ("one of each bank, a factor kept",),
+    "two of one bank, in turns: 1, 2, 4, 8, 16 of each": tuple(
+        f"two of one bank, {n} in a row, a factor kept" for n in (1, 2, 4, 8, 16)
+    ),
+    "rows and columns back and forth, in the right banks": ("rows of the other bank than the column where they begin",),
+    "the same with rows in the wrong banks": ("rows of the bank of that column",),
+}
+"""What the table calls loops → their names."""
+
+
+def reads(files: Files) -> Table:
+    """docs/ports.md: FFMAs for each cycle of a quarter, two warps in it, and what the model makes of the same instructions."""
+    loops = files.document("h200/study/ports.json")["loops"]
+    rows = []
+    for words, names in READS.items():
+        measured = [own["ffma"] / own["cycles"]["2"] for own in (one(loops, name=name) for name in names)]
+        told = [cost(LOOPS[name] * 8) for name in names]
+        rates = ", ".join(f"{rate:.3f}" for rate in measured), ", ".join(f"{x.ffma / x.cycles:.3f}" for x in told)
+        rows.append([words, *rates])
+    return Table(["reads of each FFMA", "measured", "model"], rows)
+
+
+KINDS = {
+    "whole tiles": "",
+    "rows that are not aligned": ", not aligned",
+    "shared tiles": ", shared tiles",
+}
+"""Kind of products → what the table calls it, behind their ops."""
+
+
+def loop_costs(files: Files) -> Table:
+    """docs/ports.md: what the model makes of the main loop, in brackets the registers read for each FFMA."""
+    rows = []
+    for loop in files.document("sm_90/study/loop-costs.json")["loops"]:
+        orders = [loop[name] for name in ("as compiled", "one row", "two rows")]
+        cells = (f"{own['cycles']} ({hundredths(own['reads'] / loop['ffma'])})" for own in orders)
+        rows.append([loop["ops"] + KINDS[loop["products"]], str(loop["instructions"]), *cells, loop["taken"]])
+    return Table(["operands", "instructions>", "as compiled>", "one row>", "two rows>", "taken"], rows)
+
+
+def loop_contents(files: Files) -> Table:
+    """docs/simt.md: the instructions of the main loop."""
+    (own,) = files.document("sm_90/inspect/simt.json")["inspections"]
+    loop = own["code"][-1]["loop"]
+    kinds, moved = loop["kinds"], {(x["verb"], x["space"], x["bits"]): x["count"] for x in loop["accesses"]}
+    single, four = moved["copy", "global", 32], moved["copy", "global", 128]
+    p = own["parameters"]
+    counted = {
+        "multiply-adds": kinds["fma"],
+        "reads of 16 bytes from local memory": moved["load", "local", 128],
+        "addresses, counters and predicates": kinds["integer"],
+        f"asynchronous copies: {single} of one element of A, {four} of four of B; what the compiler puts before them": (
+            single + four + moved["load", "local", 32]
+        ),
+        "moves between registers": kinds["move"],
+        "waits for copies, the barrier, the branch": kinds["barrier"] + kinds["branch"],
+    }
+    if sum(counted.values()) != loop["instructions"]:
+        raise ValueError(
+            f"the loop must consist of what is counted: {counted}; it has {loop['instructions']} instructions"
+        )
+    tile = f"tile {times(p['TSM'], p['TSN'], p['TSK'])}, {times(p['WPTM'], p['WPTN'])} sums"
+    rows = [[words, whole(count)] for words, count in {**counted, "in all": loop["instructions"]}.items()]
+    return Table([f"`simt`'s loop in float32, {tile}, operands as stored (sm_90)", "instructions>"], rows)
+
+
+RECIPES: dict[str, Recipe] = {
+    "reads of FFMAs": reads,
+    "cycles of a pass": loop_costs,
+    "the loop of simt": loop_contents,
+    "as compiled and in order": as_compiled,
+    "rows in long turns": long_turns,
+    "rows in short turns": short_turns,
+}

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -35,6 +36,10 @@ from gemmport.planning.planner import make_plan
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import register_ports
+from register_ports import add, ffma, load, move, nothing, sums
+
 with_a_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
 
 # A GPU that is not here: only plans are made for it.
@@ -45,119 +50,65 @@ H200 = gp.DeviceInfo(
 
 A, B = sass.REUSE_A, sass.REUSE_B
 
-
-def ffma(d: int, a: int, b: int, reuse: int = 0) -> int:
-    """d += a · b."""
-    word = sass.FORM.put(sass.GUARD.put(sass.FFMA, sass.ALWAYS), 1)
-    for field in (sass.WRITE_BARRIER, sass.READ_BARRIER):
-        word = field.put(word, sass.NO_BARRIER)
-    for field, value in ((sass.D, d), (sass.A, a), (sass.B, b), (sass.C, d), (sass.REUSE, reuse), (sass.STALL, 1)):
-        word = field.put(word, value)
-    return word
+STUDY = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "study" / "ports.json"
+MEASURED = {loop["name"]: loop["cycles"]["2"] for loop in json.loads(STUDY.read_text(encoding="utf-8"))["loops"]}
 
 
-def sums(i: int, bank: int) -> int:
-    return 16 + 2 * (i % 32) + bank
+def cycles_of(name: str) -> float:
+    """What the model expects of a pass."""
+    return cost(register_ports.LOOPS[name] * 8).cycles / 8
 
 
-def factors(i: int, bank: int) -> int:
-    return 120 + 2 * (i % 14) + bank
+def test_every_loop_was_measured() -> None:
+    assert list(MEASURED) == list(register_ports.LOOPS)
 
 
-def snake(bank_of_row: Callable[[int], int]) -> list[int]:
-    """8 rows of 16 columns, back and forth; sums and columns of one bank."""
-    words = []
-    for i in range(128):
-        row, step = divmod(i, 16)
-        column = step if row % 2 == 0 else 15 - step
-        a, b = factors(row // 2, bank_of_row(row)), factors(column // 2, column % 2)
-        words.append(ffma(sums(i, column % 2), a, b, A if step < 15 else B))
-    return words
-
-
-def runs(length: int) -> list[int]:
-    """So many FFMAs with two reads of one bank, then as many of the other."""
-    banks = [i // length % 2 for i in range(256)]
-    return [ffma(sums(i, bank), factors(i, bank), factors(0, 1), B) for i, bank in enumerate(banks)]
-
-
-# By the names that they have in the file with what was measured.
-LOOPS = {
-    "none_abc_same": [ffma(sums(i, 0), factors(i, 0), factors(i + 3, 0)) for i in range(256)],
-    "none_ab_same_c_other": [ffma(sums(i, 0), factors(i, 1), factors(i + 3, 1)) for i in range(256)],
-    "none_ac_same_b_other": [ffma(sums(i, 0), factors(i, 0), factors(i + 3, 1)) for i in range(256)],
-    "reuseB_a_same_as_c": [ffma(sums(i, 0), factors(i, 0), factors(0, 1), B) for i in range(256)],
-    "reuseB_a_other_than_c": [ffma(sums(i, 0), factors(i, 1), factors(0, 1), B) for i in range(256)],
-    **{f"run{n}": runs(n) for n in (1, 2, 3, 4, 6, 8, 16)},
-    "snake16_good": snake(lambda row: 1 - row % 2),
-    "snake16_bad": snake(lambda row: row % 2),
-    "snake16_even": snake(lambda row: 0),
-}
-STUDIES = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "study"
-MEASURED = json.loads((STUDIES / "ports.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", register_ports.OF_FFMAS)
 def test_the_model_tells_what_was_measured(name: str) -> None:
-    told = cost(LOOPS[name] * 8)
-    (rate,) = (loop["ffma_per_cycle"]["2"] for loop in MEASURED["loops"] if loop["name"] == name)
-    assert told.ffma / told.cycles == pytest.approx(rate, rel=0.02)
+    assert cycles_of(name) == pytest.approx(MEASURED[name], rel=0.02)
 
 
-def load(width: int, register: int) -> int:
-    """An LDS of so many bits from where the register says, to registers that nothing else has."""
-    word = sass.SIZE.put(sass.LDS, {32: 4, 64: 5, 128: 6}[width])
-    return sass.A.put(sass.D.put(sass.GUARD.put(word, sass.ALWAYS), 88), register)
+@pytest.mark.parametrize("name", [name for name in register_ports.WITH_OTHERS if "128" not in name])
+def test_the_model_tells_what_others_cost(name: str) -> None:
+    assert cycles_of(name) == pytest.approx(MEASURED[name] - 2, abs=2)  # the loop's end took some
 
 
-def other(base: int, register: int = sass.ZERO, second: int | None = None) -> int:
-    """An instruction that reads a register, or two: MOV in the place B, others in A and B."""
-    word = sass.FORM.put(sass.GUARD.put(base, sass.ALWAYS), 4 if second is None else 1)
-    first = sass.B if base == sass.MOV else sass.A
-    word = sass.D.put(
-        sass.C.put(first.put(sass.FORM.put(word, 1) if base == sass.MOV else word, register), sass.ZERO), 88
-    )
-    return word if second is None else sass.B.put(word, second)
-
-
-def rows(bank: int, *between: int) -> list[int]:
-    """Rows of 16 FFMAs with a factor of a bank in common, and other instructions in the middle of each: 256 in all."""
-    words: list[int] = []
-    for i in range(256):
-        row, step = divmod(i, 16)
-        words += between if step == 8 else ()
-        column = 130 + 2 * (step % 8 if row % 2 == 0 else (15 - step) % 8) + i % 2
-        words.append(ffma(sums(i, 1 - i % 2), 120 + 2 * (row % 4) + bank, column, A if step < 15 else B))
-    return words[:256]
-
-
-EVEN, ODD = 104, 105
-BETWEEN = {
-    "lds64_e": load(64, EVEN), "lds64_o": load(64, ODD), "lds32_e": load(32, EVEN), "lds32_o": load(32, ODD),
-    "mov_e": other(sass.MOV, EVEN), "mov_o": other(sass.MOV, ODD), "mov_rz": other(sass.MOV),
-    "iadd_e": other(sass.IADD3, EVEN), "iadd_o": other(sass.IADD3, ODD), "iadd2_eo": other(sass.IADD3, EVEN, ODD),
-    "nop": other(sass.NOP), "uiadd": other(0x090),
-}  # fmt: skip
-OTHERS_MEASURED = {
-    loop["name"]: loop["cycles"]["2"]
-    for loop in json.loads((STUDIES / "ports-others.json").read_text(encoding="utf-8"))["loops"]
-}
-
-
-@pytest.mark.parametrize("bank", [0, 1], ids="eo")
-@pytest.mark.parametrize("name", BETWEEN)
-def test_the_model_tells_what_others_cost(name: str, bank: int) -> None:
-    measured = OTHERS_MEASURED[f"{name}_row{'eo'[bank]}"]
-    assert cost(rows(bank, BETWEEN[name]) * 8).cycles / 8 == pytest.approx(
-        measured - 2, abs=2
-    )  # the loop's end took some
-
-
-@pytest.mark.parametrize("name", ["lds128_e_rowe", "lds128_o_rowo", "lds128_e_nop_rowe", "lds128_e_nop_rowo"])
+@pytest.mark.parametrize(
+    "name",
+    ["even rows, LDS.128, even", "odd rows, LDS.128, odd"]
+    + [f"{bank} rows, LDS.128, even, and NOP" for bank in register_ports.BANKS],
+)
 def test_a_wide_load_takes_a_cycle_more_unless_what_follows_reads_nothing(name: str) -> None:
-    between = [load(128, ODD if "_o_" in name else EVEN), *([other(sass.NOP)] if "nop" in name else [])]
-    told = cost(rows(name.endswith("o"), *between) * 8).cycles / 8
-    assert told == pytest.approx(OTHERS_MEASURED[name] - 2, abs=3)
+    assert cycles_of(name) == pytest.approx(MEASURED[name] - 2, abs=3)
+
+
+EIGHT = [
+    f"FFMA R{d}, R121.reuse, R{b}, R{d}"
+    for d, b in ((17, 130), (18, 133), (21, 134), (22, 137), (25, 138), (26, 141), (29, 142), (30, 145))
+]
+"""What stands before the middle of the first row."""
+
+
+@with_a_compiler
+@with_nvdisasm
+def test_loops_on_chosen_registers_are_what_nvdisasm_reads(tmp_path: Path) -> None:
+    kernel = register_ports.Kernel()
+    told = {
+        "LDS.128, even": ["LDS.128 R88, [R104]"], "LDS.128, odd": ["LDS.128 R88, [R105]"],
+        "LDS.128, even, and NOP": ["LDS.128 R88, [R104]", "NOP"],
+        "LDS.64, even": ["LDS.64 R88, [R104]"], "LDS.64, odd": ["LDS.64 R88, [R105]"],
+        "LDS, even": ["LDS R88, [R104]"], "LDS, odd": ["LDS R88, [R105]"],
+        "MOV, even": ["MOV R88, R104"], "MOV, odd": ["MOV R88, R105"], "MOV of no register": ["MOV R88, RZ"],
+        "IADD3, even": ["IADD3 R88, R104, RZ, RZ"], "IADD3, odd": ["IADD3 R88, R105, RZ, RZ"],
+        "IADD3, even and odd": ["IADD3 R88, R104, R105, RZ"], "NOP": ["NOP"], "UIADD3": ["UIADD3 UR60, UR60, 0x1, URZ"],
+    }  # fmt: skip
+    assert told.keys() == register_ports.BETWEEN.keys() - {"nothing"}
+    for name, instructions in told.items():
+        binary = kernel.with_loop(register_ports.LOOPS[f"odd rows, {name}"])
+        listed = [line.strip() for line in disassembled(tmp_path, binary)]
+        assert {"MOV R104, 0x400", "MOV R105, 0x400"} < {*listed}
+        inside = [line for line in listed if line.startswith("FFMA") or line in instructions]
+        assert inside[: 8 + len(instructions)] == [*EIGHT, *instructions]
 
 
 def test_what_is_read_counts_once() -> None:
@@ -169,11 +120,11 @@ def test_what_is_read_counts_once() -> None:
 
 def test_an_operand_stays_until_another_of_its_bank_takes_its_place() -> None:
     first, second = ffma(2, 4, 6, A), ffma(8, 4, 10)
-    assert cost([first, other(sass.MOV, 12), second]).reads == 3 + 1 + 2
-    assert cost([first, other(sass.IADD3, 13), second]).reads == 3 + 1 + 2  # the other bank
-    assert cost([first, other(sass.IADD3, 12), second]).reads == 3 + 1 + 3
+    assert cost([first, move(12), second]).reads == 3 + 1 + 2
+    assert cost([first, add(13), second]).reads == 3 + 1 + 2  # the other bank
+    assert cost([first, add(12), second]).reads == 3 + 1 + 3
     assert cost([first, load(64, 12), second]).reads == 3 + 1 + 2
-    assert cost([ffma(2, 4, 6), other(sass.NOP), second]).reads == 3 + 3  # not marked
+    assert cost([ffma(2, 4, 6), nothing(), second]).reads == 3 + 3  # not marked
 
 
 # Rescheduling
@@ -620,7 +571,7 @@ def test_what_is_marked_for_reuse_is_not_overwritten() -> None:
 
 def test_marks_are_ffmas_and_end_in_the_loop() -> None:
     with pytest.raises(NotUnderstoodError, match="other than FFMAs marks"):
-        equivalence._check_marks([sass.REUSE.put(other(sass.IADD3, 90), A), ffma(8, 90, 10)])
+        equivalence._check_marks([sass.REUSE.put(add(90), A), ffma(8, 90, 10)])
     with pytest.raises(NotUnderstoodError, match="still kept behind it"):
         equivalence._check_marks([ffma(8, 90, 10), ffma(2, 92, 6, A)])
     with pytest.raises(NotUnderstoodError, match="still kept behind it"):  # R255 is none

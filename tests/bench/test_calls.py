@@ -290,7 +290,7 @@ def test_a_library_that_is_not_installed_is_missing_by_name(
 def test_a_library_whose_arrays_do_not_reach_the_device_is_not_imported(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = {"opencl": "cupy", "cuda": "pyopencl"}[best_backend.name]
+    other = "pyopencl" if best_backend.name == "cuda" else "cupy"
     monkeypatch.setattr(libraries, "_imported", lambda package: pytest.fail(f"{package} was imported"))
     with pytest.raises(LibraryUnavailableError, match=f"arrays of {other} must reach .*; they do not"):
         libraries.load(other, best_backend)

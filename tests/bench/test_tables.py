@@ -13,7 +13,7 @@ from absences import MATPLOTLIB, skip_without
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import figures
 import tables
-from recipes import RECIPES, gpu, ports, studies
+from recipes import RECIPES, gpu, studies
 from recipes.calls import calls_of
 from recipes.cpu import aimed
 from recipes.table import FOLDER, Files, Table, one, significant
@@ -135,8 +135,9 @@ def test_a_table_that_is_made_of_its_files_is_no_fault(root: Path) -> None:
             "README.md:8: a table of figures",
         ),
         ("<!-- table: speeds -->\n", "", "README.md:7: a table of figures must have a recipe"),
+        ("table: speeds", "table by hand: counted", "README.md:8: a table of figures must have a recipe"),
     ],
-    ids=["a digit", "a row", "the head", "another file", "no such recipe", "computed", "no recipe"],
+    ids=["a digit", "a row", "the head", "another file", "no such recipe", "computed", "no recipe", "by hand"],
 )
 def test_a_table_that_is_not_is_told(root: Path, old: str, new: str, fault: str) -> None:
     assert any(fault in line for line in faults_of(root, PAGE.replace(old, new)))
@@ -147,13 +148,6 @@ def test_a_file_that_changed_changes_the_table(root: Path) -> None:
     assert "+| 64 | 2.25 |" in faults_of(root, PAGE)
     made = tables.rebuilt(PAGE, Files(root), {"speeds": speeds})
     assert made == PAGE.replace("2.50", "2.25").replace("| 128 | 3.00 |\n", "")
-
-
-def test_a_table_by_hand_says_why_and_is_listed(root: Path) -> None:
-    (root / "docs").mkdir()
-    text = PAGE.replace("table: speeds", "table by hand: the machine is gone")
-    assert faults_of(root, text.replace("2.50", "2.51")) == []
-    assert list(tables.by_hand(root)) == ["README.md:6 is written by hand: the machine is gone"]
 
 
 # What recipes compute
@@ -206,26 +200,12 @@ def test_opencl_stands_beside_cublas_under_cuda() -> None:
     assert [gpu.beside_cublas(result, results) for result in results] == [1.5, 0.5]
 
 
-def test_a_loop_is_told_by_the_tiles_that_are_shared() -> None:
-    def order(m: int, **parameters: int) -> str:
-        told = {"TSM": 128, "TSN": 256, "TSK": 8, "SLICES": 1, "SHARE": 1, "PORTS": 1, **parameters}
-        values = {name: {"value": value} for name, value in told.items()}
-        return ports.order({"m": m, "n": 2048, "k": 2048, "batch": 1, "parameters": values}, units=132)
+def test_of_a_kernel_that_was_measured_again_the_last_counts() -> None:
+    def result(cublas: float, *trials: tuple[dict[str, int], float]) -> dict[str, object]:
+        each = [{"kernel": "batched", "set": own, "seconds": {"median": taken}} for own, taken in trials]
+        return {"trials": each, "baselines": {"cublas": {"seconds": {"median": cublas}}}}
 
-    assert order(2048, PORTS=0) == ports.ORDERS[0]
-    assert order(2048, SHARE=0) == ports.ORDERS[1]
-    assert order(4096) == ports.ORDERS[2]  # 256 tiles, of which 124 are behind a round of all
-    assert order(1024) == ports.ORDERS[3]
-    assert order(2048, TSM=64, TSN=128, SLICES=2) == ports.ORDERS[4]
-
-
-def test_batches_that_batched_leaves_to_others() -> None:
-    assert not studies.declines(16, 16, 16, 792)
-    assert [studies.declines(*x) for x in ((16, 16, 16, 791), (17, 16, 16, 792), (4, 4, 33, 792))] == [True] * 3
-
-
-def test_of_trials_of_groups_that_counts_which_has_today_s_size() -> None:
-    taken = {"cublas": 80.0, "batched, products 32": 10.0, "P16": 8.0, "P8": 5.0}
-    assert studies.smaller_groups({"m": 8, "n": 5, "microseconds": taken}) == 8.0  # 4 work-items each: 32 of them
-    assert studies.smaller_groups({"m": 5, "n": 13, "microseconds": taken}) == 10.0  # 8 each: 16
-    assert studies.smaller_groups({"m": 16, "n": 16, "microseconds": taken}) == 16.0  # 16 each: 8
+    first, second = result(80.0, ({}, 10.0), ({"PRODUCTS": 8}, 5.0)), result(90.0, ({"PRODUCTS": 8}, 5.0), ({}, 9.0))
+    assert studies.beside_cublas([first], "batched") == 8.0
+    assert studies.beside_cublas([first, second], "batched") == 10.0
+    assert studies.beside_cublas([first], "simt") is None

@@ -21,7 +21,7 @@ from gemmport.runtime.userfile import brief, check_text, listed, load_yaml, read
 
 def _no_bool(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("yes, no, true and false are no sizes")  # noqa: TRY004 - what pydantic turns into its own error
+        raise ValueError("a size must be a number; got yes, no, true or false")  # noqa: TRY004 - what pydantic turns into its own error
     return value
 
 
@@ -125,7 +125,7 @@ def _csv_rows(text: str) -> list[_Row]:
 
 
 def _yaml_rows(text: str) -> list[_Row]:
-    """Rows of a YAML list; empty where it is none."""
+    """Rows of a YAML list; empty where the file holds something else."""
     document = load_yaml(text)
     if not isinstance(document.node, yaml.SequenceNode):
         return []

@@ -43,13 +43,13 @@ SCHEDULERS = 4
 
 ONE_WARP = 1.09
 """Times as long the matrix unit takes where a scheduler has one warp for it: 60.9 instead of 66.3 TFLOPS of an H200, with all
-numbers in registers (benchmarks/results/h200/study/simt-matrix.json).
+numbers in registers (benchmarks/results/h200/study/matrix-unit.json).
 """
 
 ALONE_CLOCKS = 60.0
 """Of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier, and nobody feeds the matrix
 unit. In turns, tiles of 64 × 128, two groups to a unit, took 0.96 to 0.98 of the time of 128 × 128 at 2048 and 8192
-(benchmarks/results/h200/study/simt-matrix.json).
+(benchmarks/results/h200/study/matrix-tilings.json).
 """
 
 COPY_ISSUE = 2

@@ -102,7 +102,7 @@ def as_dtype(spec: object) -> DType:
     """The `DType` that a name in either case, a NumPy dtype or a scalar type stands for.
 
     Raises:
-        DtypeError: it is none that gemmport computes in.
+        DtypeError: gemmport does not compute in it.
     """
     if isinstance(spec, DType):
         return spec

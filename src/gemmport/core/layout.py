@@ -67,7 +67,7 @@ def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def element_strides(array: HostArray) -> tuple[int, ...] | None:
-    """Strides of a NumPy array in elements; None where they are no whole number of them."""
+    """Strides of a NumPy array in elements; None where one is not a whole number of elements."""
     size = array.itemsize
     if any(stride % size for stride in array.strides):
         return None

@@ -54,7 +54,7 @@ def as_op(value: object) -> Op:
     """The `Op` that "N", "T", "C" or "R" in either case, or a bool (True: transposed), stands for.
 
     Raises:
-        ShapeError: it is none of them.
+        ShapeError: it is something else.
     """
     if isinstance(value, bool):
         return "T" if value else "N"
@@ -376,7 +376,7 @@ def check_size(name: str, value: object) -> int:
         ShapeError: it is not a whole number, negative, or beyond `MAX_EXTENT`.
     """
     try:
-        size = operator.index(value)  # type: ignore[arg-type]  # integers of NumPy too; what is none, it refuses
+        size = operator.index(value)  # type: ignore[arg-type]  # integers of NumPy too; others it refuses
     except TypeError:
         raise ShapeError(f"{name} must be a whole number, of rows, columns or matrices; got {value!r}") from None
     if size < 0:

@@ -118,8 +118,8 @@ def growth(samples: Sequence[Sample]) -> dict[str, Growth]:
 
 @dataclass(frozen=True)
 class SoakFault:
-    """What must not be: "wrong" (a result), "foreign" (an exception that is none of gemmport's), "error" (one where none was
-    injected), "warning" (of the runtime's binding: something was lost), "crash", "hang".
+    """What must not be: "wrong" (a result), "foreign" (another library's exception), "error" (one where none was injected),
+    "warning" (of the runtime's binding: something was lost), "crash", "hang".
     """
 
     kind: str

@@ -120,12 +120,12 @@ class Cell:
         """A checked cell.
 
         Raises:
-            UnknownNameError: a part of it is none there is, or they do not go together.
+            UnknownNameError: a part of it is unknown, or they do not go together.
         """
         family.variant(kernel)
         dtype, output, accumulator = parse_types(types)
         if len(ops) != 2 or not set(ops) <= set(OPS):
-            raise UnknownNameError(f"ops {ops!r} are two of {', '.join(OPS)}, e.g. NT")
+            raise UnknownNameError(f"ops must be two of {', '.join(OPS)}, e.g. NT; got {ops!r}")
         cell = cls(kernel, dtype.name, output.name, accumulator.name, ops, shape, scalars)
         for what, name, known in (("shape", shape, SHAPES), ("scalars", scalars, _scalars(accumulator, shape))):
             if name not in known:
@@ -137,7 +137,7 @@ class Cell:
         """The cell of an id.
 
         Raises:
-            UnknownNameError: it is none.
+            UnknownNameError: it is not a cell's id.
         """
         parts = text.split("/")
         if len(parts) != 5:
@@ -192,7 +192,7 @@ def parse_types(text: str) -> tuple[DType, DType, DType]:
     """Inputs, output and accumulator of a name like "int8", "int8-int32" or "float16-float16-float16".
 
     Raises:
-        UnknownNameError: it is none, or the types do not go together.
+        UnknownNameError: it is not such a name, or the types do not go together.
     """
     names = text.split("-")
     try:
@@ -200,7 +200,7 @@ def parse_types(text: str) -> tuple[DType, DType, DType]:
         (accumulator,) = rest or (default_accumulator(dtype, output),)
         check_types(dtype, accumulator, output)
     except (GemmportError, ValueError) as error:
-        raise UnknownNameError(f"types {text!r} are none of DTYPE[-OUTPUT[-ACCUMULATOR]]: {error}") from error
+        raise UnknownNameError(f"types must be DTYPE[-OUTPUT[-ACCUMULATOR]]; got {text!r}: {error}") from error
     return dtype, output, accumulator
 
 

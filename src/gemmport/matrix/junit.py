@@ -20,7 +20,7 @@ def render(record: Record) -> str:
     """The XML document of a record.
 
     A case's class is its device and kernel, so that no two cases are called the same. Cells that are due and were not
-    judged are no cases: the suite's property `left` counts them. A lost device is one errored case more.
+    judged are left out: the suite's property `left` counts them. A lost device is one errored case more.
     """
     suites = [_suite(number, summary, record.header.started) for number, summary in enumerate(summarize(record))]
     root = ET.Element("testsuites", name=f"gemmport matrix {record.header.part}")

@@ -241,7 +241,7 @@ def _verdict(data: dict[str, Any], record: Record) -> Verdict:
     if verdict.on not in record.devices:
         raise ValueError(f"a cell on {verdict.on}, of which no line before it tells")
     if verdict.status not in STATUSES:
-        raise ValueError(f"status {verdict.status!r} is none of {', '.join(STATUSES)}")
+        raise ValueError(f"a status must be one of {', '.join(STATUSES)}; got {verdict.status!r}")
     return verdict
 
 

@@ -41,21 +41,21 @@ def _one_or_many(value: object) -> object:
 
 def _known_dtype(name: str) -> str:
     if name not in DTYPES:
-        raise ValueError(f"{name!r} is none of {', '.join(DTYPES)}")
+        raise ValueError(f"a type must be one of {', '.join(DTYPES)}; got {name!r}")
     return name
 
 
 def _known_type(name: str) -> str:
     known = get_args(DeviceType)
     if name.lower() not in known:
-        raise ValueError(f"{name!r} is none of {', '.join(known)}")
+        raise ValueError(f"a type of device must be one of {', '.join(known)}; got {name!r}")
     return name
 
 
 def _known_backend(name: str) -> str:
     known = languages()
     if name.lower() not in known:
-        raise ValueError(f"{name!r} is none of {', '.join(known)}")
+        raise ValueError(f"a backend must be one of {', '.join(known)}; got {name!r}")
     return name
 
 

@@ -54,7 +54,7 @@ def assemble(kernel: KernelSource, language: str, overrides: Path | str = "") ->
     """
     if overrides and not Path(overrides).is_dir():
         raise FileNotFoundError(
-            f"overrides must be a folder of parts; got {overrides}, which is none: name one, or none"
+            f"overrides must be a folder of parts; got {overrides}; name a folder, or leave it empty"
         )
     root: Traversable = Path(kernel.folder) if kernel.folder else _shipped()
     places = [root / language / PRELUDE, *([_shipped() / language / PRELUDE] if kernel.folder else [])]

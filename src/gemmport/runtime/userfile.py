@@ -80,7 +80,7 @@ def text_of(content: bytes, path: str | Path) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raises ConfigError where a text is longer than `MOST_CHARACTERS`, or has control characters that are no blanks."""
+    """Raises ConfigError where a text is longer than `MOST_CHARACTERS`, or has control characters other than blanks."""
     if len(text) > MOST_CHARACTERS:
         told = f"{brief(text)} has {len(text):,}"
         raise ConfigError(f"a text must have at most {MOST_CHARACTERS:,} characters; {told}: shorten it")

@@ -1,0 +1,239 @@
+"""The programs of benchmarks/ that answer one question each, as far as they run without a GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import gemmport as gp
+from absences import CUDA_COMPILER, NVDISASM, needs, none_of
+from gemmport.backends import _machinecode, _nvrtc, _sass
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
+from gemmport.core.errors import GemmportError
+from gemmport.core.problem import GemmProblem
+from gemmport.runtime.sources import assemble
+from made_up_devices import DEVICES
+from mutations import NAIVE, planted
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import launch_events
+import loop_costs
+import machine_code
+import matrix_unit
+import parameters
+import register_ports
+
+with_a_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
+
+HOPPER = DEVICES["NVIDIA sm_90 under CUDA"]
+
+
+def run(script: Any, backend: Backend, *arguments: object) -> Result:
+    given = ["--device", backend.device.selector, *map(str, arguments)]
+    return CliRunner().invoke(script.main, given, catch_exceptions=False)
+
+
+# parameters.py
+
+
+def test_trials_change_what_the_planner_chooses() -> None:
+    problem = GemmProblem.create(4096, 4096, 4096)
+    found = list(parameters.trials(problem, HOPPER, ["simt", "tiled"], [{"PORTS": 0}, {"PORTS": 7}, {"TS": 8}]))
+    chosen = gp.plan(problem, HOPPER, kernel="simt")
+    assert chosen.values["PORTS"] == 1
+    assert [(x.plan.variant, x.settings) for x in found] == [
+        ("simt", {}), ("simt", {"PORTS": 0}), ("tiled", {}), ("tiled", {"TS": 8})
+    ]  # fmt: skip
+    assert found[0].plan.values == chosen.values
+    assert found[1].plan.values == {**chosen.values, "PORTS": 0}
+    assert list(parameters.trials(GemmProblem.create(8, 8, 8, dtype="int32"), HOPPER, ["packed"], [])) == []
+
+
+@pytest.mark.parametrize("text", ["HASTE=1", "TS", "TS=", "=8", "TS=8,"])
+def test_a_trial_is_written_as_parameters(text: str) -> None:
+    assert parameters.settings_of("TS=8,MOVES=vload,PAD=-1") == {"TS": 8, "MOVES": "vload", "PAD": -1}
+    with pytest.raises(parameters.click.UsageError, match=r"--trial must be NAME=VALUE\[,NAME=VALUE\]"):
+        parameters.settings_of(text)
+
+
+@pytest.mark.processes
+def test_trials_are_measured_beside_a_baseline(best_backend: Backend, tmp_path: Path) -> None:
+    output = tmp_path / "v.json"
+    arguments = ["--backend", best_backend.name, "--kernel", "tiled,naive", "--trial", "PAD=1", "--sizes", 33, "--ops", "NN,TN",
+                 "--baseline", "numpy,cublas", "--repeat", 2, "--output", output]  # fmt: skip
+    if best_backend.name != "cuda":
+        assert parameters.bound_baseline("cublas", GemmProblem.create(8, 8, 8), best_backend, {}) is None
+    done = run(parameters, best_backend, *arguments)
+    assert done.exit_code == 0
+    document = json.loads(output.read_text("utf-8"))
+    assert document["environment"]["devices"].keys() == {best_backend.device.label}
+    assert [own["trans_a"] for own in document["results"]] == ["N", "T"]
+    for own in document["results"]:
+        assert [(x["kernel"], x["set"], x["verified"]) for x in own["trials"]] == [
+            ("tiled", {}, True), ("tiled", {"PAD": 1}, True), ("naive", {}, True)
+        ]  # fmt: skip
+        assert own["trials"][1]["parameters"] == {**own["trials"][0]["parameters"], "PAD": 1}
+        assert all(x["seconds"]["median"] > 0 for x in (*own["trials"], *own["baselines"].values()))
+        assert "numpy" in own["baselines"]
+        assert len(own["launches"]) == 3
+
+
+def test_a_wrong_trial_is_told(best_backend: Backend) -> None:
+    with planted("drops the last term", NAIVE):
+        arguments = ["--backend", best_backend.name, "--kernel", f"tiled,{NAIVE}", "--sizes", 33, "--repeat", 1]
+        done = run(parameters, best_backend, *arguments)
+    assert done.exit_code == 1
+    wrong = [line for line in done.output.splitlines() if "WRONG" in line]
+    assert len(wrong) == 1
+    assert NAIVE in wrong[0]
+
+
+# loop_costs.py, machine_code.py
+
+
+@with_a_compiler
+@pytest.mark.machine_code
+def test_two_rows_read_less_and_are_taken_where_no_product_is_in_one_bank() -> None:
+    each = {(kind, ops): launch for kind, ops, launch in loop_costs.loops()}
+    whole, shared = (loop_costs.costs(each[kind, "NN"]) for kind in ("whole tiles", "shared tiles"))
+    for own in (whole, shared):
+        assert own["ffma"] == 1024
+        assert own["as compiled"]["reads"] > own["one row"]["reads"] > own["two rows"]["reads"]
+        assert own["as compiled"]["cycles"] > own["one row"]["cycles"] >= own["two rows"]["cycles"]
+    assert [own["taken"] for own in (whole, shared)] == ["two rows", "one row"]
+
+
+@with_a_compiler
+@pytest.mark.machine_code
+def test_programs_are_made_in_each_way() -> None:
+    *_, launch = next(loop_costs.loops())
+    source = assemble(launch.kernel, "cuda")
+    assert _sass.asked_for(source)
+
+    def compiled(given: str) -> bytes:
+        return _nvrtc.compile_cuda(given, "sm_90")
+
+    backend = SimpleNamespace(name="cuda", device=HOPPER, compile=compiled, load=lambda binary, _: binary)
+    made = {name: way(source) for name, way in machine_code.ways(backend).items()}
+    assert list(made) == ["as compiled", "as taken", "one row", "two rows"]
+    assert made["as taken"] in (made["one row"], made["two rows"])
+    assert len({*made.values()}) == 3
+    other = 'extern "C" __global__ void f(float *x) { x[0] = 1.f; }\n'
+    assert {way(other) for way in machine_code.ways(backend).values()} == {compiled(other)}
+
+
+def test_opencl_programs_are_linked_or_not() -> None:
+    backend = SimpleNamespace(name="opencl", compile=lambda source: source)
+    asked = f"#define GROUPS 2\n{machine_code._compilation.LINKED}code"
+    assert {name: way(asked) for name, way in machine_code.ways(backend).items()} == {
+        "as compiled": "#define GROUPS 2\ncode", "as taken": asked
+    }  # fmt: skip
+
+
+def test_a_plan_has_programs_of_the_way_and_no_others(best_backend: Backend) -> None:
+    problem = GemmProblem.create(33, 33, 33)
+    plan = gp.plan(problem, best_backend.device, kernel="tiled")
+    with best_backend.allocate(4 * 33 * 33) as block:
+        memory = dict.fromkeys(("a", "b", "d"), block)
+        sources: list[str] = []
+
+        def way(source: str) -> Any:
+            sources.append(source)
+            return best_backend.compile(source)
+
+        machine_code.bound(plan, best_backend, memory, way)
+        assert len(sources) == 1
+
+
+def test_programs_from_elsewhere_are_refused(best_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = gp.plan(GemmProblem.create(8, 8, 8), best_backend.device, kernel="tiled")
+    monkeypatch.setattr(machine_code, "bind", lambda *_: None)
+    with pytest.raises(GemmportError, match="each launch must have a program made for it; got 0 of 1"):
+        machine_code.bound(plan, best_backend, {}, best_backend.compile)
+
+
+def test_other_bits_are_refused(best_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = gp.plan(GemmProblem.create(8, 8, 8), best_backend.device, kernel="simt")
+
+    def bound(_: object, backend: Backend, memory: dict[str, Memory], byte: int) -> Any:
+        return SimpleNamespace(enqueue=lambda: backend.fill(memory["d"], byte))
+
+    monkeypatch.setattr(machine_code, "bound", bound)
+    monkeypatch.setattr(machine_code, "ways", lambda _: {"one": 1, "other": 1})
+    found = machine_code.compared(plan, best_backend, 1e-4, 2)
+    assert all(found["seconds"][name]["median"] > 0 for name in ("one", "other"))
+    monkeypatch.setattr(machine_code, "ways", lambda _: {"one": 1, "other": 2})
+    with pytest.raises(GemmportError, match="must have the same bits"):
+        machine_code.compared(plan, best_backend, 1e-4, 2)
+
+
+# register_ports.py, matrix_unit.py, launch_events.py
+
+
+class Clocks:
+    """A backend whose warps begin 10 clocks apart, and take 300 for a pass."""
+
+    device = SimpleNamespace(compute_units=3)
+
+    def __init__(self) -> None:
+        self.allocate = lambda _: nullcontext()
+        self.load = lambda *_: None
+        self.launch = lambda _: None
+
+    def prepare(
+        self, program: object, function: str, groups: tuple[int, ...], items: tuple[int, ...], _: Sequence[Any]
+    ) -> None:
+        assert (function, groups) == ("loop", (3, 1, 1))
+        self.warps = items[0] // 32
+
+    def download(self, memory: object, clocks: np.ndarray) -> None:
+        assert clocks.shape == (3, self.warps, 2)
+        clocks[:, :, 0] = 10 * np.arange(self.warps)
+        clocks[:, :, 1] = clocks[:, :, 0] + 300 * register_ports.PASSES
+
+
+@pytest.mark.parametrize("warps", [1, 2])
+def test_cycles_are_those_of_a_quarter_for_each_warp(warps: int) -> None:
+    kernel = SimpleNamespace(with_loop=lambda _: b"", source="")
+    found = register_ports.cycles(Clocks(), kernel, [], warps)
+    assert found == pytest.approx((300 + 10 * (4 * warps - 1) / register_ports.PASSES) / warps)
+
+
+@with_a_compiler
+@with_nvdisasm
+@pytest.mark.parametrize("terms", matrix_unit.TERMS)
+def test_the_matrix_unit_has_numbers_in_registers_alone(terms: int) -> None:
+    code = _machinecode.sass(_nvrtc.compile_cuda(matrix_unit.source(terms), "sm_90"), "unit").text
+    found = re.findall(r"DMMA\.(\S+) R(\d+), .*R(\d+) ;", code)
+    assert [kind for kind, *_ in found] == [f"16x8x{terms}"] * matrix_unit.SUMS
+    assert len({d for _, d, _ in found}) == matrix_unit.SUMS
+    assert not re.search(r"\b(LDL|STL)\b", code)
+
+
+@pytest.mark.parametrize("script", [register_ports, matrix_unit], ids=lambda script: script.__name__)
+def test_other_gpus_are_refused(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "select_device", lambda *_: DEVICES["NVIDIA sm_70"])
+    done = CliRunner().invoke(script.main, [])
+    assert done.exit_code == 2
+    assert "the device must be of sm_90; got" in done.output
+
+
+def test_launches_are_measured_with_an_event_and_without(best_backend: Backend, tmp_path: Path) -> None:
+    if best_backend.name != "opencl":
+        pytest.skip(none_of("opencl"))
+    done = run(launch_events, best_backend, "--output", tmp_path / "l.json")
+    assert done.exit_code == 0
+    document = json.loads((tmp_path / "l.json").read_text("utf-8"))
+    assert document["launches"].keys() == {"with an event", "without"}
+    assert all(own[x] > 0 for own in document["launches"].values() for x in ("host_us", "device_us"))
