@@ -164,9 +164,10 @@ def _of_host_arrays_of_libraries(a: Any, b: Any, out: Any, rules: dict[str, Any]
         check_library_writes(given["out"])
     x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
     wanted = product = None
-    if not rules:
-        kernel = how["choice"].kernel
-        wanted, product = repeated.again(x, y, None, target, ("matmul", kernel), how.get("backend"), how.get("device"))
+    choice = how["choice"]
+    if not rules and choice.params is None and choice.config is None:
+        place = how.get("backend"), how.get("device")
+        wanted, product = repeated.again(x, y, None, target, ("matmul", choice.kernel), *place)
     if product is None:
         product = _of_host_arrays(x, y, target, rules, how, wanted)
     if out is not None:
