@@ -19,9 +19,10 @@ import gemmport as gp
 from absences import beyond
 from gemmport import kernels
 from gemmport.api import plans, product
+from gemmport.backends import _scripts
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.errors import ArrayError, DeviceMemoryError, LaunchError
-from gemmport.execution import executor, prepared
+from gemmport.execution import adapters, executor, prepared, repeated
 from launched import launch_one_by_one
 
 RNG = np.random.default_rng(11)
@@ -113,6 +114,24 @@ def test_products_of_copies_are_computed_anew(backend: gp.Backend, name: str) ->
         if name == "steps backwards":
             x, y, a, b = x[::-1, ::2], y.T[::2], a[::-1, ::2], b.T[::2]
         np.testing.assert_array_equal(gp.matmul(x, y, kernel="naive").get(), a @ b)
+
+
+def test_products_are_kept_where_there_was_no_compiler(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated, "_known", {})
+    monkeypatch.setattr(adapters, "in_c", None)
+    monkeypatch.setattr(_scripts, "launching", None)
+    out = backend.empty((5, 7), np.float32)
+    for _ in range(3):
+        a, b, result = numbers(5, 8), numbers(8, 7), np.empty((5, 7), np.float32)
+        for found in (
+            gp.matmul(backend.asarray(a), backend.asarray(b), out=out, kernel="naive").get(),
+            gp.matmul(a, b, kernel="naive", device=backend.device),
+            gp.matmul(a, b, out=result, kernel="naive", device=backend.device),
+        ):
+            np.testing.assert_array_equal(found, a @ b)
+    assert len(bound) <= 2  # host arrays are aligned to their elements alone
 
 
 def test_matmul_shares_what_gemm_bound(backend: gp.Backend, bound: list[Any]) -> None:
