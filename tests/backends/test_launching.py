@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +14,10 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from absences import COMPILED_CALLS, beyond, needs
+from absences import COMPILED_CALLS, LINUX, OBJDUMP, beyond, needs, skip_without
 from gemmport.backends import _cudadriver, _cudamodules, _cudastreams, _scripts
 from gemmport.backends._cudamodules import Launch
+from gemmport.execution import adapters
 from gemmport.execution.executor import bind
 
 pytestmark = needs(COMPILED_CALLS)
@@ -126,6 +130,20 @@ def test_streams_are_asked_whatever_context_is_current(driver: Driver) -> None:
         assert _cudastreams.asked_at_once("cuStreamGetId", 13) is None
     finally:
         _cudastreams._address.cache_clear()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason=LINUX.missing)
+def test_the_modules_run_on_every_linux_that_their_wheel_names() -> None:
+    """manylinux_2_17: they ask for no function of the C library that is newer than that."""
+    skip_without(OBJDUMP)
+    for module in (_scripts.launching, adapters.in_c):
+        told = subprocess.run(
+            ["objdump", "-T", str(module.__file__)], capture_output=True, text=True, check=True
+        ).stdout
+        versions = re.findall(r"GLIBC_(\d+)\.(\d+)", told)
+        assert versions
+        assert all((int(major), int(minor)) <= (2, 17) for major, minor in versions)
+        assert "libpython" not in told
 
 
 class Runtime:
