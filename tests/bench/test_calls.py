@@ -261,17 +261,38 @@ def test_the_floor_takes_less_than_a_product(best_backend: gp.Backend) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"alpha": 2},
-        {"beta": 1},
         {"trans_a": "C"},
         {"dtype": "float16", "output": "float32"},
         {"accumulator": "float64"},
     ],
     ids=str,
 )
-def test_what_matmul_does_not_compute_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedError, match="must be a product of matmul"):
+def test_what_is_not_called_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match="must be a product with N or T and of one type"):
         check_called(GemmProblem.create(8, 8, 8, **fields))
+
+
+@pytest.mark.parametrize("shape", [{}, {"batch": 3}, {"trans_b": "T"}], ids=str)
+@pytest.mark.parametrize("scalars", [{"alpha": -1, "beta": 1}, {"alpha": 2}], ids=str)
+def test_products_with_alpha_and_beta_are_called_as_gemm(
+    best_backend: gp.Backend, shape: dict[str, Any], scalars: dict[str, Any]
+) -> None:
+    (found,) = measured(best_backend, "device", GemmProblem.create(20, 30, 40, **shape, **scalars))
+    assert found.status == "ok", found.reason
+    assert found.plan is not None
+    assert (found.plan.problem.alpha, found.plan.problem.beta) == (scalars["alpha"], scalars.get("beta", 0))
+    assert found.ratio("host", "out") is None or found.beside is not None
+
+
+def test_torch_has_alpha_and_beta_too(best_backend: gp.Backend) -> None:
+    skip_without(TORCH)
+    if best_backend.device.type != "cpu" and best_backend.name != "cuda":
+        pytest.skip(beyond(best_backend.device, "PyTorch's tensors do not reach it"))
+    for scalars in ({"alpha": -1, "beta": 1}, {"alpha": 2}):
+        for shape in ({}, {"batch": 3}):
+            (found,) = measured(best_backend, "torch", GemmProblem.create(20, 30, 40, **shape, **scalars))
+            assert found.beside is not None
+            assert found.beside.verified, found.beside.reason
 
 
 # Libraries

@@ -39,7 +39,7 @@ DOCUMENT = {
 }
 
 RESULT = {
-    "label", "source", "device", "arrays", "m", "n", "k", "batch", "dtype", "trans_a", "trans_b", "asked", "launches",
+    "label", "source", "device", "arrays", "m", "n", "k", "batch", "dtype", "trans_a", "trans_b", "alpha", "beta", "asked", "launches",
     "call_path", "status", "reason", "verified", "checks", "seconds", "baselines", "clocks",
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ class Caller:
         wait: takes what the last call returned, and waits for all calls.
     """
 
-    call: Callable[[], Any]
+    call: Callable[..., Any]
     wait: Callable[[Any], None]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.api import product
+from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
 from gemmport.backends.base import Backend
 from gemmport.bench import libraries
@@ -20,7 +21,7 @@ from gemmport.bench.call_times import CPU_CALLS, GPU_CALLS, WAYS, Caller, CallPa
 from gemmport.bench.digest import call_path_digest, launches_digests
 from gemmport.bench.environment import gpu_state
 from gemmport.bench.libraries import Library
-from gemmport.bench.results import Status, checks_to_dict, seconds_to_dict
+from gemmport.bench.results import Status, checks_to_dict, plain, seconds_to_dict
 from gemmport.bench.standings import Workload
 from gemmport.bench.timing import Timing
 from gemmport.checking import verification as verify
@@ -118,6 +119,8 @@ class Called:
             "dtype": problem.dtype.name,
             "trans_a": problem.trans_a,
             "trans_b": problem.trans_b,
+            "alpha": plain(problem.alpha),
+            "beta": plain(problem.beta),
             "asked": {"kernel": "auto", "parameters": {}, "problem": plan.problem.to_dict()} if plan else None,
             "launches": launches_digests(plan.launches, plan.device) if plan else [],
             "call_path": call_path_digest(self.device.backend),
@@ -196,21 +199,19 @@ def summaries(found: Sequence[Called]) -> list[Summary]:
 
 
 def check_called(problem: GemmProblem) -> GemmProblem:
-    """The problem, which `matmul` computes of arrays and transposed arrays.
+    """The problem, which `matmul`, or `gemm` where it has alpha and beta, computes of arrays and transposed arrays.
 
     Raises:
         UnsupportedError: it does not.
     """
     usual = GemmProblem.create(problem.m, problem.n, problem.k, batch=problem.batch, dtype=problem.dtype)
-    if (
-        {problem.trans_a, problem.trans_b} <= {"N", "T"}
-        and (problem.alpha, problem.beta) == (1, 0)
-        and (problem.output, problem.accumulator) == (usual.output, usual.accumulator)
+    if {problem.trans_a, problem.trans_b} <= {"N", "T"} and (problem.output, problem.accumulator) == (
+        usual.output,
+        usual.accumulator,
     ):
         return problem
     raise UnsupportedError(
-        f"{problem} must be a product of matmul, with N or T, alpha = 1, beta = 0 and one type, to be called; it is not: "
-        "measure it by gemmport run"
+        f"{problem} must be a product with N or T and of one type, to be called; it is not: measure it by gemmport run"
     )
 
 
@@ -309,9 +310,10 @@ class _Arrays:
 
     def __init__(self, library: Library, task: _Task) -> None:
         self.library = library
-        problem = task.problem
+        problem = self.problem = task.problem
         self.a = self._operand(task.operands["a"], problem.trans_a)
         self.b = self._operand(task.operands["b"], problem.trans_b)
+        self.c = self._operand(task.operands["c"], "N") if problem.reads("c") else None
         # Poison, of which an element that is not written shows.
         poison = verify.poison(problem.m * problem.n * problem.batch, problem.output).reshape(task.shape)
         self.out = library.array(poison) if library.writes else None
@@ -328,18 +330,28 @@ class _Arrays:
 
     def ours(self) -> dict[Result, Caller]:
         """gemmport's product of them."""
-        options = self.library.options
+        multiply = partial(matmul, self.a, self.b, **self.library.options)
+        if self._is_update:
+            scalars = {"alpha": self.problem.alpha, "beta": self.problem.beta}
+            multiply = partial(gemm, self.a, self.b, c=self.c, **scalars, **self.library.options)
         return {
-            result: Caller(partial(matmul, self.a, self.b, out=out, **options), self.library.wait_for_ours)
+            result: Caller(partial(multiply, out=out), self.library.wait_for_ours)
             for result, out in self.targets.items()
         }
 
     def own(self) -> dict[Result, Caller]:
         """The library's product of them."""
-        return {
-            result: Caller(partial(self.library.product, self.a, self.b, out), self.library.wait)
-            for result, out in self.targets.items()
-        }
+        multiply = partial(self.library.product, self.a, self.b)
+        if self._is_update:
+            multiply = partial(
+                self.library.update, self.a, self.b, self.c, alpha=self.problem.alpha, beta=self.problem.beta
+            )
+        return {result: Caller(partial(multiply, out=out), self.library.wait) for result, out in self.targets.items()}
+
+    @property
+    def _is_update(self) -> bool:
+        """Whether it is no product of `matmul`."""
+        return (self.problem.alpha, self.problem.beta) != (1, 0)
 
     def checks(self, task: _Task, callers: Mapping[Result, Caller]) -> list[Check]:
         """Judges what each caller gives."""
@@ -407,5 +419,5 @@ def _plan_of(arrays: _Arrays) -> Plan:
         return bound
 
     with patch.object(product, "bind_or_choose", watched):
-        matmul(arrays.a, arrays.b, out=arrays.out, params={}, **arrays.library.options)
+        arrays.ours()["out" if arrays.out is not None else "new"].call(params={})
     return plans[0]

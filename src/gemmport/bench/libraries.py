@@ -82,6 +82,10 @@ class Library(ABC):
         """The library's own product, written to `out` where that is given."""
         raise NotImplementedError(f"{self.name} has no product of its own")
 
+    def update(self, a: Any, b: Any, c: Any, out: Any = None, *, alpha: complex, beta: complex) -> Any:
+        """The library's own alpha · A · B + beta · C; C may be None where beta is 0."""
+        raise NotImplementedError(f"{self.name} has no product with alpha and beta")
+
     def wait(self, result: Any) -> None:
         """Waits for what the library enqueued, a product of its own last of all."""
 
@@ -178,6 +182,12 @@ class _Torch(Library):
 
     def product(self, a: Any, b: Any, out: Any = None) -> Any:
         return self.module.matmul(a, b, out=out)
+
+    def update(self, a: Any, b: Any, c: Any, out: Any = None, *, alpha: complex, beta: complex) -> Any:
+        add = self.module.addmm if a.ndim == 2 else self.module.baddbmm
+        # With beta = 0 what is added counts by its shape alone.
+        added = a.new_zeros(()).expand(*a.shape[:-1], b.shape[-1]) if c is None else c
+        return add(added, a, b, alpha=alpha, beta=beta, out=out)
 
     def wait(self, result: Any) -> None:
         if self._device != "cpu":

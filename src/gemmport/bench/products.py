@@ -13,7 +13,7 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines.base import BoundBaseline
 from gemmport.bench.environment import gpu_state
-from gemmport.bench.results import BaselineResult, Outcome, Status
+from gemmport.bench.results import BaselineResult, Outcome, Status, plain
 from gemmport.bench.timing import Contestant, Timing, enqueue_load, measure
 from gemmport.checking import verification as verify
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on
@@ -31,7 +31,7 @@ from gemmport.core.errors import (
 )
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Launch, ParameterValue, Plan
-from gemmport.core.problem import GemmProblem, Operand, Scalar
+from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind, bind_or_choose
 from gemmport.execution.selection import get_backend
 from gemmport.planning.lookup import Configuration
@@ -156,15 +156,10 @@ class Result(Outcome):
             "accumulator": problem.accumulator.name,
             "trans_a": problem.trans_a,
             "trans_b": problem.trans_b,
-            "alpha": _plain(problem.alpha),
-            "beta": _plain(problem.beta),
+            "alpha": plain(problem.alpha),
+            "beta": plain(problem.beta),
             **self._what_came(),
         }
-
-
-def _plain(value: Scalar) -> float | list[float]:
-    """JSON knows no complex numbers: real and imaginary part."""
-    return [value.real, value.imag] if isinstance(value, complex) else value
 
 
 def run_benchmark(

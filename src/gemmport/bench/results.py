@@ -14,6 +14,7 @@ from gemmport.bench.timing import Timing
 from gemmport.checking.verification import Check
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Launch, ParameterValue
+from gemmport.core.problem import Scalar
 
 Status = Literal["ok", "failed", "unsupported", "error"]
 
@@ -168,6 +169,11 @@ def checks_to_dict(checks: Sequence[Check]) -> dict[str, Any]:
         }
         for check in checks
     }
+
+
+def plain(value: Scalar) -> float | list[float]:
+    """Alpha or beta for JSON, which knows no complex numbers: real and imaginary part."""
+    return [value.real, value.imag] if isinstance(value, complex) else value
 
 
 def seconds_to_dict(timing: Timing | None) -> dict[str, Any] | None:
