@@ -235,7 +235,7 @@ def test_a_library_that_multiplies_imprecisely_has_no_ratio(
 def test_a_library_that_refuses_its_own_product_says_why(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise TypeError("no such loop")
 
     monkeypatch.setattr(libraries._NumPy, "product", refuse)

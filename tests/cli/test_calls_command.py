@@ -39,8 +39,8 @@ DOCUMENT = {
 }
 
 RESULT = {
-    "label", "source", "device", "arrays", "m", "n", "k", "batch", "dtype", "trans_a", "trans_b", "alpha", "beta", "asked", "launches",
-    "call_path", "status", "reason", "verified", "checks", "seconds", "baselines", "clocks",
+    "label", "source", "device", "arrays", "m", "n", "k", "batch", "dtype", "trans_a", "trans_b", "alpha", "beta", "asked",
+    "launches", "call_path", "status", "reason", "verified", "checks", "seconds", "baselines", "clocks",
 }  # fmt: skip
 
 
@@ -180,13 +180,13 @@ def test_shapes_come_from_a_file_and_those_with_their_own_type_once(gemmport_com
         (("--sizes", "8", "--shapes", "shapes.csv"), "--shapes gives all sizes"),
         (("--arrays", "numpie"), "arrays must be of numpy, device, torch, cupy, pyopencl, jax; got 'numpie'"),
         (("--dtype", "float31"), "float31"),
-        (("--shapes", "shapes.csv"), "shapes.csv, line 2: float32 NN 8×8×8 must be a product of matmul"),
+        (("--shapes", "shapes.csv"), "shapes.csv, line 2: float32 CN 8×8×8 must be a product with N or T"),
         (("--plot", "calls.txt"), "--plot calls.txt: the name must end in"),
     ],
 )
 def test_bad_usage_exits_with_2(gemmport_command, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    Path("shapes.csv").write_text("m,n,k,alpha\n8,8,8,2\n")
+    Path("shapes.csv").write_text("m,n,k,trans_a\n8,8,8,C\n")
     monkeypatch.setattr(calls, "_called", lambda *_: pytest.fail("was measured"))
     status, out, err = gemmport_command("calls", *arguments)
     assert (status, out) == (2, "")
