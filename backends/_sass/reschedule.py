@@ -170,38 +170,33 @@ def _merged(body: Body, order: Sequence[Product], size: int, begin: float, end: 
     sequence: list[int] = []
     issued: dict[int, int] = {}
     time, done, last_other, last_load, waits = 0, 0, -SETTLED, -SETTLED, 0
-    while others or done < len(order):
-        if others:
-            k = others[0]
-            word = sass.REUSE.put(body.words[k], 0)
-            load = sass.base(word) == sass.LDS
-            ready = max([time, *(issued[i] + cycles for i, cycles in body.distances[k])])
-            if done == len(order) or any(
-                v[0] != ENTRY and v[0] not in issued for v in (order[done].row, order[done].column)
-            ):
-                now = True
-            elif ready > time or (done < earliest[k] and not body.glued(k)):
-                now = False
-            elif body.glued(k) or done >= latest[k]:
-                now = True
-            else:
-                now = done - last_other > apart and (not load or done - last_load > loads_apart)
-                if now and waits < _PATIENCE and not _costs_nothing(flow, word, products[done]):
-                    now = False
+    for k in others:
+        word = sass.REUSE.put(body.words[k], 0)
+        load, glued = sass.base(word) == sass.LDS, body.glued(k)
+        ready = max([issued[i] + cycles for i, cycles in body.distances[k]], default=0)
+        while done < len(order):
+            product = order[done]
+            if any(maker != ENTRY and maker not in issued for maker, _ in (product.row, product.column)):
+                break
+            if ready <= time and (done >= earliest[k] or glued):
+                if glued or done >= latest[k]:
+                    break
+                if done - last_other > apart and (not load or done - last_load > loads_apart):
+                    if waits >= _PATIENCE or _costs_nothing(flow, word, products[done]):
+                        break
                     waits += 1
-            if now:
-                issued[k] = ready
-                sequence.append(others.pop(0))
-                flow = flow.after(word)
-                time = ready + body.least_stall(k)
-                last_other = done
-                last_load = done if load else last_load
-                waits = 0
-                continue
-        sequence.append(order[done].index)
-        flow = flow.after(products[done])
-        time += 1
-        done += 1
+            sequence.append(product.index)
+            flow = flow.after(products[done])
+            time += 1
+            done += 1
+        issued[k] = max(time, ready)
+        sequence.append(k)
+        flow = flow.after(word)
+        time = issued[k] + body.least_stall(k)
+        last_other = done
+        last_load = done if load else last_load
+        waits = 0
+    sequence += [product.index for product in order[done:]]
     return [*sequence, len(body.words) - 1]
 
 
@@ -302,7 +297,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
             stays = sass.base(body.words[k]) in sass.MEMORY and value[0] != ENTRY
             last_use[value] = max(last_use.get(value, -1), at + held * stays)
     registers = {(p.index, 0): p.home for p in order}
-    whole = set(registers.values()) | {r for k in body.in_place for r in sass.writes(body.words[k]) or ()}
+    whole = set(registers.values()) | {r for k in body.in_place for r in sass.registers_written(body.words[k])}
     busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
     busy[_STACK_POINTER].append((-1, end))
     for r in loop.live_in | loop.live_out | whole:
@@ -316,7 +311,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     for k, at in position.items():
         target = sass.writes(body.words[k])
         if target and (k, 0) not in registers:
-            leaves = any(body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target))
+            leaves = any(body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target.registers))
             needed = max([at + SETTLED, *(last_use.get((k, i), 0) for i in range(target.width))])
             lifetimes[k] = _Lifetime(k, target, at, end if leaves else needed)
             leaving |= {k} if leaves else set()
@@ -325,7 +320,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     for bundle, enters in _bundles(body, lifetimes):
         if enters or bundle & (leaving | body.in_place):
             for lifetime in (lifetimes[k] for k in bundle):
-                for i, r in enumerate(lifetime.target):
+                for i, r in enumerate(lifetime.target.registers):
                     if r not in whole and lifetime.meets(busy[r]):
                         raise NotUnderstoodError(f"R{r} is needed for two values at a time")
                     busy[r].append((lifetime.begin, lifetime.end))
@@ -335,7 +330,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     for group in sorted(free, key=lambda group: (-max(x.target.width for x in group), group[0].begin)):
         shift = _shift(group, busy, most)
         for lifetime in group:
-            for i, r in enumerate(lifetime.target):
+            for i, r in enumerate(lifetime.target.registers):
                 busy[r + shift].append((lifetime.begin, lifetime.end))
                 registers[lifetime.index, i] = r + shift
     return registers
@@ -348,7 +343,7 @@ def _shift(group: Sequence[_Lifetime], busy: dict[int, list[tuple[int, int]]], m
     align = 4 if top - lowest > 2 else 2  # a value stays in its bank
     lowest -= lowest % align
     for shift in range(-lowest, most - top + 1, align):
-        if not any(lifetime.meets(busy[r + shift]) for lifetime in group for r in lifetime.target):
+        if not any(lifetime.meets(busy[r + shift]) for lifetime in group for r in lifetime.target.registers):
             return shift
     raise NotUnderstoodError(f"no {top - lowest} registers are free for instruction {group[0].index} of the loop")
 
@@ -406,21 +401,21 @@ def _synchronized(words: Sequence[int], barriers: Sequence[int]) -> list[int]:
     *for_loads, for_constants, for_operands = barriers  # who waits for a constant need not wait for the loads since
     turn = cycle(for_loads)
     current = next(turn)
-    pending: list[tuple[int, set[int], set[int]]] = []  # barrier, registers read, registers written
+    pending: list[tuple[int, frozenset[int], frozenset[int]]] = []  # barrier, registers read, registers written
     synchronized: list[int] = []
     for word in words:
-        base, made = sass.base(word), set(sass.writes(word) or ())
-        needed = {r for operand in sass.reads(word) for r in operand}
+        base, made, needed = sass.base(word), sass.may_write(word), sass.may_read(word)
         waited = {
             barrier
             for barrier, read, written in pending
-            if written & (needed | made) or read & made or (base == sass.BAR and written)
+            if written & needed or written & made or read & made or (base == sass.BAR and written)
         }
         if not synchronized:
             waited = set(barriers)
-        pending = [entry for entry in pending if entry[0] not in waited]
-        if current in waited:
-            current = next(turn)
+        if waited:
+            pending = [entry for entry in pending if entry[0] not in waited]
+            if current in waited:
+                current = next(turn)
         changed = sass.WAIT.put(sass.READ_BARRIER.put(word, sass.NO_BARRIER), sass.waits_for(waited))
         if base != sass.LDGDEPBAR:
             changed = sass.WRITE_BARRIER.put(changed, sass.NO_BARRIER)
