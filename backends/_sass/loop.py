@@ -229,7 +229,9 @@ def _exposed(words: Sequence[int]) -> Iterator[frozenset[int]]:
 def _exposed_in_block(words: Sequence[int]) -> list[frozenset[int]]:
     """`_exposed` of a block. Values are looked at only where predicates' numbers do not tell whether they are the same."""
     exposed = []
-    written: dict[int, tuple[int, int]] = {}  # the guard under which a register was written, and how old its predicate was
+    written: dict[
+        int, tuple[int, int]
+    ] = {}  # the guard under which a register was written, and how old its predicate was
     changes = [0] * (sass.ALWAYS + 1)
     for word in words:
         read = sass.may_read(word)

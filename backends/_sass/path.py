@@ -140,8 +140,7 @@ def _walk(
         for a, b in ((p.row, p.column), (p.column, p.row)):
             if (i := number[a]) < len(rows):
                 j = number[b]
-                kept = banks[i] & 1, 2 + (banks[j] & 1)
-                tile[i, j] = _Step(Product(p.index, a, b, p.home), i, j, *kept, p.home & 1)
+                tile[i, j] = _Step(Product(p.index, a, b, p.home), i, j, banks[i] & 1, 2 + (banks[j] & 1), p.home & 1)
     if len(tile) != len(rows) * len(columns):
         raise NotUnderstoodError("the products of a step are not those of a column and a row")
     across = tuple(range(len(rows), len(values)))
@@ -201,7 +200,7 @@ def _walk(
 
     walks = [_Walk(0, 0, 0, 0, [-1] * 4, (), _strips(banks[: len(rows)], height), -1, ())]
     for at in range(len(tile)):
-        found = []
+        found: list[tuple[tuple[int, int], int, tuple[_Walk, _Place, int, Sequence[_Step], _Step, Ports]]] = []
         for walk in walks:
             cycles, waited, issues, kept = walk.cycles, walk.waited, _ISSUES[walk.even, walk.odd], walk.kept
             for place, column, here in onward(walk, at):

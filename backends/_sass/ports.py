@@ -103,9 +103,7 @@ def _operands(word: int) -> tuple[tuple[int, int, bool], ...]:
     if sass.base(word) in sass.MEMORY:
         return tuple([(-1, register, False) for _, register in sass.places_read(word)])
     marks, places = sass.REUSE.get(word), list(_MARKS)
-    return tuple(
-        [(2 * places.index(at) + (r & 1), r, bool(marks & _MARKS[at])) for at, r in sass.places_read(word)]
-    )
+    return tuple([(2 * places.index(at) + (r & 1), r, bool(marks & _MARKS[at])) for at, r in sass.places_read(word)])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,159 @@
+"""Better machine code for programs that are in use already: made one after another, by one thread that waits for others.
+
+The thread is there while there is something to do, and a while longer. What it does in a runtime, the runtime does without
+Python's lock; what takes Python long is done by another process (`_rescheduler`). Python's `threading` alone would hold up the
+program's own threads, and `multiprocessing` run its main module once more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gemmport.backends import _rescheduler
+from gemmport.core.errors import GemmportError, LaunchError
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 20.0
+"""After which the thread ends, and the process with it."""
+
+LIMIT = _rescheduler.LIMIT
+"""Seconds that another process is waited for, which improves the same program."""
+
+_MOST_SECONDS = 10.0
+"""That the end of this process waits for what the thread does in a runtime."""
+
+
+@dataclass(eq=False)
+class Improvement:
+    """A program that is in use, and what puts a better one in its place.
+
+    Attributes:
+        carry_out: does it; raises whatever it likes.
+        left: what another process would need to do it; see `_rescheduler.leave`. None where it takes a device.
+        done: when it is done, or will not be.
+    """
+
+    carry_out: Callable[[], None]
+    left: tuple[str, str, int] | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class _Improver:
+    """The thread, the process, and what waits for them."""
+
+    def __init__(self) -> None:
+        self.rescheduler = _rescheduler.Rescheduler()
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[Improvement | None] = queue.SimpleQueue()
+        self._unfinished: dict[Improvement, None] = {}
+        self._thread: threading.Thread | None = None
+        self._ended = False
+        self._has_failed = False
+
+    def submit(self, improvement: Improvement) -> None:
+        """Has it carried out, some time; never where this process is at its end."""
+        with self._lock:
+            if not self._ended:
+                self._unfinished[improvement] = None
+                self._waiting.put(improvement)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="gemmport improves programs", daemon=True)
+                    self._thread.start()
+                return
+        improvement.done.set()
+
+    def end(self) -> None:
+        """Stops, for good, and leaves to another process what that can do."""
+        with self._lock:
+            self._ended = True
+            self._waiting.put(None)
+            thread = self._thread
+        self.rescheduler.end(for_good=True)
+        if thread is not None:
+            thread.join(_MOST_SECONDS)
+        unfinished = list(self._unfinished)
+        self.forget()
+        if left := [one.left for one in unfinished if one.left is not None]:
+            try:
+                _rescheduler.leave(left)
+            except (LaunchError, OSError) as error:
+                log.debug("programs stay as they were compiled: %s", error)
+
+    def forget(self) -> None:
+        """Has nobody wait any more for what is not done."""
+        for improvement in list(self._unfinished):
+            improvement.done.set()
+        self._unfinished.clear()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                improvement = self._waiting.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._waiting.empty():
+                        self._thread = None
+                        self.rescheduler.end()
+                        return
+                continue
+            if improvement is None or self._ended:
+                return
+            self._carry_out(improvement)
+
+    def _carry_out(self, improvement: Improvement) -> None:
+        try:
+            improvement.carry_out()
+        except (GemmportError, OSError) as error:
+            if self._ended:  # by which it was stopped: another process may do it
+                return
+            level = logging.DEBUG if self._has_failed else logging.WARNING
+            log.log(level, "a program stays as it was compiled, and so may others: %s", error)
+            self._has_failed = True
+        except Exception:  # whatever it is, the next can still be improved
+            log.exception("a program stays as it was compiled")
+        with self._lock:
+            self._unfinished.pop(improvement, None)
+        improvement.done.set()
+
+
+_improver = _Improver()
+
+
+def submit(improvement: Improvement) -> None:
+    """Has a program improved, some time; never where this process is at its end."""
+    _improver.submit(improvement)
+
+
+def rescheduled(cubin: bytes, groups: int) -> bytes:
+    """As `gemmport.backends._sass.rescheduled`, by the other process; for `Improvement.carry_out` alone.
+
+    Raises:
+        LaunchError: that failed.
+    """
+    return _improver.rescheduler.rescheduled(cubin, groups)
+
+
+def _after_in_child() -> None:
+    """The thread did not come along; the process is the parent's, and so are the pipes, which must not even be flushed."""
+    global _improver
+    inherited, _improver = _improver, _Improver()
+    inherited.forget()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
+
+
+def _end() -> None:
+    _improver.end()
+
+
+# Before devices are closed, and behind what a program registered after it imported gemmport: see `_ending`.
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_in_child)
