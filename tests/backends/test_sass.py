@@ -18,7 +18,7 @@ import pytest
 
 import gemmport as gp
 from absences import CUDA_COMPILER, NVDISASM, needs
-from gemmport.backends import _cudadriver, _machinecode, _nvrtc, _sass
+from gemmport.backends import _cudadriver, _improvement, _machinecode, _nvrtc, _sass
 from gemmport.backends._compilation import CUDA_OPTIONS
 from gemmport.backends._sass import encoding as sass
 from gemmport.backends._sass import equivalence, ports, reschedule
@@ -302,63 +302,57 @@ def test_another_order_that_does_not_pay_is_not_taken(monkeypatch: pytest.Monkey
     assert _sass.rescheduled(binary, 1) == binary
 
 
-class Runtime:
-    """NVIDIA's OpenCL as far as linking and rescheduling see it."""
+RUNTIME = SimpleNamespace(device=H200)
+"""NVIDIA's OpenCL as far as linking sees it."""
 
-    def __init__(self) -> None:
-        self.device = H200
-        self.loaded: list[bytes] = []
 
-    def load(self, binary: bytes, source: str) -> Program:
-        self.loaded.append(binary)
-        return Program("loaded", binary, source)
+@pytest.fixture
+def rescheduling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process."""
+    monkeypatch.setattr(_improvement, "rescheduled", _sass.rescheduled)
 
 
 @pytest.mark.machine_code
 @with_a_compiler
-def test_opencl_loads_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("rescheduling")
+def test_opencl_takes_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, program = Runtime(), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
+    program = Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
     monkeypatch.setattr(_cudadriver, "linked", lambda ptx, capability: compiled())
-    assert opencl.OpenCL._linked(runtime, program).native == "loaded"
-    assert runtime.loaded == [_sass.rescheduled(compiled(), 1)]
+    assert opencl.OpenCL._reworked(RUNTIME, program) == _sass.rescheduled(compiled(), 1)
 
 
-def test_opencl_loads_what_was_linked_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opencl_takes_what_was_linked_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, asked = Runtime(), []
-    runtime.device = replace(H200, architecture="sm_103")
+    runtime, asked = SimpleNamespace(device=replace(H200, backend="opencl", architecture="sm_103")), []
     monkeypatch.setattr(_cudadriver, "linked", lambda *given: asked.append(given) or b"cubin")
     problem = gp.GemmProblem.create(256, 256, 256, dtype="float64")
     nvidia = DEVICES["NVIDIA sm_90 under OpenCL"]
-    for params, native in (({"MMA": 1, "PAD": 0}, "loaded"), ({"MMA": 0}, "built")):
+    for params, rework in (({"MMA": 1, "PAD": 0}, ("linked",)), ({"MMA": 0}, ())):
         params |= {"TSM": 64, "TSN": 64, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8}
         plan = gp.plan(problem, nvidia, kernel="simt", params=params)
         program = Program("built", b"// PTX", assemble(plan.launches[0].kernel, "opencl"))
-        assert opencl.OpenCL._linked(runtime, program).native == native
+        assert opencl.OpenCL._rework(runtime, program.source) == rework
+        if rework:
+            assert opencl.OpenCL._reworked(runtime, program) == b"cubin"
     assert asked == [(b"// PTX", 103)]
-    assert runtime.loaded == [b"cubin"]
 
 
 @with_a_compiler
-@pytest.mark.parametrize(
-    "why", ["the driver refuses", "the runtime refuses", "nothing changed", "who knows the device"]
-)
+@pytest.mark.usefixtures("rescheduling")
+@pytest.mark.parametrize("why", ["the driver refuses", "nothing changed", "who knows the device"])
 def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, program = Runtime(), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
+    runtime, program = RUNTIME, Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
 
     def refuse(*_: object) -> NoReturn:
-        raise (gp.LaunchError if why == "the driver refuses" else gp.CompileError)("no")
+        raise gp.LaunchError("no")
 
     linked = {"the driver refuses": refuse, "nothing changed": lambda *_: b"// still PTX"}
     monkeypatch.setattr(_cudadriver, "linked", linked.get(why, lambda *_: compiled()))
     if why == "who knows the device":
-        runtime.device = replace(H200, architecture="")
-    if why == "the runtime refuses":
-        monkeypatch.setattr(runtime, "load", refuse)
-    assert opencl.OpenCL._linked(runtime, program) is program
-    assert not runtime.loaded
+        runtime = SimpleNamespace(device=replace(H200, architecture=""))
+    assert opencl.OpenCL._reworked(runtime, program) == program.binary
 
 
 @with_a_compiler

@@ -147,9 +147,10 @@ def bind(
         with workspace.lock:
             blocks = workspace.take(backend, [scratch.nbytes for scratch in plan.scratch])
     named = memory | {scratch.name: block for scratch, block in zip(plan.scratch, blocks, strict=False)}
-    programs = backend.programs([_source(launch, backend) for launch in plan.launches], at_once=at_once)
+    sources = [_source(launch, backend) for launch in plan.launches]
+    programs = backend.programs(sources, at_once=at_once)
     calls = [
-        _prepared(launch, program, backend, named) for launch, program in zip(plan.launches, programs, strict=True)
+        prepare_launch(launch, backend, named, program) for launch, program in zip(plan.launches, programs, strict=True)
     ]
     return BoundPlan(plan, backend, calls, memory, blocks)
 
@@ -255,29 +256,30 @@ def enqueue_launches(
             backend.launch(prepare_launch(launch, backend, memory), queue=queue)
 
 
-def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory]) -> Call:
+def prepare_launch(
+    launch: Launch, backend: Backend, memory: Mapping[str, Memory], program: Program | None = None
+) -> Call:
     """A launch, compiled for a backend and bound to the memory that it names.
+
+    Args:
+        program: of the launch, where it is compiled already.
 
     Raises:
         ArrayError: it names other memory.
         CompileError, LaunchError: as the backend.
     """
-    return _prepared(launch, backend.program(_source(launch, backend)), backend, memory)
-
-
-def _source(launch: Launch, backend: Backend) -> str:
-    return assemble(launch.kernel, backend.language, backend.overrides)
-
-
-def _prepared(launch: Launch, program: Program, backend: Backend, memory: Mapping[str, Memory]) -> Call:
     return backend.prepare(
-        program,
+        backend.program(_source(launch, backend)) if program is None else program,
         launch.kernel.function,
         launch.groups,
         launch.work_group,
         [_native(argument, memory) for argument in launch.arguments],
         dynamic_local_bytes=launch.dynamic_local_bytes,
     )
+
+
+def _source(launch: Launch, backend: Backend) -> str:
+    return assemble(launch.kernel, backend.language, backend.overrides)
 
 
 def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.generic:
