@@ -835,10 +835,14 @@ class Backend(NoCopy, ABC):
         """
         try:
             with locks.exclusive(cache.cache_folder(), stored, _improvement.LIMIT):
-                better = self._load_cached(stored, program.source)
+                with (
+                    self._programs.lock
+                ):  # in which programs are loaded, except where the runtime takes several at once
+                    better = self._load_cached(stored, program.source)
                 if better is None:
                     binary = self._reworked(program)
-                    better = program if binary == program.binary else self.load(binary, program.source)
+                    with self._programs.lock:
+                        better = program if binary == program.binary else self.load(binary, program.source)
                     cache.store_program(stored, binary)
             if better is not program:
                 self._programs.replace(key, program, better)

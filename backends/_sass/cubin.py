@@ -110,9 +110,10 @@ class Code:
 
     def replaced(self, words: Sequence[int]) -> bytes:
         """The cubin with other instructions, as many, and as many registers as these name."""
-        known = [word for word in words if sass.understood(word)]
-        highest = max(r for word in known for r in (*sass.may_read(word), *sass.may_write(word)))
-        registers = max(self.registers, highest + 1 + _RESERVED)
+        named = 0
+        for word in filter(sass.understood, words):
+            named |= sass.read_mask(word) | sass.written_mask(word)
+        registers = max(self.registers, named.bit_length() + _RESERVED)
         cubin = bytearray(self._cubin)
         cubin[self._code.at : self._code.at + self._code.size] = b"".join(
             word.to_bytes(sass.BYTES, "little") for word in words

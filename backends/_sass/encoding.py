@@ -138,6 +138,13 @@ _NARROW = {POPC, FLO, SHFL, WARPSYNC}
 
 _CONSTANT = 4  # FORM: the operand beside A is one
 
+_UNDERSTOOD = {
+    code | form << FORM.at
+    for code in _OPERANDS
+    for form in range(1 << FORM.bits)
+    if code not in (P2R, R2P) or form == _CONSTANT
+}  # with their forms
+
 _WIDEST = 4  # registers of one operand
 
 _WIDTHS = {4: 1, 5: 2, 6: 4}  # SIZE: registers; smaller ones take a register too
@@ -163,12 +170,12 @@ def base(word: int) -> int:
 
 def understood(word: int) -> bool:
     """Whether `reads` and `writes` know the instruction, and the like for predicates."""
-    return base(word) in _OPERANDS and (base(word) not in (P2R, R2P) or FORM.get(word) == _CONSTANT)
+    return word & 0xFFF in _UNDERSTOOD
 
 
 def ordinary(word: int) -> bool:
     """Whether `may_read` knows enough of the instruction."""
-    return understood(word) or base(word) in _NARROW or base(word) == ELSEWHERE
+    return word & 0xFFF in _UNDERSTOOD or base(word) in _NARROW or base(word) == ELSEWHERE
 
 
 def _width(word: int, width: int) -> int:
@@ -246,16 +253,47 @@ def may_read(word: int) -> frozenset[int]:
     return frozenset(f.get(word) + i for f in (D, A, B, C) for i in range(_WIDEST))
 
 
+_ALL = (1 << ZERO) - 1
+
+
+@decoded
+def read_mask(word: int) -> int:
+    """`may_read`, a bit for each register."""
+    if not understood(word):
+        return _mask(may_read(word))
+    found = 0
+    for _, at, width in _read_places(word & 0xFFF):
+        register = word >> at & 0xFF
+        if register != ZERO:
+            found |= (1 << (width if width > 0 else _width(word, width))) - 1 << register
+    return found & _ALL
+
+
+@decoded
+def written_mask(word: int) -> int:
+    """`may_write`, a bit for each register."""
+    if not understood(word):
+        return _mask(may_write(word))
+    register, width = word >> 16 & 0xFF, _OPERANDS[word & 0x1FF][1]
+    return (1 << _width(word, width)) - 1 << register & _ALL if width and register != ZERO else 0
+
+
+def _mask(registers: Iterable[int]) -> int:
+    return sum(1 << register for register in registers if register < ZERO)
+
+
 @decoded
 def is_wide_load(word: int) -> bool:
     """Whether an instruction loads 16 bytes from shared memory."""
     return base(word) == LDS and (target := writes(word)) is not None and target.width == _WIDEST
 
 
-def surely_writes(word: int) -> frozenset[int]:
-    """Registers whose old values end with an instruction, if it runs: at most those."""
-    made = registers_written(word) if understood(word) else ()
-    return frozenset(made[:1] if base(word) == CS2R and not WIDE.get(word) else made)
+def surely_writes(word: int) -> int:
+    """Registers whose old values end with an instruction, if it runs, at most those; a bit for each."""
+    if not understood(word):
+        return 0
+    made = written_mask(word)
+    return made & -made if base(word) == CS2R and not WIDE.get(word) else made
 
 
 @decoded

@@ -63,7 +63,7 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
         if any(not sass.WAIT.get(after[at]) >> barrier & 1 for barrier in loop.barriers):
             raise NotUnderstoodError(f"instruction {at} does not wait for all barriers of the loop")
     copies = {*range(BARRIERS)} - {*loop.barriers}
-    pending: list[tuple[int, frozenset[int], frozenset[int]]] = []  # barrier, registers read, registers written
+    pending: dict[int, tuple[int, int]] = {}  # of barriers: the registers that are read until then, and those written
     time = 0
     set_at: dict[int, int] = {}
     for word in (*after[loop.first : loop.last + 1], after[loop.first]):
@@ -72,13 +72,14 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
             raise NotUnderstoodError("an instruction of the loop waits for a barrier before it is set")
         set_at.update(dict.fromkeys(barriers, time))
         time += max(1, sass.STALL.get(word))
-        needed, made = sass.may_read(word), sass.may_write(word)
-        pending = [entry for entry in pending if not wait >> entry[0] & 1] if wait else pending
-        if any(written & needed or written & made or read & made for _, read, written in pending):
+        needed, made = sass.read_mask(word), sass.written_mask(word)
+        if wait:
+            pending = {barrier: masks for barrier, masks in pending.items() if not wait >> barrier & 1}
+        if any(written & (needed | made) or read & made for read, written in pending.values()):
             raise NotUnderstoodError("an instruction of the loop does not wait for one before it")
-        if code == sass.BAR and any(written for _, _, written in pending):
+        if code == sass.BAR and any(written for _, written in pending.values()):
             raise NotUnderstoodError("a block's threads meet before what they may overwrite then has been read")
-        if sass.base(word) == sass.FFMA and sass.REUSE.get(word) and made & needed != {sass.C.get(word)}:
+        if code == sass.FFMA and sass.REUSE.get(word) and made & needed != 1 << sass.C.get(word):
             raise NotUnderstoodError("an FFMA of the loop marks what it overwrites for reuse")
         if wait and any(wait >> barrier & 1 for barrier in copies):
             raise NotUnderstoodError("an instruction of the loop waits for asynchronous copies by their barrier")
@@ -88,7 +89,8 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
             barrier = sass.READ_BARRIER.get(word) if code == sass.LDGSTS else sass.WRITE_BARRIER.get(word)
             if barrier == sass.NO_BARRIER:
                 raise NotUnderstoodError("an instruction of unknown duration has no barrier")
-            pending.append((barrier, needed, made))
+            read, written = pending.get(barrier, (0, 0))
+            pending[barrier] = read | needed, written | made
         elif barriers:
             raise NotUnderstoodError("an instruction of known duration has a barrier")
         if barriers & copies:

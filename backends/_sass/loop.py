@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from itertools import pairwise
 
 from gemmport.backends._sass import encoding as sass
@@ -23,6 +23,8 @@ BARRIER_LATENCY = 2  # cycles until a barrier that an instruction sets can be wa
 
 _SLOT = 256  # bits: one for each register
 _NEGATED = 8  # bit of a guard
+
+_TURNS = {sass.BRA, sass.CALL, sass.RET, sass.EXIT, sass.BSSY}  # those behind which something else follows, or is told
 
 _OF_A_LOOP = sass.ARITHMETIC | sass.MEMORY | sass.SYNCHRONIZATION | sass.UNIFORM | {sass.BRA}
 
@@ -163,18 +165,19 @@ def main_loop(words: Sequence[int]) -> Loop:
     for index, word in enumerate(words):
         if not sass.ordinary(word):
             raise NotUnderstoodError(f"opcode {sass.OPCODE.get(word):#x} at instruction {index}")
-    branches = [(sass.target(word, i), i) for i, word in enumerate(words) if sass.base(word) in sass.BRANCHES]
+    codes = [sass.base(word) for word in words]
+    branches = [(sass.target(words[i], i), i) for i, code in enumerate(codes) if code in sass.BRANCHES]
     loops = [
         (first, last)
         for first, last in branches
         if 0 < first < last
-        and sass.base(words[last]) == sass.BRA
-        and any(sass.base(word) == sass.FFMA for word in words[first:last])
+        and codes[last] == sass.BRA
+        and sass.FFMA in codes[first:last]
         and not any(first <= at < last or (first <= to <= last and at != last) for to, at in branches)
     ]
     if not loops:
         raise NotUnderstoodError("there is no loop of one block with FFMAs")
-    return Loop(words, *max(loops, key=lambda loop: sum(sass.base(word) == sass.FFMA for word in words[slice(*loop)])))
+    return Loop(words, *max(loops, key=lambda loop: codes[slice(*loop)].count(sass.FFMA)))
 
 
 def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
@@ -183,8 +186,8 @@ def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
     They are those that some instruction, on some way from there, may read, and none before it surely wrote: under no predicate,
     or under that of the reader, which has kept its value in between.
     """
-    exposed = [_mask(registers) for registers in _exposed(words)]
-    made = [_mask(sass.surely_writes(word)) << sass.GUARD.get(word) * _SLOT for word in words]
+    exposed = list(_exposed(words))
+    made = [sass.surely_writes(word) << sass.GUARD.get(word) * _SLOT for word in words]
     lost = [_conditional_on(sass.writes_predicates(word)) for word in words]
     successors = _successors(words)
     found = []
@@ -196,9 +199,10 @@ def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
             i = ahead.pop()
             if i == len(words):
                 continue
-            always, here = (written[i] >> guard * _SLOT for guard in (sass.ALWAYS, sass.GUARD.get(words[i])))
-            needed |= exposed[i] & ~(always | here)
-            behind = (written[i] | made[i]) & ~lost[i]
+            known = written[i]
+            if exposed[i]:
+                needed |= exposed[i] & ~(known >> sass.ALWAYS * _SLOT | known >> sass.GUARD.get(words[i]) * _SLOT)
+            behind = (known | made[i]) & ~lost[i] if lost[i] else known | made[i]
             for j in successors[i]:
                 both = written[j] & behind if j in written else behind
                 if written.get(j) != both:
@@ -214,8 +218,10 @@ def _conditional_on(predicates: frozenset[int]) -> int:
     return sum(((1 << _SLOT) - 1) * (1 << p * _SLOT | 1 << (p | _NEGATED) * _SLOT) for p in predicates)
 
 
-def _exposed(words: Sequence[int]) -> Iterator[frozenset[int]]:
-    """What each instruction may read, less what an earlier one of its block wrote under a predicate of the same value."""
+def _exposed(words: Sequence[int]) -> Iterator[int]:
+    """What each instruction may read, less what an earlier one of its block wrote under a predicate of the same value; a bit
+    for each register.
+    """
     starts = {0, len(words)}
     for i, word in enumerate(words):
         if sass.base(word) in sass.BRANCHES:
@@ -223,46 +229,49 @@ def _exposed(words: Sequence[int]) -> Iterator[frozenset[int]]:
         elif not sass.understood(word):
             starts.add(i + 1)
     for first, behind in pairwise(sorted(start for start in starts if 0 <= start <= len(words))):
-        yield from _exposed_in_block(words[first:behind])
+        block = words[first:behind]
+        yield from _exposed_by_numbers(block) or _exposed_by_values(block)
 
 
-def _exposed_in_block(words: Sequence[int]) -> list[frozenset[int]]:
-    """`_exposed` of a block. Values are looked at only where predicates' numbers do not tell whether they are the same."""
+def _exposed_by_numbers(words: Sequence[int]) -> list[int] | None:
+    """`_exposed` of a block; None where predicates' numbers do not tell whether their values are the same."""
     exposed = []
     written: dict[
-        int, tuple[int, int]
-    ] = {}  # the guard under which a register was written, and how old its predicate was
+        tuple[int, int], int
+    ] = {}  # by the guard, which has a condition, and how often its predicate has changed
     changes = [0] * (sass.ALWAYS + 1)
     for word in words:
-        read = sass.may_read(word)
-        if not sass.understood(word):
-            exposed.append(read)
-            continue
-        guard = sass.GUARD.get(word), changes[sass.GUARD_PREDICATE.get(word)]
-        if guard[0] != sass.ALWAYS and read:
-            under = {r: written[r] for r in read if r in written and written[r][0] != sass.ALWAYS}
-            if any(other != guard for other in under.values()):
-                return _exposed_by_values(words)
-            read = read.difference(under)
+        read = sass.read_mask(word)
+        if sass.understood(word):
+            guard, made = sass.GUARD.get(word), sass.written_mask(word)
+            own = guard, changes[guard & sass.ALWAYS]
+            if guard != sass.ALWAYS and read:
+                if any(read & there for other, there in written.items() if other != own):
+                    return None
+                read &= ~written.get(own, 0)
+            for other in [other for other, there in written.items() if there & made] if written else ():
+                written[other] &= ~made
+            if made and guard != sass.ALWAYS:
+                written[own] = written.get(own, 0) | made
+            for _, p in sass.predicates_written(word):
+                changes[p] += 1
         exposed.append(read)
-        written.update(dict.fromkeys(sass.may_write(word), guard))
-        for _, p in sass.predicates_written(word):
-            changes[p] += 1
     return exposed
 
 
-def _exposed_by_values(words: Sequence[int]) -> list[frozenset[int]]:
+def _exposed_by_values(words: Sequence[int]) -> list[int]:
+    """`_exposed` of a block."""
     exposed = []
     written: dict[int, Symbol] = {}
     state = State(Symbols())
     for word in words:
-        read = sass.may_read(word)
+        read = sass.read_mask(word)
         if sass.understood(word):
             guard = state.guard(word)
             if sass.GUARD.get(word) != sass.ALWAYS:
-                read = frozenset([r for r in read if written.get(r) != guard])
+                read &= ~sum(1 << r for r in sass.may_read(word) if written.get(r) == guard)
             state.run(word)
-            written.update(dict.fromkeys(sass.may_write(word), guard))
+            written.update(dict.fromkeys(sass.registers_written(word), guard))
         exposed.append(read)
     return exposed
 
@@ -272,11 +281,14 @@ def _successors(words: Sequence[int]) -> list[list[int]]:
 
     A BSYNC is followed by the meeting point of a BSSY that set its barrier last, on whichever way.
     """
-    returns = [i + 1 for i, word in enumerate(words) if sass.base(word) == sass.CALL]
+    codes = [sass.base(word) for word in words]
+    returns = [i + 1 for i, code in enumerate(codes) if code == sass.CALL]
     followed = [{i + 1} for i in range(len(words))]
     meeting = []
-    for i, word in enumerate(words):
-        code = sass.base(word)
+    for i, code in enumerate(codes):
+        if code not in _TURNS:
+            continue
+        word = words[i]
         if code in (sass.BRA, sass.EXIT, sass.RET) and sass.GUARD.get(word) == sass.ALWAYS:
             followed[i].clear()
         if code in (sass.BRA, sass.CALL):
@@ -289,9 +301,9 @@ def _successors(words: Sequence[int]) -> list[list[int]]:
     while meeting:
         i = meeting.pop()
         word, held = words[i], met[i]
-        if sass.base(word) == sass.BSYNC:
+        if codes[i] == sass.BSYNC:
             followed[i].update(to for barrier, to in held if barrier == sass.MEETING.get(word))
-        elif sass.base(word) == sass.BSSY:
+        elif codes[i] == sass.BSSY:
             own, always = sass.MEETING.get(word), sass.GUARD.get(word) == sass.ALWAYS
             held = {*((b, to) for b, to in held if b != own or not always), (own, sass.target(word, i))}
         for j in followed[i]:
@@ -299,8 +311,3 @@ def _successors(words: Sequence[int]) -> list[list[int]]:
                 met[j] |= held
                 meeting.append(j)
     return [sorted(follow) for follow in followed]
-
-
-@lru_cache(maxsize=2**12)
-def _mask(registers: frozenset[int]) -> int:
-    return sum(1 << r for r in registers if r < sass.ZERO)

@@ -57,6 +57,8 @@ def issue(even_before: int, odd_before: int, even: int, odd: int, pause: int = 0
     return Ports(max(0, even - late), max(0, odd - late), 1 + pause + late)
 
 
+_SLOTS = {at: 2 * i for i, at in enumerate(_MARKS)}  # of places: where in `Flow.kept` their even bank is
+
 _NOTHING = (sass.ZERO,) * (2 * len(_MARKS))
 
 
@@ -102,8 +104,8 @@ def _operands(word: int) -> tuple[tuple[int, int, bool], ...]:
     """
     if sass.base(word) in sass.MEMORY:
         return tuple([(-1, register, False) for _, register in sass.places_read(word)])
-    marks, places = sass.REUSE.get(word), list(_MARKS)
-    return tuple([(2 * places.index(at) + (r & 1), r, bool(marks & _MARKS[at])) for at, r in sass.places_read(word)])
+    marks = sass.REUSE.get(word)
+    return tuple([(_SLOTS[at] + (r & 1), r, bool(marks & _MARKS[at])) for at, r in sass.places_read(word)])
 
 
 @dataclass(frozen=True)

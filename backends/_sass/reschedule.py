@@ -292,10 +292,12 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     end = len(sequence)
     last_use: dict[Value, int] = {}
     for k, at in position.items():
+        until = at + held * (sass.base(body.words[k]) in sass.MEMORY)
         for value in body.sources[k].values():
             # What enters the loop leaves its register to what leaves the loop there, which may come soon, and has to wait then.
-            stays = sass.base(body.words[k]) in sass.MEMORY and value[0] != ENTRY
-            last_use[value] = max(last_use.get(value, -1), at + held * stays)
+            used = at if value[0] == ENTRY else until
+            if used > last_use.get(value, -1):
+                last_use[value] = used
     registers = {(p.index, 0): p.home for p in order}
     whole = set(registers.values()) | {r for k in body.in_place for r in sass.registers_written(body.words[k])}
     busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -309,8 +311,8 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     lifetimes = {}
     leaving = set()
     for k, at in position.items():
-        target = sass.writes(body.words[k])
-        if target and (k, 0) not in registers:
+        target = None if (k, 0) in registers else sass.writes(body.words[k])
+        if target:
             leaves = any(body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target.registers))
             needed = max([at + SETTLED, *(last_use.get((k, i), 0) for i in range(target.width))])
             lifetimes[k] = _Lifetime(k, target, at, end if leaves else needed)
@@ -354,6 +356,8 @@ def _bundles(body: Body, makers: dict[int, _Lifetime]) -> list[tuple[set[int], b
     enters = set()
     for k, word in enumerate(body.words):
         for operand in sass.reads(word):
+            if operand.width == 1:
+                continue
             found = {body.sources[k][operand.field.at, i][0] for i in range(operand.width)}
             together: set[int] = set().union(*(bundle[maker] for maker in found & makers.keys()))
             for maker in together:
@@ -401,31 +405,33 @@ def _synchronized(words: Sequence[int], barriers: Sequence[int]) -> list[int]:
     *for_loads, for_constants, for_operands = barriers  # who waits for a constant need not wait for the loads since
     turn = cycle(for_loads)
     current = next(turn)
-    pending: list[tuple[int, frozenset[int], frozenset[int]]] = []  # barrier, registers read, registers written
+    pending: dict[int, tuple[int, int]] = {}  # of barriers: the registers that are read until then, and those written
     synchronized: list[int] = []
     for word in words:
-        base, made, needed = sass.base(word), sass.may_write(word), sass.may_read(word)
+        base, made, needed = sass.base(word), sass.written_mask(word), sass.read_mask(word)
         waited = {
             barrier
-            for barrier, read, written in pending
-            if written & needed or written & made or read & made or (base == sass.BAR and written)
+            for barrier, (read, written) in pending.items()
+            if written & (needed | made) or read & made or (base == sass.BAR and written)
         }
         if not synchronized:
             waited = set(barriers)
-        if waited:
-            pending = [entry for entry in pending if entry[0] not in waited]
-            if current in waited:
-                current = next(turn)
+        for barrier in waited:
+            pending.pop(barrier, None)
+        if current in waited:
+            current = next(turn)
         changed = sass.WAIT.put(sass.READ_BARRIER.put(word, sass.NO_BARRIER), sass.waits_for(waited))
         if base != sass.LDGDEPBAR:
             changed = sass.WRITE_BARRIER.put(changed, sass.NO_BARRIER)
         if base in sass.MEMORY and made:
             barrier = for_constants if base == sass.LDC else current
             changed = sass.WRITE_BARRIER.put(changed, barrier)
-            pending.append((barrier, needed, made))
+            read, written = pending.get(barrier, (0, 0))
+            pending[barrier] = read | needed, written | made
         elif base == sass.LDGSTS:
             changed = sass.READ_BARRIER.put(changed, for_operands)
-            pending.append((for_operands, needed, made))
+            read, written = pending.get(for_operands, (0, 0))
+            pending[for_operands] = read | needed, written
         if synchronized and waited & sass.sets(synchronized[-1]):
             before = synchronized[-1]
             synchronized[-1] = sass.STALL.put(before, max(sass.STALL.get(before), BARRIER_LATENCY))
