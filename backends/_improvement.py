@@ -15,17 +15,20 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from gemmport.backends import _rescheduler
 from gemmport.core.errors import GemmportError, LaunchError
+
+if TYPE_CHECKING:
+    from gemmport.backends._rescheduler import Rescheduler
 
 log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 20.0
 """After which the thread ends, and the process with it."""
 
-LIMIT = _rescheduler.LIMIT
-"""Seconds that another process is waited for, which improves the same program."""
+LIMIT = 60.0
+"""Seconds that another process has for a program, of which none takes one."""
 
 _MOST_SECONDS = 10.0
 """That the end of this process waits for what the thread does in a runtime."""
@@ -50,7 +53,7 @@ class _Improver:
     """The thread, the process, and what waits for them."""
 
     def __init__(self) -> None:
-        self.rescheduler = _rescheduler.Rescheduler()
+        self.rescheduler: Rescheduler | None = None
         self._lock = threading.Lock()
         self._waiting: queue.SimpleQueue[Improvement | None] = queue.SimpleQueue()
         self._unfinished: dict[Improvement, None] = {}
@@ -61,14 +64,23 @@ class _Improver:
     def submit(self, improvement: Improvement) -> None:
         """Has it carried out, some time; never where this process is at its end."""
         with self._lock:
-            if not self._ended:
+            if not self._ended and self._is_running():
                 self._unfinished[improvement] = None
                 self._waiting.put(improvement)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="gemmport improves programs", daemon=True)
-                    self._thread.start()
                 return
         improvement.done.set()
+
+    def _is_running(self) -> bool:
+        """Starts the thread, unless it is there."""
+        if self._thread is None:
+            self.rescheduler = self.rescheduler or _new_rescheduler()
+            thread = threading.Thread(target=self._work, name="gemmport improves programs", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # Python is at its end, or there are no more threads
+                return False
+            self._thread = thread
+        return True
 
     def end(self) -> None:
         """Stops, for good, and leaves to another process what that can do."""
@@ -76,12 +88,15 @@ class _Improver:
             self._ended = True
             self._waiting.put(None)
             thread = self._thread
-        self.rescheduler.end(for_good=True)
+        if self.rescheduler is not None:
+            self.rescheduler.end(for_good=True)
         if thread is not None:
             thread.join(_MOST_SECONDS)
         unfinished = list(self._unfinished)
         self.forget()
         if left := [one.left for one in unfinished if one.left is not None]:
+            from gemmport.backends import _rescheduler  # noqa: PLC0415 - as below
+
             try:
                 _rescheduler.leave(left)
             except (LaunchError, OSError) as error:
@@ -101,7 +116,8 @@ class _Improver:
                 with self._lock:
                     if self._waiting.empty():
                         self._thread = None
-                        self.rescheduler.end()
+                        if self.rescheduler is not None:
+                            self.rescheduler.end()
                         return
                 continue
             if improvement is None or self._ended:
@@ -124,6 +140,12 @@ class _Improver:
         improvement.done.set()
 
 
+def _new_rescheduler() -> Rescheduler:
+    from gemmport.backends._rescheduler import Rescheduler  # noqa: PLC0415 - most processes have no use for it
+
+    return Rescheduler()
+
+
 _improver = _Improver()
 
 
@@ -138,6 +160,8 @@ def rescheduled(cubin: bytes, groups: int) -> bytes:
     Raises:
         LaunchError: that failed.
     """
+    if _improver.rescheduler is None:
+        raise LaunchError("machine code is rescheduled by the thread that improves programs alone")
     return _improver.rescheduler.rescheduled(cubin, groups)
 
 

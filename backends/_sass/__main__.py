@@ -18,7 +18,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from contextlib import suppress
 
-from gemmport.backends._rescheduler import LIMIT
+from gemmport.backends._improvement import LIMIT
 from gemmport.backends._sass.reschedule import rescheduled
 from gemmport.runtime import cache, locks
 from gemmport.runtime.child_processes import Channel

@@ -206,7 +206,7 @@ def _walk(
     for at in range(len(tile)):
         # The best so far, in order; of those that cost the same, the first.
         best: list[tuple[int, int, int, tuple[_Walk, _Place, int, Sequence[_Step], _Step, Ports]]] = []
-        number = 0
+        seen = 0
         for walk in walks:
             cycles, waited, issues, kept = walk.cycles, walk.waited, _ISSUES[walk.even, walk.odd], walk.kept
             for place, column, here in onward(walk, at):
@@ -221,10 +221,10 @@ def _walk(
                         cycles + ports.cycles,
                         waited + (ports.even if ports.even > ports.odd else ports.odd),
                     )
-                    if number >= _BEAM and (after, waiting) >= best[-1][:2]:
+                    if seen >= _BEAM and (after, waiting) >= best[-1][:2]:
                         continue
-                    insort(best, (after, waiting, number, (walk, place, column, here, to, ports)))
-                    number += 1
+                    insort(best, (after, waiting, seen, (walk, place, column, here, to, ports)))
+                    seen += 1
                     del best[_BEAM:]
         walks = [moved(*way) for *_, way in best]
     return walks[0]

@@ -176,6 +176,19 @@ class TestWhatIsLeft:
         assert cache.load_program(better) == b"better"
 
 
+def test_where_no_thread_starts_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of Python."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    improver, one = _improvement._Improver(), Improvement(lambda: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        improver.submit(one)
+    assert one.done.is_set()
+
+
 def test_the_thread_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_improvement, "_IDLE_SECONDS", 0.05)
     improver = _improvement._Improver()
