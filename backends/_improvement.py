@@ -99,7 +99,7 @@ class _Improver:
 
             try:
                 _rescheduler.leave(left)
-            except (LaunchError, OSError) as error:
+            except (LaunchError, OSError, RuntimeError) as error:  # the last from Python at its end
                 log.debug("programs stay as they were compiled: %s", error)
 
     def forget(self) -> None:

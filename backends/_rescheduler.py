@@ -33,7 +33,7 @@ class Rescheduler:
         """
         try:
             better = self._answered({"cubin": b64encode(cubin).decode(), "groups": groups})
-        except (LaunchError, TimeoutError, KeyError, TypeError, ValueError, OSError) as error:
+        except (LaunchError, KeyError, TypeError, ValueError, OSError) as error:
             self.end()
             raise LaunchError(f"the process that reschedules machine code failed: {error!r}") from error
         if len(better) != len(cubin):
@@ -64,8 +64,10 @@ def leave(programs: Sequence[tuple[str, str, int]]) -> None:
     Raises:
         LaunchError, OSError: it does not start.
     """
+    folder = cache_folder().absolute()
     process = subprocess.Popen(
-        [*command(), json.dumps(programs)], env=environment(), cwd=cache_folder(), start_new_session=True,
+        [*command(), json.dumps(programs)], cwd=folder, start_new_session=True,
+        env={**environment(), "GEMMPORT_CACHE_DIR": str(folder)},
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     process.returncode = 0  # nobody waits for it, of which Python would warn

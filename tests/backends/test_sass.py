@@ -931,6 +931,17 @@ def test_what_is_read_where_it_was_written_alone_is_not_needed_before(between: s
     assert (20 in found) == needed
 
 
+def test_what_was_written_under_another_predicate_of_the_same_value_is_not_needed_before() -> None:
+    """R20 is written under P2 and read under P6, which the same instruction made of the same values."""
+    again = sass.FIRST_PREDICATE.put(COPY_UNIFORM, 6)
+    write, read = sass.GUARD.put(sass.D.put(MOVE, 20), 2), sass.GUARD.put(sass.B.put(MOVE, 20), 6)
+    end = instruction(sass.EXIT, 4)
+    (found,) = loops._needed([COPY_UNIFORM, write, again, read, end], 0)
+    assert 20 not in found
+    (found,) = loops._needed([COPY_UNIFORM, write, sass.FIRST_CONDITION.put(again, 1), read, end], 0)
+    assert 20 in found
+
+
 def test_what_a_pass_of_a_loop_reads_first_is_needed_before_the_next() -> None:
     """R20 is what the pass before wrote; under the same predicate, too, but not the first time. R21 is made anew."""
     write, read = (place.put(sass.GUARD.put(MOVE, 1), 20) for place in (sass.D, sass.B))
