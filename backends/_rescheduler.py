@@ -82,9 +82,10 @@ def command() -> list[str]:
     program = Path(sys.executable or "").name.lower()
     if getattr(sys, "frozen", False) or not program.startswith(("python", "pypy")):
         raise LaunchError(f"sys.executable must be Python's; got {sys.executable!r}")
-    return [sys.executable, "-m", "gemmport.backends._sass"]
+    # By its file: before Python 3.11, -m would import from the folder that this process works in.
+    return [sys.executable, str(Path(__file__).with_name("_sass") / "__main__.py")]
 
 
 def environment() -> dict[str, str]:
-    """Variables for it: it imports nothing from the folder that this process works in."""
+    """Variables for it, by which it imports nothing from the folder of its file either."""
     return {**os.environ, "PYTHONSAFEPATH": "1"}

@@ -751,7 +751,7 @@ class Backend(NoCopy, ABC):
         """The program of a source: from memory, from disk, or compiled now.
 
         Args:
-            at_once: whether it may be the one that the compiler made, where a better one is on its way: see `follow`.
+            at_once: whether it may be the one that the compiler made, where a better one is on its way.
 
         Raises:
             CompileError: with the log, and the numbered lines it speaks of.
@@ -787,10 +787,14 @@ class Backend(NoCopy, ABC):
         for improvement in list(self._programs.pending.values()):
             improvement.done.wait()
 
-    def follow(self, user: User) -> None:
-        """Has a user of programs told of better ones, as long as it lives."""
-        with self._programs.lock:
-            self._programs.users.add(user)
+    def follow(self, user: User, bound: Sequence[Program]) -> None:
+        """Has a user of programs told of better ones, as long as it lives; at once, of those that came while it bound these."""
+        programs = self._programs
+        with programs.lock:
+            programs.users.add(user)
+            late = [program for program in bound if any(program is other for other in programs.replaced)]
+        for program in late:
+            user.renew(program.source)
 
     def _is_in_memory(self, source: str) -> bool:
         with self._programs.lock:

@@ -1,7 +1,7 @@
 """The process that reschedules machine code for another one, which goes on meanwhile. It needs no GPU, and opens none.
 
-    python -m gemmport.backends._sass          answers messages, until the other process ends
-    python -m gemmport.backends._sass LEFT     does what a process left that has ended, by the cache of programs
+    python __main__.py          answers messages, until the other process ends
+    python __main__.py LEFT     does what a process left that has ended, by the cache of programs
 
 A message has a cubin, as base64, and the work-groups of `rescheduled`; the answer has the cubin that came of it. LEFT is a
 list in JSON: of each program the key of what the compiler made, the key of what is missing, and the work-groups.

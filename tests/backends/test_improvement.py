@@ -25,7 +25,7 @@ from gemmport.backends.objects import Program
 from gemmport.bench import calls, libraries
 from gemmport.bench.standings import Workload
 from gemmport.core.errors import CompileError, LaunchError
-from gemmport.execution.executor import bind
+from gemmport.execution.executor import BoundPlan, bind
 from gemmport.execution.prepared import Prepared
 from gemmport.execution.selection import share_backend
 from gemmport.runtime import cache
@@ -90,6 +90,13 @@ class TestTheProcess:
             with pytest.raises(LaunchError, match=told):
                 rescheduler.rescheduled(PTX, 1)
             rescheduler.end()
+        assert rescheduler.rescheduled(PTX, 1) == PTX
+
+    def test_imports_nothing_from_where_it_is_started(
+        self, rescheduler: Rescheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "numpy.py").write_text("raise SystemExit('of the folder')")
+        monkeypatch.chdir(tmp_path)
         assert rescheduler.rescheduled(PTX, 1) == PTX
 
     @pytest.mark.parametrize("program", ["", "/usr/bin/uwsgi"])
@@ -378,6 +385,28 @@ def test_what_is_at_work_does_not_come_back(improving: Callable[[], Any], monkey
     gp.matmul(a, a, kernel="naive")
     assert programs_of(found)
     assert old not in programs_of(found)
+
+
+def test_a_better_program_may_come_during_the_first_call(
+    improving: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it has bound the other one, and is not known yet."""
+    backend = improving()
+    a = backend.asarray(numbers())
+    relaunch = BoundPlan.relaunch
+
+    def meanwhile(self: Any, *given: Any, **options: Any) -> None:
+        backend.gate.set()
+        backend.settle_programs()
+        relaunch(self, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundPlan, "relaunch", meanwhile)
+        gp.matmul(a, a, kernel="naive")
+    gp.matmul(a, a, kernel="naive")
+    programs = programs_of(prepared_on(backend))
+    assert programs
+    assert all(is_better(program, backend) for program in programs)
 
 
 @pytest.mark.parametrize(

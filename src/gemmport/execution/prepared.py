@@ -36,16 +36,14 @@ class Prepared:
     idle: list[BoundPlan] = field(default_factory=list)
     sources: Sequence[str] = ()
 
-    def __post_init__(self) -> None:
-        if self.sources:
-            self.backend.follow(self)
-
     @classmethod
     def of(cls, bound: BoundPlan) -> Prepared:
         """That of a plan which is bound already, and forgets its operands."""
         bound.let_go()
-        sources = [call.program.source for call in bound.calls]
-        return cls(bound.plan, bound.backend, idle=[bound], sources=sources)
+        programs = [call.program for call in bound.calls]
+        found = cls(bound.plan, bound.backend, idle=[bound], sources=[program.source for program in programs])
+        bound.backend.follow(found, programs)
+        return found
 
     @property
     def usable(self) -> bool:
