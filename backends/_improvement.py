@@ -56,7 +56,7 @@ class _Improver:
         self.rescheduler: Rescheduler | None = None
         self._lock = threading.Lock()
         self._waiting: queue.SimpleQueue[Improvement | None] = queue.SimpleQueue()
-        self._unfinished: dict[Improvement, None] = {}
+        self.unfinished: dict[Improvement, None] = {}
         self._thread: threading.Thread | None = None
         self._ended = False
         self._has_failed = False
@@ -65,7 +65,7 @@ class _Improver:
         """Has it carried out, some time; never where this process is at its end."""
         with self._lock:
             if not self._ended and self._is_running():
-                self._unfinished[improvement] = None
+                self.unfinished[improvement] = None
                 self._waiting.put(improvement)
                 return
         improvement.done.set()
@@ -92,8 +92,9 @@ class _Improver:
             self.rescheduler.end(for_good=True)
         if thread is not None:
             thread.join(_MOST_SECONDS)
-        unfinished = list(self._unfinished)
-        self.forget()
+        unfinished = list(self.unfinished)
+        for improvement in unfinished:  # nobody is to wait any more
+            improvement.done.set()
         if left := [one.left for one in unfinished if one.left is not None]:
             from gemmport.backends import _rescheduler  # noqa: PLC0415 - as below
 
@@ -101,12 +102,6 @@ class _Improver:
                 _rescheduler.leave(left)
             except (LaunchError, OSError, RuntimeError) as error:  # the last from Python at its end
                 log.debug("programs stay as they were compiled: %s", error)
-
-    def forget(self) -> None:
-        """Has nobody wait any more for what is not done."""
-        for improvement in list(self._unfinished):
-            improvement.done.set()
-        self._unfinished.clear()
 
     def _work(self) -> None:
         while True:
@@ -136,7 +131,7 @@ class _Improver:
         except Exception:  # whatever it is, the next can still be improved
             log.exception("a program stays as it was compiled")
         with self._lock:
-            self._unfinished.pop(improvement, None)
+            self.unfinished.pop(improvement, None)
         improvement.done.set()
 
 
@@ -169,7 +164,9 @@ def _after_in_child() -> None:
     """The thread did not come along; the process is the parent's, and so are the pipes, which must not even be flushed."""
     global _improver
     inherited, _improver = _improver, _Improver()
-    inherited.forget()
+    for improvement in list(inherited.unfinished):
+        improvement.done = threading.Event()  # the lock of the other, too, a thread may hold that is not here
+        improvement.done.set()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 
