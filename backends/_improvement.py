@@ -27,9 +27,6 @@ log = logging.getLogger(__name__)
 _IDLE_SECONDS = 20.0
 """After which the thread ends, and the process with it."""
 
-LIMIT = 60.0
-"""Seconds that another process has for a program, of which none takes one."""
-
 _MOST_SECONDS = 10.0
 """That the end of this process waits for what the thread does in a runtime."""
 

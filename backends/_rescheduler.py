@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmport.backends._improvement import LIMIT
 from gemmport.core.errors import LaunchError
 from gemmport.runtime.cache import cache_folder
 from gemmport.runtime.child_processes import Conversation
+
+LIMIT = 60.0
+"""Seconds for a program, of which none takes one."""
 
 
 class Rescheduler:

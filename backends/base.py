@@ -838,7 +838,7 @@ class Backend(NoCopy, ABC):
             stored: the key of the better one on disk.
         """
         try:
-            with locks.exclusive(cache.cache_folder(), stored, _improvement.LIMIT):
+            with locks.exclusive(cache.cache_folder(), stored):
                 with (
                     self._programs.lock
                 ):  # in which programs are loaded, except where the runtime takes several at once

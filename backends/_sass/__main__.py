@@ -18,7 +18,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from contextlib import suppress
 
-from gemmport.backends._improvement import LIMIT
+from gemmport.backends._rescheduler import LIMIT
 from gemmport.backends._sass.reschedule import rescheduled
 from gemmport.runtime import cache, locks
 from gemmport.runtime.child_processes import Channel
@@ -46,7 +46,7 @@ def finish(left: Iterable[tuple[str, str, int]]) -> None:
     for compiled, better, groups in left:
         if hasattr(signal, "alarm"):
             signal.alarm(int(2 * LIMIT))  # nobody else ends a process that hangs
-        with locks.exclusive(cache.cache_folder(), better, LIMIT):
+        with locks.exclusive(cache.cache_folder(), better):
             binary = cache.load_program(compiled) if cache.load_program(better) is None else None
             if binary is not None:
                 cache.store_program(better, rescheduled(binary, groups))

@@ -20,7 +20,7 @@ _PAUSE = 0.05
 
 
 @contextmanager
-def exclusive(folder: Path, name: str, seconds: float) -> Iterator[bool]:
+def exclusive(folder: Path, name: str, seconds: float = 60.0) -> Iterator[bool]:
     """Keeps other processes out of blocks of this folder and name.
 
     It is for work that may be done twice, but had better not: the block is entered in any case.
