@@ -41,7 +41,7 @@ def rework(device: DeviceInfo, source: str) -> tuple[str, ...]:
 
     groups = _sass.asked_for(source)
     if groups and device.architecture == f"sm_{_sass.COMPUTE_CAPABILITY}":
-        return ("rescheduled", str(groups), residency(source), _sass.version())
+        return ("rescheduled", str(groups), residency(source), _sass.VERSION)
     return ("linked",) if device.backend == "opencl" and LINKED in source else ()
 
 

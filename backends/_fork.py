@@ -113,11 +113,16 @@ def _before() -> None:
     _process.at_rest = not any(_is_at_work(at) for thread, at in sys._current_frames().items() if thread != own)
 
 
+_WAITING = ("gemmport.backends._improvement", "gemmport.runtime.child_processes")
+"""Modules in which threads wait for other threads and processes, in no runtime and with no lock of a device."""
+
+
 def _is_at_work(frame: FrameType | None) -> bool:
     """Whether a thread is in gemmport or a binding of a runtime. A thread that holds a lock of ours is in gemmport."""
     while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("gemmport", "pyopencl", "pycuda"):
-            return True
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] in ("gemmport", "pyopencl", "pycuda"):
+            return name not in _WAITING
         frame = frame.f_back
     return False
 

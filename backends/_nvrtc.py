@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class Compiled:
 
 
 def compile_cuda(source: str, architecture: str) -> bytes:
-    """A cubin for an architecture ("sm_90", or "sm_90a" with its own instructions).
+    """A cubin for an architecture ("sm_90", or "sm_90a" with its own instructions), as the compiler makes it.
 
     Where the chip is newer than the compiler, it is PTX, which the driver compiles.
 
@@ -91,13 +91,16 @@ def compile_cuda(source: str, architecture: str) -> bytes:
 
 
 def disassemble(source: str, architecture: str, function: str) -> Disassembly:
-    """What a function of a source becomes on an architecture: PTX, SASS and resources. It needs no GPU.
+    """What a function of a source becomes on an architecture: PTX, SASS, rescheduled where the source asks for it, and
+    resources. It needs no GPU.
 
     Raises:
         CompileError: as `compile_cuda`.
     """
     compiled = _compile(source, architecture, (*CUDA_OPTIONS, *_verbose()))
-    listings = (Listing("PTX", compiled.ptx, f"made by {compiler()}"), _machinecode.sass(compiled.binary, function))
+    groups = _sass.asked_for(source)
+    binary = _sass.rescheduled(compiled.binary, groups) if groups else compiled.binary
+    listings = (Listing("PTX", compiled.ptx, f"made by {compiler()}"), _machinecode.sass(binary, function))
     return Disassembly(listings, _machinecode.ptxas_resources(compiled.log, function))
 
 
@@ -121,11 +124,9 @@ def _compile(source: str, architecture: str, options: Sequence[str]) -> Compiled
             "for an older GPU install an older one, e.g. pip install nvidia-cuda-nvrtc-cu12"
         )
     bindings = nvrtc()
-    compiled = (
-        _with_nvcc(source, target, options) if bindings is None else _with_nvrtc(bindings, source, target, options)
-    )
-    groups = _sass.asked_for(source)
-    return replace(compiled, binary=_sass.rescheduled(compiled.binary, groups)) if groups else compiled
+    if bindings is None:
+        return _with_nvcc(source, target, options)
+    return _with_nvrtc(bindings, source, target, options)
 
 
 def _parse(architecture: str) -> tuple[int, str]:

@@ -12,19 +12,20 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, TypeAlias, cast
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends import _compilation, _ending, _fork
+from gemmport.backends import _compilation, _ending, _fork, _improvement
 from gemmport.backends._errors import RuntimeErrors
+from gemmport.backends._improvement import Improvement
 from gemmport.backends._ordering import IN_ORDER, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned
 from gemmport.backends._workspace import Workspace, Workspaces
@@ -55,7 +56,8 @@ from gemmport.core.errors import (
     ShapeError,
     WorkGroupError,
 )
-from gemmport.runtime import cache
+from gemmport.runtime import cache, locks
+from gemmport.runtime.side_by_side import side_by_side
 from gemmport.runtime.sources import numbered_excerpt
 
 log = logging.getLogger(__name__)
@@ -76,11 +78,31 @@ Launcher: TypeAlias = Callable[[tuple[Any, ...], Any], None]
 """Enqueues calls: takes what `Backend.argument` makes of the memory that `Places` count, and a queue or its handle."""
 
 
+class User(Protocol):
+    """What has programs bound, and may bind better ones."""
+
+    def renew(self, source: str) -> None:
+        """Tells that there is a better program of a source."""
+
+
 @dataclass
 class _Programs:
+    """Those of a device.
+
+    Attributes:
+        pending: of keys of programs that are known, what puts better ones in their place.
+        replaced: by better ones. To unload one would wait for the device, and they are small.
+        users: to be told then.
+        turns: of keys of programs that are compiled now, who does.
+    """
+
     known: OrderedDict[str, Program] = field(default_factory=OrderedDict)
     counts: ProgramCounts = field(default_factory=ProgramCounts)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    pending: dict[str, Improvement] = field(default_factory=dict)
+    replaced: deque[Program] = field(default_factory=partial(deque, maxlen=_MOST_PROGRAMS))
+    users: weakref.WeakSet[User] = field(default_factory=weakref.WeakSet)
+    turns: dict[str, threading.RLock] = field(default_factory=dict)
 
     def find(self, key: str) -> Program | None:
         """The program of a key, which is the last to be forgotten now."""
@@ -93,6 +115,16 @@ class _Programs:
         self.known[key] = program
         while len(self.known) > _MOST_PROGRAMS:
             self.known.popitem(last=False)
+
+    def replace(self, key: str, program: Program, better: Program) -> None:
+        """Gives a better program from now on, to those who have bound the other one, too."""
+        with self.lock:
+            if self.known.get(key) is program:
+                self.known[key] = better
+            self.replaced.append(program)
+            users = list(self.users)
+        for user in users:
+            user.renew(program.source)
 
 
 class Backend(NoCopy, ABC):
@@ -142,6 +174,9 @@ class Backend(NoCopy, ABC):
 
     shared: bool = False
     """Whether `get_backend` gives it to whoever asks: then a `with` leaves it open, and `close` alone closes it."""
+
+    compiles_at_once: ClassVar[bool] = False
+    """Whether its compiler is known to take several sources at the same time, each in a thread."""
 
     instead: ClassVar[str] = (
         "open another with open_backend; to another process send its device, for get_backend(device=…)"
@@ -727,31 +762,123 @@ class Backend(NoCopy, ABC):
         """How many programs were compiled, and how many came from a cache."""
         return self._programs.counts
 
-    def program(self, source: str) -> Program:
+    def program(self, source: str, *, at_once: bool = False) -> Program:
         """The program of a source: from memory, from disk, or compiled now.
+
+        Args:
+            at_once: whether it may be the one that the compiler made, where a better one is on its way.
 
         Raises:
             CompileError: with the log, and the numbered lines it speaks of.
         """
         self.check_open()
         key = cache.program_key(*self.program_parts(source).values())
-        with self._programs.lock:
-            counts = self._programs.counts
-            if (known := self._programs.find(key)) is not None:
-                counts.from_memory += 1
-                return known
-            # Of what is kept on disk, another version of gemmport may have made it.
-            stored = cache.program_key(key, *self._rework(source))
-            program = self._load_cached(stored, source)
-            if program is not None:
-                counts.from_disk += 1
-            else:
-                program = self._compiled(source)
-                counts.compiled += 1
-                if program.binary:
-                    cache.store_program(stored, program.binary)
-            self._programs.keep(key, program)
+        programs = self._programs
+        with programs.turns.setdefault(key, threading.RLock()) if self.compiles_at_once else programs.lock:
+            with programs.lock:
+                program = programs.find(key)
+                programs.counts.from_memory += program is not None
+            if program is None:
+                program = self._obtained(key, source)
+            programs.turns.pop(key, None)
+        if at_once:
             return program
+        if (pending := programs.pending.get(key)) is not None:
+            pending.done.wait()
+        with programs.lock:
+            return programs.find(key) or program
+
+    def programs(self, sources: Sequence[str], *, at_once: bool = False) -> list[Program]:
+        """The programs of several sources, as `program`; compiled side by side where the compiler can."""
+        find = partial(self.program, at_once=at_once)
+        made: dict[str, Program] = {}
+        if self.compiles_at_once:
+            missing = [source for source in dict.fromkeys(sources) if not self._is_in_memory(source)]
+            made.update(zip(missing, side_by_side(find, missing), strict=True))
+        return [made.pop(source) if source in made else find(source) for source in sources]
+
+    def settle_programs(self) -> None:
+        """Waits until no better program is on its way of any that is in use. The next product of each kind takes it."""
+        for improvement in list(self._programs.pending.values()):
+            improvement.done.wait()
+
+    def follow(self, user: User, bound: Sequence[Program]) -> None:
+        """Has a user of programs told of better ones, as long as it lives; at once, of those that came while it bound these."""
+        programs = self._programs
+        with programs.lock:
+            programs.users.add(user)
+            late = [program for program in bound if any(program is other for other in programs.replaced)]
+        for program in late:
+            user.renew(program.source)
+
+    def _is_in_memory(self, source: str) -> bool:
+        with self._programs.lock:
+            return cache.program_key(*self.program_parts(source).values()) in self._programs.known
+
+    def _obtained(self, key: str, source: str) -> Program:
+        """A program that is not in memory: from disk, or compiled now. Whether a better one is to come, is seen to."""
+        programs, rework = self._programs, self._rework(source)
+        # Of what is kept on disk, another version of gemmport may have made it.
+        compiled, better = cache.program_key(key), cache.program_key(key, *rework)
+        program = self._load_cached(better, source)
+        improvement = None
+        if program is None and rework:
+            program = self._load_cached(compiled, source)
+        else:
+            rework = ()
+        with programs.lock:
+            programs.counts.from_disk += program is not None
+        if program is None:
+            program = self._compiled(source)
+            with programs.lock:
+                programs.counts.compiled += 1
+            if program.binary:
+                cache.store_program(compiled, program.binary)
+        if rework:
+            improvement = Improvement(
+                partial(self._improve, key, better, program), self._left(compiled, better, source)
+            )
+        with programs.lock:
+            programs.keep(key, program)
+            if improvement is not None:
+                programs.pending[key] = improvement
+        if improvement is not None:
+            _improvement.submit(improvement)
+        return program
+
+    def _improve(self, key: str, stored: str, program: Program) -> None:
+        """Puts a better program in the place of one that is in use.
+
+        Args:
+            stored: the key of the better one on disk.
+        """
+        try:
+            with locks.exclusive(cache.cache_folder(), stored):
+                with (
+                    self._programs.lock
+                ):  # in which programs are loaded, except where the runtime takes several at once
+                    better = self._load_cached(stored, program.source)
+                if better is None:
+                    binary = self._reworked(program)
+                    with self._programs.lock:
+                        better = program if binary == program.binary else self.load(binary, program.source)
+                    cache.store_program(stored, binary)
+            if better is not program:
+                self._programs.replace(key, program, better)
+        finally:
+            self._programs.pending.pop(key, None)
+
+    def _reworked(self, program: Program) -> bytes:
+        """The binary of a program after what `_rework` says; the same where that does not apply. It may take its time."""
+        return program.binary
+
+    def _left(self, compiled: str, better: str, source: str) -> tuple[str, str, int] | None:
+        """What another process needs to make a better program, where it can: see `Improvement`.
+
+        Args:
+            compiled, better: the keys of both on disk.
+        """
+        return None
 
     def program_parts(self, source: str) -> dict[str, str]:
         """All that decides what a source is compiled to, by name: the parts of the key of its program."""
@@ -804,6 +931,7 @@ class Backend(NoCopy, ABC):
         self.kept.clear()
         self.prepared.clear()
         self.captured.clear()
+        self._programs.replaced.clear()
         self._workspaces = Workspaces()  # what was in the others goes with the pool
         with self._errors:
             self._close()

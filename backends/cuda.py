@@ -17,7 +17,7 @@ import pycuda.driver as cu
 import pycuda.tools
 
 from gemmport.backends import _cudadiscovery as discovery
-from gemmport.backends import _cudadriver, _fork, _nvrtc, _scripts
+from gemmport.backends import _cudadriver, _fork, _improvement, _nvrtc, _sass, _scripts
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
 from gemmport.backends._cudacontext import Current
@@ -58,6 +58,7 @@ class CUDA(Backend):
     name = "cuda"
     runtime_error: ClassVar[type[Exception]] = cu.Error
     memory_error: ClassVar[type[Exception]] = cu.MemoryError
+    compiles_at_once: ClassVar[bool] = True
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
@@ -196,6 +197,12 @@ class CUDA(Backend):
 
     def compile(self, source: str) -> Program:
         return self.load(_nvrtc.compile_cuda(source, self.device.architecture), source)
+
+    def _reworked(self, program: Program) -> bytes:
+        return _improvement.rescheduled(program.binary, _sass.asked_for(program.source))
+
+    def _left(self, compiled: str, better: str, source: str) -> tuple[str, str, int]:
+        return compiled, better, _sass.asked_for(source)
 
     def load(self, binary: bytes, source: str) -> Program:
         try:

@@ -19,7 +19,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _opencldriver, _runtimes, _scripts
+from gemmport.backends import _compilation, _improvement, _opencldriver, _runtimes, _scripts
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
 from gemmport.backends.array import DeviceArray
@@ -243,29 +243,26 @@ class OpenCL(Backend):
 
     def compile(self, source: str) -> Program:
         program = self._build(source)
-        made = _Program(program, b"" if self._keeps_programs() else disassembly.binary_of(program), source)
-        return self._linked(made) if self.device.platform == "nvidia" else made
+        return _Program(program, b"" if self._keeps_programs() else disassembly.binary_of(program), source)
 
-    def _linked(self, program: Program) -> Program:
-        """A program of NVIDIA's runtime, whose binary is PTX: from a cubin as CUDA's linker makes it, rescheduled or not, where
-        its source asks for that and nothing fails; else itself.
+    def _reworked(self, program: Program) -> bytes:
+        """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX, rescheduled or not; the PTX
+        where it cannot, or rescheduling changes nothing.
         """
         from gemmport.backends import _cudadriver, _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
-        groups, as_it_is = _sass.asked_for(program.source), _compilation.LINKED in program.source
-        if not groups and not as_it_is:
-            return program
+        groups, ptx = _sass.asked_for(program.source), program.binary
         try:
             # ValueError where the driver does not tell it.
             capability = int(self.device.architecture.removeprefix("sm_"))
-            if as_it_is:
-                return self.load(_cudadriver.linked(program.binary, capability), program.source)
-            cubin = _cudadriver.linked(_with_residency(program.binary, program.source), capability)
-            rescheduled = _sass.rescheduled(cubin, groups)
-            return program if rescheduled == cubin else self.load(rescheduled, program.source)
-        except (OSError, ValueError, LaunchError, CompileError) as error:
+            if not groups:
+                return _cudadriver.linked(ptx, capability)
+            cubin = _cudadriver.linked(_with_residency(ptx, program.source), capability)
+        except (OSError, ValueError, LaunchError) as error:
             log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)
-            return program
+            return ptx
+        better = _improvement.rescheduled(cubin, groups)
+        return ptx if better == cubin else better
 
     def load(self, binary: bytes, source: str) -> Program:
         try:

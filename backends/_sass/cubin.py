@@ -110,17 +110,14 @@ class Code:
 
     def replaced(self, words: Sequence[int]) -> bytes:
         """The cubin with other instructions, as many, and as many registers as these name."""
-        named = {
-            r
-            for word in words
-            if sass.understood(word)
-            for o in (*sass.reads(word), sass.writes(word))
-            for r in o or ()
-        }
-        registers = max(self.registers, max(named) + 1 + _RESERVED)
+        named = 0
+        for word in filter(sass.understood, words):
+            named |= sass.read_mask(word) | sass.written_mask(word)
+        registers = max(self.registers, named.bit_length() + _RESERVED)
         cubin = bytearray(self._cubin)
-        for i, word in enumerate(words):
-            struct.pack_into("<QQ", cubin, self._code.at + i * sass.BYTES, word & (1 << 64) - 1, word >> 64)
+        cubin[self._code.at : self._code.at + self._code.size] = b"".join(
+            word.to_bytes(sass.BYTES, "little") for word in words
+        )
         struct.pack_into("<I", cubin, self._registers_at, registers)
         if self._info >> _REGISTERS:
             struct.pack_into(

@@ -5,10 +5,15 @@ NVIDIA publishes the names of the instructions (CUDA Binary Utilities), not thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 BYTES = 16  # of an instruction
+
+decoded = lru_cache(maxsize=2**14)
+"""Of what is told of an instruction, which is asked for many times: it is kept, of as many as some programs have."""
 
 ZERO = 255  # RZ, which reads as zero and keeps nothing
 ALWAYS = 7  # PT, the predicate that is true
@@ -133,57 +138,102 @@ _NARROW = {POPC, FLO, SHFL, WARPSYNC}
 
 _CONSTANT = 4  # FORM: the operand beside A is one
 
+_UNDERSTOOD = {
+    code | form << FORM.at
+    for code in _OPERANDS
+    for form in range(1 << FORM.bits)
+    if code not in (P2R, R2P) or form == _CONSTANT
+}  # with their forms
+
 _WIDEST = 4  # registers of one operand
 
 _WIDTHS = {4: 1, 5: 2, 6: 4}  # SIZE: registers; smaller ones take a register too
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """Registers that an instruction reads or writes: where the first is named, its number, and how many there are."""
 
     field: Field
     register: int
     width: int
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.register, self.register + self.width))
+    @property
+    def registers(self) -> range:
+        """All of them."""
+        return range(self.register, self.register + self.width)
 
 
 def base(word: int) -> int:
     """The opcode of an instruction, whatever the form of its operands."""
-    return BASE.get(word)
+    return word & 0x1FF
 
 
 def understood(word: int) -> bool:
     """Whether `reads` and `writes` know the instruction, and the like for predicates."""
-    return base(word) in _OPERANDS and (base(word) not in (P2R, R2P) or FORM.get(word) == _CONSTANT)
+    return word & 0xFFF in _UNDERSTOOD
 
 
 def ordinary(word: int) -> bool:
     """Whether `may_read` knows enough of the instruction."""
-    return understood(word) or base(word) in _NARROW or base(word) == ELSEWHERE
+    return word & 0xFFF in _UNDERSTOOD or base(word) in _NARROW or base(word) == ELSEWHERE
 
 
 def _width(word: int, width: int) -> int:
     return _WIDTHS.get(SIZE.get(word), 1) if width == _OF_MEMORY else width
 
 
-def reads(word: int) -> list[Operand]:
+@decoded
+def reads(word: int) -> tuple[Operand, ...]:
     """The operands that an understood instruction reads."""
-    b, c = _b_and_c(FORM.get(word)) if base(word) & 0x100 == 0 else (B, C)
+    found = []
+    for place, at, width in _read_places(word & 0xFFF):
+        register = word >> at & 0xFF
+        if register != ZERO:
+            found.append(Operand(place, register, width if width > 0 else _width(word, width)))
+    return tuple(found)
+
+
+@cache
+def _read_places(opcode: int) -> tuple[tuple[Field, int, int], ...]:
+    """Where an understood instruction names what it reads, from which bit on, and in how many registers each is."""
+    b, c = _b_and_c(FORM.get(opcode)) if base(opcode) & 0x100 == 0 else (B, C)
     places = {"A": A, "B": b, "C": c, "D": D}
-    return [
-        Operand(place, place.get(word), _width(word, width))
-        for name, width in _OPERANDS[base(word)][0].items()
-        if (place := places[name]) is not None and place.get(word) != ZERO
-    ]
+    return tuple(
+        (place, place.at, width)
+        for name, width in _OPERANDS[base(opcode)][0].items()
+        if (place := places[name]) is not None
+    )
 
 
+@decoded
+def parts_read(word: int) -> tuple[tuple[tuple[int, int], int], ...]:
+    """The registers that an understood instruction reads, each behind its operand's place and its number in that."""
+    return tuple([((o.field.at, i), r) for o in reads(word) for i, r in enumerate(o.registers)])
+
+
+@decoded
+def places_read(word: int) -> tuple[tuple[int, int], ...]:
+    """The registers that an understood instruction reads, each with the place where its operand is named."""
+    return tuple([(operand.field.at, r) for operand in reads(word) for r in operand.registers if r != ZERO])
+
+
+@decoded
+def registers_read(word: int) -> tuple[int, ...]:
+    """The registers that an understood instruction reads, in the order of its operands."""
+    return tuple([register for operand in reads(word) for register in operand.registers])
+
+
+@decoded
 def writes(word: int) -> Operand | None:
     """What an understood instruction writes."""
-    width = _width(word, _OPERANDS[base(word)][1])
-    return Operand(D, D.get(word), width) if width and D.get(word) != ZERO else None
+    register, width = word >> 16 & 0xFF, _OPERANDS[word & 0x1FF][1]
+    return Operand(D, register, _width(word, width)) if width and register != ZERO else None
+
+
+def registers_written(word: int) -> Sequence[int]:
+    """The registers that an understood instruction writes."""
+    operand = writes(word)
+    return operand.registers if operand else ()
 
 
 def _b_and_c(form: int) -> tuple[Field | None, Field | None]:
@@ -193,44 +243,92 @@ def _b_and_c(form: int) -> tuple[Field | None, Field | None]:
     return (None, C) if form in (4, 5, 6) else (C, None)
 
 
-def may_read(word: int) -> set[int]:
+@decoded
+def may_read(word: int) -> frozenset[int]:
     """Every register that an instruction, understood or not, can read: at least those."""
     if understood(word):
-        return {register for operand in reads(word) for register in operand}
+        return frozenset(registers_read(word))
     if base(word) == ELSEWHERE:
-        return set(range(ZERO))
-    return {f.get(word) + i for f in (D, A, B, C) for i in range(_WIDEST)}
+        return frozenset(range(ZERO))
+    return frozenset(f.get(word) + i for f in (D, A, B, C) for i in range(_WIDEST))
 
 
+_ALL = (1 << ZERO) - 1
+
+
+@decoded
+def read_mask(word: int) -> int:
+    """`may_read`, a bit for each register."""
+    if not understood(word):
+        return _mask(may_read(word))
+    found = 0
+    for _, at, width in _read_places(word & 0xFFF):
+        register = word >> at & 0xFF
+        if register != ZERO:
+            found |= (1 << (width if width > 0 else _width(word, width))) - 1 << register
+    return found & _ALL
+
+
+@decoded
+def written_mask(word: int) -> int:
+    """`may_write`, a bit for each register."""
+    if not understood(word):
+        return _mask(may_write(word))
+    register, width = word >> 16 & 0xFF, _OPERANDS[word & 0x1FF][1]
+    return (1 << _width(word, width)) - 1 << register & _ALL if width and register != ZERO else 0
+
+
+def _mask(registers: Iterable[int]) -> int:
+    return sum(1 << register for register in registers if register < ZERO)
+
+
+@decoded
 def is_wide_load(word: int) -> bool:
     """Whether an instruction loads 16 bytes from shared memory."""
     return base(word) == LDS and (target := writes(word)) is not None and target.width == _WIDEST
 
 
-def surely_writes(word: int) -> set[int]:
-    """Registers whose old values end with an instruction, if it runs: at most those."""
-    operand = writes(word) if understood(word) else None
-    made = list(operand or ())
-    return set(made[:1] if base(word) == CS2R and not WIDE.get(word) else made)
+def surely_writes(word: int) -> int:
+    """Registers whose old values end with an instruction, if it runs, at most those; a bit for each."""
+    if not understood(word):
+        return 0
+    made = written_mask(word)
+    return made & -made if base(word) == CS2R and not WIDE.get(word) else made
 
 
-def may_write(word: int) -> set[int]:
+@decoded
+def may_write(word: int) -> frozenset[int]:
     """Every register that an instruction, understood or not, can write: at least those."""
     if understood(word):
-        return set(writes(word) or ())
+        return frozenset(registers_written(word))
     if base(word) == ELSEWHERE:
-        return set(range(ZERO))
-    return {D.get(word) + i for i in range(_WIDEST)}
+        return frozenset(range(ZERO))
+    return frozenset(D.get(word) + i for i in range(_WIDEST))
 
 
+_PLAIN_FFMA = FORM.put(GUARD.put(FFMA, ALWAYS), 1)
+_FREE_IN_FFMA = sum((1 << f.bits) - 1 << f.at for f in (D, A, B, C, CONTROL))
+
+
+@decoded
 def is_plain_ffma(word: int) -> bool:
     """Whether an instruction is d = a · b + c of four registers, under no predicate, with no negation or rounding mode."""
-    bare = word
-    for f in (D, A, B, C, CONTROL):
-        if f is not CONTROL and f.get(word) == ZERO:
-            return False
-        bare = f.put(bare, 0)
-    return bare == FORM.put(GUARD.put(FFMA, ALWAYS), 1)
+    return word & ~_FREE_IN_FFMA == _PLAIN_FFMA and all(f.get(word) != ZERO for f in (D, A, B, C))
+
+
+@decoded
+def without_operands(word: int) -> int:
+    """An understood instruction without what names its registers and predicates, and without its control."""
+    named = tuple([operand.field for operand in reads(word)]) + predicate_fields(word)
+    return word & ~_bits((*named, D, CONTROL) if writes(word) else (*named, CONTROL))
+
+
+@cache
+def _bits(fields: tuple[Field, ...]) -> int:
+    found = 0
+    for f in fields:
+        found |= (1 << f.bits) - 1 << f.at
+    return found
 
 
 def waits_for(barriers: Iterable[int]) -> int:
@@ -240,7 +338,8 @@ def waits_for(barriers: Iterable[int]) -> int:
 
 def sets(word: int) -> set[int]:
     """The barriers that an instruction sets."""
-    return {f.get(word) for f in (WRITE_BARRIER, READ_BARRIER)} - {NO_BARRIER}
+    both = word >> WRITE_BARRIER.at & 0x3F
+    return {both & 7, both >> 3} - {NO_BARRIER} if both != 0x3F else set()
 
 
 def predicate_fields(word: int) -> tuple[Field, ...]:
@@ -248,26 +347,37 @@ def predicate_fields(word: int) -> tuple[Field, ...]:
     return (*_predicates_written(word), *_predicates_read(word))
 
 
-def predicates_written(word: int) -> list[tuple[int, int]]:
+@decoded
+def predicates_written(word: int) -> Sequence[tuple[int, int]]:
     """The predicates that an understood instruction writes, each with its place among the outcomes."""
     if base(word) == R2P:
         return [(p, p) for p in _masked(word)]
-    return [(i, f.get(word)) for i, f in enumerate(_predicates_written(word)) if f.get(word) != ALWAYS]
+    fields = _predicates_written(word)
+    return [(i, f.get(word)) for i, f in enumerate(fields) if f.get(word) != ALWAYS] if fields else ()
 
 
-def predicates_read(word: int) -> list[int]:
+@decoded
+def predicates_read(word: int) -> Sequence[int]:
     """The predicates that an understood instruction reads, in the order of its fields, and that which is always true."""
     return [*(f.get(word) for f in _predicates_read(word)), *(_masked(word) if base(word) == P2R else ())]
 
 
+@decoded
 def writes_predicates(word: int) -> frozenset[int]:
     """The predicates that an instruction writes; of one that is not understood, all."""
     return frozenset(p for _, p in predicates_written(word)) if understood(word) else PREDICATES
 
 
+@decoded
 def reads_predicates(word: int) -> frozenset[int]:
     """The predicates that an instruction reads, its guard among them; of one that is not understood, all."""
     return PREDICATES.intersection(predicates_read(word)) if understood(word) else PREDICATES
+
+
+@decoded
+def predicate_masks(word: int) -> tuple[int, int]:
+    """The predicates that an instruction writes and those that it reads, a bit for each."""
+    return sum(1 << p for p in writes_predicates(word)), sum(1 << p for p in reads_predicates(word))
 
 
 def _predicates_written(word: int) -> tuple[Field, ...]:

@@ -34,7 +34,7 @@ def check(before: Sequence[int], after: Sequence[int], loop: Loop) -> None:
         raise NotUnderstoodError("the function's size has changed")
     inside = range(loop.first, loop.last + 1)
     for i, words in enumerate(zip(before, after, strict=True)):
-        if i not in inside and len({sass.CONTROL.put(word, 0) for word in words}) > 1:
+        if i not in inside and words[0] != words[1] and len({sass.CONTROL.put(word, 0) for word in words}) > 1:
             raise NotUnderstoodError(f"instruction {i}, outside of the loop, has changed")
     symbols = Symbols()
     was, now = State(symbols), State(symbols)
@@ -63,33 +63,34 @@ def _check_barriers(after: Sequence[int], loop: Loop) -> None:
         if any(not sass.WAIT.get(after[at]) >> barrier & 1 for barrier in loop.barriers):
             raise NotUnderstoodError(f"instruction {at} does not wait for all barriers of the loop")
     copies = {*range(BARRIERS)} - {*loop.barriers}
-    pending: list[tuple[int, set[int], set[int]]] = []  # barrier, registers read, registers written
+    pending: dict[int, tuple[int, int]] = {}  # of barriers: the registers that are read until then, and those written
     time = 0
     set_at: dict[int, int] = {}
     for word in (*after[loop.first : loop.last + 1], after[loop.first]):
-        code, wait = sass.base(word), sass.WAIT.get(word)
-        if any(wait >> barrier & 1 and time - then < BARRIER_LATENCY for barrier, then in set_at.items()):
+        code, wait, barriers = sass.base(word), sass.WAIT.get(word), sass.sets(word)
+        if wait and any(wait >> barrier & 1 and time - then < BARRIER_LATENCY for barrier, then in set_at.items()):
             raise NotUnderstoodError("an instruction of the loop waits for a barrier before it is set")
-        set_at.update(dict.fromkeys(sass.sets(word), time))
+        set_at.update(dict.fromkeys(barriers, time))
         time += max(1, sass.STALL.get(word))
-        needed, made = {r for o in sass.reads(word) for r in o}, set(sass.writes(word) or ())
-        pending = [entry for entry in pending if not wait >> entry[0] & 1]
-        if any(written & (needed | made) or read & made for _, read, written in pending):
+        needed, made = sass.read_mask(word), sass.written_mask(word)
+        if wait:
+            pending = {barrier: masks for barrier, masks in pending.items() if not wait >> barrier & 1}
+        if any(written & (needed | made) or read & made for read, written in pending.values()):
             raise NotUnderstoodError("an instruction of the loop does not wait for one before it")
-        if code == sass.BAR and any(written for _, _, written in pending):
+        if code == sass.BAR and any(written for _, written in pending.values()):
             raise NotUnderstoodError("a block's threads meet before what they may overwrite then has been read")
-        if sass.base(word) == sass.FFMA and sass.REUSE.get(word) and made & needed != {sass.C.get(word)}:
+        if code == sass.FFMA and sass.REUSE.get(word) and made & needed != 1 << sass.C.get(word):
             raise NotUnderstoodError("an FFMA of the loop marks what it overwrites for reuse")
-        if any(wait >> barrier & 1 for barrier in copies):
+        if wait and any(wait >> barrier & 1 for barrier in copies):
             raise NotUnderstoodError("an instruction of the loop waits for asynchronous copies by their barrier")
         if code == sass.LDGDEPBAR:
             continue
-        barriers = sass.sets(word)
         if code in sass.MEMORY and (made or code == sass.LDGSTS):
             barrier = sass.READ_BARRIER.get(word) if code == sass.LDGSTS else sass.WRITE_BARRIER.get(word)
             if barrier == sass.NO_BARRIER:
                 raise NotUnderstoodError("an instruction of unknown duration has no barrier")
-            pending.append((barrier, needed, made))
+            read, written = pending.get(barrier, (0, 0))
+            pending[barrier] = read | needed, written | made
         elif barriers:
             raise NotUnderstoodError("an instruction of known duration has a barrier")
         if barriers & copies:
@@ -106,13 +107,13 @@ def _check_marks(body: Sequence[int]) -> None:
     kept: dict[tuple[int, int], int] = {}  # by place and bank
     for word in body:
         if sass.base(word) == sass.FFMA:
-            for at, register in [(o.field.at, r) for o in sass.reads(word) for r in o if r != sass.ZERO]:
+            for at, register in sass.places_read(word):
                 kept.pop((at, register & 1), None)
                 if sass.REUSE.get(word) & marks[at]:
                     kept[at, register & 1] = register
         elif sass.REUSE.get(word):
             raise NotUnderstoodError("an instruction of the loop other than FFMAs marks an operand for reuse")
-        if {*kept.values()} & {*(sass.writes(word) or ())}:
+        if not sass.may_write(word).isdisjoint(kept.values()):
             raise NotUnderstoodError("what an FFMA of the loop marks for reuse is overwritten before it is read again")
     if kept:
         raise NotUnderstoodError("what an FFMA of the loop marks for reuse is still kept behind it")
@@ -171,8 +172,8 @@ def _distances(code: Sequence[int]) -> _Distances:
                 found.before_ffma = min(found.before_ffma, time - then)
             else:
                 found.others[by, number] = min(found.others.get((by, number), SETTLED), time - then)
-        recent = [entry for entry in recent if time - entry[0] < SETTLED]
         if not is_ffma:
+            recent = [entry for entry in recent if time - entry[0] < SETTLED]
             for then, by, earlier in recent:
                 if depends_beside_registers(earlier, word):
                     found.others[by, number] = time - then

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from itertools import pairwise
 
 from gemmport.backends._sass import encoding as sass
 from gemmport.backends._sass.symbolic import State, Symbol, Symbols
@@ -22,6 +23,8 @@ BARRIER_LATENCY = 2  # cycles until a barrier that an instruction sets can be wa
 
 _SLOT = 256  # bits: one for each register
 _NEGATED = 8  # bit of a guard
+
+_TURNS = {sass.BRA, sass.CALL, sass.RET, sass.EXIT, sass.BSSY}  # those behind which something else follows, or is told
 
 _OF_A_LOOP = sass.ARITHMETIC | sass.MEMORY | sass.SYNCHRONIZATION | sass.UNIFORM | {sass.BRA}
 
@@ -57,11 +60,12 @@ class Body:
             if sass.base(word) in sass.ARITHMETIC and sass.sets(word):
                 raise NotUnderstoodError(f"opcode {sass.OPCODE.get(word):#x} takes an unknown time in the loop")
             guard = state.guard(word)
-            self.sources.append({(o.field.at, i): self.final[r] for o in sass.reads(word) for i, r in enumerate(o)})
-            for value in self.sources[k].values():
+            sources = {part: self.final[r] for part, r in sass.parts_read(word)}
+            self.sources.append(sources)
+            for value in sources.values():
                 seen_under[value].add(guard)
             state.run(word)
-            if target := sass.writes(word):
+            if target := sass.registers_written(word):
                 made_under[k], replaced[k] = guard, {self.final[r] for r in target}
                 self.final.update({r: (k, i) for i, r in enumerate(target)})
         self.leaving = {self.final[r][0] for r in live_out} - {ENTRY}
@@ -89,12 +93,13 @@ class Body:
         """
         found: list[list[tuple[int, int]]] = []
         others: list[int] = []
+        times = self.times
         for k, word in enumerate(self.words):
             needs = []
             if sass.base(word) != sass.FFMA:
                 makers = {maker for maker, _ in self.sources[k].values()}
                 needs = [
-                    (i, min(self.times[k] - self.times[i], SETTLED))
+                    (i, min(times[k] - times[i], SETTLED))
                     for i in others
                     if i in makers or depends_beside_registers(self.words[i], word)
                 ]
@@ -126,8 +131,9 @@ def depends_beside_registers(before: int, word: int) -> bool:
     """
     if sass.base(before) in sass.UNIFORM:
         return True
-    made, taken = sass.writes_predicates(before), sass.reads_predicates(before)
-    return bool(made & sass.reads_predicates(word) or (made | taken) & sass.writes_predicates(word))
+    made, taken = sass.predicate_masks(before)
+    made_later, taken_later = sass.predicate_masks(word)
+    return bool(made & taken_later or (made | taken) & made_later)
 
 
 class Loop:
@@ -159,17 +165,19 @@ def main_loop(words: Sequence[int]) -> Loop:
     for index, word in enumerate(words):
         if not sass.ordinary(word):
             raise NotUnderstoodError(f"opcode {sass.OPCODE.get(word):#x} at instruction {index}")
-    branches = [(sass.target(word, i), i) for i, word in enumerate(words) if sass.base(word) in sass.BRANCHES]
+    codes = [sass.base(word) for word in words]
+    branches = [(sass.target(words[i], i), i) for i, code in enumerate(codes) if code in sass.BRANCHES]
     loops = [
         (first, last)
         for first, last in branches
         if 0 < first < last
-        and sass.base(words[last]) == sass.BRA
+        and codes[last] == sass.BRA
+        and sass.FFMA in codes[first:last]
         and not any(first <= at < last or (first <= to <= last and at != last) for to, at in branches)
     ]
     if not loops:
-        raise NotUnderstoodError("there is no loop of one block")
-    return Loop(words, *max(loops, key=lambda loop: sum(sass.base(word) == sass.FFMA for word in words[slice(*loop)])))
+        raise NotUnderstoodError("there is no loop of one block with FFMAs")
+    return Loop(words, *max(loops, key=lambda loop: codes[slice(*loop)].count(sass.FFMA)))
 
 
 def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
@@ -178,9 +186,9 @@ def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
     They are those that some instruction, on some way from there, may read, and none before it surely wrote: under no predicate,
     or under that of the reader, which has kept its value in between.
     """
-    exposed = [_mask(registers) for registers in _exposed(words)]
-    made = [_mask(sass.surely_writes(word)) << sass.GUARD.get(word) * _SLOT for word in words]
-    kept = [~_conditional_on(sass.writes_predicates(word)) for word in words]
+    exposed = list(_exposed(words))
+    made = [sass.surely_writes(word) << sass.GUARD.get(word) * _SLOT for word in words]
+    lost = [_conditional_on(sass.writes_predicates(word)) for word in words]
     successors = _successors(words)
     found = []
     for start in starts:
@@ -191,9 +199,10 @@ def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
             i = ahead.pop()
             if i == len(words):
                 continue
-            always, here = (written[i] >> guard * _SLOT for guard in (sass.ALWAYS, sass.GUARD.get(words[i])))
-            needed |= exposed[i] & ~(always | here)
-            behind = (written[i] | made[i]) & kept[i]
+            known = written[i]
+            if exposed[i]:
+                needed |= exposed[i] & ~(known >> sass.ALWAYS * _SLOT | known >> sass.GUARD.get(words[i]) * _SLOT)
+            behind = (known | made[i]) & ~lost[i] if lost[i] else known | made[i]
             for j in successors[i]:
                 both = written[j] & behind if j in written else behind
                 if written.get(j) != both:
@@ -203,28 +212,68 @@ def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
     return found
 
 
-def _conditional_on(predicates: Iterable[int]) -> int:
+@cache
+def _conditional_on(predicates: frozenset[int]) -> int:
     """The slots of what is written under these predicates, or their negations."""
     return sum(((1 << _SLOT) - 1) * (1 << p * _SLOT | 1 << (p | _NEGATED) * _SLOT) for p in predicates)
 
 
-def _exposed(words: Sequence[int]) -> Iterator[set[int]]:
-    """What each instruction may read, less what an earlier one of its block wrote under a predicate of the same value."""
-    starts = {sass.target(word, i) for i, word in enumerate(words) if sass.base(word) in sass.BRANCHES}
-    starts |= {i + 1 for i, word in enumerate(words) if not sass.understood(word) or sass.base(word) in sass.BRANCHES}
-    written: dict[int, Symbol] = {}
-    symbols = Symbols()
-    state = State(symbols)
+def _exposed(words: Sequence[int]) -> Iterator[int]:
+    """What each instruction may read, less what an earlier one of its block wrote under a predicate of the same value; a bit
+    for each register.
+    """
+    starts = {0, len(words)}
     for i, word in enumerate(words):
-        if i in starts:
-            written, state = {}, State(symbols)
-        if not sass.understood(word):
-            yield sass.may_read(word)
-            continue
-        guard = state.guard(word)
-        yield {r for r in sass.may_read(word) if sass.GUARD.get(word) == sass.ALWAYS or written.get(r) != guard}
-        state.run(word)
-        written.update(dict.fromkeys(sass.may_write(word), guard))
+        if sass.base(word) in sass.BRANCHES:
+            starts |= {i + 1, sass.target(word, i)}
+        elif not sass.understood(word):
+            starts.add(i + 1)
+    for first, behind in pairwise(sorted(start for start in starts if 0 <= start <= len(words))):
+        block = words[first:behind]
+        yield from _exposed_by_numbers(block) or _exposed_by_values(block)
+
+
+def _exposed_by_numbers(words: Sequence[int]) -> list[int] | None:
+    """`_exposed` of a block; None where predicates' numbers do not tell whether their values are the same."""
+    exposed = []
+    written: dict[
+        tuple[int, int], int
+    ] = {}  # by the guard, which has a condition, and how often its predicate has changed
+    changes = [0] * (sass.ALWAYS + 1)
+    for word in words:
+        read = sass.read_mask(word)
+        if sass.understood(word):
+            guard, made = sass.GUARD.get(word), sass.written_mask(word)
+            own = guard, changes[guard & sass.ALWAYS]
+            if guard != sass.ALWAYS and read:
+                if any(read & there for other, there in written.items() if other != own):
+                    return None
+                read &= ~written.get(own, 0)
+            for other in [other for other, there in written.items() if there & made] if written else ():
+                written[other] &= ~made
+            if made and guard != sass.ALWAYS:
+                written[own] = written.get(own, 0) | made
+            for _, p in sass.predicates_written(word):
+                changes[p] += 1
+        exposed.append(read)
+    return exposed
+
+
+def _exposed_by_values(words: Sequence[int]) -> list[int]:
+    """`_exposed` of a block."""
+    exposed = []
+    written: dict[int, Symbol] = {}
+    state = State(Symbols())
+    for word in words:
+        read = sass.read_mask(word)
+        if sass.understood(word):
+            guard = state.guard(word)
+            if sass.GUARD.get(word) != sass.ALWAYS:
+                read &= ~sum(1 << r for r in sass.may_read(word) if written.get(r) == guard)
+            state.run(word)
+            written.update(dict.fromkeys(sass.registers_written(word), guard))
+        exposed.append(read)
+    return exposed
 
 
 def _successors(words: Sequence[int]) -> list[list[int]]:
@@ -232,32 +281,33 @@ def _successors(words: Sequence[int]) -> list[list[int]]:
 
     A BSYNC is followed by the meeting point of a BSSY that set its barrier last, on whichever way.
     """
-    returns = [i + 1 for i, word in enumerate(words) if sass.base(word) == sass.CALL]
-    met: list[set[tuple[int, int]]] = [set() for _ in range(len(words) + 1)]  # barriers and meeting points, before each
-    followed: list[set[int]] = [set() for _ in words]
-    ahead = list(range(len(words)))
-    while ahead:
-        i = ahead.pop()
-        word, held = words[i], met[i]
-        code, always = sass.base(word), sass.GUARD.get(word) == sass.ALWAYS
-        if not (always and code in (sass.BRA, sass.EXIT, sass.RET)):
-            followed[i].add(i + 1)
+    codes = [sass.base(word) for word in words]
+    returns = [i + 1 for i, code in enumerate(codes) if code == sass.CALL]
+    followed = [{i + 1} for i in range(len(words))]
+    meeting = []
+    for i, code in enumerate(codes):
+        if code not in _TURNS:
+            continue
+        word = words[i]
+        if code in (sass.BRA, sass.EXIT, sass.RET) and sass.GUARD.get(word) == sass.ALWAYS:
+            followed[i].clear()
         if code in (sass.BRA, sass.CALL):
             followed[i].add(sass.target(word, i))
         elif code == sass.RET:
             followed[i].update(returns)
-        elif code == sass.BSYNC:
-            followed[i].update(to for barrier, to in held if barrier == sass.MEETING.get(word))
         elif code == sass.BSSY:
-            barrier = sass.MEETING.get(word)
-            kept = {(b, to) for b, to in held if b != barrier or not always}
-            held = {*kept, (barrier, sass.target(word, i))}
+            meeting.append(i)
+    met: dict[int, set[tuple[int, int]]] = defaultdict(set)  # barriers and meeting points, before each
+    while meeting:
+        i = meeting.pop()
+        word, held = words[i], met[i]
+        if codes[i] == sass.BSYNC:
+            followed[i].update(to for barrier, to in held if barrier == sass.MEETING.get(word))
+        elif codes[i] == sass.BSSY:
+            own, always = sass.MEETING.get(word), sass.GUARD.get(word) == sass.ALWAYS
+            held = {*((b, to) for b, to in held if b != own or not always), (own, sass.target(word, i))}
         for j in followed[i]:
-            if not held <= met[j]:
+            if j < len(words) and not held <= met[j]:
                 met[j] |= held
-                ahead.append(j)
+                meeting.append(j)
     return [sorted(follow) for follow in followed]
-
-
-def _mask(registers: set[int]) -> int:
-    return sum(1 << r for r in registers if r < sass.ZERO)

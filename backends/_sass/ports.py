@@ -13,17 +13,18 @@ before anything that reads registers is issued, in which the banks deliver what 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from gemmport.backends._sass import encoding as sass
 
-_DEPTH = 2  # reads that a bank may have before it: one that it delivers, and one that waits
+DEPTH = 2  # reads that a bank may have before it: one that it delivers, and one that waits
 
 _MARKS = {sass.A.at: sass.REUSE_A, sass.B.at: sass.REUSE_B, sass.C.at: sass.REUSE_C}
 
 
-@dataclass(frozen=True)
-class Ports:
+class Ports(NamedTuple):
     """A sequence of instructions so far.
 
     Attributes:
@@ -35,48 +36,76 @@ class Ports:
     odd: int = 0
     cycles: int = 0
 
-    def after(self, registers: Iterable[int], pause: int = 0) -> Ports:
-        """What it is after one more instruction, which reads these, so many cycles later than it might be issued."""
-        waiting = [max(0, self.even - 1 - pause), max(0, self.odd - 1 - pause)]
-        for register in registers:
-            waiting[register & 1] += 1
-        late = max(0, max(waiting) - _DEPTH)
-        even, odd = (max(0, number - late) for number in waiting)
-        return Ports(even, odd, self.cycles + 1 + pause + late)
+    def after(self, even: int, odd: int, pause: int = 0) -> Ports:
+        """What it is after one more instruction; arguments as of `issue`."""
+        waiting = issue(self.even, self.odd, even, odd, pause)
+        return Ports(waiting.even, waiting.odd, self.cycles + waiting.cycles)
 
 
-@dataclass(frozen=True)
-class Flow:
+@cache
+def issue(even_before: int, odd_before: int, even: int, odd: int, pause: int = 0) -> Ports:
+    """What an instruction alone makes of reads that wait at the banks.
+
+    Args:
+        even_before, odd_before: these.
+        even, odd: registers that it reads from either bank.
+        pause: cycles that it comes later than it might be issued.
+    """
+    even += max(0, even_before - 1 - pause)
+    odd += max(0, odd_before - 1 - pause)
+    late = max(0, even - DEPTH, odd - DEPTH)
+    return Ports(max(0, even - late), max(0, odd - late), 1 + pause + late)
+
+
+_SLOTS = {at: 2 * i for i, at in enumerate(_MARKS)}  # of places: where in `Flow.kept` their even bank is
+
+_NOTHING = (sass.ZERO,) * (2 * len(_MARKS))
+
+
+class Flow(NamedTuple):
     """A sequence of instructions so far, and the operands that it leaves.
 
     Attributes:
         ports: what waits there.
-        kept: operands that need not be read again: the place of each, and the register.
-        reads: registers that were read.
+        kept: registers that need not be read again: of each place that of the even bank and that of the odd one.
+        reads: registers that were read, of either bank.
         paused: whether the next instruction, if it reads registers, has to wait for a cycle.
     """
 
-    ports: Ports = field(default_factory=Ports)
-    kept: frozenset[tuple[int, int]] = frozenset()
+    ports: Ports = Ports()
+    kept: tuple[int, ...] = _NOTHING
     reads: tuple[int, int] = (0, 0)
     paused: bool = False
 
     def after(self, word: int) -> Flow:
         """What it is after one more instruction."""
-        in_memory = sass.base(word) in sass.MEMORY
-        operands = [(o.field.at, r) for o in sass.reads(word) for r in o if r != sass.ZERO]
-        read = [r for place, r in operands if in_memory or (place, r) not in self.kept]
+        even = odd = 0
         kept = self.kept
-        if not in_memory:
-            replaced = {(place, r & 1) for place, r in operands}
-            marks = sass.REUSE.get(word)
-            kept = frozenset(
-                [entry for entry in kept if (entry[0], entry[1] & 1) not in replaced]
-                + [entry for entry in operands if marks & _MARKS.get(entry[0], 0)]
-            )
-        ports = self.ports.after(read, int(self.paused and bool(operands)))
-        odd = sum(r & 1 for r in read)
-        return Flow(ports, kept, (self.reads[0] + len(read) - odd, self.reads[1] + odd), sass.is_wide_load(word))
+        operands = _operands(word)
+        for slot, register, _ in operands:
+            if slot < 0 or kept[slot] != register:
+                if register & 1:
+                    odd += 1
+                else:
+                    even += 1
+        if operands and operands[0][0] >= 0:
+            left = list(kept)
+            for slot, register, is_marked in operands:
+                left[slot] = register if is_marked else sass.ZERO
+            kept = tuple(left)
+        ports = self.ports.after(even, odd, int(self.paused and bool(operands)))
+        return Flow(ports, kept, (self.reads[0] + even, self.reads[1] + odd), sass.is_wide_load(word))
+
+
+@sass.decoded
+def _operands(word: int) -> tuple[tuple[int, int, bool], ...]:
+    """The registers that an instruction reads: where in `Flow.kept` each may be, or -1 of one that goes to memory; its number;
+    and whether it is marked to be kept.
+    """
+    if sass.base(word) in sass.MEMORY:
+        return tuple([(-1, register, False) for _, register in sass.places_read(word)])
+    marks = sass.REUSE.get(word)
+    return tuple([(_SLOTS[at] + (r & 1), r, bool(marks & _MARKS[at])) for at, r in sass.places_read(word)])
 
 
 @dataclass(frozen=True)

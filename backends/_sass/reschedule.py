@@ -170,38 +170,33 @@ def _merged(body: Body, order: Sequence[Product], size: int, begin: float, end: 
     sequence: list[int] = []
     issued: dict[int, int] = {}
     time, done, last_other, last_load, waits = 0, 0, -SETTLED, -SETTLED, 0
-    while others or done < len(order):
-        if others:
-            k = others[0]
-            word = sass.REUSE.put(body.words[k], 0)
-            load = sass.base(word) == sass.LDS
-            ready = max([time, *(issued[i] + cycles for i, cycles in body.distances[k])])
-            if done == len(order) or any(
-                v[0] != ENTRY and v[0] not in issued for v in (order[done].row, order[done].column)
-            ):
-                now = True
-            elif ready > time or (done < earliest[k] and not body.glued(k)):
-                now = False
-            elif body.glued(k) or done >= latest[k]:
-                now = True
-            else:
-                now = done - last_other > apart and (not load or done - last_load > loads_apart)
-                if now and waits < _PATIENCE and not _costs_nothing(flow, word, products[done]):
-                    now = False
+    for k in others:
+        word = sass.REUSE.put(body.words[k], 0)
+        load, glued = sass.base(word) == sass.LDS, body.glued(k)
+        ready = max([issued[i] + cycles for i, cycles in body.distances[k]], default=0)
+        while done < len(order):
+            product = order[done]
+            if any(maker != ENTRY and maker not in issued for maker, _ in (product.row, product.column)):
+                break
+            if ready <= time and (done >= earliest[k] or glued):
+                if glued or done >= latest[k]:
+                    break
+                if done - last_other > apart and (not load or done - last_load > loads_apart):
+                    if waits >= _PATIENCE or _costs_nothing(flow, word, products[done]):
+                        break
                     waits += 1
-            if now:
-                issued[k] = ready
-                sequence.append(others.pop(0))
-                flow = flow.after(word)
-                time = ready + body.least_stall(k)
-                last_other = done
-                last_load = done if load else last_load
-                waits = 0
-                continue
-        sequence.append(order[done].index)
-        flow = flow.after(products[done])
-        time += 1
-        done += 1
+            sequence.append(product.index)
+            flow = flow.after(products[done])
+            time += 1
+            done += 1
+        issued[k] = max(time, ready)
+        sequence.append(k)
+        flow = flow.after(word)
+        time = issued[k] + body.least_stall(k)
+        last_other = done
+        last_load = done if load else last_load
+        waits = 0
+    sequence += [product.index for product in order[done:]]
     return [*sequence, len(body.words) - 1]
 
 
@@ -297,12 +292,14 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     end = len(sequence)
     last_use: dict[Value, int] = {}
     for k, at in position.items():
+        until = at + held * (sass.base(body.words[k]) in sass.MEMORY)
         for value in body.sources[k].values():
             # What enters the loop leaves its register to what leaves the loop there, which may come soon, and has to wait then.
-            stays = sass.base(body.words[k]) in sass.MEMORY and value[0] != ENTRY
-            last_use[value] = max(last_use.get(value, -1), at + held * stays)
+            used = at if value[0] == ENTRY else until
+            if used > last_use.get(value, -1):
+                last_use[value] = used
     registers = {(p.index, 0): p.home for p in order}
-    whole = set(registers.values()) | {r for k in body.in_place for r in sass.writes(body.words[k]) or ()}
+    whole = set(registers.values()) | {r for k in body.in_place for r in sass.registers_written(body.words[k])}
     busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
     busy[_STACK_POINTER].append((-1, end))
     for r in loop.live_in | loop.live_out | whole:
@@ -314,9 +311,9 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     lifetimes = {}
     leaving = set()
     for k, at in position.items():
-        target = sass.writes(body.words[k])
-        if target and (k, 0) not in registers:
-            leaves = any(body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target))
+        target = None if (k, 0) in registers else sass.writes(body.words[k])
+        if target:
+            leaves = any(body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target.registers))
             needed = max([at + SETTLED, *(last_use.get((k, i), 0) for i in range(target.width))])
             lifetimes[k] = _Lifetime(k, target, at, end if leaves else needed)
             leaving |= {k} if leaves else set()
@@ -325,7 +322,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     for bundle, enters in _bundles(body, lifetimes):
         if enters or bundle & (leaving | body.in_place):
             for lifetime in (lifetimes[k] for k in bundle):
-                for i, r in enumerate(lifetime.target):
+                for i, r in enumerate(lifetime.target.registers):
                     if r not in whole and lifetime.meets(busy[r]):
                         raise NotUnderstoodError(f"R{r} is needed for two values at a time")
                     busy[r].append((lifetime.begin, lifetime.end))
@@ -335,7 +332,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     for group in sorted(free, key=lambda group: (-max(x.target.width for x in group), group[0].begin)):
         shift = _shift(group, busy, most)
         for lifetime in group:
-            for i, r in enumerate(lifetime.target):
+            for i, r in enumerate(lifetime.target.registers):
                 busy[r + shift].append((lifetime.begin, lifetime.end))
                 registers[lifetime.index, i] = r + shift
     return registers
@@ -348,7 +345,7 @@ def _shift(group: Sequence[_Lifetime], busy: dict[int, list[tuple[int, int]]], m
     align = 4 if top - lowest > 2 else 2  # a value stays in its bank
     lowest -= lowest % align
     for shift in range(-lowest, most - top + 1, align):
-        if not any(lifetime.meets(busy[r + shift]) for lifetime in group for r in lifetime.target):
+        if not any(lifetime.meets(busy[r + shift]) for lifetime in group for r in lifetime.target.registers):
             return shift
     raise NotUnderstoodError(f"no {top - lowest} registers are free for instruction {group[0].index} of the loop")
 
@@ -359,6 +356,8 @@ def _bundles(body: Body, makers: dict[int, _Lifetime]) -> list[tuple[set[int], b
     enters = set()
     for k, word in enumerate(body.words):
         for operand in sass.reads(word):
+            if operand.width == 1:
+                continue
             found = {body.sources[k][operand.field.at, i][0] for i in range(operand.width)}
             together: set[int] = set().union(*(bundle[maker] for maker in found & makers.keys()))
             for maker in together:
@@ -406,19 +405,19 @@ def _synchronized(words: Sequence[int], barriers: Sequence[int]) -> list[int]:
     *for_loads, for_constants, for_operands = barriers  # who waits for a constant need not wait for the loads since
     turn = cycle(for_loads)
     current = next(turn)
-    pending: list[tuple[int, set[int], set[int]]] = []  # barrier, registers read, registers written
+    pending: dict[int, tuple[int, int]] = {}  # of barriers: the registers that are read until then, and those written
     synchronized: list[int] = []
     for word in words:
-        base, made = sass.base(word), set(sass.writes(word) or ())
-        needed = {r for operand in sass.reads(word) for r in operand}
+        base, made, needed = sass.base(word), sass.written_mask(word), sass.read_mask(word)
         waited = {
             barrier
-            for barrier, read, written in pending
+            for barrier, (read, written) in pending.items()
             if written & (needed | made) or read & made or (base == sass.BAR and written)
         }
         if not synchronized:
             waited = set(barriers)
-        pending = [entry for entry in pending if entry[0] not in waited]
+        for barrier in waited:
+            pending.pop(barrier, None)
         if current in waited:
             current = next(turn)
         changed = sass.WAIT.put(sass.READ_BARRIER.put(word, sass.NO_BARRIER), sass.waits_for(waited))
@@ -427,10 +426,12 @@ def _synchronized(words: Sequence[int], barriers: Sequence[int]) -> list[int]:
         if base in sass.MEMORY and made:
             barrier = for_constants if base == sass.LDC else current
             changed = sass.WRITE_BARRIER.put(changed, barrier)
-            pending.append((barrier, needed, made))
+            read, written = pending.get(barrier, (0, 0))
+            pending[barrier] = read | needed, written | made
         elif base == sass.LDGSTS:
             changed = sass.READ_BARRIER.put(changed, for_operands)
-            pending.append((for_operands, needed, made))
+            read, written = pending.get(for_operands, (0, 0))
+            pending[for_operands] = read | needed, written
         if synchronized and waited & sass.sets(synchronized[-1]):
             before = synchronized[-1]
             synchronized[-1] = sass.STALL.put(before, max(sass.STALL.get(before), BARRIER_LATENCY))

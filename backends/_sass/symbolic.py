@@ -35,11 +35,13 @@ class State:
 
     def register(self, number: int) -> Symbol:
         """What is in a register."""
-        return self._registers.get(number, self._symbols.of("register", number))
+        found = self._registers.get(number)
+        return self._symbols.of("register", number) if found is None else found
 
     def predicate(self, number: int) -> Symbol:
         """What is in a predicate."""
-        return self._predicates.get(number, self._symbols.of("predicate", number))
+        found = self._predicates.get(number)
+        return self._symbols.of("predicate", number) if found is None else found
 
     def guard(self, word: int) -> Symbol:
         """Whether the next instruction runs: equal for two only if both do, or neither."""
@@ -47,45 +49,45 @@ class State:
 
     def run(self, word: int) -> None:
         """Goes past an instruction."""
-        guard = self.guard(word)
-        operands = [
-            self._partial[r][1] if self._partial.get(r, ())[:1] == (guard,) else self.register(r)
-            for operand in sass.reads(word)
-            for r in operand
-        ]
-        target = sass.writes(word)
         if sass.is_plain_ffma(word):
-            a, b, c = operands
-            results = [self._symbols.of("sum", min(a, b), max(a, b), c)]
-        else:
-            self.actions.append(self._action(word, operands))
-            results = [self._symbols.of("result", i, self.actions[-1]) for i in range(target.width if target else 0)]
-            made = {
-                p: self._symbols.of("outcome", place, self.actions[-1]) for place, p in sass.predicates_written(word)
-            }
-            for p, value in made.items():
-                self._predicates[p] = self._where(word, guard, value, self.predicate(p))
+            self._add(word)
+            return
+        guard = self.guard(word)
+        action = self._action(word, [self._seen(r, guard) for r in sass.registers_read(word)])
+        self.actions.append(action)
+        for place, p in sass.predicates_written(word):
+            self._predicates[p] = self._where(
+                word, guard, self._symbols.of("outcome", place, action), self.predicate(p)
+            )
         self._uniform += sass.base(word) in sass.UNIFORM
         self._uniform_predicates += sass.may_write_uniform_predicates(word)
-        for r, result in zip(target or (), results, strict=True):
+        for i, r in enumerate(sass.registers_written(word)):
+            result = self._symbols.of("result", i, action)
             self._registers[r] = self._where(word, guard, result, self.register(r))
             self._partial.pop(r, None)
             if sass.GUARD.get(word) != sass.ALWAYS:
                 self._partial[r] = guard, result
 
+    def _add(self, word: int) -> None:
+        """Goes past a plain FFMA, which always runs."""
+        a, b, c = map(self.register, sass.registers_read(word))
+        target = sass.D.get(word)
+        self._registers[target] = self._symbols.of("sum", min(a, b), max(a, b), c)
+        self._partial.pop(target, None)
+
+    def _seen(self, register: int, guard: Symbol) -> Symbol:
+        """What is in a register where a guard holds."""
+        partial = self._partial.get(register)
+        return partial[1] if partial is not None and partial[0] == guard else self.register(register)
+
     def _action(self, word: int, operands: list[Symbol]) -> Symbol:
         """An instruction on values. One in a loop that does nothing but compute is the same wherever it stands."""
-        bare = sass.CONTROL.put(word, 0)
-        for f in (*(operand.field for operand in sass.reads(word)), *sass.predicate_fields(word)):
-            bare = f.put(bare, 0)
-        if sass.writes(word):
-            bare = sass.D.put(bare, 0)
         conditions = [self.predicate(p) for p in sass.predicates_read(word)]
         if sass.base(word) not in sass.ARITHMETIC:
             place = len(self.actions)
         else:
             place = self._uniform_predicates if sass.base(word) == sass.PLOP3 else self._uniform
-        return self._symbols.of("action", place, bare, *operands, "where", *conditions)
+        return self._symbols.of("action", place, sass.without_operands(word), *operands, "where", *conditions)
 
     def _where(self, word: int, guard: Symbol, new: Symbol, old: Symbol) -> Symbol:
         if sass.GUARD.get(word) == sass.ALWAYS:

@@ -349,7 +349,7 @@ class TestPrograms:
             assert works(careful, careful.program(honest))
             assert counts(careful) == (1, 0, 0)
 
-    def test_that_another_version_reworked_are_built_again(
+    def test_that_another_version_reworked_are_reworked_again(
         self, fresh_backend: gp.Backend, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         source = source_of_probe(fresh_backend, next(_salt))
@@ -357,7 +357,7 @@ class TestPrograms:
         with reopened(fresh_backend) as later:
             monkeypatch.setattr(later, "_rework", lambda source: ("another version",))
             later.program(source)
-            assert counts(later) == (1, 0, 0)
+            assert counts(later) == (0, 1, 0)  # what the compiler made is the same
         assert len(entries(cache_folder)) == 2
 
     def test_are_built_where_the_cache_cannot_be_written(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import pytest
 
 import gemmport as gp
 from absences import CUDA_COMPILER, NVDISASM, needs
-from gemmport.backends import _cudadriver, _machinecode, _nvrtc, _sass
+from gemmport.backends import _cudadriver, _improvement, _machinecode, _nvrtc, _sass
 from gemmport.backends._compilation import CUDA_OPTIONS
 from gemmport.backends._sass import encoding as sass
 from gemmport.backends._sass import equivalence, ports, reschedule
@@ -50,6 +52,7 @@ H200 = gp.DeviceInfo(
 
 A, B = sass.REUSE_A, sass.REUSE_B
 
+REPORTS = Path(__file__).parents[1] / "reports" / "sass"
 STUDY = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "study" / "ports.json"
 MEASURED = {loop["name"]: loop["cycles"]["2"] for loop in json.loads(STUDY.read_text(encoding="utf-8"))["loops"]}
 
@@ -253,63 +256,57 @@ def test_another_order_that_does_not_pay_is_not_taken(monkeypatch: pytest.Monkey
     assert _sass.rescheduled(binary, 1) == binary
 
 
-class Runtime:
-    """NVIDIA's OpenCL as far as linking and rescheduling see it."""
+RUNTIME = SimpleNamespace(device=H200)
+"""NVIDIA's OpenCL as far as linking sees it."""
 
-    def __init__(self) -> None:
-        self.device = H200
-        self.loaded: list[bytes] = []
 
-    def load(self, binary: bytes, source: str) -> Program:
-        self.loaded.append(binary)
-        return Program("loaded", binary, source)
+@pytest.fixture
+def rescheduling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process."""
+    monkeypatch.setattr(_improvement, "rescheduled", _sass.rescheduled)
 
 
 @pytest.mark.machine_code
 @with_a_compiler
-def test_opencl_loads_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("rescheduling")
+def test_opencl_takes_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, program = Runtime(), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
+    program = Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
     monkeypatch.setattr(_cudadriver, "linked", lambda ptx, capability: compiled())
-    assert opencl.OpenCL._linked(runtime, program).native == "loaded"
-    assert runtime.loaded == [_sass.rescheduled(compiled(), 1)]
+    assert opencl.OpenCL._reworked(RUNTIME, program) == _sass.rescheduled(compiled(), 1)
 
 
-def test_opencl_loads_what_was_linked_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opencl_takes_what_was_linked_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, asked = Runtime(), []
-    runtime.device = replace(H200, architecture="sm_103")
+    runtime, asked = SimpleNamespace(device=replace(H200, backend="opencl", architecture="sm_103")), []
     monkeypatch.setattr(_cudadriver, "linked", lambda *given: asked.append(given) or b"cubin")
     problem = gp.GemmProblem.create(256, 256, 256, dtype="float64")
     nvidia = DEVICES["NVIDIA sm_90 under OpenCL"]
-    for params, native in (({"MMA": 1, "PAD": 0}, "loaded"), ({"MMA": 0}, "built")):
+    for params, rework in (({"MMA": 1, "PAD": 0}, ("linked",)), ({"MMA": 0}, ())):
         params |= {"TSM": 64, "TSN": 64, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8}
         plan = gp.plan(problem, nvidia, kernel="simt", params=params)
         program = Program("built", b"// PTX", assemble(plan.launches[0].kernel, "opencl"))
-        assert opencl.OpenCL._linked(runtime, program).native == native
+        assert opencl.OpenCL._rework(runtime, program.source) == rework
+        if rework:
+            assert opencl.OpenCL._reworked(runtime, program) == b"cubin"
     assert asked == [(b"// PTX", 103)]
-    assert runtime.loaded == [b"cubin"]
 
 
 @with_a_compiler
-@pytest.mark.parametrize(
-    "why", ["the driver refuses", "the runtime refuses", "nothing changed", "who knows the device"]
-)
+@pytest.mark.usefixtures("rescheduling")
+@pytest.mark.parametrize("why", ["the driver refuses", "nothing changed", "who knows the device"])
 def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, program = Runtime(), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
+    runtime, program = RUNTIME, Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
 
     def refuse(*_: object) -> NoReturn:
-        raise (gp.LaunchError if why == "the driver refuses" else gp.CompileError)("no")
+        raise gp.LaunchError("no")
 
     linked = {"the driver refuses": refuse, "nothing changed": lambda *_: b"// still PTX"}
     monkeypatch.setattr(_cudadriver, "linked", linked.get(why, lambda *_: compiled()))
     if why == "who knows the device":
-        runtime.device = replace(H200, architecture="")
-    if why == "the runtime refuses":
-        monkeypatch.setattr(runtime, "load", refuse)
-    assert opencl.OpenCL._linked(runtime, program) is program
-    assert not runtime.loaded
+        runtime = SimpleNamespace(device=replace(H200, architecture=""))
+    assert opencl.OpenCL._reworked(runtime, program) == program.binary
 
 
 @with_a_compiler
@@ -403,6 +400,25 @@ def test_a_mask_in_a_register_is_not_understood() -> None:
     word = instruction(sass.R2P, 1, A=10, B=11)
     assert not sass.ordinary(word)
     assert READ(word) == WRITTEN(word) == set(range(7))
+
+
+RECORDED = {
+    "whole": (1, "df8e25fe23a17dbd"),
+    "shared": (1, "933679da084a483f"),
+    "slices": (1, "9a9604c47ada0abe"),
+    "odd": (1, "7e3aabbef427b194"),
+}
+"""What NVRTC 13.5 made of simt: tiles of 128 × 256 of 4096 × 4096 × 4096, TN; shared ones of 2187 × 2187 × 2187; tiles of
+64 × 128 with two slices, NT; and ones with edges, TT. With the groups, and the digest of the cubin that comes of it."""
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_is_made_is_what_was_made_by_this_version(name: str) -> None:
+    """Where another cubin is meant to come of it, this digest changes, and `_sass.VERSION` with it."""
+    groups, digest = RECORDED[name]
+    binary = lzma.decompress((REPORTS / f"{name}.cubin.xz").read_bytes())
+    assert _sass.VERSION == "f8a022631cd8ba60"
+    assert hashlib.sha256(_sass.rescheduled(binary, groups)).hexdigest()[:16] == digest
 
 
 # The proof
@@ -866,6 +882,17 @@ def test_what_is_read_where_it_was_written_alone_is_not_needed_before(between: s
     assert (20 in found) == needed
 
 
+def test_what_was_written_under_another_predicate_of_the_same_value_is_not_needed_before() -> None:
+    """R20 is written under P2 and read under P6, which the same instruction made of the same values."""
+    again = sass.FIRST_PREDICATE.put(COPY_UNIFORM, 6)
+    write, read = sass.GUARD.put(sass.D.put(MOVE, 20), 2), sass.GUARD.put(sass.B.put(MOVE, 20), 6)
+    end = instruction(sass.EXIT, 4)
+    (found,) = loops._needed([COPY_UNIFORM, write, again, read, end], 0)
+    assert 20 not in found
+    (found,) = loops._needed([COPY_UNIFORM, write, sass.FIRST_CONDITION.put(again, 1), read, end], 0)
+    assert 20 in found
+
+
 def test_what_a_pass_of_a_loop_reads_first_is_needed_before_the_next() -> None:
     """R20 is what the pass before wrote; under the same predicate, too, but not the first time. R21 is made anew."""
     write, read = (place.put(sass.GUARD.put(MOVE, 1), 20) for place in (sass.D, sass.B))
@@ -922,8 +949,8 @@ def test_what_was_far_apart_may_not_come_near() -> None:
 
 def test_a_pair_of_zeros_ends_what_was_in_both_registers() -> None:
     pair_of_zeros = sass.WIDE.put(sass.D.put(sass.FORM.put(sass.GUARD.put(sass.CS2R, sass.ALWAYS), 4), 82), 1)
-    assert sass.surely_writes(pair_of_zeros) == {82, 83}
-    assert sass.surely_writes(sass.WIDE.put(pair_of_zeros, 0)) == {82}  # of 32 bits
+    assert sass.surely_writes(pair_of_zeros) == 0b11 << 82
+    assert sass.surely_writes(sass.WIDE.put(pair_of_zeros, 0)) == 1 << 82  # of 32 bits
 
 
 def test_a_function_of_another_section_may_read_and_write_every_register() -> None:

@@ -135,7 +135,7 @@ def test_the_rescheduler_counts_for_what_asks_for_it_alone(monkeypatch: pytest.M
     asking, other = launches(GPU, "simt", 4096)[0], _one(GPU)
     assert _sass.asked_for(sources.assemble(asking.kernel, "cuda"))
     before = launch_digest(asking, GPU), launch_digest(other, GPU)
-    monkeypatch.setattr(_sass, "version", lambda: "another")
+    monkeypatch.setattr(_sass, "VERSION", "another")
     assert launch_digest(asking, GPU) != before[0]
     assert launch_digest(other, GPU) == before[1]
 

@@ -34,7 +34,8 @@ def prepare(
     """Plans, compiles and computes a product of zeros, so that later calls find its programs, in this process and on disk.
 
     A call finds them where its product is this problem: in types, sizes, ops and scalars, and in how its arrays lie. They are
-    all on the device, or all on the host. The product is computed because some runtimes compile a kernel when it is launched.
+    all on the device, or all on the host. Where a better program than the compiler's is made in the background, it is waited
+    for. The product is computed because some runtimes compile a kernel when it is launched.
 
     Args:
         problem: from `GemmProblem.create`.
@@ -74,6 +75,7 @@ def _computed_on_host(problem: GemmProblem, backend: Backend, operands: list[Ope
 def _computed_on_device(problem: GemmProblem, backend: Backend, operands: list[Operand], choice: Choice) -> Plan:
     arrays = {operand: _device_array(problem, operand, backend) for operand in operands}
     plan = _computed(problem, Placement(backend, awaited=False), arrays, arrays["d"], choice)
+    backend.settle_programs()
     backend.synchronize()
     return plan
 

@@ -143,8 +143,9 @@ def _enqueued(
 
         device = backend.device
         bound = bind_or_choose(
-            chosen(device), chosen, backend, memory, queue=queue, allocate=backend.allocate if captured else None
-        )
+            chosen(device), chosen, backend, memory, queue=queue, allocate=backend.allocate if captured else None,
+            at_once=True,
+        )  # fmt: skip
         bound.relaunch(arguments, queue=queue)
     if captured:
         for call in bound.calls:

@@ -372,6 +372,7 @@ def _called(workload: Workload, task: _Task, library: Library, turns: int) -> Ca
         try:
             arrays = _Arrays(library, task)
             plan = _plan_of(arrays)
+            library.backend.settle_programs()
             checks = tuple(arrays.checks(task, arrays.ours()))
         except _REFUSALS as error:
             unsupported = isinstance(error, DtypeError | UnsupportedError)

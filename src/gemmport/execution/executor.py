@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gemmport.backends.base import Backend, Launcher, Places
-from gemmport.backends.objects import Call, Event, Memory, NoCopy
+from gemmport.backends.objects import Call, Event, Memory, NoCopy, Program
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, WorkGroupError
@@ -119,6 +119,7 @@ def bind(
     *,
     queue: Any = None,
     allocate: Callable[[int], Memory] | None = None,
+    at_once: bool = False,
 ) -> BoundPlan:
     """Compiles what the plan needs and binds it to operands.
 
@@ -126,6 +127,7 @@ def bind(
         operands: memory of "a", "b", "d", and of "c" where beta is not 0. D may be the memory of C.
         queue: on which it is enqueued first; there is room for its scratch memory there then.
         allocate: gives scratch memory of so many bytes, for this bound plan alone; default: it is the queue's.
+        at_once: whether its programs may be as the compiler made them, where better ones are on their way.
 
     Raises:
         ArrayError: an operand is missing or its memory too small, or the plan was made for another device.
@@ -146,7 +148,11 @@ def bind(
         with workspace.lock:
             blocks = workspace.take(backend, [scratch.nbytes for scratch in plan.scratch])
     named = memory | {scratch.name: block for scratch, block in zip(plan.scratch, blocks, strict=False)}
-    calls = [prepare_launch(launch, backend, named) for launch in plan.launches]
+    sources = [_source(launch, backend) for launch in plan.launches]
+    programs = backend.programs(sources, at_once=at_once)
+    calls = [
+        prepare_launch(launch, backend, named, program) for launch, program in zip(plan.launches, programs, strict=True)
+    ]
     return BoundPlan(plan, backend, calls, memory, blocks)
 
 
@@ -158,6 +164,7 @@ def bind_or_choose(
     *,
     queue: Any = None,
     allocate: Callable[[int], Memory] | None = None,
+    at_once: bool = False,
 ) -> BoundPlan:
     """Binds a plan, or another where this one does not run.
 
@@ -166,7 +173,7 @@ def bind_or_choose(
 
     Args:
         choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.
-        queue, allocate: as `bind`.
+        queue, allocate, at_once: as `bind`.
 
     Raises:
         WorkGroupError, DeviceMemoryError: of the first plan, where no other can be chosen.
@@ -176,7 +183,7 @@ def bind_or_choose(
     without: frozenset[str] = frozenset()
     while True:
         try:
-            return bind(plan, backend, operands, queue=queue, allocate=allocate)
+            return bind(plan, backend, operands, queue=queue, allocate=allocate, at_once=at_once)
         except (WorkGroupError, DeviceMemoryError) as error:
             log.info("passed over %s: %s", plan.variant, error)
             # Without its frames, which keep scratch memory that the next plan may need.
@@ -250,21 +257,30 @@ def enqueue_launches(
             backend.launch(prepare_launch(launch, backend, memory), queue=queue)
 
 
-def prepare_launch(launch: Launch, backend: Backend, memory: Mapping[str, Memory]) -> Call:
+def prepare_launch(
+    launch: Launch, backend: Backend, memory: Mapping[str, Memory], program: Program | None = None
+) -> Call:
     """A launch, compiled for a backend and bound to the memory that it names.
+
+    Args:
+        program: of the launch, where it is compiled already.
 
     Raises:
         ArrayError: it names other memory.
         CompileError, LaunchError: as the backend.
     """
     return backend.prepare(
-        backend.program(assemble(launch.kernel, backend.language, backend.overrides)),
+        backend.program(_source(launch, backend)) if program is None else program,
         launch.kernel.function,
         launch.groups,
         launch.work_group,
         [_native(argument, memory) for argument in launch.arguments],
         dynamic_local_bytes=launch.dynamic_local_bytes,
     )
+
+
+def _source(launch: Launch, backend: Backend) -> str:
+    return assemble(launch.kernel, backend.language, backend.overrides)
 
 
 def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.generic:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ MOST = 1024
 """Kinds of products that are remembered, of a device and of those who look for them. The oldest is forgotten first."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Prepared:
     """A product of one kind on one device. Nothing but its numbers, and where they are, differs from one call to the next.
 
@@ -26,19 +26,24 @@ class Prepared:
 
     Attributes:
         family: of kernels, among which the plan's was chosen.
-        idle: bound plans that no thread is using.
+        idle: bound plans that no thread is using; another list, where a better program has come.
+        sources: of its programs.
     """
 
     plan: Plan
     backend: Backend
     family: Mapping[str, KernelVariant] = field(default_factory=kernels.family)
     idle: list[BoundPlan] = field(default_factory=list)
+    sources: Sequence[str] = ()
 
     @classmethod
     def of(cls, bound: BoundPlan) -> Prepared:
         """That of a plan which is bound already, and forgets its operands."""
         bound.let_go()
-        return cls(bound.plan, bound.backend, idle=[bound])
+        programs = [call.program for call in bound.calls]
+        found = cls(bound.plan, bound.backend, idle=[bound], sources=[program.source for program in programs])
+        bound.backend.follow(found, programs)
+        return found
 
     @property
     def usable(self) -> bool:
@@ -57,13 +62,22 @@ class Prepared:
             DeviceMemoryError: there is no room for scratch memory; nothing was enqueued.
             LaunchError: the runtime refuses.
         """
+        idle = self.idle
         try:
-            bound = self.idle.pop()
+            bound = idle.pop()
         except IndexError:  # all are at work in other threads
-            bound = bind(self.plan, self.backend, self._memory(operands), queue=queue)
+            bound = bind(self.plan, self.backend, self._memory(operands), queue=queue, at_once=True)
             bound.let_go()
         bound.relaunch(operands, queue=queue)
-        self.idle.append(bound)
+        idle.append(bound)
+
+    def renew(self, source: str) -> None:
+        """Has the next launch bind anew, if one of its programs is of this source, of which there is a better one.
+
+        What is at work in other threads goes back to a list that nobody looks at any more.
+        """
+        if source in self.sources:
+            self.idle = []
 
     def capture(self, operands: tuple[Any, ...], *, queue: Any, allocate: Callable[[int], Memory]) -> None:
         """Enqueues the product on a queue that a graph captures. It may be replayed as long as the process lives: its programs
@@ -75,7 +89,7 @@ class Prepared:
         Raises:
             As `launch`.
         """
-        bound = bind(self.plan, self.backend, self._memory(operands), queue=queue, allocate=allocate)
+        bound = bind(self.plan, self.backend, self._memory(operands), queue=queue, allocate=allocate, at_once=True)
         bound.relaunch(operands, queue=queue)
         for call in bound.calls:
             self.backend.pin(call.program)

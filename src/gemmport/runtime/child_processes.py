@@ -166,7 +166,7 @@ class Conversation:
             try:
                 release()
             except BaseException:
-                self.__exit__()
+                self.close()
                 raise
 
     def tell(self, message: Mapping[str, Any]) -> None:
@@ -206,6 +206,10 @@ class Conversation:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process, and lets go of what belongs to it."""
         self.end()
         self._reader.join(5)  # what hangs in its driver holds its end of the pipe
         for stream in (

@@ -1,0 +1,503 @@
+"""Better programs, made in the background: who waits for them, who takes them, and what happens where they do not come."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from absences import CUDA_COMPILER, needs
+from gemmport.backends import _improvement, _rescheduler, _sass
+from gemmport.backends._improvement import Improvement
+from gemmport.backends._rescheduler import Rescheduler
+from gemmport.backends.objects import Program
+from gemmport.bench import calls, libraries
+from gemmport.bench.standings import Workload
+from gemmport.core.errors import CompileError, LaunchError
+from gemmport.execution.executor import BoundPlan, bind
+from gemmport.execution.prepared import Prepared
+from gemmport.execution.selection import share_backend
+from gemmport.runtime import cache
+from test_sass import compiled
+
+PTX = b"// PTX"  # which is no cubin, and stays as it is
+
+
+def comes(key: str) -> bool:
+    """Whether a program is in the cache after a while."""
+    end = time.monotonic() + 60
+    while cache.load_program(key) is None and time.monotonic() < end:
+        time.sleep(0.05)
+    return cache.load_program(key) is not None
+
+
+class TestTheProcess:
+    @pytest.fixture
+    def rescheduler(self) -> Iterator[Rescheduler]:
+        found = Rescheduler()
+        yield found
+        found.end()
+
+    @needs(CUDA_COMPILER)
+    @pytest.mark.machine_code
+    def test_reschedules_as_this_one_would(self, rescheduler: Rescheduler) -> None:
+        assert rescheduler.rescheduled(compiled(), 1) == _sass.rescheduled(compiled(), 1)
+
+    def test_is_one_for_all_programs_and_ends_when_it_is_not_needed(self, rescheduler: Rescheduler) -> None:
+        assert rescheduler.rescheduled(PTX, 1) == PTX
+        process = rescheduler._conversation._process
+        assert rescheduler.rescheduled(PTX + b"2", 1) == PTX + b"2"
+        assert rescheduler._conversation._process is process
+        rescheduler.end()
+        assert process.poll() is not None
+
+    @pytest.mark.skipif(not hasattr(os, "nice"), reason="this system has no priorities")
+    def test_lets_others_go_first(self, rescheduler: Rescheduler) -> None:
+        rescheduler.rescheduled(PTX, 1)
+        assert os.getpriority(os.PRIO_PROCESS, rescheduler._conversation._process.pid) >= os.nice(0) + 10
+
+    @pytest.mark.parametrize(
+        ("program", "told"),
+        [
+            ("import os; os.abort()", "SIGABRT"),
+            ("raise SystemExit('no')", "status 1: no"),
+            ("import time; time.sleep(60)", "TimeoutError"),
+            ("print('not JSON', flush=True); import time; time.sleep(60)", "TimeoutError"),
+            ("print(5)", "TypeError"),
+            ("print('{}')", "KeyError"),
+            ('print(\'{"cubin": "!"}\')', "Error"),
+            ('print(\'{"cubin": "AAAA"}\')', "6 bytes; got 3"),
+        ],
+        ids=["crash", "end", "hang", "noise", "number", "nothing", "no base64", "short"],
+    )
+    def test_may_fail_and_the_next_is_another(
+        self, rescheduler: Rescheduler, monkeypatch: pytest.MonkeyPatch, program: str, told: str
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(_rescheduler, "LIMIT", 1.0)
+            patch.setattr(_rescheduler, "command", lambda: [sys.executable, "-c", program])
+            with pytest.raises(LaunchError, match=told):
+                rescheduler.rescheduled(PTX, 1)
+            rescheduler.end()
+        assert rescheduler.rescheduled(PTX, 1) == PTX
+
+    def test_imports_nothing_from_where_it_is_started(
+        self, rescheduler: Rescheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "numpy.py").write_text("raise SystemExit('of the folder')")
+        monkeypatch.chdir(tmp_path)
+        assert rescheduler.rescheduled(PTX, 1) == PTX
+
+    @pytest.mark.parametrize("program", ["", "/usr/bin/uwsgi"])
+    def test_is_pythons_own_program(self, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(LaunchError, match=r"sys\.executable must be Python's"):
+            _rescheduler.command()
+
+    def test_is_no_frozen_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Which would run the user's own main module."""
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+        with pytest.raises(LaunchError):
+            _rescheduler.command()
+
+    def test_is_not_started_any_more_at_the_end(self, rescheduler: Rescheduler) -> None:
+        rescheduler.end(for_good=True)
+        with pytest.raises(LaunchError, match="ended"):
+            rescheduler.rescheduled(PTX, 1)
+        assert rescheduler._conversation is None
+
+
+class TestWhatIsLeft:
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+        return tmp_path
+
+    def test_goes_to_a_process_that_finds_it_in_the_cache(self, folder: Path) -> None:
+        keys = [cache.program_key(name) for name in "abcd"]
+        cache.store_program(keys[0], PTX)
+        _rescheduler.leave([(keys[3], keys[2], 1), (keys[0], keys[1], 1)])  # of the first, nothing is there
+        assert comes(keys[1])
+        assert cache.load_program(keys[1]) == PTX
+        assert cache.load_program(keys[2]) is None
+
+    def test_is_done_after_the_end_of_the_process(self, folder: Path) -> None:
+        compiled, better = cache.program_key("a"), cache.program_key("b")
+        cache.store_program(compiled, PTX)
+        script = (
+            "import sys\n"
+            "from gemmport.backends import _improvement\n"
+            "from gemmport.backends._improvement import Improvement\n"
+            "work = lambda: _improvement.rescheduled(b'// PTX', 1)\n"  # of which the process sees no end
+            "_improvement.submit(Improvement(work, (*sys.argv[1:], 1)))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, compiled, better], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert comes(better)
+
+    def test_is_found_in_a_relative_folder(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(folder.parent)
+        monkeypatch.setenv("GEMMPORT_CACHE_DIR", folder.name)
+        cache.store_program(cache.program_key("a"), PTX)
+        _rescheduler.leave([(cache.program_key("a"), cache.program_key("b"), 1)])
+        assert comes(cache.program_key("b"))
+
+    def test_is_what_was_not_done_when_the_process_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        left: list[Any] = []
+        monkeypatch.setattr(_rescheduler, "leave", left.extend)
+        improver, started, going = _improvement._Improver(), threading.Event(), threading.Event()
+
+        def hangs() -> None:
+            started.set()
+            going.wait(60)
+            raise LaunchError("stopped")
+
+        done = Improvement(lambda: None, ("done", "", 1))
+        at_work, waiting = Improvement(hangs, ("at work", "", 1)), Improvement(lambda: None, ("waiting", "", 2))
+        on_a_device = Improvement(lambda: None)
+        for one in (done, at_work, waiting, on_a_device):
+            improver.submit(one)
+        assert started.wait(60)
+        monkeypatch.setattr(improver.rescheduler, "end", lambda **_: going.set())
+        improver.end()
+        assert left == [("at work", "", 1), ("waiting", "", 2)]
+        late = Improvement(lambda: None)
+        improver.submit(late)
+        assert all(one.done.is_set() for one in (done, at_work, waiting, on_a_device, late))
+        assert not improver._thread.is_alive()
+
+    def test_nothing_is_done_twice(self, folder: Path) -> None:
+        compiled, better = cache.program_key("a"), cache.program_key("b")
+        cache.store_program(compiled, PTX)
+        cache.store_program(better, b"better")
+        subprocess.run(
+            [*_rescheduler.command(), json.dumps([(compiled, better, 1)])],
+            check=True, timeout=60, env=_rescheduler.environment(),
+        )  # fmt: skip
+        assert cache.load_program(better) == b"better"
+
+
+def test_where_no_thread_starts_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of Python."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    improver, one = _improvement._Improver(), Improvement(lambda: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        improver.submit(one)
+    assert one.done.is_set()
+
+
+def test_the_thread_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_improvement, "_IDLE_SECONDS", 0.05)
+    improver = _improvement._Improver()
+    for _ in range(2):
+        one = Improvement(lambda: None)
+        improver.submit(one)
+        assert one.done.wait(60)
+        thread = improver._thread
+        if thread is not None:
+            thread.join(60)
+        assert improver._thread is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_process_that_is_forked_off_has_a_thread_of_its_own() -> None:
+    script = (
+        "import os, threading\n"
+        "from gemmport.backends import _improvement\n"
+        "from gemmport.backends._improvement import Improvement\n"
+        "gate = threading.Event()\n"
+        "first, second = Improvement(lambda: gate.wait(60)), Improvement(lambda: None)\n"
+        "_improvement.submit(first)\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    assert first.done.is_set()\n"  # nobody waits for what the parent does
+        "    _improvement.submit(second)\n"
+        "    os._exit(0 if second.done.wait(60) else 1)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0\n"
+        "assert not first.done.is_set()\n"
+        "gate.set()\n"
+        "assert first.done.wait(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+# A device whose programs have better ones: the same with one kernel more, which are made when a gate opens.
+
+BETTER = {
+    "opencl": "\n__kernel void better(__global int *x) { x[0] = 1; }\n",
+    "cuda": '\nextern "C" __global__ void better(int *x) { x[0] = 1; }\n',
+}
+
+
+@pytest.fixture
+def improving(best_backend: gp.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
+    """Opens such a device; its cache is empty at first."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(_improvement, "_improver", _improvement._Improver())
+    Base: Any = type(best_backend)
+    opened: list[Any] = []
+
+    class Improving(Base):  # type: ignore[misc]
+        def __init__(self, device: gp.DeviceInfo) -> None:
+            super().__init__(device)
+            self.gate, self.fault, self.made = threading.Event(), None, 0
+
+        def _keeps_programs(self) -> bool:
+            return False
+
+        def _rework(self, source: str) -> tuple[str, ...]:
+            return ("better",)
+
+        def _reworked(self, program: Program) -> bytes:
+            assert self.gate.wait(60)
+            self.made += 1
+            if self.fault is not None:
+                raise self.fault
+            binary: bytes = self.compile(program.source + BETTER[self.language]).binary
+            return binary
+
+        def _left(self, *_: object) -> None:
+            return None
+
+    def open_one() -> Any:
+        opened.append(Improving(best_backend.device))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        each.gate.set()
+        each.settle_programs()
+        each.close()
+    _improvement._improver.end()
+
+
+def numbers() -> np.ndarray:
+    return np.random.default_rng(3).integers(-4, 5, (40, 40)).astype(np.float32)
+
+
+def prepared_on(backend: Any) -> Prepared:
+    (found,) = backend.prepared.values()
+    assert isinstance(found, Prepared)
+    return found
+
+
+def programs_of(found: Prepared) -> list[Program]:
+    return [call.program for bound in found.idle for call in bound.calls]
+
+
+def is_better(program: Program, backend: Any) -> bool:
+    return program is not None and program is backend.program(program.source, at_once=True)
+
+
+def test_the_first_product_does_not_wait_and_the_next_has_the_better_program(improving: Callable[[], Any]) -> None:
+    backend = improving()
+    a = backend.asarray(numbers())
+    first = gp.matmul(a, a, kernel="naive").get()  # the gate is shut
+    as_compiled = programs_of(prepared_on(backend))
+    assert as_compiled
+    assert backend.made == 0
+    backend.gate.set()
+    backend.settle_programs()
+    assert not programs_of(prepared_on(backend))  # it binds anew
+    out = backend.empty((40, 40), np.float32)
+    np.testing.assert_array_equal(gp.matmul(a, a, out=out, kernel="naive").get(), first)
+    better = programs_of(prepared_on(backend))
+    assert len(better) == len(as_compiled)
+    assert not set(map(id, better)) & set(map(id, as_compiled))
+    assert all(is_better(program, backend) for program in better)
+    np.testing.assert_array_equal(first, numbers() @ numbers())
+
+
+def test_both_are_on_disk_and_the_next_process_takes_the_better(improving: Callable[[], Any]) -> None:
+    backend = improving()
+    a = backend.asarray(numbers())
+    gp.matmul(a, a, kernel="naive")
+    (as_compiled, *_) = programs_of(prepared_on(backend))
+    # While there is no better one yet, another process finds what the compiler made, and does not compile.
+    early = improving()
+    early.program(as_compiled.source, at_once=True)
+    assert (early.program_counts.compiled, early.program_counts.from_disk) == (0, 1)
+    backend.gate.set()
+    backend.settle_programs()
+    early.gate.set()
+    early.settle_programs()
+    assert early.made == 0  # who was first did it
+    later = improving()
+    found = later.program(as_compiled.source)
+    assert (later.program_counts.compiled, later.program_counts.from_disk) == (0, 1)
+    assert found.binary == backend.program(as_compiled.source).binary != as_compiled.binary
+    assert not later._programs.pending
+
+
+def test_who_binds_a_plan_waits(improving: Callable[[], Any]) -> None:
+    """As all do that measure or verify a kernel."""
+    backend = improving()
+    a = backend.asarray(numbers())
+    plan = gp.plan(gp.GemmProblem.create(40, 40, 40), backend.device, kernel="naive")
+    memory: Any = {"a": a.memory, "b": a.memory, "d": backend.empty((40, 40), np.float32).memory}
+    bound: list[Any] = []
+    thread = threading.Thread(target=lambda: bound.append(bind(plan, backend, memory)))
+    thread.start()
+    thread.join(0.5)
+    assert not bound
+    backend.gate.set()
+    thread.join(60)
+    assert all(is_better(call.program, backend) for call in bound[0].calls)
+    assert backend.made == len({call.program.source for call in bound[0].calls})
+    assert not backend._programs.pending
+
+
+def test_what_is_at_work_does_not_come_back(improving: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = improving()
+    a = backend.asarray(numbers())
+    gp.matmul(a, a, kernel="naive")
+    found = prepared_on(backend)
+    (bound,) = found.idle
+    old = bound.calls[0].program
+    relaunch = type(bound).relaunch
+
+    def meanwhile(self: Any, *given: Any, **options: Any) -> None:
+        backend.gate.set()
+        backend.settle_programs()
+        relaunch(self, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bound), "relaunch", meanwhile)
+        gp.matmul(a, a, kernel="naive")
+    gp.matmul(a, a, kernel="naive")
+    assert programs_of(found)
+    assert old not in programs_of(found)
+
+
+def test_a_better_program_may_come_during_the_first_call(
+    improving: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it has bound the other one, and is not known yet."""
+    backend = improving()
+    a = backend.asarray(numbers())
+    relaunch = BoundPlan.relaunch
+
+    def meanwhile(self: Any, *given: Any, **options: Any) -> None:
+        backend.gate.set()
+        backend.settle_programs()
+        relaunch(self, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundPlan, "relaunch", meanwhile)
+        gp.matmul(a, a, kernel="naive")
+    gp.matmul(a, a, kernel="naive")
+    programs = programs_of(prepared_on(backend))
+    assert programs
+    assert all(is_better(program, backend) for program in programs)
+
+
+@pytest.mark.parametrize(
+    "fault", [LaunchError("no"), OSError("no"), RuntimeError("no")], ids=lambda x: type(x).__name__
+)
+def test_where_none_comes_the_compilers_stays(
+    improving: Callable[[], Any], caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    backend = improving()
+    backend.fault = fault
+    backend.gate.set()
+    a = backend.asarray(numbers())
+    with caplog.at_level(logging.WARNING, "gemmport"):
+        np.testing.assert_array_equal(gp.matmul(a, a, kernel="naive").get(), numbers() @ numbers())
+        backend.settle_programs()
+        gp.matmul(a, a, kernel="naive")
+        sources = [program.source for program in programs_of(prepared_on(backend))]
+        for dtype in (np.float64, np.int32):
+            small = backend.asarray(np.ones((8, 8), dtype))
+            gp.matmul(small, small, kernel="naive")
+        backend.settle_programs()
+    assert sources
+    told = [record for record in caplog.records if "stays as it was compiled" in record.message]
+    assert len(told) == (3 if type(fault) is RuntimeError else 1)  # which nobody expects
+    again = improving()  # which tries again
+    again.gate.set()
+    program = again.program(sources[0])
+    assert (again.program_counts.from_disk, again.made) == (1, 1)
+    assert program.binary
+
+
+def test_where_the_runtime_refuses_it_the_compilers_stays(
+    improving: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = improving()
+    a = backend.asarray(numbers())
+    gp.matmul(a, a, kernel="naive")
+    (old, *_) = programs_of(prepared_on(backend))
+
+    def refuse(*_: object) -> None:
+        raise CompileError("no")
+
+    monkeypatch.setattr(backend, "load", refuse)
+    backend.gate.set()
+    assert backend.program(old.source) is old
+    assert cache.cache_use().programs == 1  # no other process finds what this one could not load
+    np.testing.assert_array_equal(gp.matmul(a, a, kernel="naive").get(), numbers() @ numbers())
+
+
+def test_closing_a_device_does_not_wait_for_better_programs(improving: Callable[[], Any]) -> None:
+    backend = improving()
+    a = backend.asarray(numbers())
+    gp.matmul(a, a, kernel="naive")
+    start = time.monotonic()
+    backend.close()
+    assert time.monotonic() - start < 30  # the gate waits for 60 s
+    backend.gate.set()
+    backend.settle_programs()
+    with pytest.raises(LaunchError, match="closed"):
+        gp.matmul(a, a, kernel="naive")
+
+
+@pytest.fixture
+def shared(improving: Callable[[], Any], best_backend: gp.Backend) -> Iterator[Any]:
+    """Such a device, in the place of the one that all others take."""
+    backend = improving()
+    share_backend(backend)
+    yield backend
+    share_backend(best_backend)
+
+
+def test_prepare_waits(shared: Any) -> None:
+    threading.Timer(0.3, shared.gate.set).start()
+    gp.prepare(gp.GemmProblem.create(40, 40, 40), shared.device, kernel="naive")
+    assert shared.made
+    assert not shared._programs.pending
+
+
+def test_calls_are_timed_and_verified_with_the_better_program(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    threading.Timer(0.3, shared.gate.set).start()
+    judged: list[int] = []
+
+    def check(self: Any, name: str, result: np.ndarray) -> Any:
+        judged.append(len(shared._programs.pending))
+        return judge(self, name, result)
+
+    judge = calls._Task.check
+    monkeypatch.setattr(calls._Task, "check", check)
+    workload = Workload(gp.GemmProblem.create(40, 40, 40), "")
+    (called,) = calls.run_calls([workload], [libraries.load("device", shared)], turns=1, seed=0)
+    assert (called.status, called.reason) == ("ok", "")
+    assert judged == [0] * len(judged)
+    assert judged
+    assert all(is_better(program, shared) for found in shared.prepared.values() for program in programs_of(found))
