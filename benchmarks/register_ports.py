@@ -244,7 +244,12 @@ class Kernel:
         self._code = Code(_nvrtc.compile_cuda(source, ARCHITECTURE), "loop")
         places = [at for at, word in enumerate(self._code.words) if sass.is_plain_ffma(word)]
         others = [word for at, word in enumerate(self._code.words) if at not in places and sass.understood(word)]
-        used = {r for word in others for operand in (*sass.reads(word), sass.writes(word)) for r in operand or ()}
+        used = {
+            r
+            for word in others
+            for operand in (*sass.reads(word), sass.writes(word))
+            for r in (operand.registers if operand else ())
+        }
         if len(places) != len(before) + LENGTH or max(used) >= _FIRST_FREE:
             raise click.ClickException(
                 f"the compiler must leave {len(before) + LENGTH} FFMAs, and registers below R{_FIRST_FREE} to others; got "
