@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,15 +45,16 @@ Way = Callable[[str], Program]
 
 def ways(backend: Backend) -> dict[str, Way]:
     """How a backend's programs can be made, by name."""
+    taken = backend.program  # which waits for what takes the place of the compiler's
     found: dict[str, Way] = {
         COMPILED: lambda source: backend.compile(as_compiled(source).replace(_compilation.LINKED, "")),
-        TAKEN: partial(type(backend).program, backend),  # which waits for what the compiler's is replaced by
+        TAKEN: taken,
     }
 
     def in_order(rows: int) -> Way:
         def made(source: str) -> Program:
             if not _sass.asked_for(source):
-                return type(backend).program(backend, source)
+                return taken(source)
             return backend.load(compiled_in_order(source, backend.device.architecture, rows), source)
 
         return made

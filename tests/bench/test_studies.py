@@ -134,10 +134,10 @@ def test_programs_are_made_in_each_way() -> None:
 
 
 def test_opencl_programs_are_linked_or_not() -> None:
-    backend = SimpleNamespace(name="opencl", compile=lambda source: source)
+    backend = SimpleNamespace(name="opencl", compile=lambda source: source, program=lambda source: f"better {source}")
     asked = f"#define GROUPS 2\n{machine_code._compilation.LINKED}code"
     assert {name: way(asked) for name, way in machine_code.ways(backend).items()} == {
-        "as compiled": "#define GROUPS 2\ncode", "as taken": asked
+        "as compiled": "#define GROUPS 2\ncode", "as taken": f"better {asked}"
     }  # fmt: skip
 
 
