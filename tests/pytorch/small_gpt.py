@@ -24,7 +24,7 @@ class Layer(nn.Module):
         parts = self.split(self.first(x)).view(batch, length, 3, HEADS, WIDTH // HEADS)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         scores = query @ key.mT * (WIDTH // HEADS) ** -0.5
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         seen = scores.masked_fill(future, float("-inf")).softmax(-1) @ value
         x = x + self.joined(seen.transpose(1, 2).reshape(batch, length, WIDTH))
         return x + self.narrow(nn.functional.gelu(self.wide(self.second(x))))
@@ -41,7 +41,7 @@ class SmallGPT(nn.Module):
         self.last, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        x = self.words(words) + self.places(torch.arange(words.shape[1]))
+        x = self.words(words) + self.places(torch.arange(words.shape[1], device=words.device))
         return self.head(self.last(self.layers(x)))
 
 

@@ -12,6 +12,7 @@ if TORCH.is_here():
     import torch
 
     import gemmport.torch as gt
+    import tensors
     from tensors import equal, random, small
 
 pytestmark = needs(TORCH)
@@ -82,7 +83,7 @@ def test_under_autocast() -> None:
     torch._dynamo.reset()
 
     def run(a: Any, b: Any) -> Any:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(tensors.place, torch.bfloat16):
             return gt.mm(a, b)
 
     equal(

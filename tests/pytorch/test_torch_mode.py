@@ -18,7 +18,8 @@ if TORCH.is_here():
 
     import gemmport.torch as gt
     from small_gpt import PRODUCTS, SmallGPT, text
-    from tensors import equal, small
+    import tensors
+    from tensors import equal, placed, small
 
 pytestmark = needs(TORCH)
 
@@ -27,12 +28,12 @@ ROUTED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "matmul-vector": (lambda a, b: torch.matmul(a, b), [(4, 5), (5,)]),
     "matmul-vectors": (lambda a, b: torch.matmul(a, b), [(5,), (5,)]),
     "matmul-batch": (lambda a, b: torch.matmul(a, b), [(2, 3, 4, 5), (3, 5, 3)]),
-    "mm-out": (lambda a, b: torch.mm(a, b, out=torch.zeros(4, 3)), [(4, 5), (5, 3)]),
-    "mm-out-of-another-shape": (lambda a, b: torch.mm(a, b, out=torch.empty(0)), [(4, 5), (5, 3)]),
+    "mm-out": (lambda a, b: torch.mm(a, b, out=placed(torch.zeros(4, 3))), [(4, 5), (5, 3)]),
+    "mm-out-of-another-shape": (lambda a, b: torch.mm(a, b, out=placed(torch.empty(0))), [(4, 5), (5, 3)]),
     "addmm": (lambda c, a, b: torch.addmm(c, a, b, alpha=2, beta=3), [(3,), (4, 5), (5, 3)]),
     "baddbmm": (lambda c, a, b: torch.baddbmm(c, a, b, alpha=2, beta=3), [(3,), (2, 4, 5), (2, 5, 3)]),
     "baddbmm-out": (
-        lambda c, a, b: torch.baddbmm(c, a, b, out=torch.zeros(2, 4, 3)), [(2, 4, 3), (2, 4, 5), (2, 5, 3)]
+        lambda c, a, b: torch.baddbmm(c, a, b, out=placed(torch.zeros(2, 4, 3))), [(2, 4, 3), (2, 4, 5), (2, 5, 3)]
     ),
     "linear": (lambda x, w, b: F.linear(x, w, b), [(2, 4, 5), (3, 5), (3,)]),
     "einsum": (lambda a, b: torch.einsum("bij,bjk->bik", a, b), [(2, 4, 5), (2, 5, 3)]),
@@ -53,7 +54,7 @@ def test_computes_torchs_products(name: str, inference: bool) -> None:
 
 
 def test_written_results_are_the_tensors_that_were_given() -> None:
-    out = torch.zeros(3, 4).T
+    out = placed(torch.zeros(3, 4)).T
     with gt.use():
         assert torch.mm(small(4, 5), small(5, 3, seed=1), out=out) is out
     equal(out, torch.mm(small(4, 5), small(5, 3, seed=1)))
@@ -105,7 +106,7 @@ def test_sees_what_transforms_and_autocast_make_of_products() -> None:
     wanted = torch.vmap(torch.mm, in_dims=(0, None))(a, b)
     with gt.use() as routing:
         equal(torch.vmap(torch.mm, in_dims=(0, None))(a, b), wanted)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(tensors.place, torch.bfloat16):
             assert torch.mm(a[0], b).dtype == torch.bfloat16
     assert routing.products == 2
 
@@ -114,11 +115,13 @@ def test_sees_what_transforms_and_autocast_make_of_products() -> None:
 def test_sees_products_inside_modules(build: str) -> None:
     torch.manual_seed(0)
     model: Any = torch.nn.GRU(5, 6) if build == "gru" else torch.nn.MultiheadAttention(6, 2)
-    x = torch.randn(4, 3, 5 if build == "gru" else 6)
+    model = model.to(tensors.place)
+    x = placed(torch.randn(4, 3, 5 if build == "gru" else 6))
     operands = (x,) if build == "gru" else (x, x, x)
-    wanted = model(*operands)[0]
-    with gt.use() as routing:
-        found = model(*operands)[0]
+    with torch.backends.cudnn.flags(enabled=False):  # whose kernels have their products in them
+        wanted = model(*operands)[0]
+        with gt.use() as routing:
+            found = model(*operands)[0]
     assert routing.products > 0
     torch.testing.assert_close(found, wanted)
 
@@ -127,11 +130,11 @@ class TestOfAModel:
     """Each parameter's gradient too: two products backward for each one forward."""
 
     def test_eager(self) -> None:
-        model = SmallGPT()
-        wanted = model(text())
+        model = SmallGPT().to(tensors.place)
+        wanted = model(placed(text()))
         wanted_grads = torch.autograd.grad(wanted.square().mean(), list(model.parameters()))
         with gt.use() as routing:
-            found = model(text())
+            found = model(placed(text()))
             assert routing.products == PRODUCTS
             grads = torch.autograd.grad(found.square().mean(), list(model.parameters()))
         assert routing.products == 3 * PRODUCTS
@@ -147,13 +150,13 @@ class TestOfAModel:
 
     def _compiled(self, backend: str) -> None:
         torch._dynamo.reset()
-        model = SmallGPT()
-        wanted = model(text())
+        model = SmallGPT().to(tensors.place)
+        wanted = model(placed(text()))
         wanted_grads = torch.autograd.grad(wanted.square().mean(), list(model.parameters()))
         compiled = torch.compile(model, backend=backend, fullgraph=True)
-        compiled(text())  # compiled outside of the context, and used inside: it need not be compiled again
+        compiled(placed(text()))  # compiled outside of the context, and used inside: it need not be compiled again
         with torch.compiler.set_stance("fail_on_recompile"), gt.use() as routing:
-            found = compiled(text())
+            found = compiled(placed(text()))
             grads = torch.autograd.grad(found.square().mean(), list(model.parameters()))
         assert routing.products == 3 * PRODUCTS
         torch.testing.assert_close(found, wanted)
