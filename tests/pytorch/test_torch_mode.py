@@ -35,6 +35,12 @@ ROUTED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "baddbmm-out": (
         lambda c, a, b: torch.baddbmm(c, a, b, out=placed(torch.zeros(2, 4, 3))), [(2, 4, 3), (2, 4, 5), (2, 5, 3)]
     ),
+    "addmm_": (lambda c, a, b: c.clone().addmm_(a, b, alpha=2, beta=3), [(4, 3), (4, 5), (5, 3)]),
+    "baddbmm_": (lambda c, a, b: c.clone().mT.baddbmm_(a, b), [(2, 3, 4), (2, 4, 5), (2, 5, 3)]),
+    "addbmm_": (lambda c, a, b: c.clone().addbmm_(a, b, beta=2), [(4, 3), (2, 4, 5), (2, 5, 3)]),
+    "addmv_": (lambda c, a, b: c.clone().addmv_(a, b, alpha=2), [(4,), (4, 5), (5,)]),
+    "addmv-out": (lambda c, a, b: torch.addmv(c, a, b, out=placed(torch.zeros(4))), [(), (4, 5), (5,)]),
+    "vdot": (lambda a, b: torch.vdot(a, b), [(5,), (5,)]),
     "linear": (lambda x, w, b: F.linear(x, w, b), [(2, 4, 5), (3, 5), (3,)]),
     "einsum": (lambda a, b: torch.einsum("bij,bjk->bik", a, b), [(2, 4, 5), (2, 5, 3)]),
     "multi-dot": (lambda a, b: torch.linalg.multi_dot((a, b)), [(4, 5), (5, 3)]),
@@ -58,6 +64,20 @@ def test_written_results_are_the_tensors_that_were_given() -> None:
     with gt.use():
         assert torch.mm(small(4, 5), small(5, 3, seed=1), out=out) is out
     equal(out, torch.mm(small(4, 5), small(5, 3, seed=1)))
+
+
+def test_what_is_written_in_place_is_the_tensor_that_was_given() -> None:
+    a, b = small(4, 5), small(5, 3, seed=1)
+    c = small(4, 3, seed=2)
+    wanted = torch.addmm(c, a, b)
+    with gt.use() as routing:
+        assert c.addmm_(a, b) is c
+        with pytest.raises(RuntimeError):
+            c[0].addmm_(a, b)  # which would need a larger tensor
+        with pytest.raises(RuntimeError):
+            torch.mm(a, b, out=placed(torch.zeros(4, 3, dtype=torch.float64)))
+    assert routing.products == 1
+    equal(c, wanted)
 
 
 def test_leaves_everything_else_to_torch() -> None:

@@ -146,9 +146,11 @@ class TestIsTold:
         assert "gemmport::gemm" in str(traced.graph)
         equal(traced(b.mT, a.mT), gt.mm(b.mT, a.mT))
 
-    def test_functionalization(self) -> None:
-        graph = torch.fx.experimental.proxy_tensor.make_fx(torch.func.functionalize(gt.mm))(small(4, 5), small(5, 3))
-        assert NAME in str(graph.code).replace("torch.ops.", "")
+    @pytest.mark.parametrize("before_autograd", [False, True], ids=["", "before-autograd"])
+    def test_a_graph_of_what_is_called(self, before_autograd: bool) -> None:
+        make_fx = torch.fx.experimental.proxy_tensor.make_fx
+        graph = make_fx(gt.mm, pre_dispatch=before_autograd)(small(4, 5), small(5, 3))
+        assert NAME in str(graph.code)
 
     def test_forward_mode(self) -> None:
         a, b = random(3, 4, dtype="float64"), random(4, 2, dtype="float64", seed=1)
@@ -166,7 +168,10 @@ class TestIsTold:
 
     def test_zeros_that_take_no_memory(self) -> None:
         a = small(4, 4)
-        equal(gt.mm(torch._efficientzerotensor((4, 4), device=a.device), a), torch.zeros(4, 4))
+        zeros = torch._efficientzerotensor((4, 4), device=a.device)
+        equal(gt.mm(zeros, a), torch.zeros(4, 4))
+        equal(gt.mm(a, zeros), torch.zeros(4, 4))
+        equal(gt.addmm(zeros, a, a), torch.mm(a, a))
 
     def test_what_is_negated_lazily(self) -> None:
         z = small(4, 4, dtype="complex64")
@@ -175,11 +180,3 @@ class TestIsTold:
     def test_sparse_tensors_are_refused(self) -> None:
         with pytest.raises((RuntimeError, ValueError), match="parse"):
             gt.mm(small(4, 4).to_sparse(), small(4, 4))
-
-
-def test_threads_have_modes_of_their_own(through_the_dispatcher: list[Any]) -> None:
-    """A compiler at work in another thread, or a mode there, does not concern this one."""
-    del through_the_dispatcher[:]
-    with torch.autocast(tensors.place, torch.bfloat16, enabled=False):
-        gt.mm(small(4, 4), small(4, 4))
-    assert not through_the_dispatcher
