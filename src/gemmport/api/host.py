@@ -43,9 +43,10 @@ def host_product(
         enqueue(place, product, lent, choice)
     finally:
         place.backend.give_back(lent.memory, queue=place.queue)
-    operands = (given["a"].value, given["b"].value)
+    operands = [given[name].value for name in ("a", "b", "c") if name != "c" or product.c is not None]
     if (
         wanted is not None
+        and not update
         and place.prepared is not None
         and place.as_given
         and place.uses(*operands)

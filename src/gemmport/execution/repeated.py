@@ -42,6 +42,7 @@ class Repeated:
         spans: of arrays on a device, A, B, C where it is read, and the result: the first byte of their memory that they touch,
             and the one after the last.
         stacks: whether A and B are two matrices of one type, or as many, one by one.
+        adds: of arrays in the host's memory, whether C is read.
     """
 
     prepared: Prepared
@@ -50,19 +51,26 @@ class Repeated:
     dtype: np.dtype[Any]
     spans: Sequence[tuple[int, int]] = ()
     stacks: bool = False
+    adds: bool = False
 
-    def of_host_arrays(self, a: HostArray, b: HostArray, out: HostArray | None) -> HostArray | None:
+    def of_host_arrays(
+        self, a: HostArray, b: HostArray, c: HostArray | None, out: HostArray | None
+    ) -> HostArray | None:
         """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place."""
         backend = self.prepared.backend
+        third = c if self.adds else None
         if out is None:
             out = np.empty(self.shape, self.dtype)
-        elif not out.flags.writeable or np.may_share_memory(out, a) or np.may_share_memory(out, b):
+        elif not out.flags.writeable or any(
+            x is not None and np.may_share_memory(out, x) for x in (a, b, third)
+        ):
             return None
         left, right, d = backend.borrow(a), backend.borrow(b), backend.borrow(out)
-        if left is None or right is None or d is None:
+        last = d if third is None else backend.borrow(third)
+        if left is None or right is None or last is None or d is None:
             return None
         try:
-            self.prepared.launch(self._operands(*map(backend.argument, (left, right, d, d))))
+            self.prepared.launch(self._operands(*map(backend.argument, (left, right, last, d))))
         finally:
             backend.give_back(d)
         return out
@@ -206,20 +214,20 @@ def again(
             log.info("planned anew: %s", short)
             return key, None
     if kind is np.ndarray:
-        if type(b) is not np.ndarray or c is not None or (out is not None and type(out) is not np.ndarray):
+        if type(b) is not np.ndarray or any(x is not None and type(x) is not np.ndarray for x in (c, out)):
             return None, None
         place: Hashable = (backend, device)
         if not isinstance(device, DeviceInfo):
             place = backend, device, _variable(_BACKEND), _variable(_DEVICE)
         key = (
-            a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides,
+            a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, c is None or (c.dtype, c.shape, c.strides),
             out is None or (out.dtype, out.shape, out.strides), place, choices, _variable(_CONFIG_PATH),
         )  # fmt: skip
         found = None if queue is not None else _found(_known, key, stacks)
         if found is None:
             return key, None
         try:
-            return key, found.of_host_arrays(a, b, out)
+            return key, found.of_host_arrays(a, b, c, out)
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
             return key, None
@@ -298,8 +306,9 @@ def _found(known: dict[Hashable, Any], wanted: Hashable, stacks: bool) -> Repeat
 def keep_of_host_arrays(
     wanted: Hashable, prepared: Prepared, *, turned: bool, operands: Sequence[HostArray], result: HostArray
 ) -> None:
-    """Keeps a product of host arrays A and B that was computed, for others of its key."""
-    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype, stacks=_are_stacks(*operands)))
+    """Keeps a product of host arrays A, B and, where it is read, C, that was computed, for others of its key."""
+    stacks, adds = _are_stacks(*operands[:2]), len(operands) == 3
+    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype, stacks=stacks, adds=adds))
 
 
 def keep_of_device_arrays(

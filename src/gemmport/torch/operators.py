@@ -91,9 +91,9 @@ def computed(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: co
     _check_alike(a, b, c)
     (x, op_a), (y, op_b) = _unconjugated(a), _unconjugated(b)
     z = c.detach() if c is not None and c.requires_grad else c
-    if a.device.type != "cpu":
-        # Torch writes out what is repeated, as a bias is: no kernel reads it in place, and only such products are kept.
-        z = z.contiguous() if z is not None and 0 in z.stride() else z
+    # Torch writes out what is repeated, as a bias is: no kernel reads it in place, and only such products are kept.
+    z = z.contiguous() if z is not None and 0 in z.stride() else z
+    if not a.is_cpu:
         return product_of_arrays(x, y, c=z, alpha=alpha, beta=beta, trans_a=op_a, trans_b=op_b)
     torchs: Any = library_of(a)
     x, y, z = torchs.to_host(x), torchs.to_host(y), None if z is None else torchs.to_host(z)
