@@ -1,4 +1,4 @@
-"""Runs other libraries' own tests of products with gemmport's in the place of theirs. The tests are not part of the repository:
+"""Runs other libraries' own tests of products with gemmport's in the place of theirs. Their tests are no part of this repository:
 
     python tests/others/run.py cupy FOLDER     # of CuPy's tests: test_matmul.py, test_product.py
     python tests/others/run.py torch FOLDER    # of PyTorch's: test_linalg.py
@@ -21,7 +21,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -52,6 +52,10 @@ class Library(ABC):
 
     def prepare(self) -> None:
         """What must be done before the tests are imported."""
+
+    def as_it_is(self) -> AbstractContextManager[Any]:
+        """The time in which tests are run without gemmport, to see whether they pass so."""
+        return nullcontext()
 
     @abstractmethod
     def replaced(self, module: ModuleType) -> AbstractContextManager[None]:
@@ -99,12 +103,24 @@ class OfTorch(Library):
         if not hasattr(mkldnn, "bf32_on_and_off") and hasattr(mkldnn, "reduced_f32_on_and_off"):
             mkldnn.bf32_on_and_off = mkldnn.reduced_f32_on_and_off
 
+    def as_it_is(self) -> AbstractContextManager[Any]:
+        """In a mode that does nothing: torch itself fails some tests in any."""
+        modes = importlib.import_module("torch.utils._python_dispatch")
+
+        class Nothing(modes.TorchDispatchMode):  # type: ignore[misc, name-defined]
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return func(*args, **(kwargs or {}))
+
+        return Nothing()
+
     @contextmanager
     def replaced(self, module: ModuleType) -> Iterator[None]:
         routing = self.torch.use()
-        with routing:
-            yield
-        self.products += routing.products
+        try:
+            with routing:
+                yield
+        finally:
+            self.products += routing.products
 
 
 LIBRARIES: Mapping[str, Callable[[], Library]] = {"cupy": OfCuPy, "torch": OfTorch}
@@ -117,8 +133,8 @@ class Exchange:
         outcomes: of each test, "passed", "failed" or "skipped". computed: how many products of gemmport's it had.
     """
 
-    def __init__(self, library: Library | None, chosen: Callable[[pytest.Item], bool]) -> None:
-        self.library, self.chosen = library, chosen
+    def __init__(self, library: Library, chosen: Callable[[pytest.Item], bool], *, ours: bool) -> None:
+        self.library, self.chosen, self.ours = library, chosen, ours
         self.outcomes: dict[str, str] = {}
         self.told: dict[str, str] = {}
         self.computed: Counter[str] = Counter()
@@ -132,13 +148,15 @@ class Exchange:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         """One test."""
-        if self.library is None:
-            return (yield)
+        if not self.ours:
+            with self.library.as_it_is():
+                return (yield)
         before = self.library.products
-        with self.library.replaced(item.module):  # type: ignore[attr-defined]
-            result = yield
-        self.computed[name_of(item.nodeid)] = self.library.products - before
-        return result
+        try:
+            with self.library.replaced(item.module):  # type: ignore[attr-defined]
+                return (yield)
+        finally:
+            self.computed[name_of(item.nodeid)] = self.library.products - before
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """What came of it."""
@@ -146,7 +164,8 @@ class Exchange:
             name = name_of(report.nodeid)
             self.outcomes[name] = "failed" if report.failed else report.outcome
             if report.failed:
-                self.told[name] = str(report.longrepr).strip().splitlines()[-1]
+                lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")]
+                self.told[name] = (lines or [str(report.longrepr)])[0].removeprefix("E").strip()
 
 
 def name_of(nodeid: str) -> str:
@@ -184,7 +203,7 @@ def source_of(module: ModuleType, name: str) -> str:
 
 def run(files: Sequence[Path], plugin: Exchange) -> int:
     """Runs pytest over files, without this repository's configuration."""
-    own = ["-q", "--no-header", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(files[0].parent), "--tb=line"]
+    own = ["-q", "--no-header", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(files[0].parent), "--tb=short"]
     return int(pytest.main([*own, "--import-mode=importlib", *map(str, files)], plugins=[plugin]))
 
 
@@ -205,7 +224,7 @@ def judged(ours: Exchange, theirs: Exchange, reasons: Mapping[str, str]) -> tupl
     for pattern in reasons.keys() - used:
         if any(fnmatchcase(name, pattern) for name, outcome in ours.outcomes.items() if outcome == "passed"):
             status = 1
-            lines.append(f"named in {LIST.name}, and passes: {pattern}")
+            lines.append(f"named as failing, and passes: {pattern}")
     counts = Counter(ours.outcomes.values())
     without = sum(outcome == "passed" and not ours.computed[name] for name, outcome in ours.outcomes.items())
     lines.append(
@@ -221,6 +240,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=LIBRARIES)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--list", type=Path, default=LIST, help="what fails, and why (default: %(default)s)")
     given = parser.parse_args(arguments)
     library = LIBRARIES[given.library]()
     files = sorted(file for name in library.files for file in given.folder.rglob(name))
@@ -228,15 +248,15 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{given.folder} must have {' or '.join(library.files)}", file=sys.stderr)
         return 2
     library.prepare()
-    ours = Exchange(library, names_a_product(library))
+    ours = Exchange(library, names_a_product(library), ours=True)
     run(files, ours)
     if not ours.outcomes:
         return 2
     failed = {name for name, outcome in ours.outcomes.items() if outcome == "failed"}
-    theirs = Exchange(None, lambda item: name_of(item.nodeid) in failed)
+    theirs = Exchange(library, lambda item: name_of(item.nodeid) in failed, ours=False)
     if failed:
         run(files, theirs)
-    reasons = (yaml.safe_load(LIST.read_text("utf-8")) or {}).get(given.library) or {}
+    reasons = (yaml.safe_load(given.list.read_text("utf-8")) or {}).get(given.library) or {}
     lines, status = judged(ours, theirs, reasons)
     print("\n".join(lines))
     return status

@@ -17,9 +17,9 @@ if TORCH.is_here():
     import torch.nn.functional as F  # noqa: N812 - its users' name for it
 
     import gemmport.torch as gt
-    from small_gpt import PRODUCTS, SmallGPT, text
+    from small_gpt import PRODUCTS, small_gpt, text
     import tensors
-    from tensors import equal, placed, small
+    from tensors import equal, placed, random, small
 
 pytestmark = needs(TORCH)
 
@@ -112,6 +112,16 @@ def test_ends_with_its_block_also_by_an_error() -> None:
     assert routing.products == 1
 
 
+@pytest.mark.parametrize("name", ["pinv", "lstsq"])
+def test_what_torch_makes_of_complex_numbers_is_right(name: str) -> None:
+    """Under a mode that does nothing it is wrong in torch 2.13."""
+    z = random(5, 5, dtype="complex128")
+    function = torch.linalg.pinv if name == "pinv" else lambda z: torch.linalg.lstsq(z, z).solution
+    wanted = function(z)
+    with gt.use():
+        torch.testing.assert_close(function(z), wanted)
+
+
 def test_holds_for_its_own_thread() -> None:
     a, routing = small(4, 4), gt.use()
     with routing:
@@ -150,7 +160,7 @@ class TestOfAModel:
     """Each parameter's gradient too: two products backward for each one forward."""
 
     def test_eager(self) -> None:
-        model = SmallGPT().to(tensors.place)
+        model = small_gpt().to(tensors.place)
         wanted = model(placed(text()))
         wanted_grads = torch.autograd.grad(wanted.square().mean(), list(model.parameters()))
         with gt.use() as routing:
@@ -170,7 +180,7 @@ class TestOfAModel:
 
     def _compiled(self, backend: str) -> None:
         torch._dynamo.reset()
-        model = SmallGPT().to(tensors.place)
+        model = small_gpt().to(tensors.place)
         wanted = model(placed(text()))
         wanted_grads = torch.autograd.grad(wanted.square().mean(), list(model.parameters()))
         compiled = torch.compile(model, backend=backend, fullgraph=True)

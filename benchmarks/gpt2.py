@@ -1,7 +1,7 @@
 """A model of GPT-2's size under `gemmport.torch.use()`, beside PyTorch's own products: how long a pass takes, and how far it is off.
 
-python benchmarks/model.py --output gpt2.json                              # 124 million random weights, on the GPU
-python benchmarks/model.py --device cpu --layers 2 --width 48 --heads 4 --words 97 --length 16 --repeat 3
+python benchmarks/gpt2.py --output gpt2.json                              # 124 million random weights, on the GPU
+python benchmarks/gpt2.py --device cpu --layers 2 --width 48 --heads 4 --words 97 --length 16 --repeat 3
 
 Ways: `eager`; `compiled` by torch.compile; `graph`, a CUDA graph that is replayed; `step`, eager forward and backward. The two sides
 of a way are measured in turns. `seconds` are until the device has done; `host` until the calls have returned. `error` is the Frobenius
@@ -234,7 +234,7 @@ def main(
     where = gp.get_backend("cuda") if device == "cuda" else gp.get_backend()
     document = {
         "schema": SCHEMA,
-        "command": f"python benchmarks/model.py {shlex.join(given())}".strip(),
+        "command": f"python benchmarks/gpt2.py {shlex.join(given())}".strip(),
         "environment": {**host_environment(), "devices": {where.device.label: where.environment()}},
         "versions": {"torch": torch.__version__},
         "model": {
