@@ -1,13 +1,13 @@
-"""A model of GPT-2's size under `gemmport.torch.use()`, beside PyTorch's own products: how long a pass takes, and how far it is off.
+"""A model of GPT-2's size under `gemmport.torch.use()`, beside PyTorch's own products: times and errors.
 
 python benchmarks/gpt2.py --output gpt2.json                              # 124 million random weights, on the GPU
 python benchmarks/gpt2.py --device cpu --layers 2 --width 48 --heads 4 --words 97 --length 16 --repeat 3
 
-Ways: `eager`; `compiled` by torch.compile; `graph`, a CUDA graph that is replayed; `step`, eager forward and backward. The two sides
-of a way are measured in turns. `seconds` are until the device has done; `host` until the calls have returned. `error` is the Frobenius
-norm of the difference to the same pass in float64, over that of the pass in float64: of logits, and of all gradients in `step`.
-Gemmport's may be four times torch's, which rounds by the same rule in another order, and 16 units of float32 at least: beyond that the
-exit status is 1. `products` are those that gemmport computed.
+Ways: `eager`; `compiled` by torch.compile; `graph`, a CUDA graph that is replayed; `step`, eager forward and backward. The
+two sides of a way are measured in turns. `seconds` are until the device has done; `host` until the calls have returned.
+`error` is the Frobenius norm of the difference to the same pass in float64, over that of the pass in float64: of logits, and
+of all gradients in `step`. Gemmport's may be four times torch's, which rounds by the same rule in another order, and 16 units
+of float32 at least. Beyond that the exit status is 1. `products` are those that gemmport computed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Layer(nn.Module):
 
 
 class GPT(nn.Module):
-    """GPT-2 (Radford et al., 2019), without dropout, with random weights: numbers of words (batch, length) to logits (batch, length,
-    words). The last map has the words' own weights.
+    """GPT-2 (Radford et al., 2019), without dropout, with random weights: numbers of words (batch, length) to logits (batch,
+    length, words). The last map has the words' own weights.
     """
 
     def __init__(self, words: int, width: int, heads: int, layers: int, places: int) -> None:
@@ -73,7 +73,9 @@ class GPT(nn.Module):
             if weight.ndim == 2:
                 nn.init.normal_(weight, std=0.02)
             elif name.endswith("bias"):
-                nn.init.normal_(weight, std=0.02)  # they are zero in the paper, where a bias that is lost would not be seen
+                nn.init.normal_(
+                    weight, std=0.02
+                )  # they are zero in the paper, where a bias that is lost would not be seen
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         """Logits."""
@@ -87,42 +89,35 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def passes(model: GPT, text: torch.Tensor, compiler: str) -> dict[str, Callable[[str], Callable[[], Any]]]:
-    """Way → of a side, what makes one pass and gives its numbers."""
+def passes(model: GPT, text: torch.Tensor, compiler: str) -> dict[str, Callable[[], torch.Tensor]]:
+    """Way → what makes one pass and gives its numbers."""
     compiled = torch.compile(model, backend=compiler)
 
-    def eager(side: str) -> Callable[[], Any]:
-        return torch.no_grad()(lambda: model(text))
+    def step() -> torch.Tensor:
+        loss = nn.functional.cross_entropy(model(text).flatten(0, 1), text.flatten())
+        return torch.cat([x.flatten() for x in torch.autograd.grad(loss, list(model.parameters()))])
 
-    def of_compiled(side: str) -> Callable[[], Any]:
-        return torch.no_grad()(lambda: compiled(text))
+    without = torch.no_grad()
+    return {"eager": without(lambda: model(text)), "compiled": without(lambda: compiled(text)), "step": step}
 
-    def step(side: str) -> Callable[[], Any]:
-        def gradients() -> Any:
-            loss = nn.functional.cross_entropy(model(text).flatten(0, 1), text.flatten())
-            return torch.cat([x.flatten() for x in torch.autograd.grad(loss, list(model.parameters()))])
 
-        return gradients
+def graph(model: GPT, text: torch.Tensor, side: str) -> Callable[[], torch.Tensor]:
+    """What replays a CUDA graph of one pass, captured with the products of a side."""
+    with torch.no_grad(), SIDES[side]():
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            model(text)  # plans and programs are ready before the capture
+        torch.cuda.current_stream().wait_stream(stream)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            result = model(text)
 
-    def graph(side: str) -> Callable[[], Any]:
-        with torch.no_grad(), SIDES[side]():
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                model(text)  # plans and programs are ready before the capture
-            torch.cuda.current_stream().wait_stream(stream)
-            captured = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(captured):
-                result = model(text)
+    def replay() -> torch.Tensor:
+        captured.replay()
+        return result
 
-        def replay() -> Any:
-            captured.replay()
-            return result
-
-        return replay
-
-    ways = {"eager": eager, "compiled": of_compiled, "step": step}
-    return {**ways, "graph": graph} if text.device.type == "cuda" else ways
+    return replay
 
 
 def timed(run: Callable[[], Any], side: str, device: str, seconds: float) -> tuple[float, float]:
@@ -150,31 +145,31 @@ def quartiles(samples: list[float]) -> dict[str, Any]:
 
 def distance(found: torch.Tensor, exact: torch.Tensor) -> float:
     """‖found − exact‖ / ‖exact‖ in the Frobenius norm, a part at a time, for float64 takes room."""
-    parts = [(x.double() - y.double(), y.double()) for x, y in zip(found.flatten().split(2**24), exact.flatten().split(2**24))]  # noqa: B905
-    off, whole = (sum(float(part[i].square().sum()) for part in parts) ** 0.5 for i in (0, 1))
-    return off / whole
+    off = whole = 0.0
+    for x, y in zip(found.flatten().split(2**24), exact.flatten().split(2**24), strict=True):
+        off += float((x.double() - y).square().sum())
+        whole += float(y.square().sum())
+    return (off / whole) ** 0.5
 
 
 def results(model: GPT, text: torch.Tensor, *, compiler: str, repeat: int, seconds: float) -> Iterator[dict[str, Any]]:
     """A result for each way."""
     device = text.device.type
-    wide = copy.deepcopy(model).double()
-    exact = {
-        name: way("torch")().to(torch.float64).clone()
-        for name, way in passes(wide, text, compiler).items()
-        if name in ("eager", "step")
-    }
+    wide = passes(copy.deepcopy(model).double(), text, compiler)
+    exact = {name: wide[name]() for name in ("eager", "step")}
     del wide
-    for name, way in passes(model, text, compiler).items():
+    ways: dict[str, Callable[[str], Callable[[], torch.Tensor]]] = {
+        name: lambda _, run=run: run for name, run in passes(model, text, compiler).items()
+    }
+    if device == "cuda":
+        ways["graph"] = lambda side: graph(model, text, side)
+    for name, way in ways.items():
         runs, error, products = {}, {}, 0
         for side, context in SIDES.items():
             runs[side] = way(side)
             with context() as routing:
-                found = runs[side]()
-            wait(device)
-            error[side] = distance(found, exact["step" if name == "step" else "eager"])
+                error[side] = distance(runs[side](), exact["step" if name == "step" else "eager"])
             products = routing.products if routing is not None else products
-            del found
         times: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
         for _ in range(repeat):
             for side, run in runs.items():
@@ -226,10 +221,11 @@ def main(
         found.append(result)
         ours, theirs = (result["seconds"][side]["median"] * 1e3 for side in ("gemmport", "torch"))
         hosts = tuple(result["host"][side]["median"] * 1e3 for side in ("gemmport", "torch"))
+        errors, verdict = result["error"], "PASS" if result["verified"] else "FAIL"
         click.echo(
-            f"{result['way']:<9} gemmport {ours:8.3f} ms, torch {theirs:8.3f} ms, ratio {result['ratio']:.3f}; host {hosts[0]:.3f} and "
-            f"{hosts[1]:.3f}; {result['products']} products; error {result['error']['gemmport']:.2e} and "
-            f"{result['error']['torch']:.2e}: {'PASS' if result['verified'] else 'FAIL'}"
+            f"{result['way']:<9} gemmport {ours:8.3f} ms, torch {theirs:8.3f} ms, ratio {result['ratio']:.3f}; "
+            f"host {hosts[0]:.3f} and {hosts[1]:.3f}; {result['products']} products; "
+            f"error {errors['gemmport']:.2e} and {errors['torch']:.2e}: {verdict}"
         )
     where = gp.get_backend("cuda") if device == "cuda" else gp.get_backend()
     document = {

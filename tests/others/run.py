@@ -1,11 +1,11 @@
-"""Runs other libraries' own tests of products with gemmport's in the place of theirs. Their tests are no part of this repository:
+"""Runs other libraries' own tests of products with gemmport's in the place of theirs. They are no part of this repository:
 
     python tests/others/run.py cupy FOLDER     # of CuPy's tests: test_matmul.py, test_product.py
     python tests/others/run.py torch FOLDER    # of PyTorch's: test_linalg.py
 
 FOLDER and its subfolders have the tests' files, of a version near the installed library's. What fails must be named in
-not_applicable.yaml, with the reason; what fails without gemmport, too, is told, and is nobody's concern here. On CUDA, PyTorch's are
-run on CUDA tensors if gemmport takes a CUDA device (GEMMPORT_BACKEND), on those of the host otherwise.
+not_applicable.yaml, with the reason; what fails without gemmport, too, is told, and is nobody's concern here. PyTorch's are run
+on CUDA tensors if gemmport takes a CUDA device (GEMMPORT_BACKEND), on those of the host otherwise.
 
 Exit status: 0 if all else passes, 1 if something does not, or is named and passes, 2 where there is nothing to run.
 """
@@ -92,7 +92,9 @@ class OfTorch(Library):
     """All that `gemmport.torch.use` sees."""
 
     files = ("test_linalg.py",)
-    chosen = re.compile(r"\b(matmul|mm|bmm|addmm|baddbmm|addbmm|mv|addmv|dot|vdot|inner|einsum|tensordot|linear|multi_dot)_?\(| @ ")
+    chosen = re.compile(
+        r"\b(matmul|mm|bmm|addmm|baddbmm|addbmm|mv|addmv|dot|vdot|inner|einsum|tensordot|linear|multi_dot)_?\(| @ "
+    )
 
     def prepare(self) -> None:
         """Tests of one release name helpers that another lacks: those that need them fail, with and without gemmport."""
@@ -203,7 +205,17 @@ def source_of(module: ModuleType, name: str) -> str:
 
 def run(files: Sequence[Path], plugin: Exchange) -> int:
     """Runs pytest over files, without this repository's configuration."""
-    own = ["-q", "--no-header", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(files[0].parent), "--tb=short"]
+    own = [
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(files[0].parent),
+        "--tb=short",
+    ]
     return int(pytest.main([*own, "--import-mode=importlib", *map(str, files)], plugins=[plugin]))
 
 
@@ -245,7 +257,7 @@ def main(arguments: Sequence[str]) -> int:
     library = LIBRARIES[given.library]()
     files = sorted(file for name in library.files for file in given.folder.rglob(name))
     if not files:
-        print(f"{given.folder} must have {' or '.join(library.files)}", file=sys.stderr)
+        sys.stderr.write(f"{given.folder} must have {' or '.join(library.files)}\n")
         return 2
     library.prepare()
     ours = Exchange(library, names_a_product(library), ours=True)
@@ -258,7 +270,7 @@ def main(arguments: Sequence[str]) -> int:
         run(files, theirs)
     reasons = (yaml.safe_load(given.list.read_text("utf-8")) or {}).get(given.library) or {}
     lines, status = judged(ours, theirs, reasons)
-    print("\n".join(lines))
+    sys.stdout.write("\n".join(lines) + "\n")
     return status
 
 

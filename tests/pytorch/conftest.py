@@ -16,7 +16,7 @@ from absences import TORCH, skip_without
 
 @pytest.fixture(autouse=True)
 def torch_on_the_best_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operators of PyTorch take no device: the environment says which one serves the CPU's tensors; CUDA's are where they are."""
+    """Operators of PyTorch take no device: the environment says which one serves the CPU's tensors."""
     if request.module.__name__ == "test_without_torch":
         return
     skip_without(TORCH)

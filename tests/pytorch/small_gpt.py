@@ -9,7 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from gpt2 import GPT  # noqa: E402 - it is no package
+from gpt2 import GPT
 
 LAYERS, WORDS = 2, 31
 PRODUCTS = LAYERS * 6 + 1

@@ -17,8 +17,8 @@ if TORCH.is_here():
     import torch.nn.functional as F  # noqa: N812 - its users' name for it
 
     import gemmport.torch as gt
-    from small_gpt import PRODUCTS, small_gpt, text
     import tensors
+    from small_gpt import PRODUCTS, small_gpt, text
     from tensors import equal, placed, random, small
 
 pytestmark = needs(TORCH)

@@ -14,8 +14,8 @@ if TORCH.is_here():
     import torch
 
     import gemmport.torch as gt
-    from gemmport.torch import operators
     import tensors
+    from gemmport.torch import operators
     from tensors import assert_within_bound, equal, placed, random, small
 
 pytestmark = needs(TORCH)

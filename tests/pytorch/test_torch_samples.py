@@ -1,4 +1,4 @@
-"""PyTorch's own samples of what its products take, as the installed PyTorch brings them (`torch.testing`), computed by gemmport."""
+"""PyTorch's own samples of what its products take, as the installed PyTorch brings them, computed by gemmport."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FUNCTIONS = {
 """Ours, and what torch calls its own."""
 
 ROUTED = (
-    *FUNCTIONS.values(), "addbmm", "addmv", "mv", "dot", "vdot", "inner", "__rmatmul__", "einsum", "tensordot", "linalg.multi_dot",
-    "linalg.matrix_power",
+    *FUNCTIONS.values(), "addbmm", "addmv", "mv", "dot", "vdot", "inner", "__rmatmul__", "einsum", "tensordot",
+    "linalg.multi_dot", "linalg.matrix_power",
 )  # fmt: skip
 """What is made of products that `use` sees."""
 

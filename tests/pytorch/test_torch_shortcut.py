@@ -1,5 +1,5 @@
-"""Where gemmport.torch's functions go past torch's dispatcher, and all that must not be passed by: whoever asked torch to be told
-of operators is told of these.
+"""Where gemmport.torch's functions go past torch's dispatcher, and who must not be passed by: whoever asked torch to be
+told of operators.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plain() -> dict[str, Callable[[], Any]]:
         "a parameter": lambda: gt.mm(a, torch.nn.Parameter(b)),
         "conjugated": lambda: gt.mm(z, z.mH),
         "without gradients": lambda: torch.no_grad()(gt.mm)(a, torch.nn.Parameter(b)),
-        "in inference mode": lambda: torch.inference_mode()(lambda: gt.mm(a.clone(), b))(),
+        "in inference mode": torch.inference_mode()(lambda: gt.mm(a.clone(), b)),
     }
 
 

@@ -61,9 +61,7 @@ class Repeated:
         third = c if self.adds else None
         if out is None:
             out = np.empty(self.shape, self.dtype)
-        elif not out.flags.writeable or any(
-            x is not None and np.may_share_memory(out, x) for x in (a, b, third)
-        ):
+        elif not out.flags.writeable or any(x is not None and np.may_share_memory(out, x) for x in (a, b, third)):
             return None
         left, right, d = backend.borrow(a), backend.borrow(b), backend.borrow(out)
         last = d if third is None else backend.borrow(third)

@@ -24,7 +24,7 @@ def product(
         c: broadcast to the result, (…, m, n).
         by: the operator, or what does the same.
     """
-    (m, k), n = a.shape[-2:], b.shape[-1]
+    m, n = a.shape[-2], b.shape[-1]
     batch = a.shape[:-2]
     # Torch takes as long to say how shapes broadcast as to launch a kernel.
     if any(shape and shape != batch for shape in (b.shape[:-2], () if c is None else c.shape[:-2])):

@@ -36,19 +36,20 @@ def _addbmm(
     return addmm(input, left, right, beta=beta, alpha=alpha)
 
 
+_BY_NAME: Mapping[str, Callable[..., torch.Tensor]] = {
+    "mm": mm, "bmm": bmm, "addmm": addmm, "baddbmm": baddbmm, "addbmm": _addbmm,
+    "mv": matmul, "addmv": _addmv, "dot": matmul, "vdot": _vdot,
+}  # fmt: skip
+
 _ROUTES: Mapping[Any, Callable[..., torch.Tensor]] = {
     getattr(getattr(_ATEN, name), overload): route
-    for name, route in {
-        "mm": mm, "bmm": bmm, "addmm": addmm, "baddbmm": baddbmm, "addbmm": _addbmm,
-        "mv": matmul, "addmv": _addmv, "dot": matmul, "vdot": _vdot,
-    }.items()
+    for name, route in _BY_NAME.items()
     for overload in ("default", "out")
-}  # fmt: skip
+}
 """What torch's products are made of, in its dispatcher. Compiled code calls those that write to `out`."""
 
 _IN_PLACE: Mapping[Any, Callable[..., torch.Tensor]] = {
-    getattr(_ATEN, f"{name}_").default: _ROUTES[getattr(_ATEN, name).default]
-    for name in ("addmm", "baddbmm", "addbmm", "addmv")
+    getattr(_ATEN, f"{name}_").default: _BY_NAME[name] for name in ("addmm", "baddbmm", "addbmm", "addmv")
 }
 """Those that write to what they add to."""
 
@@ -105,8 +106,8 @@ class Routing(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to a typ
 
 
 def _by_torch(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """What torch makes of it. Inside of a mode's handler, torch 2.13 takes what is conjugated or negated lazily for what it is not:
-    `torch.linalg.pinv` of complex numbers is wrong under any mode.
+    """What torch makes of it. Inside of a mode's handler, torch 2.13 forgets what is conjugated or negated lazily:
+    `torch.linalg.pinv` of complex numbers is wrong under any mode that hands it on.
     """
     for x in args:
         if isinstance(x, torch.Tensor) and x.is_complex():
