@@ -266,7 +266,7 @@ class TestRepeated:
     def test_what_is_added_is_read_before_it_is_written(self, backend: gp.Backend, bound: list[Any]) -> None:
         """`out` may be C, or have a part of it."""
         a, b = numbers(8, 8), numbers(8, 8)
-        for place in ("another", "the same", "across", "transposed", "another", "the same"):
+        for place in ("another", "the same", "across", "transposed", "transposed", "another", "the same"):
             whole = numbers(16, 8)
             c, out = whole[:8], whole[8:]
             out = {"the same": c, "across": whole[4:12], "transposed": np.empty_like(c)}.get(place, out)
