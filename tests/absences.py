@@ -136,6 +136,12 @@ COMPILED_CALLS = Thing(
 )
 MATPLOTLIB = package("matplotlib", "pictures", "pip install 'gemmport[plot]'")
 MYPY = package("mypy", "what type checkers are told", "pip install 'gemmport[dev]'")
+PYRIGHT = Thing(
+    "pyright",
+    "what Pyright is told",
+    "pip install pyright, and install node",
+    lambda: bool(find_spec("pyright") and shutil.which("node")),
+)
 TORCH = package("torch", "tensors of PyTorch")
 CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in (("cupy", "CuPy"), ("jax", "JAX")))
 
@@ -145,7 +151,7 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CXX, SANITIZERS, CHROMIUM,
-    COMPILED_CALLS, MATPLOTLIB, MYPY, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
+    COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 
 

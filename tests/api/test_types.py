@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import gemmport
-from absences import MYPY, skip_without
+from absences import MYPY, PYRIGHT, skip_without
 from gemmport import backends, configs, kernels
 
 SCRIPT = """
@@ -129,6 +130,27 @@ def checked(script: str, environment: Path, folder: Path) -> tuple[int, str]:
         capture_output=True, text=True, check=False, cwd=folder,
     )  # fmt: skip
     return ran.returncode, ran.stdout + ran.stderr
+
+
+def seen_by_pyright(script: str, environment: Path, folder: Path) -> list[str]:
+    """The errors that Pyright, of editors, sees."""
+    (folder / "script.py").write_text(script)
+    (folder / "pyrightconfig.json").write_text('{"reportUnnecessaryTypeIgnoreComment": "error"}')
+    ran = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", environment, "--outputjson", "--project", folder],
+        capture_output=True, text=True, check=False, cwd=folder,
+    )  # fmt: skip
+    return [told["message"] for told in json.loads(ran.stdout)["generalDiagnostics"]]
+
+
+@pytest.mark.processes
+def test_what_pyright_sees(environment: Path, tmp_path: Path) -> None:
+    skip_without(PYRIGHT)
+    folder = tmp_path / "user"
+    folder.mkdir()
+    assert seen_by_pyright(SCRIPT, environment, folder) == []
+    (said,) = seen_by_pyright(SCRIPT + "assert_type(gp.matmul(host, host), gp.DeviceArray)\n", environment, folder)
+    assert 'received "NDArray[' in said or 'received "ndarray[' in said
 
 
 def test_what_comes_in_decides_what_comes_out(environment: Path, tmp_path: Path) -> None:

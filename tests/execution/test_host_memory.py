@@ -252,6 +252,29 @@ class TestRepeated:
             np.testing.assert_array_equal(gp.matmul(a, b, device=backend.device), a @ b)
         assert len(bound) == 1
 
+    def test_products_to_which_another_array_is_added_are_bound_once(
+        self, backend: gp.Backend, traffic: Traffic, bound: list[Any]
+    ) -> None:
+        for _ in range(3):
+            a, b, c = numbers(16, 24), numbers(24, 8), numbers(16, 8)
+            product = gp.gemm(a, b, beta=-2, c=c, device=backend.device)
+            np.testing.assert_array_equal(product, a @ b - 2 * c)
+        assert (len(bound), len(repeated._known)) == (1, 1)
+        assert (traffic.up, traffic.down) == (0, 0)
+        gp.gemm(a, b, beta=0, c=c, device=backend.device)  # which is not read then
+        np.testing.assert_array_equal(gp.gemm(a, b, beta=0, c=c * np.nan, device=backend.device), a @ b)
+
+    def test_what_is_added_is_read_before_it_is_written(self, backend: gp.Backend, bound: list[Any]) -> None:
+        """`out` may be C, or have a part of it."""
+        a, b = numbers(8, 8), numbers(8, 8)
+        for place in ("another", "the same", "across", "transposed", "transposed", "another", "the same"):
+            whole = numbers(16, 8)
+            c, out = whole[:8], whole[8:]
+            out = {"the same": c, "across": whole[4:12], "transposed": np.empty_like(c)}.get(place, out)
+            c = c.T if place == "transposed" else c
+            wanted = a @ b + 3 * c
+            np.testing.assert_array_equal(gp.gemm(a, b, beta=3, c=c, out=out, device=backend.device), wanted)
+
     def test_what_differs_is_bound_anew(self, backend: gp.Backend, traffic: Traffic, bound: list[Any]) -> None:
         a, b, out = numbers(16, 16), numbers(16, 16), np.zeros((16, 16), np.float32)
         wide = inside(a)

@@ -661,13 +661,14 @@ def test_every_field_of_an_array_is_tried() -> None:
 
 
 @pytest.mark.parametrize("place", ["on the host"], indirect=True)
-@pytest.mark.parametrize("operand", ["a", "b", "out"])
+@pytest.mark.parametrize("operand", ["a", "b", "c", "out"])
 @pytest.mark.parametrize("field", OF_HOST_ARRAYS)
 def test_what_is_kept_is_of_host_arrays_that_lie_alike(
     place: Place, monkeypatch: Patch, operand: str, field: str
 ) -> None:
     one, other = OF_HOST_ARRAYS[field](place)
-    Watched(place, monkeypatch).check_told_apart("gemm", {operand: one}, {operand: other})
+    rest = {"beta": 1.0} if operand == "c" else {}
+    Watched(place, monkeypatch).check_told_apart("gemm", {operand: one, **rest}, {operand: other, **rest})
 
 
 @pytest.mark.parametrize("place", ["on the device"], indirect=True)

@@ -20,9 +20,9 @@ pytestmark = needs(COMPILED_CALLS)
 TYPES = [np.float32, np.float64, np.complex64, np.complex128, np.float16, np.int8, np.uint16, np.int64, np.bool_]
 
 
-def found(a: Any, b: Any, out: Any = None) -> tuple[bytes, tuple[int, int, int]] | None:
+def found(a: Any, b: Any, out: Any = None, c: Any = None) -> tuple[bytes, tuple[int, int, int, int]] | None:
     assert adapters.in_c is not None
-    told: tuple[bytes, tuple[int, int, int]] | None = adapters.in_c.of_buffers(a, b, out)
+    told: tuple[bytes, tuple[int, int, int, int]] | None = adapters.in_c.of_buffers(a, b, c, out)
     return told
 
 
@@ -53,7 +53,7 @@ def test_arrays_are_found_where_numpy_says_that_they_are(a: np.ndarray, b: np.nd
         assert not all(map(is_read, (a, b, out)))
     else:
         assert all(map(is_read, (a, b, out)))
-        assert told[1] == tuple(map(address, (a, b, out)))
+        assert told[1] == (address(a), address(b), 0, address(out))
 
 
 @given(views(), views())
@@ -71,7 +71,11 @@ def test_no_array_is_told_from_an_array() -> None:
     assert without is not None
     assert given_out is not None
     assert without[0] != given_out[0]
-    assert without[1][2] == 0
+    assert without[1][2:] == (0, 0)
+    adding, c = found(a, a, None, np.zeros_like(a)), found(a, a, np.zeros_like(a), np.zeros_like(a))
+    assert adding is not None
+    assert c is not None
+    assert len({without[0], given_out[0], adding[0], c[0]}) == 4
 
 
 @pytest.mark.parametrize("start", range(-4, 5))
@@ -81,6 +85,7 @@ def test_an_out_that_may_lie_where_an_operand_does_is_looked_at_more_closely(sta
     shared = np.may_share_memory(operand, out)
     assert (found(operand, apart, out) is None) == shared
     assert (found(apart, operand, out) is None) == shared
+    assert (found(apart, apart, out, operand) is None) == shared
     assert shared == (abs(start) < 3)
 
 

@@ -1,9 +1,12 @@
-"""Tests of gemmport.torch, on tensors in the host's memory: they skip where PyTorch is not installed.
+"""Tests of gemmport.torch, on tensors in the host's memory, or on CUDA under `--backend cuda`: they skip where PyTorch is not
+installed.
 
 The folder is not called torch: Python would take it for the library where that is missing.
 """
 
 from __future__ import annotations
+
+import importlib
 
 import pytest
 
@@ -20,3 +23,6 @@ def torch_on_the_best_device(request: pytest.FixtureRequest, monkeypatch: pytest
     backend: gp.Backend = request.getfixturevalue("best_backend")
     monkeypatch.setenv("GEMMPORT_DEVICE", backend.device.selector)
     monkeypatch.setenv("GEMMPORT_BACKEND", backend.device.backend)
+    # Neither can be imported where PyTorch is not installed.
+    tensors, torch = importlib.import_module("tensors"), importlib.import_module("torch")
+    monkeypatch.setattr(tensors, "place", "cuda" if backend.name == "cuda" and torch.cuda.is_available() else "cpu")

@@ -6,6 +6,14 @@ from typing import Any
 
 import torch
 
+place = "cpu"
+"""Where tensors are; conftest.py sets it to "cuda" where both gemmport and torch compute there."""
+
+
+def placed(x: torch.Tensor) -> torch.Tensor:
+    """A tensor where the tests have theirs."""
+    return x.to(place)
+
 
 def small(*shape: int, dtype: str = "float32", seed: int = 0) -> torch.Tensor:
     """Whole numbers from -3 to 3 (from 0 without a sign; both parts of complex ones), whose sums of products are exact."""
@@ -14,16 +22,15 @@ def small(*shape: int, dtype: str = "float32", seed: int = 0) -> torch.Tensor:
     lowest = 0 if dtype.startswith("uint") else -3
     values = torch.randint(lowest, 4, shape, generator=generator)
     if kind.is_complex:
-        return torch.complex(values.double(), torch.randint(-3, 4, shape, generator=generator).double()).to(kind)
-    return values.to(kind)
+        values = torch.complex(values.double(), torch.randint(-3, 4, shape, generator=generator).double())
+    return placed(values.to(kind))
 
 
 def random(*shape: int, dtype: str = "float32", seed: int = 0) -> torch.Tensor:
     """Normally distributed numbers."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.complex128 if "complex" in dtype else torch.float64).to(
-        getattr(torch, dtype)
-    )
+    wide = torch.randn(shape, generator=generator, dtype=torch.complex128 if "complex" in dtype else torch.float64)
+    return placed(wide.to(getattr(torch, dtype)))
 
 
 def assert_within_bound(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
@@ -44,7 +51,8 @@ def assert_within_bound(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
 
 
 def equal(found: Any, wanted: Any) -> None:
-    """Of the same type, shape and values, and row-major."""
+    """Of the same type, shape and values; where the tests have their tensors, wherever the wanted one was computed."""
     assert found.dtype == wanted.dtype
     assert found.shape == wanted.shape
-    assert torch.equal(found, wanted.resolve_conj())
+    assert found.device.type == place
+    assert torch.equal(found.cpu(), wanted.resolve_conj().cpu())

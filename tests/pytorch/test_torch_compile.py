@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+import gemmport as gp
 from absences import CXX, TORCH, needs, skip_without
 
 if TORCH.is_here():
     import torch
 
     import gemmport.torch as gt
+    import tensors
     from tensors import equal, random, small
 
 pytestmark = needs(TORCH)
@@ -82,7 +84,7 @@ def test_under_autocast() -> None:
     torch._dynamo.reset()
 
     def run(a: Any, b: Any) -> Any:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(tensors.place, torch.bfloat16):
             return gt.mm(a, b)
 
     equal(
@@ -114,3 +116,13 @@ def test_exported_programs_hold_the_operator() -> None:
     program = torch.export.export(Model(), given)
     assert torch.ops.gemmport.gemm.default in [node.target for node in program.graph.nodes]
     equal(program.module()(*given), Model()(*given))
+
+
+@pytest.mark.parametrize("name", ["matmul", "gemm"])
+def test_gemmports_own_functions_stop_the_compiler_and_are_right(name: str) -> None:
+    """They are no operators: what stands before and behind them is compiled."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda a, b: getattr(gp, name)(a + 1, b).relu(), backend="aot_eager")
+    a, b = small(4, 5), small(5, 3, seed=1)
+    for _ in range(2):
+        equal(compiled(a, b), ((a + 1) @ b).relu())

@@ -14,7 +14,7 @@ if TORCH.is_here():
     import torch.nn.functional as F  # noqa: N812 - its users' name for it
 
     import gemmport.torch as gt
-    from tensors import equal, small
+    from tensors import equal, placed, small
 
 pytestmark = needs(TORCH)
 
@@ -82,8 +82,8 @@ def test_linear(shape: tuple[int, ...], bias: bool) -> None:
 
 
 def test_a_bias_is_added_before_the_sum_is_rounded() -> None:
-    x, weight = torch.tensor([[256.0, 1.0]]).bfloat16(), torch.tensor([[1.0, 1.0]]).bfloat16()
-    assert gt.linear(x, weight, torch.tensor([1.0]).bfloat16()).item() == 258  # 256 + 1 rounds to 256 in bfloat16
+    x, weight, bias = (placed(torch.tensor(x).bfloat16()) for x in ([[256.0, 1.0]], [[1.0, 1.0]], [1.0]))
+    assert gt.linear(x, weight, bias).item() == 258  # 256 + 1 rounds to 256 in bfloat16
 
 
 @pytest.mark.parametrize(

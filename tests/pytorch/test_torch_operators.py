@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gemmport as gp
@@ -13,8 +14,9 @@ if TORCH.is_here():
     import torch
 
     import gemmport.torch as gt
+    import tensors
     from gemmport.torch import operators
-    from tensors import assert_within_bound, equal, random, small
+    from tensors import assert_within_bound, equal, placed, random, small
 
 pytestmark = needs(TORCH)
 
@@ -25,8 +27,9 @@ INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 def test_products_of_whole_numbers_are_torchs(dtype: str) -> None:
     a, b, c = small(17, 33, dtype=dtype), small(33, 9, dtype=dtype, seed=1), small(17, 9, dtype=dtype, seed=2)
-    equal(gt.mm(a, b), torch.mm(a, b))
-    equal(operators.gemm(a, b, c, 2, 3), torch.addmm(c, a, b, alpha=2, beta=3))
+    x, y, z = a.cpu(), b.cpu(), c.cpu()  # torch has no products of integers on CUDA
+    equal(gt.mm(a, b), torch.mm(x, y))
+    equal(operators.gemm(a, b, c, 2, 3), torch.addmm(z, x, y, alpha=2, beta=3))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -37,7 +40,7 @@ def test_products_of_random_numbers_are_within_the_bound(dtype: str) -> None:
 
 def test_integers_wrap_around() -> None:
     a = torch.full((3, 5), 100, dtype=torch.int8)
-    equal(gt.mm(a, a.mT), torch.mm(a, a.mT))
+    equal(gt.mm(placed(a), placed(a).mT), torch.mm(a, a.mT))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "bfloat16"])
@@ -64,7 +67,7 @@ def test_what_is_conjugated_is_read_in_place(monkeypatch: pytest.MonkeyPatch) ->
     read: list[Any] = []
 
     def spy(a: Any, b: Any, **how: Any) -> Any:
-        read.append((a.ctypes.data, how["trans_a"], how["trans_b"]))
+        read.append((a.ctypes.data if isinstance(a, np.ndarray) else a.data_ptr(), how["trans_a"], how["trans_b"]))
         return gp.gemm(a, b, **how)
 
     monkeypatch.setattr(operators, "product_of_arrays", spy)
@@ -77,7 +80,7 @@ def test_what_is_conjugated_is_read_in_place(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_c_is_not_read_where_beta_is_0_and_never_changed() -> None:
-    a, c = small(4, 4), torch.full((4, 4), torch.nan)
+    a, c = small(4, 4), placed(torch.full((4, 4), torch.nan))
     equal(gt.addmm(c, a, a, beta=0), torch.mm(a, a))
     c = small(4, 4, seed=1)
     kept = c.clone()
@@ -106,7 +109,7 @@ def test_shapes_that_do_not_fit_are_refused_with_and_without_elements() -> None:
         gt.mm(a, b)
     with pytest.raises(RuntimeError, match="same reduction dim"):
         gt.mm(a.to("meta"), b.to("meta"))
-    for place in ("cpu", "meta"):
+    for place in (tensors.place, "meta"):
         with pytest.raises(gp.ShapeError, match=r"\(1, 4\)"):
             operators.gemm(a.to(place), small(4, 4).to(place), small(1, 4).to(place), 1, 1)
 
@@ -149,7 +152,7 @@ class TestAutocast:
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
     def test_casts_as_torch_does(self, dtype: str) -> None:
         a, b, c = small(8, 6), small(6, 4, seed=1), small(4, seed=2)
-        with torch.autocast("cpu", getattr(torch, dtype)):
+        with torch.autocast(tensors.place, getattr(torch, dtype)):
             equal(gt.mm(a, b), torch.mm(a, b))
             equal(gt.mm(a, b.half()), torch.mm(a, b.half()))
             equal(gt.linear(a, b.T, c), torch.nn.functional.linear(a, b.T, c))
@@ -158,12 +161,12 @@ class TestAutocast:
             with pytest.raises(RuntimeError):
                 torch.mm(a, b.double())
             equal(gt.mm(a.double(), b.double()), torch.mm(a.double(), b.double()))
-            with torch.autocast("cpu", enabled=False):
+            with torch.autocast(tensors.place, enabled=False):
                 assert gt.mm(a, b).dtype == torch.float32
 
     def test_gradients_come_in_the_types_of_the_operands(self) -> None:
         a, b = small(8, 6).requires_grad_(), small(6, 4, seed=1).requires_grad_()
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(tensors.place, torch.bfloat16):
             found = gt.mm(a, b).sum()
             wanted = torch.mm(a, b).sum()
         for one, other in zip(torch.autograd.grad(found, (a, b)), torch.autograd.grad(wanted, (a, b)), strict=True):

@@ -38,7 +38,8 @@ def host_product(place: Placement, product: Product, given: Mapping[str, Given],
         enqueue(place, product, lent, choice)
     finally:
         place.backend.give_back(lent.memory, queue=place.queue)
-    in_place = place.uses(given["a"].value, given["b"].value) and (out is None or out is result)
+    operands = [given[name].value for name in ("a", "b", "c") if name != "c" or product.c is not None]
+    in_place = not update and place.uses(*operands) and (out is None or out is result)
     place.as_given = place.as_given and in_place
     return result
 

@@ -128,7 +128,7 @@ class Placement:
                 library=result.library,
             )  # fmt: skip
         else:
-            repeated.keep_of_host_arrays(wanted, self.prepared, turned=self.turned, result=result)
+            repeated.keep_of_host_arrays(wanted, self.prepared, turned=self.turned, operands=operands, result=result)
 
     def of(self, given: Given) -> DeviceArray | HostArray:
         """An argument as one array: ours on the device, which for a list is a copy, or the host's."""

@@ -90,11 +90,11 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     b_layout, op_b = as_stored(b, op_b)
     c_array, c_layout = written, d_layout
     if c is not None:
-        c_array = readable(place, c, types.output)
+        c_array = read = readable(place, c, types.output)
         if layout_of(c_array)[1]:  # no op is applied to C
             c_array = dense_copy(c_array, types.output, queue=queue)
         c_layout = layout_of(c_array)[0]
-        place.as_given = place.as_given and c_array is c
+        place.as_given = place.as_given and c_array is read and (read is c or isinstance(c, np.ndarray))
     m, n = (shape[-1], shape[-2]) if turned else (shape[-2], shape[-1])
     problem = GemmProblem.create(
         m, n, product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,

@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MOST_ARRAYS 4
+#define MOST_ARRAYS 4 /* A, B, C and out */
+#define OUT 3
 #define MOST_DIMENSIONS 8
 #define ALIGNED 127 /* ALLOCATION_ALIGNMENT - 1 of core/problem.py */
 
@@ -156,21 +157,21 @@ static int is_plain(const Py_buffer *view)
     return 1;
 }
 
-/* of_buffers(a, b, out): of arrays in the host's memory. None where `out` cannot be written, or may lie where an operand does;
-   out may be None. */
+/* of_buffers(a, b, c, out): of arrays in the host's memory. None where `out` cannot be written, or may lie where an operand does;
+   C and out may be None. */
 static PyObject *of_buffers(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
     Key key = {.count = 0};
-    Span spans[3];
+    Span spans[MOST_ARRAYS] = {{0, 0}};
     PyObject *addresses, *found = NULL;
     (void)module;
-    if (given != 3) {
-        PyErr_SetString(PyExc_TypeError, "of_buffers must be given three arrays");
+    if (given != MOST_ARRAYS) {
+        PyErr_SetString(PyExc_TypeError, "of_buffers must be given four arrays");
         return NULL;
     }
-    if (!(addresses = PyTuple_New(3)))
+    if (!(addresses = PyTuple_New(MOST_ARRAYS)))
         return NULL;
-    for (Py_ssize_t i = 0; i < 3; i++) {
+    for (Py_ssize_t i = 0; i < MOST_ARRAYS; i++) {
         uintptr_t address = 0;
         if (arguments[i] == Py_None)
             add(&key, -1);
@@ -178,8 +179,8 @@ static PyObject *of_buffers(PyObject *module, PyObject *const *arguments, Py_ssi
             Py_buffer view;
             if (PyObject_GetBuffer(arguments[i], &view, PyBUF_FULL_RO) < 0)
                 goto otherwise; /* of a type that the buffer protocol does not have */
-            int plain = is_plain(&view) && !(i == 2 && view.readonly);
-            if (plain) {
+            int usable = is_plain(&view) && !(i == OUT && view.readonly);
+            if (usable) {
                 char format[8] = "";
                 int64_t word;
                 strcpy(format, view.format);
@@ -194,10 +195,9 @@ static PyObject *of_buffers(PyObject *module, PyObject *const *arguments, Py_ssi
                 address = (uintptr_t)view.buf;
             }
             PyBuffer_Release(&view);
-            if (!plain
-                || (i == 2
-                    && ((spans[2].low < spans[0].high && spans[0].low < spans[2].high)
-                        || (spans[2].low < spans[1].high && spans[1].low < spans[2].high))))
+            for (int j = 0; j < OUT && i == OUT; j++)
+                usable = usable && (spans[OUT].high <= spans[j].low || spans[j].high <= spans[OUT].low);
+            if (!usable)
                 goto otherwise;
         }
         PyObject *number = PyLong_FromUnsignedLongLong(address);
@@ -232,7 +232,7 @@ static PyMethodDef functions[] = {
     {"of_tensors", (PyCFunction)(void (*)(void))of_tensors, METH_FASTCALL,
      "of_tensors(exchange, a, b, c, out) -> (key, addresses, stream) or None"},
     {"of_buffers", (PyCFunction)(void (*)(void))of_buffers, METH_FASTCALL,
-     "of_buffers(a, b, out) -> (key, addresses) or None"},
+     "of_buffers(a, b, c, out) -> (key, addresses) or None"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -354,16 +354,17 @@ class _Other(Library):
         return not hasattr(array, "__cuda_array_interface__")
 
 
-def views_on_host(a: HostArray, b: HostArray, out: HostArray | None) -> tuple[Hashable, tuple[int, ...] | None]:
+def views_on_host(
+    a: HostArray, b: HostArray, c: HostArray | None, out: HostArray | None
+) -> tuple[Hashable, tuple[int, ...] | None]:
     """How NumPy's arrays lie, and their addresses; None for these where one must be looked at more closely.
 
     What is written is then apart from the operands, and elements are aligned to their size.
     """
-    found = None if in_c is None else in_c.of_buffers(a, b, out)
+    found = None if in_c is None else in_c.of_buffers(a, b, c, out)
     if found is not None:
         return cast("tuple[bytes, tuple[int, ...]]", found)
-    lies = (a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides)
-    return (*lies, *(() if out is None else (out.dtype, out.shape, out.strides))), None
+    return tuple(x is None or (x.dtype, x.shape, x.strides) for x in (a, b, c, out)), None
 
 
 def address_on_host(array: HostArray) -> int:

@@ -41,6 +41,7 @@ class Repeated:
         shape, dtype: of the result.
         spans: of arrays on a device, A, B, C where it is read, and the result: the first byte of their memory that they touch,
             and the one after the last.
+        adds: of arrays in the host's memory, whether C is read.
     """
 
     prepared: Prepared
@@ -48,9 +49,10 @@ class Repeated:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     spans: Sequence[tuple[int, int]] = ()
+    adds: bool = False
 
     def of_host_arrays(
-        self, a: HostArray, b: HostArray, out: HostArray | None, addresses: tuple[int, ...] | None
+        self, a: HostArray, b: HostArray, c: HostArray | None, out: HostArray | None, addresses: tuple[int, ...] | None
     ) -> HostArray | None:
         """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place.
 
@@ -59,22 +61,24 @@ class Repeated:
         """
         backend = self.prepared.backend
         if addresses is not None and backend.takes_addresses:
-            left, right, d = addresses
+            left, right, last, d = addresses
             if out is None:
                 out = np.empty(self.shape, self.dtype)
                 d = address_on_host(out)
-            self.prepared.launch(self._operands(left, right, d, d))
+            self.prepared.launch(self._operands(left, right, last if self.adds else d, d))
             backend.synchronize()
             return out
+        third = c if self.adds else None
         if out is None:
             out = np.empty(self.shape, self.dtype)
-        elif not out.flags.writeable or np.may_share_memory(out, a) or np.may_share_memory(out, b):
+        elif not out.flags.writeable or any(x is not None and np.may_share_memory(out, x) for x in (a, b, third)):
             return None
         lent_a, lent_b, lent_d = backend.borrow(a), backend.borrow(b), backend.borrow(out)
-        if lent_a is None or lent_b is None or lent_d is None:
+        lent_c = lent_d if third is None else backend.borrow(third)
+        if lent_a is None or lent_b is None or lent_c is None or lent_d is None:
             return None
         try:
-            self.prepared.launch(self._operands(*map(backend.argument, (lent_a, lent_b, lent_d, lent_d))))
+            self.prepared.launch(self._operands(*map(backend.argument, (lent_a, lent_b, lent_c, lent_d))))
         finally:
             backend.give_back(lent_d)
         return out
@@ -227,18 +231,18 @@ def again(
             log.info("planned anew: %s", short)
             return key, None
     if kind is np.ndarray:
-        if type(b) is not np.ndarray or c is not None or (out is not None and type(out) is not np.ndarray):
+        if type(b) is not np.ndarray or any(x is not None and type(x) is not np.ndarray for x in (c, out)):
             return None, None
         place: Hashable = (backend, device)
         if not isinstance(device, DeviceInfo):
             place = backend, device, _variable(_BACKEND), _variable(_DEVICE)
-        lying, addresses = views_on_host(a, b, out)
+        lying, addresses = views_on_host(a, b, c, out)
         key = lying, place, choices, _variable(_CONFIG_PATH)
         found = None if queue is not None else _found(_known, key)
         if found is None:
             return key, None
         try:
-            return key, found.of_host_arrays(a, b, out, addresses)
+            return key, found.of_host_arrays(a, b, c, out, addresses)
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
             return key, None
@@ -304,9 +308,11 @@ def _found(known: dict[Hashable, Any], wanted: Hashable) -> Repeated | None:
     return found
 
 
-def keep_of_host_arrays(wanted: Hashable, prepared: Prepared, *, turned: bool, result: HostArray) -> None:
-    """Keeps a product of host arrays A and B that was computed, for others of its key."""
-    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype))
+def keep_of_host_arrays(
+    wanted: Hashable, prepared: Prepared, *, turned: bool, operands: Sequence[HostArray], result: HostArray
+) -> None:
+    """Keeps a product of host arrays A, B and, where it is read, C, that was computed, for others of its key."""
+    _keep(_known, wanted, Repeated(prepared, turned, result.shape, result.dtype, adds=len(operands) == 3))
 
 
 def keep_of_device_arrays(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -10,34 +10,50 @@ from gemmport.torch.operators import gemm
 
 
 def product(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None = None, *, alpha: complex = 1, beta: complex = 0
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None = None,
+    *,
+    alpha: complex = 1,
+    beta: complex = 0,
+    by: Callable[..., torch.Tensor] = gemm,
 ) -> torch.Tensor:
     """alpha · A · B + beta · C of stacks (…, m, k) and (…, k, n), whose first dimensions broadcast.
 
     Args:
         c: broadcast to the result, (…, m, n).
+        by: the operator, or what does the same.
     """
-    (m, k), n = a.shape[-2:], b.shape[-1]
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2], () if c is None else c.shape[:-2])
+    m, n = a.shape[-2], b.shape[-1]
+    batch = a.shape[:-2]
+    # Torch takes as long to say how shapes broadcast as to launch a kernel.
+    if any(shape and shape != batch for shape in (b.shape[:-2], () if c is None else c.shape[:-2])):
+        batch = torch.broadcast_shapes(batch, b.shape[:-2], () if c is None else c.shape[:-2])
     shape = (*batch, m, n)
-    full = None if c is None else c.expand(shape)
     if not batch:
-        return gemm(a, b, full, alpha, beta)
+        return by(a, b, None if c is None else c.expand(shape), alpha, beta)
     if _is_one(b) and not _is_one(a):  # the rows of all matrices of A against one B: one tall product
-        rows = None if full is None else full.flatten(0, -2)
-        return gemm(a.expand(*batch, m, k).flatten(0, -2), _matrix(b), rows, alpha, beta).view(shape)
-    left = _matrix(a) if _is_one(a) else a.expand(*batch, m, k).flatten(0, -3)
-    right = b.expand(*batch, *b.shape[-2:]).flatten(0, -3)
-    return gemm(left, right, None if full is None else full.flatten(0, -3), alpha, beta).view(shape)
+        rows = _whole(a, batch).flatten(0, -2)
+        if c is not None:  # a bias is that of all rows
+            c = c.expand(rows.shape[0], n) if c.ndim < 2 else c.expand(shape).flatten(0, -2)
+        return by(rows, _matrix(b), c, alpha, beta).view(shape)
+    left = _matrix(a) if _is_one(a) else _whole(a, batch).flatten(0, -3)
+    right = _whole(b, batch).flatten(0, -3)
+    return by(left, right, None if c is None else c.expand(shape).flatten(0, -3), alpha, beta).view(shape)
+
+
+def _whole(x: torch.Tensor, batch: Sequence[int]) -> torch.Tensor:
+    """A stack with all its matrices: as many as the result has."""
+    return x if x.shape[:-2] == batch else x.expand(*batch, *x.shape[-2:])
 
 
 def _is_one(x: torch.Tensor) -> bool:
     """Whether a stack has one matrix, which serves a whole batch."""
-    return all(size == 1 for size in x.shape[:-2])
+    return x.ndim == 2 or all(size == 1 for size in x.shape[:-2])
 
 
 def _matrix(x: torch.Tensor) -> torch.Tensor:
-    return x.reshape(x.shape[-2:])
+    return x if x.ndim == 2 else x.reshape(x.shape[-2:])
 
 
 def mapped(

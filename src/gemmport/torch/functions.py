@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-import gemmport.torch.gradients  # noqa: F401  # registers the derivatives
 from gemmport.core.errors import ShapeError
 from gemmport.torch.batches import product
-from gemmport.torch.operators import gemm
+from gemmport.torch.gradients import multiply
 
 
 def mm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
@@ -18,7 +17,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         Others as `gemmport.gemm`.
     """
     _check_dimensions(2, input=input, mat2=mat2)
-    return gemm(input, mat2, None, 1, 0)
+    return multiply(input, mat2, None, 1, 0)
 
 
 def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
@@ -28,7 +27,7 @@ def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         As `mm`.
     """
     _check_batches(input=input, mat2=mat2)
-    return gemm(input, mat2, None, 1, 0)
+    return multiply(input, mat2, None, 1, 0)
 
 
 def addmm(
@@ -40,7 +39,7 @@ def addmm(
         As `mm`.
     """
     _check_dimensions(2, mat1=mat1, mat2=mat2)
-    return gemm(mat1, mat2, input.expand(mat1.shape[0], mat2.shape[1]), alpha, beta)
+    return multiply(mat1, mat2, input.expand(mat1.shape[0], mat2.shape[1]), alpha, beta)
 
 
 def baddbmm(
@@ -52,7 +51,7 @@ def baddbmm(
         As `mm`.
     """
     _check_batches(batch1=batch1, batch2=batch2)
-    return gemm(batch1, batch2, input.expand(*batch1.shape[:2], batch2.shape[2]), alpha, beta)
+    return multiply(batch1, batch2, input.expand(*batch1.shape[:2], batch2.shape[2]), alpha, beta)
 
 
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -64,9 +63,11 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     for name, x in (("input", input), ("other", other)):
         if x.ndim == 0:
             raise ShapeError(f"{name} must have at least one dimension; got a scalar; use torch.mul")
+    if input.ndim == other.ndim == 2:
+        return multiply(input, other, None, 1, 0)
     left = input.unsqueeze(0) if input.ndim == 1 else input
     right = other.unsqueeze(1) if other.ndim == 1 else other
-    result = product(left, right)
+    result = product(left, right, by=multiply)
     result = result.squeeze(-1) if other.ndim == 1 else result
     return result.squeeze(-1 if other.ndim == 1 else -2) if input.ndim == 1 else result
 
@@ -82,8 +83,11 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     if weight.ndim == 1:
         return linear(input, weight.unsqueeze(0), bias).squeeze(-1)
     _check_dimensions(2, weight=weight)
+    if input.ndim == 2:
+        added = None if bias is None else bias.expand(input.shape[0], weight.shape[0])
+        return multiply(input, weight.mT, added, 1, 0 if bias is None else 1)
     rows = input.unsqueeze(0) if input.ndim == 1 else input
-    result = product(rows, weight.mT, bias, beta=0 if bias is None else 1)
+    result = product(rows, weight.mT, bias, beta=0 if bias is None else 1, by=multiply)
     return result.squeeze(0) if input.ndim == 1 else result
 
 

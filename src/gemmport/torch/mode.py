@@ -14,19 +14,44 @@ from gemmport.torch.functions import addmm, baddbmm, bmm, matmul, mm
 
 _ATEN = torch.ops.aten
 
+
+def _vdot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return matmul(input.conj(), other)
+
+
+def _addmv(
+    input: torch.Tensor, mat: torch.Tensor, vec: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
+) -> torch.Tensor:
+    column = input.unsqueeze(-1) if input.ndim else input
+    return addmm(column, mat, vec.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
+
+
+def _addbmm(
+    input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
+) -> torch.Tensor:
+    """The sum of a batch of products is one product, of matrices side by side and one above the other."""
+    if batch1.shape[0] != batch2.shape[0] or batch1.shape[2] != batch2.shape[1]:
+        raise ShapeError("batches must be of one size")
+    left, right = batch1.transpose(0, 1).flatten(1), batch2.flatten(0, 1)
+    return addmm(input, left, right, beta=beta, alpha=alpha)
+
+
+_BY_NAME: Mapping[str, Callable[..., torch.Tensor]] = {
+    "mm": mm, "bmm": bmm, "addmm": addmm, "baddbmm": baddbmm, "addbmm": _addbmm,
+    "mv": matmul, "addmv": _addmv, "dot": matmul, "vdot": _vdot,
+}  # fmt: skip
+
 _ROUTES: Mapping[Any, Callable[..., torch.Tensor]] = {
-    _ATEN.mm.default: mm,
-    _ATEN.mm.out: mm,
-    _ATEN.bmm.default: bmm,
-    _ATEN.bmm.out: bmm,
-    _ATEN.addmm.default: addmm,
-    _ATEN.addmm.out: addmm,
-    _ATEN.baddbmm.default: baddbmm,
-    _ATEN.baddbmm.out: baddbmm,
-    _ATEN.mv.default: matmul,
-    _ATEN.dot.default: matmul,
+    getattr(getattr(_ATEN, name), overload): route
+    for name, route in _BY_NAME.items()
+    for overload in ("default", "out")
 }
 """What torch's products are made of, in its dispatcher. Compiled code calls those that write to `out`."""
+
+_IN_PLACE: Mapping[Any, Callable[..., torch.Tensor]] = {
+    getattr(_ATEN, f"{name}_").default: _BY_NAME[name] for name in ("addmm", "baddbmm", "addbmm", "addmv")
+}
+"""Those that write to what they add to."""
 
 _TYPES = {
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
@@ -57,21 +82,39 @@ class Routing(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to a typ
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Computes a product, or lets torch do what it was asked."""
-        named = dict(kwargs or {})
+        named = kwargs or {}
         if _is_made_of_others(func):  # in inference mode they arrive here whole
             with self:
                 return func.decompose(*args, **named)
-        if (route := _ROUTES.get(func)) and all(
-            _is_ours(x) for x in (*args, *named.values()) if isinstance(x, torch.Tensor)
-        ):
-            out = named.pop("out", None)
-            try:
-                result = route(*args, **named)
-            except (ShapeError, DtypeError):  # raised before any work: torch has its own words for what does not fit
-                return func(*args, **(kwargs or {}))
+        route = _ROUTES.get(func)
+        if route is None:
+            route = _IN_PLACE.get(func)
+        if route is None or not all(_is_ours(x) for x in (*args, *named.values()) if isinstance(x, torch.Tensor)):
+            return _by_torch(func, args, named)
+        out = args[0] if func in _IN_PLACE else named.get("out")
+        try:
+            result = route(*args, **{name: value for name, value in named.items() if name != "out"})
+        except (ShapeError, DtypeError):  # raised before any work: torch has its own words for what does not fit
+            return _by_torch(func, args, named)
+        if out is None:
             self.products += 1
-            return result if out is None else out.resize_(result.shape).copy_(result)
-        return func(*args, **named)
+            return result
+        if out.dtype != result.dtype or (func in _IN_PLACE and out.shape != result.shape):
+            return _by_torch(func, args, named)
+        self.products += 1
+        return (out if out.shape == result.shape else out.resize_(result.shape)).copy_(result)
+
+
+def _by_torch(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """What torch makes of it. Inside of a mode's handler, torch 2.13 forgets what is conjugated or negated lazily:
+    `torch.linalg.pinv` of complex numbers is wrong under any mode that hands it on.
+    """
+    for x in args:
+        if isinstance(x, torch.Tensor) and x.is_complex():
+            keys, seen = torch._C.DispatchKey, torch._C._SetExcludeDispatchKeyGuard
+            with seen(keys.Conjugate, False), seen(keys.Negative, False):
+                return func(*args, **named)
+    return func(*args, **named)
 
 
 @cache
@@ -90,8 +133,8 @@ def _is_ours(x: torch.Tensor) -> bool:
 
 
 def use() -> Routing:
-    """A context in which gemmport computes torch's products: `@`, torch.matmul, mm, bmm, addmm, baddbmm, mv, dot, nn.Linear,
-    and what is made of these, also backward. docs/pytorch.md says which products it does not see.
+    """A context in which gemmport computes torch's products: `@`, torch.matmul, mm, bmm, addmm, baddbmm, addbmm, mv, addmv,
+    dot, vdot, nn.Linear, and what is made of these, also backward. docs/pytorch.md says which products it does not see.
 
         with gemmport.torch.use() as routing:
             loss = model(x)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from gemmport.api.gemm import gemm as product_of_arrays
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError
@@ -38,14 +39,61 @@ Returns:
 """
 
 
-def _computed(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: complex, beta: complex) -> torch.Tensor:
+def is_recorded(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None) -> bool:
+    """Whether autograd records a product, to derive it backward or forward."""
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)):
+        return True
+    # Outside of a level of forward mode, where nearly all products are, no tensor has a tangent.
+    return forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(x).tangent is not None for x in (a, b, c) if x is not None
+    )
+
+
+_TYPES = {torch.Tensor, torch.nn.Parameter}
+"""Subclasses of tensors see the products that they are operands of."""
+
+
+def _bits(*keys: str) -> int:
+    found = 0
+    for key in keys:
+        found |= int(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)).raw_repr())
+    return found
+
+
+_UNUSUAL = ~_bits(
+    "CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "AutocastCPU", "AutocastCUDA", "ADInplaceOrView", "BackendSelect", "Conjugate"
+)  # fmt: skip
+"""Every dispatch key but those which a dense tensor on the CPU or on CUDA has, and a thread in which nothing is switched on."""
+
+
+def is_plain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None) -> bool:
+    """Whether a product concerns autograd and the kernel alone: operands are dense tensors on the CPU or on CUDA, and there is
+    no mode, no transform of `torch.func`, no autocast, no trace and no profiler.
+    """
+    keys = torch._C._dispatch_keys
+    if type(a) not in _TYPES or type(b) not in _TYPES:
+        return False
+    found = keys(a).raw_repr() | keys(b).raw_repr() | torch._C._dispatch_tls_local_include_set().raw_repr()
+    if c is not None:
+        if type(c) not in _TYPES:
+            return False
+        found |= keys(c).raw_repr()
+    return not (
+        found & _UNUSUAL
+        or torch._C._is_any_autocast_enabled()
+        or torch._C._is_torch_function_mode_enabled()
+        or torch.autograd._profiler_enabled()
+    )
+
+
+def computed(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: complex, beta: complex) -> torch.Tensor:
     """The kernel for the CPU and for CUDA."""
     _check_alike(a, b, c)
     (x, op_a), (y, op_b) = _unconjugated(a), _unconjugated(b)
-    z = None if c is None else c.detach()
-    if a.device.type != "cpu":
-        # Torch writes out what is repeated, as a bias is: no kernel reads it in place, and only such products are kept.
-        z = z.contiguous() if z is not None and 0 in z.stride() else z
+    z = c.detach() if c is not None and c.requires_grad else c
+    # Torch writes out what is repeated, as a bias is: no kernel reads it in place, and only such products are kept.
+    z = z.contiguous() if z is not None and 0 in z.stride() else z
+    if not a.is_cpu:
         return product_of_arrays(x, y, c=z, alpha=alpha, beta=beta, trans_a=op_a, trans_b=op_b)
     torchs: Any = library_of(a)
     x, y, z = torchs.to_host(x), torchs.to_host(y), None if z is None else torchs.to_host(z)
@@ -70,7 +118,9 @@ def _check_alike(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None) -> No
 
 def _unconjugated(x: torch.Tensor) -> tuple[torch.Tensor, Op]:
     """A tensor without autograd and without the bit by which torch says "conjugated", and the op that stands for the bit."""
-    return (x.conj().detach(), "R") if x.is_conj() else (x.detach(), "N")
+    if x.is_conj():
+        return x.conj().detach(), "R"
+    return (x.detach() if x.requires_grad else x), "N"
 
 
 def _described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: complex, beta: complex) -> torch.Tensor:
@@ -100,8 +150,8 @@ def _cast(device: str) -> Callable[..., torch.Tensor]:
     return cast
 
 
-LIBRARY.impl("gemm", _computed, "CPU")
-LIBRARY.impl("gemm", _computed, "CUDA")
+LIBRARY.impl("gemm", computed, "CPU")
+LIBRARY.impl("gemm", computed, "CUDA")
 LIBRARY.impl("gemm", torch.library.fallthrough_kernel, "Conjugate")  # else torch would copy what is conjugated
 LIBRARY.impl("gemm", _cast("cpu"), "AutocastCPU")
 LIBRARY.impl("gemm", _cast("cuda"), "AutocastCUDA")
