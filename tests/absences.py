@@ -143,6 +143,10 @@ PYRIGHT = Thing(
     lambda: bool(find_spec("pyright") and shutil.which("node")),
 )
 TORCH = package("torch", "tensors of PyTorch")
+EXPECTTEST = replace(
+    package("expecttest", "PyTorch's own samples of products, whose module imports it"),
+    is_of_use=lambda: _is_here(TORCH),
+)
 CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in (("cupy", "CuPy"), ("jax", "JAX")))
 
 JAX_ON_CPUS = package("jax", "arrays of JAX in the host's memory")
@@ -151,7 +155,7 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CXX, SANITIZERS, CHROMIUM,
-    COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, CUPY, JAX, JAX_ON_CPUS, LINUX,
+    COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 
 

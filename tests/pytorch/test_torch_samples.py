@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gemmport as gp
-from absences import TORCH, needs
+from absences import EXPECTTEST, TORCH, needs
 
 if TORCH.is_here():
     import torch
@@ -17,7 +17,7 @@ if TORCH.is_here():
     import gemmport.torch as gt
     import tensors
 
-pytestmark = needs(TORCH)
+pytestmark = needs(TORCH, EXPECTTEST)
 
 FUNCTIONS = {
     "mm": "mm", "bmm": "bmm", "addmm": "addmm", "baddbmm": "baddbmm", "matmul": "matmul", "linear": "nn.functional.linear",
