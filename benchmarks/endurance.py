@@ -34,7 +34,7 @@ HostArray = npt.NDArray[Any]
 KINDS = ((64, 64, 64), (33, 17, 65), (64, 64, 8192), (256, 256, 256), (96, 80, 4096), (1, 512, 512), (7, 1, 900))
 """m, n, k: plans with scratch memory and without, and of one row and one column."""
 
-RING = 32
+RING = 64
 """Results of one thread that are judged together, so that a call is followed by others at once."""
 
 CYCLES = 3
@@ -53,6 +53,10 @@ class Arrays(ABC):
     def array(self, host: HostArray) -> Any:
         """A host array on the device."""
 
+    def results(self, shape: tuple[int, int]) -> Sequence[Any]:
+        """RING arrays that are judged together, full of NaN."""
+        return [self.array(np.full(shape, np.nan, np.float32)) for _ in range(RING)]
+
     @abstractmethod
     def streams(self, count: int) -> Sequence[Any]:
         """New streams or queues."""
@@ -62,8 +66,12 @@ class Arrays(ABC):
         """A product, enqueued on a stream."""
 
     @abstractmethod
-    def wrong(self, results: Sequence[Any], expected: Any, stream: Any) -> int:
-        """How many results differ, once they are there; they are full of NaN after that."""
+    def wrong(self, results: Any, expected: Any, stream: Any) -> int:
+        """How many of several results differ, once they are there; they are full of NaN after that."""
+
+    @abstractmethod
+    def to_host(self, array: Any) -> HostArray:
+        """Its numbers, once they are there."""
 
     @abstractmethod
     def wait(self) -> None:
@@ -86,12 +94,16 @@ class Own(Arrays):
     def multiply(self, a: Any, b: Any, out: Any, stream: Any) -> None:
         gp.gemm(a, b, out=out, queue=stream)
 
-    def wrong(self, results: Sequence[Any], expected: Any, stream: Any) -> int:
+    def wrong(self, results: Any, expected: Any, stream: Any) -> int:
         right = expected.get()
         found = sum(not np.array_equal(result.get(), right) for result in results)
         for result in results:
             result.fill(np.nan)
         return found
+
+    def to_host(self, array: Any) -> HostArray:
+        host: HostArray = array.get()
+        return host
 
     def wait(self) -> None:
         self.backend.synchronize()
@@ -120,12 +132,18 @@ class Torch(Arrays):
         with self._on(stream):
             gp.matmul(a, b, out=out)
 
-    def wrong(self, results: Sequence[Any], expected: Any, stream: Any) -> int:
+    def results(self, shape: tuple[int, int]) -> Any:
+        return self.array(np.full((RING, *shape), np.nan, np.float32))
+
+    def wrong(self, results: Any, expected: Any, stream: Any) -> int:
         with self._on(stream):
-            found = self.torch.stack(list(results)).ne(expected).flatten(1).any(1).sum()
-            for result in results:
-                result.fill_(float("nan"))
+            found = results.ne(expected).flatten(1).any(1).sum()
+            results.fill_(float("nan"))
             return int(found)
+
+    def to_host(self, array: Any) -> HostArray:
+        host: HostArray = array.cpu().numpy()
+        return host
 
     def wait(self) -> None:
         self.torch.cuda.synchronize(self.device)
@@ -158,15 +176,15 @@ class Worker(threading.Thread):
 
     def _operands(self, m: int, n: int, k: int) -> tuple[Any, ...]:
         a, b = whole_numbers(self.rng, m, k), whole_numbers(self.rng, k, n)
-        empty = [self.arrays.array(np.full((m, n), np.nan, np.float32)) for _ in range(RING)]
-        return (*map(self.arrays.array, (a, b, a @ b)), empty)
+        results = self.arrays.results((m, n))
+        return (*map(self.arrays.array, (a, b, a @ b)), results, list(results))
 
     def run(self) -> None:
         try:
             for _ in range(self.products // RING):
-                a, b, expected, results = self.given[self.rng.integers(len(KINDS))]
+                a, b, expected, results, each = self.given[self.rng.integers(len(KINDS))]
                 stream = self.streams[self.rng.integers(len(self.streams))]
-                for out in results:
+                for out in each:
                     self.arrays.multiply(a, b, out, stream)
                 self.wrong += self.arrays.wrong(results, expected, stream)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on, and it is told
@@ -249,7 +267,7 @@ def kinds(
         a, b = whole_numbers(rng, m, k), whole_numbers(rng, k, n)
         x, y, out = map(given.array, (a, b, np.full((m, n), np.nan, np.float32)))
         given.multiply(x, y, out, None)
-        wrong += given.wrong([out], given.array(a @ b), None)
+        wrong += not np.array_equal(given.to_host(out), a @ b)
         products.append((x, y, out))
     turns = itertools.cycle(products)
     for x, y, out in itertools.islice(turns, CYCLES * kinds):

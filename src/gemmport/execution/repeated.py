@@ -231,8 +231,9 @@ def again(
             log.info("planned anew: %s", short)
             return key, None
     if kind is np.ndarray:
-        if type(b) is not np.ndarray or any(x is not None and type(x) is not np.ndarray for x in (c, out)):
-            return None, None
+        for x in (b, c, out):
+            if x is not None and type(x) is not np.ndarray:
+                return None, None
         place: Hashable = (backend, device)
         if not isinstance(device, DeviceInfo):
             place = backend, device, _variable(_BACKEND), _variable(_DEVICE)
