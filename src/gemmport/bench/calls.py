@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gemmport.api import product
 from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
+from gemmport.api.plans import plan as make_plan
 from gemmport.backends.base import Backend
 from gemmport.bench import libraries
 from gemmport.bench.call_times import CPU_CALLS, GPU_CALLS, WAYS, Caller, CallPace, Way, measure_calls
@@ -28,10 +29,11 @@ from gemmport.checking import verification as verify
 from gemmport.checking.reference import reference
 from gemmport.checking.verification import Check
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import DtypeError, LibraryUnavailableError, ShapeError, UnsupportedError
+from gemmport.core.errors import DtypeError, GemmportError, LibraryUnavailableError, ShapeError, UnsupportedError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.executor import bind_or_choose
+from gemmport.runtime.sources import assemble
 
 HostArray = npt.NDArray[Any]
 
@@ -252,6 +254,7 @@ def run_calls(
     *,
     turns: int,
     seed: int,
+    results: Collection[Result] = ("out", "new"),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Called]:
     """Verifies and times calls with arrays of each library; yields each result as it is there.
@@ -261,13 +264,26 @@ def run_calls(
         found: libraries, each with its device.
         turns: of each caller, at least one.
         seed: of the random operands.
+        results: that are measured; of libraries whose arrays are not written, new ones in any case.
         progress: told what is being done.
     """
+    for backend in {id(library.backend): library.backend for library in found}.values():
+        if backend.device.type == "gpu":  # CPUs read the host's arrays, for which other programs are compiled
+            progress(f"compiling for {backend.device.label}")
+            _compile_ahead(workloads, backend)
     for workload in workloads:
         task = _Task(workload.problem, seed)
         for library in found:
             progress(f"{workload.name}, arrays of {library.name} on {library.backend.device.label}")
-            yield _called(workload, task, library, turns)
+            yield _called(workload, task, library, turns, results)
+
+
+def _compile_ahead(workloads: Sequence[Workload], backend: Backend) -> None:
+    """Compiles for all products, so that better programs are made of some while others are compiled."""
+    for workload in workloads:
+        with suppress(GemmportError):  # its measurement will tell
+            kernels = [launch.kernel for launch in make_plan(workload.problem, backend.device).launches]
+            backend.programs([assemble(one, backend.language, backend.overrides) for one in kernels], at_once=True)
 
 
 class _Task:
@@ -308,15 +324,15 @@ class _Task:
 class _Arrays:
     """The arrays of one library that are multiplied."""
 
-    def __init__(self, library: Library, task: _Task) -> None:
-        self.library = library
+    def __init__(self, library: Library, task: _Task, results: Collection[Result]) -> None:
+        self.library, self.results = library, results
         problem = self.problem = task.problem
         self.a = self._operand(task.operands["a"], problem.trans_a)
         self.b = self._operand(task.operands["b"], problem.trans_b)
         self.c = self._operand(task.operands["c"], "N") if problem.reads("c") else None
         # Poison, of which an element that is not written shows.
         poison = verify.poison(problem.m * problem.n * problem.batch, problem.output).reshape(task.shape)
-        self.out = library.array(poison) if library.writes else None
+        self.out = library.array(poison) if library.writes and "out" in results else None
 
     def _operand(self, stored: HostArray, op: str) -> Any:
         array = self.library.array(stored[0] if len(stored) == 1 else stored)
@@ -325,8 +341,8 @@ class _Arrays:
     @property
     def targets(self) -> dict[Result, Any]:
         """What is given as `out` for each kind of result."""
-        targets: dict[Result, Any] = {"new": None}
-        return {"out": self.out, **targets} if self.library.writes else targets
+        new: dict[Result, Any] = {} if self.out is not None and "new" not in self.results else {"new": None}
+        return new if self.out is None else {"out": self.out, **new}
 
     def ours(self) -> dict[Result, Caller]:
         """gemmport's product of them."""
@@ -363,14 +379,14 @@ class _Arrays:
         return self.library.to_host(found)
 
 
-def _called(workload: Workload, task: _Task, library: Library, turns: int) -> Called:
+def _called(workload: Workload, task: _Task, library: Library, turns: int, results: Collection[Result]) -> Called:
     device = library.backend.device
     beside = library.beside
     with ExitStack() as settings:
         for each in {id(x): x for x in (library, beside) if x is not None}.values():
             settings.enter_context(each.precise())
         try:
-            arrays = _Arrays(library, task)
+            arrays = _Arrays(library, task, results)
             plan = _plan_of(arrays)
             library.backend.settle_programs()
             checks = tuple(arrays.checks(task, arrays.ours()))
@@ -399,7 +415,7 @@ def _beside(
     if library is None:
         return None, {}
     try:
-        own = arrays if library is arrays.library else _Arrays(library, task)
+        own = arrays if library is arrays.library else _Arrays(library, task, arrays.results)
         failed = [check for check in own.checks(task, own.own()) if not check.passed]
     except _REFUSALS as error:
         return Beside(library.product_name, library.version, reason=f"{type(error).__name__}: {error}"), {}

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from gemmport.bench import libraries
-from gemmport.bench.calls import SHOWN, Called, Summary, check_called, floor_of, reaching, run_calls, summaries
+from gemmport.bench.calls import SHOWN, Called, Result, Summary, check_called, floor_of, reaching, run_calls, summaries
 from gemmport.bench.generated import generated
 from gemmport.bench.libraries import Library
 from gemmport.bench.results import seconds_to_dict
@@ -74,6 +74,14 @@ SIZES = "64,128,256,512,1024"
     help="So many products that stand in no file, drawn from --seed: decoding, attention, Gram matrices, primes, ...",
 )
 @click.option("--dtype", "dtypes", default="float32", show_default=True, metavar="TYPE[,TYPE]", help="Of the arrays.")
+@click.option(
+    "--result",
+    "results",
+    type=click.Choice(["out", "new"]),
+    multiple=True,
+    default=("out", "new"),
+    help="Only with out=, or only with a new result. Default: both.",
+)
 @click.option("--turns", type=click.IntRange(min=1), default=7, show_default=True, help="Samples of each measurement.")
 @click.option(
     "--seed",
@@ -90,13 +98,14 @@ SIZES = "64,128,256,512,1024"
 )
 def calls(
     arrays: str | None, backend: str | None, descriptions: tuple[str, ...], sizes: str | None, shapes: Path | None,
-    count: int | None, dtypes: str, turns: int, seed: int | None, form: str, output: Path | None, plot_file: Path | None,
+    count: int | None, dtypes: str, results: Sequence[Result], turns: int, seed: int | None, form: str,
+    output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Measure calls of matmul with arrays of each library, beside the library's own product.
 
     Three ways: until a call returns (with out= and with a new result), call after call with one wait for all, and each call
     with a wait. Results are verified first; float32 is not computed in TF32. PyTorch's product stands beside gemmport's own
-    arrays and PyOpenCL's, where it runs on the same GPU.
+    arrays and PyOpenCL's, where it runs on the same GPU. What is interrupted tells what was measured by then.
 
     Exit status: 0 all verified; 1 a result is wrong; 2 bad usage; 3 a device, or a library that --arrays names, is not
     usable here.
@@ -111,10 +120,18 @@ def calls(
         check_plottable(plot_file)
         options.check_writable("--plot", plot_file)
     meter = ProgramMeter(devices)
+    measured: list[Called] = []
+    interrupt: KeyboardInterrupt | None = None
     with progress_on_terminal() as tell:
         tell("the floor")
         floors = {device: floor_of(get_backend(device=device), turns) for device in devices}
-        measured = list(run_calls(workloads, found, turns=turns, seed=seed, progress=tell))
+        try:
+            for one in run_calls(workloads, found, turns=turns, seed=seed, results=results, progress=tell):
+                measured.append(one)
+        except KeyboardInterrupt as told:
+            if not measured:
+                raise
+            interrupt = told
     taken = "" if descriptions else options.told_choice(backend, None, devices)
     conditions = Conditions(devices, unavailable, meter.counts(), taken)
     if form == "json":
@@ -132,6 +149,8 @@ def calls(
     write(text, output)
     if plot_file is not None:
         plot_calls(measured, plot_file)
+    if interrupt is not None:
+        raise interrupt
     return exit_status(measured)
 
 
