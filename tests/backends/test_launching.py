@@ -236,7 +236,7 @@ def test_what_is_refused_is_tried_as_pyopencl_does_and_nothing_before_it(
     monkeypatch.setattr(type(best_backend), "launch", lambda self, call, **how: tried.append(call.function))
     x = best_backend.ones((16, 16), np.float32)
     problem = gp.GemmProblem.create(16, 16, 16)
-    plan = gp.plan(problem, best_backend.device, kernel="packed")
+    plan = gp.plan(problem, best_backend.device, kernel="transposed_b")
     bound = bind(plan, best_backend, {"a": x.memory, "b": x.memory, "d": x.memory})
     tried.clear()
     bound.enqueue()

@@ -30,6 +30,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ArrayError
 from gemmport.core.problem import Op, as_number, as_op, scalar_key
 from gemmport.execution import repeated
+from gemmport.execution.adapters import is_traced, untraced
 from gemmport.execution.selection import get_backend, is_meant
 from gemmport.planning.planner import AUTO
 
@@ -125,6 +126,12 @@ def gemm(
         WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
             asked for, others are taken, or another kernel.
     """
+    if is_traced():
+        return untraced(gemm)(
+            a, b, alpha=alpha, beta=beta, c=c, trans_a=trans_a, trans_b=trans_b, out=out, dtype=dtype, accumulator=accumulator,
+            queue=queue, wait_for=wait_for, backend=backend, device=device, kernel=kernel, params=params, config=config,
+            deterministic=deterministic,
+        )  # fmt: skip
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
     wanted = None
     if wait_for == () and params is None and config is None:

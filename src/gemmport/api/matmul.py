@@ -40,7 +40,7 @@ from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError
 from gemmport.core.problem import check_size
 from gemmport.execution import repeated
-from gemmport.execution.adapters import library_of
+from gemmport.execution.adapters import is_traced, library_of, untraced
 from gemmport.execution.copies import assign, dense_copy
 from gemmport.planning.planner import AUTO
 
@@ -113,6 +113,11 @@ def matmul(
         TypeError: `out` must be an array, `axes` a list. ValueError: no such casting or order.
         Others as `gemm`.
     """
+    if is_traced():
+        return untraced(matmul)(
+            a, b, out, casting=casting, order=order, dtype=dtype, axes=axes, subok=subok, backend=backend, device=device,
+            kernel=kernel, params=params, config=config, deterministic=deterministic,
+        )  # fmt: skip
     wanted: Hashable = None
     if params is None and config is None and axes is None and dtype is None and order == "K" and casting == "same_kind":
         wanted, product = repeated.again(a, b, None, out, ("matmul", kernel), backend, device)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from types import ModuleType
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from gemmport.core.problem import ALLOCATION_ALIGNMENT
 from gemmport.execution.selection import backend_of
 
 HostArray = npt.NDArray[Any]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 in_c: ModuleType | None
 """What finds in C how arrays lie; None where gemmport was installed without a compiler."""
@@ -370,6 +372,19 @@ def views_on_host(
 def address_on_host(array: HostArray) -> int:
     """Of the first element of NumPy's array."""
     return int(array.ctypes.data) if in_c is None else in_c.address(array)
+
+
+def is_traced() -> bool:
+    """Whether torch.compile looks at the caller's code, instead of running it."""
+    compiler = getattr(sys.modules.get("torch"), "compiler", None)
+    return compiler is not None and compiler.is_compiling()
+
+
+def untraced(function: F) -> F:
+    """A function that torch.compile calls as it is: it would take apart what is between it and the launch, and compile the
+    parts.
+    """
+    return cast("F", sys.modules["torch"].compiler.disable(function))
 
 
 _LIBRARIES = {library.name: library for library in (_Torch(), _CuPy(), _JAX(), _PyOpenCL())}
