@@ -109,17 +109,69 @@ def device_calls_cpu(files: Files) -> Table:
     return Table(["", "`gemm(a, b, out=c)`>", "`gemm(a, b)`>"], rows)
 
 
-def device_calls_h200(files: Files) -> Table:
-    """docs/simt.md: the same on an H200's host."""
-    found = [calls_of(files, f"h200/calls/device-{backend}.json", "device") for backend in ("cuda", "opencl")]
+GPU_CALLS = "h200/calls/sizes-cuda.json"
+
+BESIDE = {"device": "torch.matmul", "torch": "torch.matmul", "cupy": "cupy.matmul"}
+"""Arrays on a GPU, and whose product stands beside gemmport's."""
+
+
+def ratio_of(result: Result, way: str, kind: str = "out") -> float:
+    """Our speed over that of the library's product, of calls."""
+    (found,) = result["baselines"].values()
+    return float(found["ratios"][kind][way])
+
+
+def gpu_calls(files: Files) -> Table:
+    """docs/calls.md: the host's part of calls on an H200's host, in microseconds, and calls back to back."""
+    results = files.results(GPU_CALLS)
     rows = []
-    for size in (64, 128, 512):
-        own = [one(results, m=size)["host_seconds"] for results in found]
-        rows.append([str(size), *(microseconds(x[way]["median"], 1) for x in own for way in ("out", "new"))])
-    return Table(
-        ["m = n = k>", "CUDA, `gemm(a, b, out=c)`>", "`gemm(a, b)`>", "OpenCL, `gemm(a, b, out=c)`>", "`gemm(a, b)`>"],
-        rows,
-    )
+    for size in SIZES:
+        row = [str(size)]
+        for arrays, product in BESIDE.items():
+            own = one(results, arrays=arrays, m=size)
+            for kind in ("out", "new"):
+                times = own["seconds"], own["baselines"][product]["seconds"]
+                row.append(" / ".join(microseconds(each[kind]["host"]["median"], 1) for each in times))
+            row.append(hundredths(ratio_of(own, "back_to_back")))
+        rows.append(row)
+    names = {"device": "own arrays", "torch": "PyTorch's", "cupy": "CuPy's"}
+    columns = [f"{x}>" for name in names.values() for x in (f"{name}, `out`", "new", "back to back, ×")]
+    return Table(["m = n = k>", *columns], rows)
+
+
+def gpu_calls_opencl(files: Files) -> Table:
+    """docs/calls.md: the host's part of calls in OpenCL."""
+    results, rows = files.results("h200/calls/sizes-opencl.json"), []
+    for size in (64, 128, 256, 2048):
+        row = [str(size)]
+        for arrays in ("device", "pyopencl"):
+            own = one(results, arrays=arrays, m=size, k=size)
+            times = own["seconds"], own["baselines"]["torch.matmul"]["seconds"]
+            row.append(" / ".join(microseconds(each["out"]["host"]["median"], 1) for each in times))
+        rows.append(row)
+    return Table(["m = n = k>", "own arrays, `out`>", "PyOpenCL's, with events>"], rows)
+
+
+def workloads_called(files: Files) -> Table:
+    """docs/calls.md: products of published workloads, of PyTorch's tensors."""
+    document = files.document("h200/calls/workloads-torch.json")
+    rows = []
+    for way, name in {"back_to_back": "back to back", "awaited": "awaited", "host": "until a call returns"}.items():
+        own = one(document["summaries"], way=way, result="out")
+        rows.append([name, str(own["count"]), hundredths(own["geometric_mean"]), hundredths(own["worst"]["ratio"])])
+    return Table(["calls with `out`", "products>", "geometric mean>", "least>"], rows)
+
+
+def model(files: Files) -> Table:
+    """docs/pytorch.md: a model of GPT-2's size under `use()`."""
+    names = {"eager": "eager", "compiled": "compiled", "graph": "CUDA graph", "step": "eager, forward and backward"}
+    results, rows = files.results("h200/model/gpt2.json"), []
+    for way, name in names.items():
+        own = one(results, way=way)
+        ours, theirs = (own["seconds"][side]["median"] * 1e3 for side in ("gemmport", "torch"))
+        errors = (f"{own['error'][side]:.1e}" for side in ("gemmport", "torch"))
+        rows.append([name, f"{ours:.1f}", f"{theirs:.1f}", hundredths(own["ratio"]), *errors])
+    return Table(["", "gemmport, ms>", "PyTorch, ms>", "×>", "error>", "PyTorch's>"], rows)
 
 
 def starts(files: Files) -> Table:
@@ -144,6 +196,9 @@ RECIPES: dict[str, Recipe] = {
     "calls in float32": short_calls,
     "calls in both types": all_calls,
     "calls of device arrays on CPUs": device_calls_cpu,
-    "calls of device arrays on the H200": device_calls_h200,
+    "calls on the H200": gpu_calls,
+    "calls on the H200 in OpenCL": gpu_calls_opencl,
+    "calls of workloads on the H200": workloads_called,
+    "a model on the H200": model,
     "starts": starts,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from recipes.calls import calls_of
 from recipes.table import (
     CPUS,
     TYPES,
@@ -146,7 +147,7 @@ def goals(files: Files) -> Table:
         ]
 
     def call(folder: str, size: int) -> list[float]:
-        return [one(files.results(f"{folder}/calls/{dtype}.json"), m=size)["ratio"] for dtype in TYPES]
+        return [one(calls_of(files, f"{folder}/calls/{dtype}.json"), m=size)["ratio"] for dtype in TYPES]
 
     def skinny(folder: str) -> list[float]:
         names = (f"{folder}/run/odd-and-skinny-{dtype}.json" for dtype in TYPES)

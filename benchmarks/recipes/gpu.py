@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from recipes.calls import GPU_CALLS, calls_of, ratio_of
 from recipes.table import (
-    CPUS,
     EMPTY,
     Files,
     Recipe,
@@ -70,13 +70,16 @@ def first_page(files: Files) -> Table:
         ["H200, CUDA", f"float32, {len(found)} products of published workloads", "cuBLAS",
          f"geometric mean {hundredths(mean(found))}", f"least {hundredths(min(found))}", EMPTY]
     )  # fmt: skip
-    for folder, name in (
-        ("intel", "two cores of an AMD EPYC, Intel's runtime"),
-        ("pocl31", f"the same, {CPUS['pocl31']}"),
-    ):
-        calls = files.results(f"{folder}/calls/float32.json")
-        ratios = (one(calls, m=size)["ratio"] for size in shown[:2])
-        rows.append([name, "float32, calls", "NumPy", *map(hundredths, ratios), EMPTY])
+    called = some(files.results(GPU_CALLS), arrays="torch")
+    ratios = (ratio_of(one(called, m=size), "back_to_back") for size in shown[:2])
+    rows.append(
+        ["H200, CUDA", "float32, calls with PyTorch's tensors", "`torch.matmul`", *map(hundredths, ratios), EMPTY]
+    )
+    calls = calls_of(files, "intel/calls/float32.json")
+    ratios = (one(calls, m=size)["ratio"] for size in shown[:2])
+    rows.append(
+        ["two cores of an AMD EPYC, Intel's runtime", "float32, calls", "NumPy", *map(hundredths, ratios), EMPTY]
+    )
     return Table(["device", "what", "ratio to", *(f"{size}>" for size in shown)], rows)
 
 
