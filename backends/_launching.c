@@ -26,6 +26,7 @@ typedef int (*CtxGetCurrent)(void **);
 typedef int (*AskStream)(void *, uint64_t *);
 typedef int32_t (*SetKernelArg)(void *, uint32_t, size_t, const void *);
 typedef int32_t (*SetKernelArgPointer)(void *, uint32_t, const void *);
+typedef int32_t (*ReleaseEvent)(void *);
 typedef int32_t (*EnqueueNDRangeKernel)(
     void *, void *, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t, const void *, void *);
 
@@ -138,6 +139,7 @@ static PyObject *opencl(PyObject *module, PyObject *const *arguments, Py_ssize_t
     SetKernelArg set_memory = (SetKernelArg)pointer(&at);
     SetKernelArgPointer set_address = (SetKernelArgPointer)pointer(&at);
     EnqueueNDRangeKernel enqueue = (EnqueueNDRangeKernel)pointer(&at);
+    ReleaseEvent release = (ReleaseEvent)pointer(&at); /* NULL where launches have no events */
     for (uint64_t launches = next(&at); launches-- && !result;) {
         void *kernel = pointer(&at);
         size_t extent[3], work_group[3];
@@ -151,8 +153,11 @@ static PyObject *opencl(PyObject *module, PyObject *const *arguments, Py_ssize_t
             result = is_address[operand] ? set_address(kernel, number, memory[operand])
                                          : set_memory(kernel, number, sizeof(void *), &memory[operand]);
         }
+        void *event = NULL;
         if (!result)
-            result = enqueue(queue, kernel, 3, NULL, extent, work_group, 0, NULL, NULL);
+            result = enqueue(queue, kernel, 3, NULL, extent, work_group, 0, NULL, release ? &event : NULL);
+        if (event)
+            release(event);
         made += !result;
     }
     return PyLong_FromLong(made);

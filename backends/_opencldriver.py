@@ -49,22 +49,31 @@ def _loaded(name: str) -> Callable[..., int] | None:
     return function
 
 
-_FUNCTIONS = [_loaded(name) for name in ("clSetKernelArg", "clSetKernelArgSVMPointer", "clEnqueueNDRangeKernel")]
+_FUNCTIONS = [
+    _loaded(name) for name in ("clSetKernelArg", "clSetKernelArgSVMPointer", "clEnqueueNDRangeKernel", "clReleaseEvent")
+]
 
-enqueue = _FUNCTIONS[-1] or (lambda *_: _OTHERWISE)
+enqueue = _FUNCTIONS[2] or (lambda *_: _OTHERWISE)
 """Launches a kernel: takes the queue's handle and the kernel's `arguments`; what is not SUCCESS did nothing."""
 
 
 def script(
     launches: Sequence[tuple[cl.Kernel, tuple[int, int, int], tuple[int, int, int], Sequence[tuple[int, int]]]],
+    *,
+    events: bool = False,
 ) -> bytes:
     """Kernels with extent, work-group and the places of their memory, as `_launching.opencl` takes them. They must outlive it.
 
-    Empty where the loader's functions are not found.
+    Args:
+        events: whether each launch has an event, which is dropped, as by PyOpenCL.
+
+    Returns:
+        Nothing where the loader's functions are not found.
     """
     if None in _FUNCTIONS:
         return b""
-    words = [*map(_scripts.address_of, _FUNCTIONS), len(launches)]
+    *others, release = map(_scripts.address_of, _FUNCTIONS)
+    words = [*others, release if events else 0, len(launches)]
     for kernel, extent, work_group, places in launches:
         words += kernel.int_ptr, *extent, *work_group, len(places)
         words += [word for place in places for word in place]

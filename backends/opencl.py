@@ -45,6 +45,9 @@ _FILL_BYTES = 2**30
 
 _MOST_QUEUES = 64
 
+_MOST_AHEAD = 256
+"""Products that a CPU may be behind its callers, about."""
+
 
 @dataclass(frozen=True)
 class _Program(Program):
@@ -108,6 +111,7 @@ class OpenCL(Backend):
             self._queue_in_c = ctypes.c_void_p(self.queue.int_ptr)
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
             self._launches_without_events = device.type != "cpu"
+            self._ahead = 0  # products that were enqueued since a CPU was last waited for, about
             self._pool_lock = threading.RLock()
             # A CPU's runtime reads and writes the host's memory where it lies; some take its addresses as they are. To give
             # it back, it is mapped (rusticl-lost-maps).
@@ -361,21 +365,35 @@ class OpenCL(Backend):
 
     def launcher(self, calls: Sequence[tuple[Call, Places]]) -> Launcher:
         launches = [(call.native, call.extent, call.work_group, places) for call, places in calls]
-        script = _opencldriver.script(launches)
+        script = _opencldriver.script(launches, events=not self._launches_without_events)
         if _scripts.launching is None or not script:
             return super().launcher(calls)
         run, own, count = _scripts.launching.opencl, int(self.queue.int_ptr), len(calls)
+        outruns = self.device.type == "cpu"
 
         def launch(memory: tuple[Any, ...], queue: Any) -> None:
             if self.closed:
                 self.check_open()
             where = self.as_queue(queue)
             made = run(script, own if where is None else where.int_ptr, memory)
+            if outruns:
+                self._catch_up(where)
             for call, places in calls[made:] if made < count else ():
                 self.set_memory(call, places, memory)
                 self.launch(call, queue=where)  # or it says what is wrong
 
         return launch
+
+    def _catch_up(self, queue: Any) -> None:
+        """Waits now and then for products that a CPU has not computed yet, which nobody else has waited for.
+
+        Launches in C outrun a busy CPU. clFinish of Intel's runtime (2026.22) waits for what other threads enqueue meanwhile,
+        too, and so for ever.
+        """
+        self._ahead += 1
+        if self._ahead > _MOST_AHEAD:
+            self._ahead = 0
+            (queue or self.queue).finish()
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info

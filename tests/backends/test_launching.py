@@ -22,7 +22,7 @@ from gemmport.execution.executor import bind
 
 pytestmark = needs(COMPILED_CALLS)
 
-CONTEXT = 0x5000
+CONTEXT, EVENT = 0x5000, 0x6000
 
 Config = _cudamodules._Config
 
@@ -161,7 +161,10 @@ class Runtime:
         self.functions = (
             ctypes.PYFUNCTYPE(i32, pointer, u32, size, ctypes.POINTER(pointer))(self._memory),
             ctypes.PYFUNCTYPE(i32, pointer, u32, pointer)(self._address),
-            ctypes.PYFUNCTYPE(i32, pointer, pointer, u32, pointer, sizes, sizes, u32, pointer, pointer)(self._enqueue),
+            ctypes.PYFUNCTYPE(i32, pointer, pointer, u32, pointer, sizes, sizes, u32, pointer, ctypes.POINTER(pointer))(
+                self._enqueue
+            ),
+            ctypes.PYFUNCTYPE(i32, pointer)(self._release),
         )
 
     def _note(self, *what: Any) -> int:
@@ -176,10 +179,17 @@ class Runtime:
         return self._note("address", kernel, number, value)
 
     def _enqueue(
-        self, queue: int, kernel: int, dimensions: int, offset: Any, extent: Any, group: Any, *events: Any
+        self, queue: int, kernel: int, dimensions: int, offset: Any, extent: Any, group: Any, *waits: Any
     ) -> int:
-        assert (dimensions, offset, events) == (3, None, (0, None, None))
-        return self._note("launch", kernel, queue, extent[:3], group[:3])
+        *waits, event = waits
+        assert (dimensions, offset, waits) == (3, None, [0, None])
+        status = self._note("launch", kernel, queue, extent[:3], group[:3])
+        if event and not status:
+            event[0] = EVENT + kernel
+        return status
+
+    def _release(self, event: int) -> int:
+        return self._note("release", event)
 
 
 @pytest.fixture
@@ -190,11 +200,11 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     return found
 
 
-def opencl(*kernels: tuple[int, list[tuple[int, int]]]) -> Callable[[tuple[Any, ...]], int]:
+def opencl(*kernels: tuple[int, list[tuple[int, int]]], events: bool = False) -> Callable[[tuple[Any, ...]], int]:
     from gemmport.backends import _opencldriver  # noqa: PLC0415 - imports PyOpenCL
 
     made: Any = [(SimpleNamespace(int_ptr=kernel), (8, 2, 1), (4, 1, 1), places) for kernel, places in kernels]
-    script = _opencldriver.script(made)
+    script = _opencldriver.script(made, events=events)
     assert _scripts.launching is not None
     run = _scripts.launching.opencl
     return lambda operands: run(script, 0x99, operands)
@@ -216,6 +226,12 @@ def test_the_launches_before_one_that_is_refused_are_told(runtime: Runtime, refu
     runtime.refuse = refused
     assert opencl((7, []), (8, [(1, 0), (2, 0)]), (9, []))((0x456,)) == 1
     assert [what[1] for what in runtime.seen if what[0] == "launch" and what != refused] == [7]
+
+
+def test_launches_that_have_events_drop_them(runtime: Runtime) -> None:
+    runtime.refuse = ("launch", 9, 0x99, [8, 2, 1], [4, 1, 1])
+    assert opencl((7, []), (8, []), (9, []), events=True)(()) == 2
+    assert [what for what in runtime.seen if what[0] == "release"] == [("release", EVENT + 7), ("release", EVENT + 8)]
 
 
 def test_what_is_neither_buffer_nor_address_is_refused(runtime: Runtime) -> None:
