@@ -124,7 +124,13 @@ def test_programs_are_made_in_each_way() -> None:
     def compiled(given: str) -> bytes:
         return _nvrtc.compile_cuda(given, "sm_90")
 
-    backend = SimpleNamespace(name="cuda", device=HOPPER, compile=compiled, load=lambda binary, _: binary)
+    def program(given: str) -> bytes:
+        groups = _sass.asked_for(given)
+        return _sass.rescheduled(compiled(given), groups) if groups else compiled(given)
+
+    backend = SimpleNamespace(
+        name="cuda", device=HOPPER, compile=compiled, load=lambda binary, _: binary, program=program
+    )
     made = {name: way(source) for name, way in machine_code.ways(backend).items()}
     assert list(made) == ["as compiled", "as taken", "one row", "two rows"]
     assert made["as taken"] in (made["one row"], made["two rows"])
