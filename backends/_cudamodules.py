@@ -149,7 +149,10 @@ class Launch:
 
 
 def script(launches: Sequence[tuple[Launch, Sequence[tuple[int, int]]]], context: int) -> bytes:
-    """Launches in a context, with the places of their memory, as `_launching.cuda` takes them. They must outlive it."""
+    """Launches in a context, with the places of their memory, as `_launching.cuda` takes them.
+
+    The script holds addresses: the launches must live as long as it is used.
+    """
     driver = _cudadriver.driver()
     words = [*map(_scripts.address_of, (driver.cuLaunchKernelEx, driver.cuCtxGetCurrent)), context, len(launches)]
     return _scripts.written(words + [word for launch, places in launches for word in launch.script(places)])

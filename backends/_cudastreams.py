@@ -223,7 +223,9 @@ def is_capturing(stream: int) -> bool:
 
 
 def asked_at_once(name: str, stream: int) -> int | None:
-    """What a function of the driver tells of a stream, whatever context is current; None where that is not known."""
+    """The answer of one of the driver's functions about a stream, in whichever context; None where the driver refuses, or there
+    is no `_launching`.
+    """
     return None if _scripts.launching is None else _scripts.launching.asked(_address(name), stream)
 
 
