@@ -8,7 +8,7 @@ GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,10 +21,10 @@ from gemmport.backends._sass import reschedule
 from gemmport.backends._sass.cubin import Code
 from gemmport.backends._sass.loop import main_loop
 from gemmport.backends._sass.ports import Cost, cost
+from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Launch
 from gemmport.core.problem import GemmProblem
-from gemmport.kernels._simt_tilings import NAMES, TILINGS
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.sources import assemble
@@ -63,7 +63,7 @@ def reordered(binary: bytes, groups: int, rows: int) -> bytes:
 
 def loops() -> Iterator[tuple[str, str, Launch]]:
     """The products, their ops, and the launch with the loop."""
-    tiling = dict(zip(NAMES, TILINGS[0], strict=True))
+    tiling = load_configuration(()).model(H200).tilings["simt"][0]
     for kind, size in SIZES.items():
         for ops in OPS:
             yield kind, ops, _launches(size, ops, {**tiling, "SHARE": 0})[0]
@@ -71,7 +71,7 @@ def loops() -> Iterator[tuple[str, str, Launch]]:
         yield "shared tiles", ops, _launches(SIZES["whole tiles"], ops, {**tiling, "SHARE": 1})[-2]
 
 
-def _launches(size: int, ops: str, values: Mapping[str, int]) -> tuple[Launch, ...]:
+def _launches(size: int, ops: str, values: Parameters) -> tuple[Launch, ...]:
     problem = GemmProblem.create(size, size, size, trans_a=ops[0], trans_b=ops[1])
     return make_plan(problem, H200, load_configuration(()), kernel="simt", params=values).launches
 

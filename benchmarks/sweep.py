@@ -36,11 +36,13 @@ from gemmport.bench.timing import Contestant, measure
 from gemmport.checking import verification
 from gemmport.checking.device_check import check_freivalds_on, fill_random_on
 from gemmport.cli.shapes import read_shapes
+from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Launch, ParameterValue, Plan
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind
 from gemmport.execution.selection import get_backend, select_device
+from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.sources import assemble
 
 Candidate = dict[str, ParameterValue]
@@ -78,7 +80,7 @@ def plans(problem: GemmProblem, target: DeviceInfo, candidates: Mapping[str, Seq
     """
     found = [gp.plan(problem, target)]
     for kernel, each in candidates.items():
-        for candidate in (*kernels.variant(kernel).considered(problem, target), *each):
+        for candidate in (*considered(kernel, problem, target), *each):
             try:
                 found.append(gp.plan(problem, target, kernel=kernel, params=candidate))
             except (gp.ParameterError, gp.UnsupportedError):
@@ -89,10 +91,14 @@ def plans(problem: GemmProblem, target: DeviceInfo, candidates: Mapping[str, Seq
     return [*each.values()]
 
 
+def considered(kernel: str, problem: GemmProblem, target: DeviceInfo) -> Sequence[Parameters]:
+    """What a kernel chooses among for a problem, by the model of the device."""
+    return kernels.variant(kernel).considered(problem, target, load_configuration().model(target))
+
+
 def has_model(kernel: str, workloads: Iterable[Workload], target: DeviceInfo) -> bool:
     """Whether there is such a kernel, and it has parameters to suggest for a workload."""
-    variant = kernels.family().get(kernel)
-    return variant is not None and any(variant.considered(workload.problem, target) for workload in workloads)
+    return kernel in kernels.family() and any(considered(kernel, each.problem, target) for each in workloads)
 
 
 def compile_only(device: DeviceInfo, sources: Sequence[str]) -> None:

@@ -2,129 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from gemmport.contracts.gpu_model import Tiling, clocks, pass_clocks
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock
+from gemmport.contracts.gpu_model import WARP, Constants, Tiling, clocks, pass_clocks, phases
 from gemmport.contracts.kernel import KernelVariant, Parameters, check_limits
-from gemmport.contracts.nvidia import is_hopper, multiplies_float64_matrices
+from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import FLOAT64
 from gemmport.core.errors import ParameterError
+from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
 from gemmport.kernels import transpose
-
-MOST_REGISTERS = 255
-"""Of a work-item, on NVIDIA's GPUs."""
-
-ADDRESSES = 31
-"""Registers of a work-item beside sums and what is read ahead."""
 
 MOST_OF_MEMORY = 1 / 16
 """Of the device's, that operands take that are transposed beforehand: others need it, too."""
 
-LEAST_TERMS = 24
-"""Of a product whose operands are transposed beforehand: of fewer it was not measured."""
+FITTED = {
+    "most_registers": "of a work-item",
+    "addresses": "registers of a work-item beside sums and what is read ahead",
+    "across_terms": "of a product whose operands are transposed beforehand, at least: of fewer it was not measured; 0: never",
+    "across_doubt": "a product whose operands are transposed beforehand must be expected to gain so much",
+    "across_matrix_doubt": "likewise with the matrix unit, which asks for more of memory",
+}
+"""What a device's model may state for the choice, beside the constants of `gemmport.contracts.gpu_model`, with its meaning."""
 
-DOUBT, MATRIX_DOUBT = 1.005, 1.02
-"""A product whose operands are transposed beforehand must be expected to gain so much; the latter with the matrix unit, which
-asks for more of memory. In turns on an H200, 31 products of 46 were: they gained 0.996 to 1.09, 1.030 in the mean
-(benchmarks/results/h200/study/across.json).
-"""
+USUAL = {"most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.005, "across_matrix_doubt": 1.02}
+"""Where it states nothing: registers that most GPUs have, and nothing that was not measured."""
 
-NAMES = ("TSM", "TSN", "TSK", "WM", "WN", "WPTM", "WPTN", "SLICES", "STAGES", "GROUPS", "PORTS")
-"""The parameters of a tiling, in the order of the tables."""
+SMALLEST = {
+    "TSM": 16, "TSN": 32, "TSK": 8, "WM": 16, "WN": 32, "WPTM": 4, "WPTN": 4, "SLICES": 1, "STAGES": 2, "GROUPS": 8, "PORTS": 0,
+}  # fmt: skip
+"""Where local memory or registers have room for no other: 14 KB, and more than 128 registers, of complex128."""
 
-TILINGS = (
-    (128, 256, 8, 32, 128, 8, 16, 1, 3, 1, 1),
-    (64, 256, 8, 32, 128, 8, 16, 1, 3, 2, 1),
-    (128, 128, 8, 64, 64, 16, 8, 1, 4, 2, 1),
-    (128, 128, 8, 32, 64, 8, 8, 1, 4, 2, 0),
-    (64, 128, 8, 32, 64, 8, 8, 1, 4, 3, 0),
-    (128, 64, 8, 32, 64, 8, 8, 1, 4, 3, 0),
-    (64, 128, 16, 32, 64, 8, 8, 2, 3, 1, 1),
-    (128, 64, 16, 32, 64, 8, 8, 2, 3, 1, 0),
-    (128, 48, 16, 64, 48, 8, 12, 2, 3, 2, 0),
-    (128, 96, 8, 32, 96, 8, 12, 1, 4, 2, 0),
-    (64, 96, 16, 64, 48, 8, 12, 2, 4, 2, 0),
-    (64, 48, 16, 64, 48, 8, 12, 4, 4, 2, 0),
-    (128, 32, 8, 64, 32, 8, 8, 1, 4, 6, 0),
-    (64, 64, 16, 32, 32, 8, 4, 1, 4, 4, 0),
-    (64, 64, 16, 32, 32, 8, 4, 2, 4, 2, 0),
-    (64, 64, 16, 32, 32, 8, 4, 4, 4, 1, 0),
-    (32, 64, 16, 32, 32, 8, 4, 1, 4, 6, 0),
-    (32, 64, 16, 32, 32, 8, 4, 2, 4, 4, 0),
-    (32, 64, 16, 32, 32, 8, 4, 4, 4, 2, 0),
-    (32, 32, 8, 32, 32, 8, 4, 1, 3, 8, 0),
-    (32, 32, 16, 32, 32, 8, 4, 1, 4, 8, 0),
-    (32, 32, 16, 32, 32, 8, 4, 2, 4, 4, 0),
-    (32, 32, 32, 32, 32, 8, 4, 4, 4, 4, 0),
-    (16, 32, 32, 16, 32, 4, 4, 4, 4, 4, 0),
-    (16, 128, 16, 16, 64, 4, 8, 1, 3, 4, 0),
-    (128, 16, 16, 64, 16, 8, 4, 1, 3, 4, 0),
-)
-"""By NAMES, those among which the model chooses: large tiles need few loads, small ones and slices fill a chip with small
-products. STAGES and GROUPS are the most that are taken: larger types have fewer."""
+_EXTENTS = (16, 32, 64, 128)
 
-MATRIX_TILINGS = (
-    (128, 128, 8, 64, 32, 8, 8, 1, 3, 1, 0),
-    (64, 128, 8, 32, 64, 4, 16, 1, 4, 2, 0),
-    (64, 128, 8, 32, 32, 4, 8, 1, 4, 2, 0),
-    (64, 64, 8, 32, 32, 4, 8, 1, 4, 3, 0),
-    (64, 64, 16, 32, 32, 4, 8, 2, 3, 2, 0),
-    (32, 64, 16, 32, 32, 4, 8, 2, 4, 3, 0),
-    (32, 64, 32, 32, 16, 4, 4, 4, 2, 1, 0),
-    (32, 32, 32, 32, 16, 4, 4, 4, 3, 2, 0),
-    (128, 16, 16, 32, 16, 4, 4, 1, 2, 3, 0),
-)
-"""Likewise of products by the matrix unit."""
+_ITEM_TILES = ((8, 8), (8, 4), (4, 4))
 
-SMALLEST = (16, 32, 8, 16, 32, 4, 4, 1, 2, 8, 0)
-"""Where local memory has room for none of those: 14 KB of complex128."""
+_MOST_ITEMS = 256
+
+_USUAL_ITEMS = 512
+"""Work-items of a compute unit that hide each other's waits."""
 
 
-def considered(simt: KernelVariant, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
-    """The tilings that fit, shared or not, and the best of them with operands across, by the time that
-    `gemmport.contracts.gpu_model` expects of them; empty where none fits.
+def generated() -> tuple[Mapping[str, int], ...]:
+    """Tilings for a device of which no file has any: large tiles need few loads, small ones and slices fill a device with small
+    products. Extents are powers of two, sides differ by a factor of four at most, and a group has one to eight warps.
     """
-    tilings = [dict(zip(NAMES, tiling, strict=True)) for tiling in TILINGS]
-    if problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
-        of_matrices = [dict(zip(NAMES, tiling, strict=True)) for tiling in MATRIX_TILINGS]
-        tilings = [{**tiling, "MMA": 1, "PAD": 0} for tiling in of_matrices] + tilings
-    fitted = [values for tiling in tilings if (values := _fitted(simt, tiling, problem, device))]
-    if not fitted and (values := _fitted(simt, dict(zip(NAMES, SMALLEST, strict=True)), problem, device)):
+    found = []
+    for rows, columns in itertools.product(_EXTENTS, _EXTENTS):
+        for item_rows, item_columns in _ITEM_TILES:
+            items = rows * columns // (item_rows * item_columns)
+            warp = _warp_tile(rows, columns, item_rows, item_columns)
+            if warp is None or max(rows, columns) > 8 * min(rows, columns):
+                continue
+            for slices in (1, 2, 4):
+                if items * slices > _MOST_ITEMS or (slices > 1 and items > 128):
+                    continue
+                found.append({
+                    "TSM": rows, "TSN": columns, "TSK": 8 if items > 128 else 32 if slices == 4 else 16,
+                    "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices, "STAGES": 3,
+                    "GROUPS": min(max(_USUAL_ITEMS // (items * slices), 1), 8), "PORTS": 0,
+                })  # fmt: skip
+            break  # with the largest tile of a work-item that is possible
+    return tuple(found)
+
+
+def _warp_tile(rows: int, columns: int, item_rows: int, item_columns: int) -> tuple[int, int] | None:
+    """Rows and columns of a warp's tile, nearly square; None where none divides the tile."""
+    found = [
+        (item_rows * side, item_columns * (WARP // side))
+        for side in (1, 2, 4, 8, 16, 32)
+        if rows % (item_rows * side) == 0 and columns % (item_columns * (WARP // side)) == 0
+    ]
+    return min(found, key=lambda tile: abs(tile[0] - tile[1]), default=None)
+
+
+def considered(
+    simt: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel
+) -> list[tuple[float, Parameters]]:
+    """The tilings that fit, shared or not, and the best of them with operands across, with the clocks that
+    `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
+    """
+    constants, own = Constants.of(device, model), {**USUAL, **model.constants("simt")}
+    tilings = (*model.tilings.get("simt.mma", ()), *(model.tilings.get("simt") or generated()))
+    fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
+    if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
-    choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, values["GROUPS"])]
-    expected = [(clocks(problem, device, tiling_of(choice)), choice) for choice in choices]
+    choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, int(values["GROUPS"]))]
+    expected = [(clocks(problem, constants, tiling_of(choice)), choice) for choice in choices]
     turned, made = across(problem)
-    if expected and made and transposing_is_measured(problem, device) and _fit(made.values(), device):
+    measured = 0 < own["across_terms"] <= problem.effective_k
+    if expected and made and measured and _fit(made.values(), device):
         # In the tiling that is best without: of others the model expects too much.
         best = min(expected, key=_first)[1]
-        passes = sum(pass_clocks(each.scratch.nbytes, device) for each in made.values())
-        doubt = MATRIX_DOUBT if best.get("MMA") else DOUBT
-        expected.append(((clocks(turned, device, tiling_of(best)) + passes) * doubt, {**best, "ACROSS": 1}))
-    return [choice for _, choice in sorted(expected, key=_first)]
+        passes = sum(pass_clocks(each.scratch.nbytes, constants) for each in made.values())
+        doubt = own["across_matrix_doubt" if best.get("MMA") else "across_doubt"]
+        expected.append(((clocks(turned, constants, tiling_of(best)) + passes) * doubt, {**best, "ACROSS": 1}))
+    return sorted(expected, key=_first)
 
 
-def _fitted(simt: KernelVariant, values: dict[str, int], problem: GemmProblem, device: DeviceInfo) -> dict[str, int]:
-    """A tiling with as many stages and groups as the device has room for; empty where it has none for it."""
-    while values["STAGES"] > 2 and simt.local_bytes({"PAD": 4, **values}, problem) > device.local_memory:
-        values["STAGES"] -= 1
+def fit(
+    simt: KernelVariant, tiling: Parameters, problem: GemmProblem, device: DeviceInfo, own: Mapping[str, float]
+) -> dict[str, ParameterValue]:
+    """A tiling with as many stages and groups as the device has room for; empty where it has none for it.
+
+    Args:
+        own: constants by the names of `FITTED`.
+    """
+    values = dict(tiling)
+    stages = int(values["STAGES"])
+    while stages > 2 and simt.local_bytes({"PAD": 4, **values, "STAGES": stages}, problem) > device.local_memory:
+        stages -= 1
     try:
-        full = simt.complete(values)
+        full = simt.complete({**values, "STAGES": stages})
     except ParameterError:  # the sums of slices no longer fit
         return {}
     items = simt.work_group(full)[0]
-    registers = simt.registers(full, problem) + ADDRESSES
+    registers = simt.registers(full, problem) + int(own["addresses"])
     if (
         simt.local_bytes(full, problem) > device.local_memory
-        or registers > MOST_REGISTERS
+        or registers > own["most_registers"]
         or items > min(device.max_work_group, device.max_work_item_sizes[0])
+        or simt.unfit(full, problem, device)
     ):
         return {}
     if device.registers:
-        values["GROUPS"] = max(min(values["GROUPS"], device.registers // (items * registers)), 1)
-    return values
+        values["GROUPS"] = max(min(int(full["GROUPS"]), device.registers // (items * registers)), 1)
+    return {**values, "STAGES": stages}
 
 
 def across(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
@@ -153,14 +160,7 @@ def _fit(made: Collection[transpose.Prepared], device: DeviceInfo) -> bool:
     return True
 
 
-def transposing_is_measured(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether what the model expects of operands that are transposed beforehand was measured on such a device: what the passes
-    cost, by its memory, and what the loop gains are those of NVIDIA's compute capability 9.0.
-    """
-    return is_hopper(device) and problem.effective_k >= LEAST_TERMS
-
-
-def _first(expected: tuple[float, dict[str, int]]) -> float:
+def _first(expected: tuple[float, Parameters]) -> float:
     return expected[0]
 
 
@@ -180,3 +180,26 @@ def tiling_of(parameters: Parameters) -> Tiling:
         matrix=bool(p.get("MMA", 0)),
         in_order=bool(p["PORTS"]),
     )
+
+
+def predicted(problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> Prediction:
+    """What `gemmport.contracts.gpu_model` expects of all parameters of `simt`."""
+    constants, tiling, passes = Constants.of(device, model), tiling_of(parameters), 0.0
+    facts = facts_of(problem, tiling.rows, tiling.columns, constants.units * tiling.resident)
+    if parameters["ACROSS"]:
+        problem, made = across(problem)
+        passes = sum(pass_clocks(each.scratch.nbytes, constants) for each in made.values())
+    found = phases(problem, constants, tiling)
+    parts = {
+        "multiply-adds": sum(phase.waves * phase.multiply_adds for phase in found),
+        "copies": sum(phase.waves * phase.copies for phase in found),
+        "latency": sum(phase.waves * phase.latency for phase in found),
+        "stores": sum(phase.waves * phase.stores for phase in found),
+        "passes": passes,
+    }
+    for phase in found:
+        for name, value in phase.others.items():
+            parts[name] = parts.get(name, 0.0) + phase.waves * value
+    total = passes + sum(phase.clocks(constants) for phase in found)
+    hertz = clock(device)
+    return Prediction({name: value / hertz for name, value in parts.items()}, total / hertz, facts)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
+from gemmport.contracts.device_model import DeviceModel
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -25,30 +27,17 @@ RUN_BYTES = 16
 MOST_WIDTH = 4
 """Numbers of a run at most: a work-item has whole runs of its rows and columns."""
 
-MOST_ITEMS = 160
-"""Work-items of a group: several small ones overlap better than few large ones. With twice as many, 30,000 products of
-12 × 12 × 12, 13 × 5 × 7 and 5 × 13 × 5 in float32 took 1.20, 1.15 and 1.12 times as long on an H200, of 10 × 10 × 10 0.90,
-others nearly the same (benchmarks/results/h200/study/batched-types.json).
-"""
+FITTED = {
+    "most_items": "work-items of a group: several small ones overlap better than few large ones",
+    "most_bytes": "of a group's local memory: several groups share a compute unit",
+    "most_extent": "rows, columns and terms of the products that it is chosen for: larger ones are worth a group of their own",
+    "most_numbers": "of A, B and D of a product that it is chosen for",
+    "least_per_unit": "products of a batch for each compute unit that it is chosen for. `simt`'s groups, of one product each, "
+    "run side by side as long as they are few, and are done sooner; more of them take turns",
+}
 
-MOST_BYTES = 40960
-"""Of a group's local memory: several groups share a compute unit."""
-
-MOST_EXTENT = 32
-"""Rows, columns and terms of the products that it is chosen for: larger ones are worth a group of their own."""
-
-MOST_NUMBERS = 768
-"""Of A, B and D of a product that it is chosen for: 16 × 16 × 16. On an H200 those took 0.5 to 0.9 of `simt`'s time in each of
-float32, float64, complex64 and complex128, while 23 × 23 × 23 and 32 × 32 × 32 in float32 took 1.3 and 1.5 times as long
-(benchmarks/results/h200/study/batched-types.json, benchmarks/results/h200/study/batched.json).
-"""
-
-LEAST_PER_UNIT = 6
-"""Products of a batch for each compute unit. `simt`'s groups, of one product each, run side by side as long as they are few,
-and are done sooner; more of them take turns. On an H200, of 132 multiprocessors, 5 × 13 × 5 in float32 took 1.09 of `simt`'s
-time with a batch of 512 and 0.88 with one of 1024, 13 × 5 × 7 in float64 1.12 with one of 1024
-(benchmarks/results/h200/study/batched.json).
-"""
+USUAL = {"most_items": 160, "most_bytes": 40960, "most_extent": 32, "most_numbers": 768, "least_per_unit": 6}
+"""Where the device's model states nothing."""
 
 ALIGNED_FROM = 4
 """So many dense matrices of any size, and every larger power of two of them, are whole runs. With two in a group, 30,000
@@ -75,6 +64,7 @@ class Batched(KernelVariant):
         Parameter("WPTN", 4, "columns per work-item", choices=(4, 8)),
         Parameter("PRODUCTS", 4, "products of a group", maximum=256),
     )
+    constants: ClassVar = FITTED
     constraints = (
         Constraint(
             "⌈TSM / WPTM⌉ · ⌈TSN / WPTN⌉ · PRODUCTS ≤ 1024, the work-items of a group",
@@ -103,41 +93,46 @@ class Batched(KernelVariant):
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
         return ceil_div((rows * columns + rows + columns) * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         m, n, k = problem.m, problem.n, problem.effective_k
-        least = LEAST_PER_UNIT * device.compute_units
-        if max(m, n, k) > MOST_EXTENT or problem.batch < least:
+        own = _constants(model)
+        least, most = own["least_per_unit"] * device.compute_units, own["most_extent"]
+        if max(m, n, k) > most or problem.batch < least:
             return (
-                f"it is for {least} products or more, {LEAST_PER_UNIT} for each compute unit, of at most {MOST_EXTENT} rows, "
+                f"it is for {least} products or more, {own['least_per_unit']} for each compute unit, of at most {most} rows, "
                 f"columns and terms, and these are {problem.batch} of {m} × {n} × {k}"
             )
         numbers = m * k + k * n + m * n
-        if numbers > MOST_NUMBERS:
+        if numbers > own["most_numbers"]:
             return (
-                f"it is for products of at most {MOST_NUMBERS} numbers in A, B and D, and those of {m} × {n} × {k} have "
+                f"it is for products of at most {own['most_numbers']} numbers in A, B and D, and those of {m} × {n} × {k} have "
                 f"{numbers:,}"
             )
-        products = self.suggested(problem, device).get("PRODUCTS", 0)
+        products = self.suggested(problem, device, model).get("PRODUCTS", 0)
         if int(products) < ALIGNED_FROM:
             return (
                 f"it is for groups of {ALIGNED_FROM} products or more; one has room for {products} of {m} × {n} × {k}"
             )
         return None
 
-    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """Tiles of the size of the matrices, of as many products as a group has room for, but not of so many that compute
         units have none; empty where the matrices are too large. Their number is a power of two, for the sake of alignment.
         Where fewer than ALIGNED_FROM fit, a work-item computes 4 × 8 instead of 4 × 4.
         """
-        if max(problem.m, problem.n) > MOST_EXTENT:
-            return {}
-        small, wide = (self._fitting(problem, device, {**_whole(problem), "WPTN": columns}) for columns in (4, 8))
-        return wide if small.get("PRODUCTS", 0) < min(ALIGNED_FROM, wide.get("PRODUCTS", 0)) else small
+        own = _constants(model)
+        if max(problem.m, problem.n) > own["most_extent"]:
+            return []
+        small, wide = (self._fitting(problem, device, own, {**_whole(problem), "WPTN": columns}) for columns in (4, 8))
+        best = wide if small.get("PRODUCTS", 0) < min(ALIGNED_FROM, wide.get("PRODUCTS", 0)) else small
+        return [best] if best else []
 
-    def _fitting(self, problem: GemmProblem, device: DeviceInfo, tile: dict[str, int]) -> dict[str, int]:
+    def _fitting(
+        self, problem: GemmProblem, device: DeviceInfo, own: Mapping[str, int], tile: dict[str, int]
+    ) -> dict[str, int]:
         """The tile with the most products that a group has room for; empty where it has none."""
-        most_items = min(device.max_work_group, device.max_work_item_sizes[0], MOST_ITEMS)
-        most_bytes = min(device.local_memory, MOST_BYTES)
+        most_items = min(device.max_work_group, device.max_work_item_sizes[0], own["most_items"])
+        most_bytes = min(device.local_memory, own["most_bytes"])
         for products in _POWERS:
             values = {**tile, "PRODUCTS": products}
             full = self.complete({**values, "PRODUCTS": 1})
@@ -192,6 +187,10 @@ class Batched(KernelVariant):
             arguments=(*gemm_arguments(problem, prepared), Integer(problem.batch, bits=32)),
             local_bytes=self.local_bytes(parameters, problem),
         )
+
+
+def _constants(model: DeviceModel) -> Mapping[str, int]:
+    return {name: int(value) for name, value in {**USUAL, **model.constants("batched")}.items()}
 
 
 def _whole(problem: GemmProblem) -> dict[str, int]:

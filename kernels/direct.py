@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gemmport.contracts.device_model import DeviceModel
 from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import ParameterValue
@@ -56,7 +57,7 @@ class Direct(KernelVariant):
         rows, columns, terms = (int(parameters[name]) for name in ("RY", "RX", "RK"))
         return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         elements = problem.m * problem.n
         if device.type == "cpu" and problem.batch > MOST_OF_A_BATCH and elements <= SMALL:
             return (

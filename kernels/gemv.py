@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from gemmport.contracts.device_model import DeviceModel
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -28,19 +30,10 @@ MOST_LANES = 16
 PART_RESULTS, PART_ADDERS = 8, 16
 """Of a group of the second launch: results side by side, of float32 a sector of 32 bytes, and work-items that add up each."""
 
-GROUPS_PER_UNIT = 4
-"""Groups per compute unit that keep its memory busy: as many loads are on their way as its latency lets by."""
-
-LEAST_PART = 2**17
-"""Bytes of the matrix that a group reads at least where sums are split: the second launch takes longer than less would."""
-
 WARP = 32
 
 ITEMS = 256
-"""Work-items of a GPU's group, where nothing asks for more. Batches of matrices with no more elements than that are not for
-such groups: on an H200 2,048 products of 2 × 2 × 2 to 4 × 16 × 16 took 2 to 7 times as long as by `simt`, and 65,536 of
-them 3 to 13 times (benchmarks/results/h200/study/batched.json).
-"""
+"""Work-items of a GPU's group, where nothing asks for more."""
 
 SIDE_BYTES = (512, 256, 128)
 """Of memory that the work-items side by side read at once where A lies across: those of a warp, down to a cache line."""
@@ -50,8 +43,17 @@ MOST_VECTORS = 4
 
 MOST_PARTS = 1024
 
-MOST_REGISTERS, FEW_REGISTERS = 128, 20
-"""Of a work-item, as `Gemv.registers` counts them; and in larger groups, where it has 64, most of them for addresses."""
+FITTED = {
+    "groups_per_unit": "groups per compute unit that keep its memory busy: loads are on their way as long as its latency",
+    "least_part": "bytes of the matrix that a group reads at least where sums are split: the second launch takes longer than "
+    "less would",
+    "most_registers": "of a work-item, as `Gemv.registers` counts them",
+    "few_registers": "of a work-item in larger groups, where it has few, most of them for addresses",
+    "small_matrix": "elements of a matrix; batches of products whose matrices have no more are for other kernels",
+}
+
+USUAL = {"groups_per_unit": 4, "least_part": 2**17, "most_registers": 128, "few_registers": 20, "small_matrix": 256}
+"""Where the device's model states nothing."""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -79,6 +81,7 @@ class Gemv(KernelVariant):
         Parameter("VECTORS", MOST_VECTORS, "columns of a group, at most", maximum=8),
         Parameter("SPLIT", 1, "groups that share a sum, at most", maximum=MOST_PARTS),
     )
+    constants: ClassVar = FITTED
     constraints = (
         Constraint("SIDE ≤ ITEMS, for there is at least one side", lambda SIDE, ITEMS: SIDE <= ITEMS),
         Constraint(
@@ -104,31 +107,35 @@ class Gemv(KernelVariant):
         runs = int(parameters["RUNS"]) * (work.vectors + int(parameters["UNROLL"]))
         return ceil_div(runs * work.width * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         if min(problem.m, problem.n) > MOST_VECTORS:
             return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
         elements = max(problem.m, problem.n) * problem.effective_k
-        if device.type == "gpu" and problem.batch > device.compute_units and elements <= ITEMS:
+        small = int(_constants(model)["small_matrix"])
+        if device.type == "gpu" and problem.batch > device.compute_units and elements <= small:
             return (
                 f"it gives each product a group of {ITEMS} work-items, too many for more than {device.compute_units} products "
-                f"with matrices of at most {ITEMS} elements, and these are {problem.batch} of {elements}"
+                f"with matrices of at most {small} elements, and these are {problem.batch} of {elements}"
             )
         return None
 
-    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """What gives each compute unit enough to read: few rows for each group, then larger groups, then groups that share
         sums. For a CPU, groups of one work-item.
         """
-        wanted = GROUPS_PER_UNIT * device.compute_units
-        values = _for_cpu(problem) if device.type == "cpu" else self._for_gpu(problem, device, wanted)
+        own = _constants(model)
+        wanted, least_part = int(own["groups_per_unit"] * device.compute_units), int(own["least_part"])
+        values = _for_cpu(problem) if device.type == "cpu" else self._for_gpu(problem, device, wanted, own)
         work = _Work.of(problem, self.complete(values))
         groups = work.groups * max(work.items // ITEMS, 1) * int(values.get("RUNS", 1))  # of the usual size
         bytes_of_group = work.group_rows * work.terms * problem.dtype.itemsize
-        if 2 * groups <= wanted and bytes_of_group >= 2 * LEAST_PART:
-            values["SPLIT"] = min(wanted // groups, bytes_of_group // LEAST_PART, MOST_PARTS)
-        return values
+        if 2 * groups <= wanted and bytes_of_group >= 2 * least_part:
+            values["SPLIT"] = min(wanted // groups, bytes_of_group // least_part, MOST_PARTS)
+        return [values]
 
-    def _for_gpu(self, problem: GemmProblem, device: DeviceInfo, wanted: int) -> dict[str, ParameterValue]:
+    def _for_gpu(
+        self, problem: GemmProblem, device: DeviceInfo, wanted: int, own: Mapping[str, float]
+    ) -> dict[str, ParameterValue]:
         most_items = min(device.max_work_group, device.max_work_item_sizes[0])
         items = max(size for size in _POWERS if size <= min(ITEMS, most_items))
         work = _Work.of(problem, self.complete({"ITEMS": items, "SIDE": 1}))
@@ -141,7 +148,7 @@ class Gemv(KernelVariant):
             sides = [side for side in (*few, WARP, *many) if side <= items]
             if work.vectors > 1:  # a run of the vectors is read as often as one of the matrix, where registers allow it
                 several: dict[str, ParameterValue] = {**values, "RUNS": 4, "UNROLL": 4 if few else 2}
-                if self.registers(self.complete({**several, "SIDE": 1}), problem) <= MOST_REGISTERS:
+                if self.registers(self.complete({**several, "SIDE": 1}), problem) <= own["most_registers"]:
                     values, wanted = several, device.compute_units * 3 // 4
         else:
             sides = [nbytes // run_bytes for nbytes in SIDE_BYTES if nbytes // run_bytes <= items]
@@ -152,7 +159,8 @@ class Gemv(KernelVariant):
             work = _Work.of(problem, self.complete(values))
             if work.groups >= wanted:
                 break
-        light = work.vectors == 1 and self.registers(self.complete(values), problem) <= FEW_REGISTERS and not work.along
+        registers = self.registers(self.complete(values), problem)
+        light = work.vectors == 1 and registers <= own["few_registers"] and not work.along
         while light and 2 * work.groups * (work.items // ITEMS) <= wanted and 2 * work.items <= most_items:
             values["ITEMS"] = 2 * work.items
             work = _Work.of(problem, self.complete(values))
@@ -198,6 +206,10 @@ class Gemv(KernelVariant):
             local_bytes=PART_RESULTS * PART_ADDERS * problem.accumulator.sum_bytes,
         )
         return Steps([product, add_parts], [Scratch("parts", parts * results * problem.accumulator.sum_bytes)])
+
+
+def _constants(model: DeviceModel) -> Mapping[str, float]:
+    return {**USUAL, **model.constants("gemv")}
 
 
 def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:

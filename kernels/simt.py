@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from gemmport.contracts.gpu_model import WARP, sharing_of
+from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.gpu_model import FITTED, WARP, sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -70,6 +72,7 @@ class Simt(KernelVariant):
         Parameter("ACROSS", 0, "1: operands that lie along k are transposed beforehand", choices=(0, 1)),
         padding(4),
     )
+    constants: ClassVar = {**FITTED, **_simt_tilings.FITTED}
     constraints = (
         *WHOLE_BLOCKS,
         FEW_SUMS,
@@ -127,13 +130,14 @@ class Simt(KernelVariant):
             return f"tiles are copied as they are: {problem.dtype} is not what is summed, {problem.accumulator}"
         return None
 
-    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
-        """The tiling, shared or not, that `gemmport.contracts.gpu_model` expects to be the fastest; empty where none fits."""
-        return next(iter(self.considered(problem, device)), {})
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
+        """The tilings that fit, shared or not, by the time that `gemmport.contracts.gpu_model` expects of them."""
+        return [choice for _, choice in _simt_tilings.considered(self, problem, device, model)]
 
-    def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
-        """The tilings that fit, by the time that the model expects of them."""
-        return _simt_tilings.considered(self, problem, device)
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        return _simt_tilings.predicted(problem, device, model, parameters)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not parameters["MMA"]:

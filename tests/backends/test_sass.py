@@ -32,11 +32,11 @@ from gemmport.backends._sass.loop import NotUnderstoodError, main_loop
 from gemmport.backends._sass.ports import cost
 from gemmport.backends._sass.symbolic import State, Symbols
 from gemmport.backends.objects import Program
-from gemmport.kernels._simt_tilings import NAMES, TILINGS
 from gemmport.planning import lookup
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
+from models import TILINGS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import register_ports
@@ -187,9 +187,9 @@ def test_the_main_loop_takes_fewer_cycles(shape: str, shares: bool, ops: str) ->
 
 @with_a_compiler
 @pytest.mark.machine_code
-@pytest.mark.parametrize("tiling", [x for x in TILINGS if x[NAMES.index("PORTS")]], ids=lambda x: "-".join(map(str, x)))
-def test_the_loop_of_each_tiling_that_asks_for_it_is_reordered(tiling: tuple[int, ...]) -> None:
-    values = {**dict(zip(NAMES, tiling, strict=True)), "SHARE": 0}
+@pytest.mark.parametrize("tiling", [x for x in TILINGS if x["PORTS"]], ids=lambda x: "-".join(map(str, x.values())))
+def test_the_loop_of_each_tiling_that_asks_for_it_is_reordered(tiling: dict[str, int]) -> None:
+    values = {**tiling, "SHARE": 0}
     problem = gp.GemmProblem.create(1000, 1000, 1000)
     plan = make_plan(problem, H200, lookup.load_configuration(), kernel="simt", params=values)
     source = assemble(plan.launches[0].kernel, "cuda")

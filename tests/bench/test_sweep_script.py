@@ -16,8 +16,8 @@ from gemmport.bench.sweeps import read_sweep
 from gemmport.bench.timing import Timing
 from gemmport.cli import cli
 from gemmport.core.problem import GemmProblem
-from gemmport.kernels._simt_tilings import TILINGS
 from made_up_devices import DEVICES
+from models import HOPPER, TILINGS
 from mutations import NAIVE, planted
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "sweep.py"
@@ -61,7 +61,7 @@ def test_all_that_a_model_considers_is_tried_and_the_same_launches_once(sizes, w
     problem, device = GemmProblem.create(*sizes), DEVICES["NVIDIA sm_90 under CUDA"]
     found = script.plans(problem, device, {"simt": []})
     assert found[0] == gp.plan(problem, device)
-    each = kernels.variant("simt").considered(problem, device)
+    each = kernels.variant("simt").considered(problem, device, HOPPER)
     considered = [gp.plan(problem, device, kernel="simt", params=parameters) for parameters in each]
     assert considered[0].values == found[0].values
     assert len(considered) == 2 * len(TILINGS) + across  # the best of them with operands across, too, of enough terms

@@ -17,16 +17,10 @@ from exact import Sizes, check, check_plan
 from gemmport import kernels
 from gemmport.core.plan import Plan
 from gemmport.core.problem import OPERANDS
-from gemmport.kernels.batched import (
-    ALIGNED_FROM,
-    LEAST_PER_UNIT,
-    MOST_BYTES,
-    MOST_EXTENT,
-    MOST_ITEMS,
-    MOST_NUMBERS,
-)
+from gemmport.kernels.batched import ALIGNED_FROM
 from gemmport.planning.planner import make_plan
 from made_up_devices import DEVICES
+from models import HOPPER, model_of
 from test_kernels import OPS
 from test_planner import NOTHING, SHIPPED, write
 
@@ -160,7 +154,8 @@ def test_arrays_that_are_views_are_multiplied(backend: gp.Backend) -> None:
     assert np.array_equal(got.get(), a[::2, :, 1:8] @ b[1::2, :, 2:9].transpose(0, 2, 1))
 
 
-sizes = st.integers(1, 2 * MOST_EXTENT)
+OWN = {name: int(value) for name, value in HOPPER.fitted["batched"].items()}
+sizes = st.integers(1, 2 * OWN["most_extent"])
 
 
 @settings(max_examples=200)
@@ -177,18 +172,18 @@ def test_what_is_suggested_fits_and_what_is_for_it_is_whole(
     m: int, n: int, k: int, batch: int, dtype: str, ops: str, device: gp.DeviceInfo
 ) -> None:
     problem = gp.GemmProblem.create(m, n, k, batch=batch, dtype=dtype, trans_a=ops[0], trans_b=ops[1])
-    suggested = BATCHED.suggested(problem, device)
+    suggested = BATCHED.suggested(problem, device, model_of(device))
     full = BATCHED.complete(suggested)
     items, products = BATCHED.work_group(full)[0], int(full["PRODUCTS"])
     if suggested:
-        assert items <= min(device.max_work_group, device.max_work_item_sizes[0], MOST_ITEMS)
-        assert BATCHED.local_bytes(full, problem) <= min(device.local_memory, MOST_BYTES)
+        assert items <= min(device.max_work_group, device.max_work_item_sizes[0], OWN["most_items"])
+        assert BATCHED.local_bytes(full, problem) <= min(device.local_memory, OWN["most_bytes"])
         assert products <= ALIGNED_FROM or products * device.compute_units <= batch
         assert BATCHED.product(problem, full).groups[0] == -(-batch // products)
-    if BATCHED.declined(problem, device) is None:
-        assert max(m, n, k) <= MOST_EXTENT
-        assert batch >= LEAST_PER_UNIT * device.compute_units
-        assert m * k + k * n + m * n <= MOST_NUMBERS
+    if BATCHED.declined(problem, device, model_of(device)) is None:
+        assert max(m, n, k) <= OWN["most_extent"]
+        assert batch >= OWN["least_per_unit"] * device.compute_units
+        assert m * k + k * n + m * n <= OWN["most_numbers"]
         assert BATCHED.tile(full) == (m, n, max(k, 1))
         assert products >= ALIGNED_FROM
 
@@ -222,7 +217,7 @@ def test_it_is_chosen_for_batches_of_small_products_and_computes_anything_by_nam
 ) -> None:
     """An entry may list it first for all products; what it declines, the next kernel takes."""
     problem = gp.GemmProblem.create(m, n, k, batch=batch, dtype=dtype)
-    told = BATCHED.declined(problem, GPU)
+    told = BATCHED.declined(problem, GPU, HOPPER)
     assert (told is None) == (not reason)
     assert re.search(reason, told or "")
     first = write(tmp_path / "mine.yaml", "batched", {})
@@ -254,7 +249,7 @@ def test_nvidias_gpus_take_it_for_batches_alone(m: int, n: int, k: int, batch: i
 
 def test_a_group_is_not_so_large_that_units_have_none() -> None:
     groups = {
-        batch: BATCHED.suggested(gp.GemmProblem.create(8, 8, 8, batch=batch), GPU)["PRODUCTS"]
+        batch: BATCHED.suggested(gp.GemmProblem.create(8, 8, 8, batch=batch), GPU, HOPPER)["PRODUCTS"]
         for batch in (300, 2000, 65_536)
     }
     assert groups == {300: 4, 2000: 16, 65_536: 32}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -15,22 +16,15 @@ import gemmport as gp
 from absences import beyond
 from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
-from gemmport.contracts.gpu_model import (
-    LAUNCH_CLOCKS,
-    MIN_STEPS,
-    READ_CLOCKS,
-    RUN_BYTES,
-    RUNS_READ,
-    WARP,
-    Tiling,
-    clocks,
-    sharing_of,
-)
+from gemmport.contracts import gpu_model
+from gemmport.contracts.device_model import derived
+from gemmport.contracts.gpu_model import MIN_STEPS, RUN_BYTES, RUNS_READ, WARP, Constants, Tiling, sharing_of
 from gemmport.core.plan import Plan
 from gemmport.kernels import _simt_tilings
-from gemmport.kernels._simt_tilings import MATRIX_TILINGS, NAMES, SMALLEST, TILINGS, tiling_of
+from gemmport.kernels._simt_tilings import SMALLEST, USUAL, generated, tiling_of
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
+from models import HOPPER, MATRIX_TILINGS, TILINGS, model_of
 from test_backend_contract import download, run
 from test_kernels import BASE
 
@@ -44,6 +38,12 @@ SHARED = Sizes(33, 67, 131)
 GPUS = {name: device for name, device in DEVICES.items() if device.type == "gpu"}
 DTYPES = ("float32", "float64", "complex64", "complex128")
 GPU = DEVICES["NVIDIA sm_90 under CUDA"]
+CONSTANTS = Constants.of(GPU, HOPPER)
+EVERY_TILING = [*TILINGS, *generated()]
+
+
+def clocks(problem: gp.GemmProblem, device: gp.DeviceInfo, tiling: Tiling) -> float:
+    return gpu_model.clocks(problem, Constants.of(device, model_of(device)), tiling)
 
 
 def shared_plan(backend: gp.Backend, problem: gp.GemmProblem) -> Plan:
@@ -147,7 +147,7 @@ def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(back
     """Behind the loop's barrier, not in front of the next round's first products, which would have to wait for them."""
     if (backend.name, backend.device.platform) != ("opencl", "nvidia"):
         pytest.skip(beyond(backend.device, "it is NVIDIA's OpenCL compiler that joins these reads"))
-    params = {**dict(zip(NAMES, TILINGS[0], strict=True)), "SHARE": 0, "PORTS": 0}
+    params = {**TILINGS[0], "SHARE": 0, "PORTS": 0}
     plan = gp.plan(gp.GemmProblem.create(1024, 1024, 1024), backend.device, kernel="simt", params=params)
     ptx = backend.compile(assemble(plan.launches[0].kernel, "opencl")).binary.decode()
     behind = ptx[ptx.rindex("cp.async.wait_group") :]
@@ -155,15 +155,15 @@ def test_nvidias_opencl_reads_the_next_terms_before_the_last_are_multiplied(back
     assert behind[: behind.index("bra")].count("ld.shared.v4.f32") == runs
 
 
-@pytest.mark.sample(tiling=TILINGS[:1])
-@pytest.mark.every_value("tiling", TILINGS)
-def test_every_tiling_is_exact(backend: gp.Backend, tiling: tuple[int, ...]) -> None:
+@pytest.mark.sample(tiling=EVERY_TILING[:1])
+@pytest.mark.every_value("tiling", EVERY_TILING)
+def test_every_tiling_is_exact(backend: gp.Backend, tiling: dict[str, int]) -> None:
     device = backend.device
-    if device.type == "cpu" and tiling[5] * tiling[6] > 32:  # WPTM · WPTN
+    if device.type == "cpu" and tiling["WPTM"] * tiling["WPTN"] > 32:
         pytest.skip(beyond(device, "it takes many seconds for such a program, which is written out"))
-    params = dict(zip(NAMES, tiling, strict=True))
-    problem = problem_of(Sizes(tiling[0] + 3, tiling[1] - 1, 2 * tiling[2] + 5), "NT", "float32", beta=1.0)
-    fitted = _simt_tilings._fitted(SIMT, params, problem, device)
+    sizes = Sizes(tiling["TSM"] + 3, tiling["TSN"] - 1, 2 * tiling["TSK"] + 5)
+    problem = problem_of(sizes, "NT", "float32", beta=1.0)
+    fitted = _simt_tilings.fit(SIMT, tiling, problem, device, {**USUAL, "most_registers": 255})
     if not fitted:
         pytest.skip(beyond(device, f"it has no room for {tiling}"))
     check_plan(backend, gp.plan(problem, device, kernel="simt", params=fitted))
@@ -276,7 +276,7 @@ def test_nothing_is_transposed_of_no_terms(backend: gp.Backend) -> None:
 
 
 def across(problem: gp.GemmProblem, device: gp.DeviceInfo = GPU) -> int:
-    return int(SIMT.suggested(problem, device)["ACROSS"])
+    return int(SIMT.suggested(problem, device, model_of(device))["ACROSS"])
 
 
 @pytest.mark.parametrize(("ops", "least"), [("NN", 8192), ("NT", 4096), ("TT", 4096), ("TN", None)])
@@ -312,8 +312,8 @@ def test_operands_are_transposed_only_where_that_was_measured() -> None:
 
 
 def test_tilings_are_all_different() -> None:
-    for tilings in (TILINGS, MATRIX_TILINGS):
-        assert len(set(tilings)) == len(tilings)
+    for each in (TILINGS, MATRIX_TILINGS, generated()):
+        assert len({tuple(sorted(tiling.items())) for tiling in each}) == len(each)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -324,7 +324,7 @@ def test_what_is_suggested_fits(name: str, dtype: str, m: int, n: int, k: int) -
     problem = gp.GemmProblem.create(m, n, k, dtype=dtype)
     if problem.accumulator.arithmetic and problem.accumulator.arithmetic not in device.computes:
         device = replace(device, computes=device.computes | {problem.accumulator.arithmetic})
-    suggested = SIMT.suggested(problem, device)
+    suggested = SIMT.suggested(problem, device, model_of(device))
     assert suggested, f"no tiling fits {name}"
     full = SIMT.complete(suggested)
     assert SIMT.local_bytes(full, problem) <= device.local_memory
@@ -335,17 +335,43 @@ def test_what_is_suggested_fits(name: str, dtype: str, m: int, n: int, k: int) -
     gp.plan(problem, device, kernel="simt", params=suggested)
 
 
+def test_a_model_may_state_every_constant_and_what_it_does_not_comes_from_its_rates() -> None:
+    names = [field.name for field in fields(Constants) if field.name not in ("units", "lanes")]
+    assert names == [*gpu_model.FITTED]
+    plain, stated = derived(GPU), {name: 3.0 + index for index, name in enumerate(names)}
+    assert {
+        name: getattr(Constants.of(GPU, plain.over({"fitted": {"simt": stated}}, "")), name) for name in names
+    } == stated
+    slower = plain.over({"launch": 2 * plain.launch, "latency": 3 * plain.latency}, "")
+    before, after = Constants.of(GPU, plain), Constants.of(GPU, slower)
+    assert after.launch_clocks == 2 * before.launch_clocks
+    assert after.far_clocks == pytest.approx(3 * before.far_clocks)
+    assert (before.units, before.lanes["float32"]) == (114, pytest.approx(128))
+
+
+def test_a_prediction_is_what_the_choice_is_made_by() -> None:
+    problem = gp.GemmProblem.create(4096, 4096, 4096, trans_b="T")
+    considered = SIMT.considered(problem, GPU, HOPPER)
+    expected = [SIMT.predicted(problem, GPU, HOPPER, SIMT.complete(each)) for each in considered]
+    seconds = [each.seconds for each in expected if not each.parts["passes"]]
+    assert seconds == sorted(seconds)
+    best = expected[0]
+    assert best.facts["multiply-adds"] == 4096**3
+    assert 0 < best.facts["tail"] < 1
+    assert max(best.parts.values()) < best.seconds < sum(best.parts.values())
+
+
 def test_where_there_is_no_room_nothing_is_suggested() -> None:
     tiny = replace(GPUS["work-groups of 256"], max_work_group=WARP // 2)
-    assert SIMT.suggested(gp.GemmProblem.create(64, 64, 64), tiny) == {}
+    assert SIMT.suggested(gp.GemmProblem.create(64, 64, 64), tiny, model_of(tiny)) == {}
 
 
 tilings = st.sampled_from(TILINGS)
 sizes = st.integers(1, 5000)
 
 
-def whole_tiles(tiling: tuple[int, ...]) -> Tiling:
-    return tiling_of({**dict(zip(NAMES, tiling, strict=True)), "SHARE": 0})
+def whole_tiles(tiling: Mapping[str, int]) -> Tiling:
+    return tiling_of({**tiling, "SHARE": 0})
 
 
 @pytest.mark.parametrize("n", [1024, 4096])
@@ -354,27 +380,26 @@ def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(
     few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
     assert few > more - few  # a step adds little to what the results take
     aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
-    assert apart - LAUNCH_CLOCKS > 1.4 * (aligned - LAUNCH_CLOCKS)  # one by one, in as many tiles
+    assert apart - CONSTANTS.launch_clocks > 1.4 * (aligned - CONSTANTS.launch_clocks)  # one by one, in as many tiles
     if n > 1024:  # where the launch is little beside
         assert apart > 1.4 * aligned
 
 
-@pytest.mark.parametrize("tiling", TILINGS)
-def test_reading_c_takes_time_for_every_few_of_its_runs(tiling: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("tiling", TILINGS, ids=str)
+def test_reading_c_takes_time_for_every_few_of_its_runs(tiling: dict[str, int]) -> None:
     """A work-item reads some runs of C, waits for them, and reads on."""
     short = gp.GemmProblem.create(4096, 4096, 32)
     without, read = (clocks(problem, GPU, whole_tiles(tiling)) for problem in (short, short.with_scalars(1, 1)))
-    values = dict(zip(NAMES, tiling, strict=True))
-    rounds = -(-values["WPTM"] * values["WPTN"] * 4 // (RUN_BYTES * RUNS_READ))
-    tiles = (4096 // values["TSM"]) * -(-4096 // values["TSN"])
-    waves = -(-tiles // (GPU.compute_units * values["GROUPS"]))
-    assert read - without == pytest.approx(rounds * waves * READ_CLOCKS)
+    rounds = -(-tiling["WPTM"] * tiling["WPTN"] * 4 // (RUN_BYTES * RUNS_READ))
+    tiles = (4096 // tiling["TSM"]) * -(-4096 // tiling["TSN"])
+    waves = -(-tiles // (GPU.compute_units * tiling["GROUPS"]))
+    assert read - without == pytest.approx(rounds * waves * CONSTANTS.read_clocks)
 
 
 @settings(max_examples=100)
 @given(tiling=tilings, m=sizes, n=sizes, k=sizes, stages=st.integers(2, 7), dtype=st.sampled_from(DTYPES))
 def test_one_more_tile_on_its_way_is_never_estimated_to_be_slower(
-    tiling: tuple[int, ...], m: int, n: int, k: int, stages: int, dtype: str
+    tiling: dict[str, int], m: int, n: int, k: int, stages: int, dtype: str
 ) -> None:
     problem = gp.GemmProblem.create(m, n, k, dtype=dtype)
     fewer, more = (replace(whole_tiles(tiling), stages=number) for number in (stages, stages + 1))
@@ -398,7 +423,7 @@ def test_two_tiles_are_too_few_for_what_comes_from_far() -> None:
     dtype=st.sampled_from(DTYPES),
 )
 def test_more_work_is_never_estimated_to_be_faster(
-    tiling: tuple[int, ...], m: int, n: int, k: int, more: tuple[int, int, int], dtype: str
+    tiling: dict[str, int], m: int, n: int, k: int, more: tuple[int, int, int], dtype: str
 ) -> None:
     """Of one tiling that nobody shares, for where tiles are shared, a round that comes out even is faster than others; and of
     rows that are aligned, whole runs of every type, for others may be slower than longer ones.
@@ -412,7 +437,7 @@ def test_more_work_is_never_estimated_to_be_faster(
 @settings(max_examples=100)
 @given(tiling=tilings, m=sizes, n=sizes, k=sizes, batch=st.integers(1, 9))
 def test_more_units_are_never_estimated_to_be_slower(
-    tiling: tuple[int, ...], m: int, n: int, k: int, batch: int
+    tiling: dict[str, int], m: int, n: int, k: int, batch: int
 ) -> None:
     problem = gp.GemmProblem.create(m, n, k, batch=batch)
     larger = replace(GPU, compute_units=2 * GPU.compute_units)

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmport import backends, configs, kernels
+from gemmport.contracts.device_model import derived
 from gemmport.core.errors import ConfigError
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import lookup, parser
 from gemmport.planning.lookup import Configuration, load_configuration, load_file
-from gemmport.planning.schema import Entry, LoadedEntry, Match, Provenance
+from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Match, Provenance
 from gemmport.runtime import sources, userfile
 from made_up_devices import DEVICES
 
@@ -43,7 +44,7 @@ def write(path: Path, *entries: Any) -> Path:
 
 
 def parse(text: str) -> list[LoadedEntry]:
-    return list(parser.parse(text, "mine.yaml", "call"))
+    return list(parser.parse(text, "mine.yaml", "call").entries)
 
 
 def configuration(*entries: Any) -> Configuration:
@@ -139,7 +140,7 @@ def test_a_missing_key_of_an_entry_is_named(key: str) -> None:
         ("schema: 2.5", "schema is 2.5: it must be 1"),
         ("schema: 2\nanything: else", "schema 2 is newer than this gemmport, which knows 1: upgrade gemmport"),
         ("schema: 1\nentries: []", "description: missing key"),
-        ("schema: 1\ndescription: x", "entries: missing key"),
+        ("schema: 1\ndescription: x", "entries: missing key; a configuration has entries, models or both"),
         ("schema: 1\ndescription: x\nentries: 5", "entries: Input should be a valid tuple (value 5)"),
         ("schema: 1\ndescription: x\nentries: [5]", "entry 0: the entry"),
         ("schema: 1\ndescription: x\nentries: []\nextra: 1", "extra: unknown key (value 1)"),
@@ -559,7 +560,7 @@ def test_the_call_goes_before_the_user_and_the_user_before_what_is_shipped(
 
 def test_the_origin_is_file_and_entry(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.yaml", entry("wheel"))
-    assert load_file(path)[0].origin == f"{path}: wheel"
+    assert load_file(path).entries[0].origin == f"{path}: wheel"
 
 
 def test_parameters_are_those_of_a_listed_kernel_alone() -> None:
@@ -576,6 +577,7 @@ def test_kernels_keep_the_order_of_preference_of_their_file() -> None:
 
 # What is shipped
 
+ALL_SHIPPED = lookup._shipped()
 SHIPPED = [loaded for loaded in load_configuration().entries if loaded.source == "shipped"]
 
 
@@ -597,18 +599,17 @@ def test_every_shipped_file_obeys_the_rules() -> None:
     """They are read without being checked."""
     folder = Path(configs.__path__[0])
     checked = [
-        loaded
+        parser.parse(path.read_text("utf-8"), f"configs/{path.name}", "shipped")
         for path in sorted(folder.glob("*.yaml"))
-        for loaded in parser.parse(path.read_text("utf-8"), f"configs/{path.name}", "shipped")
     ]
-    assert checked == SHIPPED
+    assert sum(checked, Loaded()) == lookup._shipped()
 
 
 def test_what_is_shipped_is_kept_as_it_was_read(unread: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(lookup._shipped()) == SHIPPED
+    assert lookup._shipped() == ALL_SHIPPED
     lookup._shipped.cache_clear()
     monkeypatch.setattr(lookup, "_unchecked", None)  # not read again
-    assert list(lookup._shipped()) == SHIPPED
+    assert lookup._shipped() == ALL_SHIPPED
 
 
 @pytest.mark.parametrize(
@@ -619,7 +620,7 @@ def test_what_was_kept_and_damaged_is_read_again(unread: Path, damage: Callable[
     whole = unread.read_bytes()
     unread.write_bytes(damage(whole))
     lookup._shipped.cache_clear()
-    assert list(lookup._shipped()) == SHIPPED
+    assert lookup._shipped() == ALL_SHIPPED
     assert unread.read_bytes() == whole
 
 
@@ -630,7 +631,7 @@ def test_another_text_is_read_anew_without_a_word(
     lookup._shipped.cache_clear()
     monkeypatch.setattr(lookup, "_FORM", "another")
     before = unread.read_bytes()
-    assert list(lookup._shipped()) == SHIPPED
+    assert lookup._shipped() == ALL_SHIPPED
     assert unread.read_bytes() != before
     assert not caplog.messages
 
@@ -666,3 +667,95 @@ def test_the_provenance_of_every_shipped_entry_is_stated(loaded: LoadedEntry) ->
 def test_an_entry_for_every_device_is_shipped(device: Any) -> None:
     found = load_configuration().matching(device)
     assert found[-1].origin == "configs/default.yaml: any device"
+
+
+# Models
+
+
+def model(name: str = "mine", /, **stated: Any) -> dict[str, Any]:
+    return {"name": name, "provenance": TUNED, **stated}
+
+
+def with_models(*models: Any) -> Loaded:
+    text = yaml.safe_dump({"schema": 1, "description": "of a test", "models": list(models)})
+    return parser.parse(text, "mine.yaml", "call")
+
+
+SIMT_TILING = {"TSM": 32, "TSN": 32, "TSK": 8, "WM": 32, "WN": 32, "WPTM": 8, "WPTN": 4, "SLICES": 1, "STAGES": 2}
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"launch": 0}, "model 'mine': launch: Input should be greater than 0 (value 0)"),
+        ({"launch": True}, "model 'mine': launch: Value error, must be a number"),
+        ({"launch": "soon"}, "model 'mine': launch: "),
+        ({"latency": float("inf")}, "model 'mine': latency: "),
+        ({"lunch": 1}, "model 'mine': lunch: unknown key (value 1)"),
+        ({"match": {"dtype": "float32"}}, "model 'mine': match.dtype: unknown key (value 'float32')"),
+        ({"multiply_adds": {"float128": 1.0}}, "model 'mine': multiply_adds.float128"),
+        ({"kernels": {"smit": {}}}, "model 'mine': no kernel 'smit': there are naive"),
+        ({"kernels": {"simt": {"fitted": {"sharpnes": 1.0}}}}, "simt has no fitted constant sharpnes: it has issue, "),
+        ({"kernels": {"naive": {"fitted": {"sharpness": 1.0}}}}, "naive has no fitted constant sharpness: it has none"),
+        ({"kernels": {"simt": {"tilings": [{**SIMT_TILING, "WM": 16}]}}}, "model 'mine': simt: WM = 16, WN = 32"),
+        ({"kernels": {"simt.mma": {"tilings": [{"TSX": 1}]}}}, "model 'mine': simt has no parameter TSX"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_fault_in_a_model_is_told_with_file_model_key_value_and_rule(stated: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        with_models(model("fine"), model(**stated))
+    assert str(caught.value).startswith("mine.yaml: ")
+    assert told in str(caught.value)
+
+
+def test_names_of_models_are_unique_in_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"^mine.yaml: there are two models named 'mine'"):
+        with_models(model(), model())
+
+
+def test_a_number_of_a_model_may_be_written_as_yaml_1_1_does_not_read_it() -> None:
+    text = "schema: 1\ndescription: x\nmodels: [{name: a, read_bandwidth: 4.2e12, provenance: {tuned: false}}]"
+    assert parser.parse(text, "mine.yaml", "call").models[0].model.rates == {"read_bandwidth": 4.2e12}
+
+
+def test_of_each_number_the_most_specific_model_counts_and_what_none_states_is_derived() -> None:
+    loaded = with_models(
+        model("all", launch=1e-6, latency=2e-6, kernels={"simt": {"fitted": {"sharpness": 2, "issue": 64}}}),
+        model("gpus", match={"type": "gpu"}, latency=3e-6, multiply_adds={"float32": 1e12},
+              kernels={"simt": {"fitted": {"issue": 32}, "tilings": [SIMT_TILING]}}),
+        model("others", match={"vendor": "intel"}, latency=4e-6),
+    )  # fmt: skip
+    plain, found = derived(DEVICE), Configuration((), models=loaded.models).model(DEVICE)
+    assert (found.launch, found.latency, found.barrier) == (1e-6, 3e-6, plain.barrier)
+    assert found.multiply_adds == {**plain.multiply_adds, "float32": 1e12}
+    assert found.fitted == {"simt": {"sharpness": 2, "issue": 32}}
+    assert found.tilings == {"simt": (SIMT_TILING,)}
+    assert found.origin == "mine.yaml: gpus"
+    assert Configuration(()).model(DEVICE) == plain
+
+
+def test_models_of_the_call_go_before_those_of_the_user_and_these_before_what_is_shipped(
+    found: Path, tmp_path: Path
+) -> None:
+    """Even where a model of a later source is more specific."""
+    hopper = DEVICES["NVIDIA sm_90 under CUDA"]
+    shipped = load_configuration().model(hopper)
+    assert shipped.origin == "configs/nvidia.yaml: Hopper"
+    simt = {"simt": {"fitted": {"step_issue": 40}}}
+    one = {"schema": 1, "description": "x", "models": [model(launch=1e-6, latency=1e-6, kernels=simt)]}
+    found.write_text(yaml.safe_dump(one), encoding="utf-8")
+    call = tmp_path / "call.yaml"
+    call.write_text(yaml.safe_dump({**one, "models": [model(launch=2e-6)]}), encoding="utf-8")
+    merged = load_configuration([call]).model(hopper)
+    assert (merged.launch, merged.latency) == (2e-6, 1e-6)
+    assert merged.fitted["simt"] == {**shipped.fitted["simt"], "step_issue": 40}
+    assert merged.tilings == shipped.tilings
+
+
+@pytest.mark.parametrize("loaded", ALL_SHIPPED.models, ids=lambda loaded: loaded.origin)
+def test_the_provenance_of_every_shipped_model_is_stated(loaded: LoadedModel) -> None:
+    stated = loaded.model.provenance
+    assert (
+        all((stated.date, stated.device, stated.driver, stated.sizes, stated.figures)) if stated.tuned else stated.note
+    )

@@ -24,9 +24,10 @@ from gemmport.core.plan import KernelSource, Plan
 from gemmport.core.problem import MAX_EXTENT, GemmProblem
 from gemmport.kernels.register_tiled import RegisterTiled
 from gemmport.planning.lookup import Configuration, load_configuration, load_file
-from gemmport.planning.planner import _told, make_plan
+from gemmport.planning.planner import _told, candidates, make_plan
 from gemmport.planning.schema import LoadedEntry
 from made_up_devices import DEVICES
+from models import model_of
 
 SHIPPED = load_configuration()
 NOTHING = Configuration(())
@@ -72,13 +73,13 @@ def write(path: Path, kernel: str, params: dict[str, object]) -> Configuration:
     """A configuration of the user that asks for a kernel with parameters on every device."""
     entry = {"name": "mine", "kernels": {kernel: params}, "provenance": {"tuned": False}}
     path.write_text(yaml.safe_dump({"schema": 1, "description": "of a test", "entries": [entry]}), encoding="utf-8")
-    return Configuration((*load_file(path), *SHIPPED.entries))
+    return Configuration((*load_file(path).entries, *SHIPPED.entries), models=SHIPPED.models)
 
 
 def shipped(kernel: str, params: dict[str, object], tmp_path: Path) -> Configuration:
     """The same entry, as if gemmport shipped it."""
     (mine, *rest) = write(tmp_path / "mine.yaml", kernel, params).entries
-    return Configuration((LoadedEntry(mine.entry, "configs/shipped.yaml", "shipped"), *rest))
+    return Configuration((LoadedEntry(mine.entry, "configs/shipped.yaml", "shipped"), *rest), models=SHIPPED.models)
 
 
 # Limits
@@ -89,8 +90,8 @@ def grid_is_impossible(problem: GemmProblem, device: DeviceInfo) -> bool:
     several products, where these are small.
     """
     batched = kernels.variant("batched")
-    small = batched.declined(problem, device) is None
-    products = int(batched.complete(batched.suggested(problem, device))["PRODUCTS"]) if small else 1
+    small = batched.declined(problem, device, model_of(device)) is None
+    products = int(batched.complete(batched.suggested(problem, device, model_of(device)))["PRODUCTS"]) if small else 1
     return ceil_div(problem.m, 64) * ceil_div(problem.n, 64) * ceil_div(problem.batch, products) > device.max_groups
 
 
@@ -137,7 +138,7 @@ def test_without_any_configuration_defaults_serve_where_they_fit(device: DeviceI
         assert_fits(plan)
         assert {choice.origin for _, choice in plan.parameters} <= {
             f"the defaults of {kernel}",
-            f"the model of {kernel}",
+            f"the model of {kernel} (what the device tells)",
         }
 
 
@@ -260,7 +261,7 @@ def test_where_no_kernel_fits_every_reason_is_told() -> None:
     (default,) = SHIPPED.matching(device, problem("odd"))
     unsupported = {
         name: kernels.variant(name).unsupported(problem("odd"), device)
-        or kernels.variant(name).declined(problem("odd"), device)
+        or kernels.variant(name).declined(problem("odd"), device, model_of(device))
         for name in NAMES
     }
     for kernel in default.entry.kernels:
@@ -445,7 +446,7 @@ def test_gemv_leaves_batches_of_small_products_to_other_kernels(
     wanted, gemv = GemmProblem.create(m, n, k, batch=batch), kernels.variant("gemv")
     device = DEVICES["NVIDIA sm_90 under CUDA"]
     assert (make_plan(wanted, device, SHIPPED).variant == "gemv") == is_for_it
-    assert gemv.declined(wanted, DEVICES["CPU under PoCL"]) is None
+    assert gemv.declined(wanted, DEVICES["CPU under PoCL"], model_of(DEVICES["CPU under PoCL"])) is None
 
 
 def test_batches_of_small_products_are_not_direct_on_cpus() -> None:
@@ -453,12 +454,14 @@ def test_batches_of_small_products_are_not_direct_on_cpus() -> None:
     direct, cpu = kernels.variant("direct"), DEVICES["CPU under PoCL"]
     many, few = (GemmProblem.create(32, 32, 32, batch=batch) for batch in (8, 7))
     larger = GemmProblem.create(32, 33, 32, batch=8)
-    assert (direct.declined(many, cpu) or "").startswith(
+    assert (direct.declined(many, cpu, model_of(cpu)) or "").startswith(
         "on CPUs it is for 7 products at most where D has no more than 1,024"
     )
-    assert direct.declined(few, cpu) is None
-    assert direct.declined(larger, cpu) is None
-    assert direct.declined(many, DEVICES["NVIDIA sm_90 under CUDA"]) is None
+    assert direct.declined(few, cpu, model_of(cpu)) is None
+    assert direct.declined(larger, cpu, model_of(cpu)) is None
+    assert (
+        direct.declined(many, DEVICES["NVIDIA sm_90 under CUDA"], model_of(DEVICES["NVIDIA sm_90 under CUDA"])) is None
+    )
     pocl = replace(cpu, platform_version="3.1")
     assert [make_plan(problem, pocl, SHIPPED).variant for problem in (many, few, larger)] == [
         "packed",
@@ -505,7 +508,7 @@ def test_an_entry_serves_the_problems_that_it_is_for(tmp_path: Path) -> None:
     entry = {"name": "mine", "match": {"dtype": "float64"}, "kernels": {"tiled": {}}, "provenance": {"tuned": False}}
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"schema": 1, "description": "of a test", "entries": [entry]}), encoding="utf-8")
-    mine = Configuration(load_file(path))
+    mine = Configuration(load_file(path).entries)
     device = DEVICES["NVIDIA sm_70"]
     assert make_plan(problem("odd", "float64"), device, mine).variant == "tiled"
     assert make_plan(problem("odd"), device, mine).variant == NAMES[0]
@@ -528,7 +531,7 @@ def test_kernels_that_are_left_out_are_passed_over_or_refused_where_they_were_as
 def test_the_model_of_a_kernel_is_asked_only_where_nothing_is_stated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(RegisterTiled, "suggested", lambda self, problem, device: {"PAD": 3})
+    monkeypatch.setattr(RegisterTiled, "suggested", lambda self, problem, device, model: {"PAD": 3})
     device = DEVICES["NVIDIA sm_70"]
 
     def pad(configuration: Configuration, params: dict[str, int | str] | None = None) -> object:
@@ -580,3 +583,29 @@ def test_of_a_plan_without_parameters_none_are_told() -> None:
     plan = make_plan(problem("odd"), CPU, NOTHING, kernel="naive")
     assert _told(plan).startswith(": TS=")
     assert _told(replace(plan, parameters=())) == ""
+
+
+# Candidates
+
+
+@pytest.mark.parametrize("name", ["NVIDIA sm_90 under CUDA", "CPU under PoCL", "AMD gfx90a"])
+@pytest.mark.parametrize("shape", ["odd", "column", "square", "empty"])
+def test_the_first_candidate_without_a_reason_is_what_is_chosen(name: str, shape: str) -> None:
+    device = DEVICES[name]
+    found = candidates(problem(shape), device, SHIPPED)
+    plan = make_plan(problem(shape), device, SHIPPED)
+    first = next(one for one in found if not one.reason)
+    assert (first.kernel, first.parameters, first.origin) == (plan.variant, plan.values, plan.entry)
+    assert all(one.prediction is None or one.prediction.seconds > 0 for one in found)
+    if shape != "empty":
+        assert first.prediction is not None
+        assert {one.kernel for one in found} == set(NAMES)
+        assert any("one work-item computes a whole macro-tile" in one.reason for one in found) == (device.type == "gpu")
+
+
+def test_of_a_kernel_with_a_model_all_that_it_considers_are_candidates() -> None:
+    device = DEVICES["NVIDIA sm_90 under CUDA"]
+    found = [one for one in candidates(problem("square"), device, SHIPPED) if one.kernel == "simt" and not one.reason]
+    simt = kernels.variant("simt")
+    considered = [simt.complete(each) for each in simt.considered(problem("square"), device, model_of(device))]
+    assert [one.parameters for one in found][: len(considered)] == considered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,8 +33,9 @@ def configs(
     """Show which configuration serves a device and a problem, and why."""
     console = streams.console(highlight=False, markup=False, soft_wrap=True)
     if check is not None:
-        entries = load_file(check)
-        console.print(f"{check}: {len(entries)} entries, no fault")
+        found = load_file(check)
+        models = f", {len(found.models)} models" if found.models else ""
+        console.print(f"{check}: {len(found.entries)} entries{models}, no fault")
         return
     configuration = load_configuration(config_files)
     target = select_device(device, backend)
@@ -41,12 +43,13 @@ def configs(
     console.print(f"{problem} ({problem.shape_class}) on {target.label}")
     console.print("entries that match, in the order in which they are tried:")
     for loaded in configuration.matching(target, problem):
+        alone = replace(configuration, entries=(loaded,))
         tuned = "tuned" if loaded.entry.provenance.tuned else "not tuned"
         console.print(f"  {loaded.origin}", style="bold", end="")
         console.print(f"  ({tuned}; matches {_conditions(loaded)})")
         for kernel, values in loaded.entry.kernels.items():
             told = " ".join(f"{key}={value}" for key, value in values.items())
-            console.print(f"    {kernel} {told}{_verdict(loaded, kernel, problem, target)}")
+            console.print(f"    {kernel} {told}{_verdict(alone, kernel, problem, target)}")
     console.print("chosen:", style="bold")
     console.print(str(make_plan(problem, target, configuration)))
 
@@ -57,10 +60,10 @@ def _conditions(loaded: LoadedEntry) -> str:
     return ", ".join(told) or "everything"
 
 
-def _verdict(loaded: LoadedEntry, kernel: str, problem: GemmProblem, device: DeviceInfo) -> str:
-    """Why a kernel of an entry would be passed over; empty where it fits."""
+def _verdict(alone: Configuration, kernel: str, problem: GemmProblem, device: DeviceInfo) -> str:
+    """Why a kernel of the only entry would be passed over; empty where it fits."""
     try:
-        make_plan(problem, device, Configuration((loaded,)), kernel=kernel)
+        make_plan(problem, device, alone, kernel=kernel)
     except (ParameterError, UnsupportedError) as error:
         return f"  ✗ {error}"
     return ""

@@ -1,21 +1,19 @@
 """How long a GPU takes for a product in tiles: a model of waves, issue slots and bytes, for choosing without a search.
 
 A unit issues one instruction of each of its schedulers per clock, multiply-adds and everything else alike; groups come in
-waves, the last of which may leave units idle; copies to local memory pass one pipe. The constants are fitted to times of an
-H200: those of all tilings for benchmarks/shapes/regret.csv, for every other of 92 published workloads and for seven
-products in float64 (docs/simt.md).
+waves, the last of which may leave units idle; copies to local memory pass one pipe. The numbers are those of the device's model
+(`gemmport.contracts.device_model`): where it states none of its own for `simt`, they come from its rates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gemmport.contracts.device_model import DeviceModel, clock
 from gemmport.contracts.kernel import ceil_div
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem, transposes
-
-LANES = 128
-"""Instructions of work-items that a unit issues per clock; and its multiply-adds of float32, where the device does not tell."""
 
 RUN_BYTES = 16
 """Of what one instruction copies, reads from local memory or stores, at most."""
@@ -23,14 +21,8 @@ RUN_BYTES = 16
 WORD_BYTES = 4
 """Of one bank of local memory."""
 
-PORTS_ISSUE = 1.13
-"""Clocks for a multiply-add that would take one, where the order of instructions does not fit the register file's ports."""
-
-MATRIX_RATE = 2
-"""Multiply-adds of the matrix unit for one of the other units, float64 on Hopper: 66.9 and 33.5 TFLOPS."""
-
 WARP = 32
-"""Work-items of a warp."""
+"""Work-items of a warp tile."""
 
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
@@ -38,75 +30,113 @@ MATRIX_TERMS = 4
 MATRIX_PRODUCTS = 16
 """Multiply-adds of one instruction of the matrix unit, for each work-item of the warp: 16 × 8 × 4 by 32 of them."""
 
-SCHEDULERS = 4
-"""Of a unit, and warps that it needs so that each has one."""
-
-ONE_WARP = 1.09
-"""Times as long the matrix unit takes where a scheduler has one warp for it: 60.9 instead of 66.3 TFLOPS of an H200, with all
-numbers in registers (benchmarks/results/h200/study/matrix-unit.json).
-"""
-
-ALONE_CLOCKS = 60.0
-"""Of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier, and nobody feeds the matrix
-unit. In turns, tiles of 64 × 128, two groups to a unit, took 0.96 to 0.98 of the time of 128 × 128 at 2048 and 8192
-(benchmarks/results/h200/study/matrix-tilings.json).
-"""
-
-COPY_ISSUE = 2
-"""Instructions of a copy: its own, and its address."""
-
-STEP_ISSUE = 38
-"""What a work-item issues for a step beside its terms: counting, waits, the barrier."""
-
-COPY_CLOCKS = 0.2
-"""Of a unit's memory pipe, for a copy of one work-item, 6.4 for those of 32: of a run, or of one word, where those of 32
-neighbours lie in four pieces of 32 bytes."""
-
-PIECEMEAL = 1.36
-"""Times as long, where rows are not aligned and fewer than the tile has: there, each element is asked for by itself."""
-
-TERM_CLOCKS = 26.0
-"""A term takes a work-item so long at least: the latency of local memory, from which the next term's numbers come meanwhile."""
-
-FAR_CLOCKS = 450.0
-"""A copy takes so long to arrive; the steps whose tiles are in local memory already hide it."""
-
-SHARPNESS = 1.6
-"""Of issue slots, copies, latency and single stores none hides another wholly: the powers of their times are added up, of this
-exponent."""
-
-STORE_BYTES_PER_CLOCK = 12.6
-"""Of a unit, of results on their way out, and of parts and back: 3.3 TB/s over 132 units at 1.98 GHz; an H200's memory was
-measured to copy 4.2."""
-
-SINGLE_BYTES_PER_CLOCK = 17.7
-"""Of a unit's stores, besides, where rows are not aligned and results are stored one by one."""
-
-READ_CLOCKS = 1750.0
-"""Of C, where it is read: memory's latency under load, for each `RUNS_READ` runs of a work-item."""
-
 RUNS_READ = 8
 """Runs of C that a work-item reads before it waits for them, as `simt`'s epilogue does."""
-
-SLICE_CLOCKS = 48.0
-"""Of adding up one more slice, for each run of a work-item's sums: they go through local memory, with two barriers."""
 
 MIN_STEPS = 4
 """Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
 
-PART_CLOCKS = 86.0
-"""Of adding up one more part of a shared tile, behind those before it."""
+FITTED = {
+    "issue": "instructions of work-items that a unit issues per clock",
+    "ports_issue": "clocks for a multiply-add that would take one, where the order of instructions does not fit the register "
+    "file's ports",
+    "matrix_rate": "multiply-adds of the matrix unit for one of the other units, float64",
+    "schedulers": "of a unit, and warps that it needs so that each has one",
+    "one_warp": "times as long the matrix unit takes where a scheduler has one warp for it",
+    "alone_clocks": "of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier",
+    "copy_issue": "instructions of a copy: its own, and its address",
+    "step_issue": "what a work-item issues for a step beside its terms: counting, waits, the barrier",
+    "copy_clocks": "of a unit's memory pipe, for a copy of one work-item: of a run, or of one word, where those of 32 "
+    "neighbours lie in four pieces of 32 bytes",
+    "piecemeal": "times as long, where rows are not aligned and fewer than the tile has: each element is asked for by itself",
+    "term_clocks": "a term takes a work-item so long at least: the latency of local memory, from which the next term's numbers "
+    "come meanwhile",
+    "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
+    "sharpness": "of issue slots, copies, latency and single stores none hides another wholly: the powers of their times are "
+    "added up, of this exponent",
+    "store_bytes_per_clock": "of a unit, of results on their way out, and of parts and back",
+    "single_bytes_per_clock": "of a unit's stores, besides, where rows are not aligned and results are stored one by one",
+    "read_clocks": f"of C, where it is read: memory's latency under load, for each {RUNS_READ} runs of a work-item",
+    "slice_clocks": "of adding up one more slice, for each run of a work-item's sums: through local memory, with two barriers",
+    "part_clocks": "of adding up one more part of a shared tile, behind those before it",
+    "launch_clocks": "of each launch",
+    "pass_bytes_per_clock": "of a unit, of an operand that is transposed beforehand, read and written",
+    "wait_clocks": "of sharers for the whole tiles before them, the last of which not all units finish at one time",
+}
+"""What a device's model may state for this one, with its meaning; `Constants` has them."""
 
-LAUNCH_CLOCKS = 4900.0
-"""Of each launch."""
 
-PASS_BYTES_PER_CLOCK = 13.2
-"""Of a unit, of an operand that is transposed beforehand, read and written: 3.46 TB/s over 132 units at 1.98 GHz
-(benchmarks/results/h200/ladder/transpose-16384.json).
-"""
+@dataclass(frozen=True)
+class Constants:
+    """The numbers of a device, by the names of `FITTED`; clocks are those of a compute unit.
 
-WAIT_CLOCKS = 2700.0
-"""Of sharers for the whole tiles before them, the last of which not all units finish at one time."""
+    Attributes:
+        units: compute units.
+        lanes: multiply-adds of a unit per clock, of float32 and of float64.
+    """
+
+    units: int
+    lanes: Mapping[str, float]
+    issue: float
+    ports_issue: float
+    matrix_rate: float
+    schedulers: float
+    one_warp: float
+    alone_clocks: float
+    copy_issue: float
+    step_issue: float
+    copy_clocks: float
+    piecemeal: float
+    term_clocks: float
+    far_clocks: float
+    sharpness: float
+    store_bytes_per_clock: float
+    single_bytes_per_clock: float
+    read_clocks: float
+    slice_clocks: float
+    part_clocks: float
+    launch_clocks: float
+    pass_bytes_per_clock: float
+    wait_clocks: float
+
+    @classmethod
+    def of(cls, device: DeviceInfo, model: DeviceModel) -> Constants:
+        """Those that the model states for `simt`, and the others from its rates.
+
+        Instructions are counted in the kernel's code. Local memory answers a term as late as a barrier, memory under load three
+        times as late as without. What is fitted to one device's times (ports, one warp of a scheduler, copies of single
+        elements) is taken to cost nothing elsewhere.
+        """
+        hertz, units = clock(device), max(device.compute_units, 1)
+        per_unit = 1 / (units * hertz)
+        issue = model.multiply_adds["float32"] * per_unit
+        barrier, latency, copied = model.barrier * hertz, model.latency * hertz, model.copy_bandwidth * per_unit
+        values = {
+            "issue": issue,
+            "ports_issue": 1.0,
+            "matrix_rate": 1.0,
+            "schedulers": max(issue / WARP, 1.0),
+            "one_warp": 1.0,
+            "alone_clocks": barrier,
+            "copy_issue": 2.0,
+            "step_issue": 38.0,
+            "copy_clocks": RUN_BYTES / (model.local_bandwidth * per_unit),
+            "piecemeal": 1.0,
+            "term_clocks": barrier,
+            "far_clocks": latency,
+            "sharpness": 1.6,
+            "store_bytes_per_clock": copied,
+            "single_bytes_per_clock": copied,
+            "read_clocks": 3 * latency,
+            "slice_clocks": 2 * barrier,
+            "part_clocks": 3 * barrier,
+            "launch_clocks": model.launch * hertz,
+            "pass_bytes_per_clock": copied,
+            "wait_clocks": 3 * latency,
+        }
+        lanes = {name: model.multiply_adds[name] * per_unit for name in ("float32", "float64")}
+        stated = model.constants("simt")
+        return cls(units=units, lanes=lanes, **{name: stated.get(name, value) for name, value in values.items()})
 
 
 @dataclass(frozen=True)
@@ -146,9 +176,46 @@ def sharing_of(tiles: int, steps: int, groups: int) -> tuple[int, int]:
     return (shared, sharers) if sharers > shared else (0, 0)
 
 
-def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
+def clocks(problem: GemmProblem, constants: Constants, tiling: Tiling) -> float:
     """Clocks that a product takes from its first group to its last."""
-    units = max(device.compute_units, 1)
+    return sum(phase.clocks(constants) for phase in phases(problem, constants, tiling))
+
+
+def pass_clocks(nbytes: int, constants: Constants) -> float:
+    """Clocks of a pass that lays so many bytes out anew."""
+    return constants.launch_clocks + 2 * nbytes / (constants.pass_bytes_per_clock * constants.units)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a unit does before what comes next can begin; clocks of one of its waves.
+
+    Attributes:
+        waves: one after the other.
+        groups: at once, of the fullest unit.
+        multiply_adds, copies, latency, stores: limits of the loop, each of which hides the others in part. Stores are those of
+            single elements, beside the loop.
+        others: what nothing hides, by the name of a part of a prediction.
+    """
+
+    waves: int
+    groups: int
+    multiply_adds: float
+    copies: float
+    latency: float
+    stores: float
+    others: Mapping[str, float]
+
+    def clocks(self, constants: Constants) -> float:
+        """Of all of its waves."""
+        limits = (self.multiply_adds, self.copies, self.latency, self.stores)
+        joined: float = sum(limit**constants.sharpness for limit in limits) ** (1 / constants.sharpness)
+        return self.waves * (joined + sum(self.others.values()))
+
+
+def phases(problem: GemmProblem, constants: Constants, tiling: Tiling) -> list[Phase]:
+    """What a product consists of: waves that fill the device, the last one, shared tiles."""
+    units = constants.units
     tiles = ceil_div(problem.m, tiling.rows) * ceil_div(problem.n, tiling.columns) * problem.batch
     steps = max(ceil_div(problem.effective_k, tiling.depth), 1)
     shared, sharers = sharing_of(tiles, steps, tiling.share * units)
@@ -156,40 +223,46 @@ def clocks(problem: GemmProblem, device: DeviceInfo, tiling: Tiling) -> float:
 
     # All units hold as many groups as they can, but in the last wave, which is as long as that of the fullest unit.
     waves, rest = divmod(whole, tiling.resident * units)
-    total = LAUNCH_CLOCKS + waves * _whole_wave(problem, device, tiling, tiling.resident, steps)
+    found = [_launch(constants.launch_clocks)]
+    if waves:
+        found.append(_whole_wave(problem, constants, tiling, waves, tiling.resident, steps))
     if rest:
-        total += _whole_wave(problem, device, tiling, ceil_div(rest, units), steps)
+        found.append(_whole_wave(problem, constants, tiling, 1, ceil_div(rest, units), steps))
     if shared:
         part = ceil_div(shared * steps, sharers)
         parts = 2 if sharers % shared else 1  # of different tiles, of most sharers
         groups = ceil_div(sharers, units)
-        total += _loop(problem, device, tiling, groups, part) + parts * _ends(problem, tiling, groups)
         moved = (sharers * parts + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
-        total += LAUNCH_CLOCKS + sharers / shared * PART_CLOCKS + moved / (STORE_BYTES_PER_CLOCK * units)
+        added = sharers / shared * constants.part_clocks + moved / (constants.store_bytes_per_clock * units)
+        others = {"latency": parts * _ends(problem, constants, tiling, groups), "parts": added}
+        found += [_loop(problem, constants, tiling, 1, groups, part, others), _launch(constants.launch_clocks)]
         if whole:
-            total += LAUNCH_CLOCKS + WAIT_CLOCKS
-    return total
+            found.append(_launch(constants.launch_clocks + constants.wait_clocks))
+    return found
 
 
-def pass_clocks(nbytes: int, device: DeviceInfo) -> float:
-    """Clocks of a pass that lays so many bytes out anew."""
-    return LAUNCH_CLOCKS + 2 * nbytes / (PASS_BYTES_PER_CLOCK * max(device.compute_units, 1))
+def _launch(clocks: float) -> Phase:
+    return Phase(1, 0, 0.0, 0.0, 0.0, 0.0, {"launches": clocks})
 
 
-def _whole_wave(problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int) -> float:
-    """Clocks of one unit for so many groups at once, each with a tile of its own."""
+def _whole_wave(
+    problem: GemmProblem, constants: Constants, tiling: Tiling, waves: int, groups: int, steps: int
+) -> Phase:
+    """One unit with so many groups at once, each with a tile of its own."""
     results = _results(problem, tiling)
-    stored = results / STORE_BYTES_PER_CLOCK
+    stored = results / constants.store_bytes_per_clock
     if problem.reads("c"):
-        stored += ceil_div(_runs(problem, tiling), RUNS_READ) * READ_CLOCKS
-    singly = groups * results / SINGLE_BYTES_PER_CLOCK if problem.alignment("d") % RUN_BYTES else 0.0
-    return _loop(problem, device, tiling, groups, steps, singly) + _ends(problem, tiling, groups) + stored
+        stored += ceil_div(_runs(problem, tiling), RUNS_READ) * constants.read_clocks
+    singly = groups * results / constants.single_bytes_per_clock if problem.alignment("d") % RUN_BYTES else 0.0
+    others = {"latency": _ends(problem, constants, tiling, groups), "results": stored}
+    return _loop(problem, constants, tiling, waves, groups, steps, others, singly)
 
 
 def _loop(
-    problem: GemmProblem, device: DeviceInfo, tiling: Tiling, groups: int, steps: int, beside: float = 0.0
-) -> float:  # fmt: skip
-    """Clocks of one unit for so many steps of so many groups at once, and for what it does beside them."""
+    problem: GemmProblem, constants: Constants, tiling: Tiling, waves: int, groups: int, steps: int,
+    others: Mapping[str, float], beside: float = 0.0,
+) -> Phase:  # fmt: skip
+    """One unit with so many steps of so many groups at once, and with what it does beside them."""
     complex_parts = 4 if problem.dtype.kind == "complex" else 1
     items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
     products = items * tiling.item_rows * tiling.item_columns * tiling.depth * complex_parts
@@ -197,24 +270,31 @@ def _loop(
     # The matrix unit's columns are spread over twice as many work-items.
     read = tiling.item_rows + tiling.item_columns / (2 if tiling.matrix else 1)
     reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
-    multiplied = products / at_once * (1.0 if tiling.in_order else PORTS_ISSUE)
-    issued = multiplied + reads + COPY_ISSUE * _copies(problem, tiling) + STEP_ISSUE * items * tiling.slices
-    computed = products / _lanes(problem, device)
+    multiplied = products / at_once * (1.0 if tiling.in_order else constants.ports_issue)
+    overhead = constants.copy_issue * _copies(problem, tiling) + constants.step_issue * items * tiling.slices
+    computed = products / constants.lanes[_part(problem)]
     if tiling.matrix:
-        one_warp = groups * items * tiling.slices <= SCHEDULERS * WARP
-        computed *= (ONE_WARP if one_warp else 1.0) / MATRIX_RATE
-    slots = max(issued / LANES, computed)
+        one_warp = groups * items * tiling.slices <= constants.schedulers * WARP
+        computed *= (constants.one_warp if one_warp else 1.0) / constants.matrix_rate
+    slots = max((multiplied + reads + overhead) / constants.issue, computed)
     if tiling.matrix and tiling.resident == 1:
-        slots += ALONE_CLOCKS
-    latency = max(TERM_CLOCKS * tiling.depth / tiling.slices, FAR_CLOCKS / (tiling.stages - 1))
-    limits = (groups * steps * slots, groups * steps * _copy_clocks(problem, tiling), steps * latency, beside)
-    joined: float = sum(limit**SHARPNESS for limit in limits) ** (1 / SHARPNESS)
-    return joined
+        slots += constants.alone_clocks
+    return Phase(
+        waves=waves,
+        groups=groups,
+        multiply_adds=groups * steps * slots,
+        copies=groups * steps * _copy_clocks(problem, constants, tiling),
+        latency=steps
+        * max(constants.term_clocks * tiling.depth / tiling.slices, constants.far_clocks / (tiling.stages - 1)),
+        stores=beside,
+        others=others,
+    )
 
 
-def _ends(problem: GemmProblem, tiling: Tiling, groups: int) -> float:
+def _ends(problem: GemmProblem, constants: Constants, tiling: Tiling, groups: int) -> float:
     """Clocks of one unit for the first copies of so many groups at once, and for adding up their slices."""
-    return groups * _copy_clocks(problem, tiling) + (tiling.slices - 1) * _runs(problem, tiling) * SLICE_CLOCKS
+    added = (tiling.slices - 1) * _runs(problem, tiling) * constants.slice_clocks
+    return groups * _copy_clocks(problem, constants, tiling) + added
 
 
 def _runs(problem: GemmProblem, tiling: Tiling) -> int:
@@ -235,7 +315,7 @@ def _copies(problem: GemmProblem, tiling: Tiling) -> float:
     )
 
 
-def _copy_clocks(problem: GemmProblem, tiling: Tiling) -> float:
+def _copy_clocks(problem: GemmProblem, constants: Constants, tiling: Tiling) -> float:
     """Clocks of one unit's memory pipe for the copies of a step; larger elements, one by one, lie in more pieces of memory."""
     size = problem.dtype.itemsize
     copies = tiling.depth * sum(
@@ -244,7 +324,7 @@ def _copy_clocks(problem: GemmProblem, tiling: Tiling) -> float:
     )
     few = problem.m < tiling.rows or problem.n < tiling.columns
     piecemeal = few and any(problem.alignment(operand) % RUN_BYTES for operand in ("a", "b", "d"))
-    return copies * COPY_CLOCKS * (PIECEMEAL if piecemeal else 1.0)
+    return copies * constants.copy_clocks * (constants.piecemeal if piecemeal else 1.0)
 
 
 def _operands(problem: GemmProblem, tiling: Tiling) -> tuple[tuple[int, bool], tuple[int, bool]]:
@@ -256,9 +336,6 @@ def _operands(problem: GemmProblem, tiling: Tiling) -> tuple[tuple[int, bool], t
     return (tiling.rows, a), (tiling.columns, b)
 
 
-def _lanes(problem: GemmProblem, device: DeviceInfo) -> float:
-    parts = "float64" if problem.accumulator.name in ("float64", "complex128") else "float32"
-    peak = device.peak_gflops(parts)
-    if peak is None or not device.clock_mhz:
-        return LANES / (2 if parts == "float64" else 1)
-    return peak / (device.compute_units * device.clock_mhz * 2e-3)
+def _part(problem: GemmProblem) -> str:
+    """The type of arithmetic of the product's numbers."""
+    return "float64" if problem.accumulator.name in ("float64", "complex128") else "float32"

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.prediction import of_tiles
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, FLOAT64, DType
 from gemmport.core.errors import ParameterError, UnknownNameError
@@ -166,6 +168,8 @@ class KernelVariant(Contract):
 
     dtypes: ClassVar[frozenset[str]] = frozenset(DTYPES)
     """Input types that it computes."""
+    constants: ClassVar[Mapping[str, str]] = {}
+    """Constants of its own that a device's model may state (`DeviceModel.fitted`), with their meanings."""
 
     @abstractmethod
     def tile(self, parameters: Parameters) -> Tile:
@@ -189,7 +193,7 @@ class KernelVariant(Contract):
             return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
         return None
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         """Why another kernel is the better choice on the device where the user names none; None where this one may be."""
         return None
 
@@ -199,14 +203,29 @@ class KernelVariant(Contract):
         """
         return None
 
-    def suggested(self, problem: GemmProblem, device: DeviceInfo) -> Parameters:
-        """The parameters to take where neither the user nor a configuration states any; what is missing has its default."""
-        return {}
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
+        """Parameters to choose among where neither the user nor a configuration states any, in the order of what is expected
+        of them; what is missing in them has its default. Empty where there is nothing to choose.
+        """
+        return []
 
-    def considered(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[Parameters]:
-        """All among which `suggested` chooses, itself the first, in the order of what is expected of them."""
-        suggested = self.suggested(problem, device)
-        return [suggested] if suggested else []
+    def suggested(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Parameters:
+        """The first of `considered`; empty where there is none."""
+        return next(iter(self.considered(problem, device, model)), {})
+
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        """How long the product is expected to take, of which D has elements.
+
+        Args:
+            parameters: all of them, which fit the problem and the device.
+        """
+        return of_tiles(
+            problem, device, model,
+            tile=self.tile(parameters), work_group=self.work_group(parameters),
+            local=self.local_bytes(parameters, problem) > 0,
+        )  # fmt: skip
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         """The specialization: parameters, types and ops, and whether any tile crosses an edge."""

@@ -1,4 +1,5 @@
-"""Configuration: YAML entries that say, for a kind of device and problem, which kernels to prefer and their tile sizes.
+"""Configuration: YAML entries that say, for a kind of device and problem, which kernels to prefer and their tile sizes; and
+models that say what a kind of device takes for the parts of a product.
 
 Three sources, the first before the second before the third: files named in the call (`--config`, `config=`), the user's own
 folders (GEMMPORT_CONFIG_PATH), and the files that gemmport ships. Within one source the most specific matching entry comes
@@ -10,16 +11,18 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from gemmport.contracts.device_model import DeviceModel, derived
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ConfigError, UntrustedError
 from gemmport.core.problem import GemmProblem
-from gemmport.planning.schema import Entry, LoadedEntry, Source
+from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Model, Source
 from gemmport.runtime import trust
 from gemmport.runtime.cache import load_text, program_key, store_text
 
@@ -28,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Configuration:
-    """All entries of all sources, the first source first.
+    """All entries and models of all sources, the first source first.
 
     Attributes:
         refused: why folders of the user's, or files in them, were passed over: somebody else may change them.
@@ -36,6 +39,7 @@ class Configuration:
 
     entries: tuple[LoadedEntry, ...]
     refused: tuple[str, ...] = ()
+    models: tuple[LoadedModel, ...] = ()
 
     def matching(self, device: DeviceInfo, problem: GemmProblem | None = None) -> list[LoadedEntry]:
         """Entries for a device (and a problem), in the order in which they are tried."""
@@ -44,12 +48,36 @@ class Configuration:
             if loaded.entry.match.device_matches(device)
             and (problem is None or loaded.entry.match.problem_matches(problem))
         ]  # fmt: skip
-        rank: dict[Source, int] = {"call": 0, "user": 1, "shipped": 2}
         found.sort(
             key=lambda loaded: loaded.entry.match.specificity, reverse=True
         )  # stable: ties keep their file's order
-        found.sort(key=lambda loaded: rank[loaded.source])
+        found.sort(key=lambda loaded: _RANK[loaded.source])
         return found
+
+    def model(self, device: DeviceInfo) -> DeviceModel:
+        """What a device takes for the parts of a product: of each number what the first of the matching models states, in the
+        order of entries; where none does, what the device tells.
+        """
+        if device not in self._models:
+            self._models[device] = self._model(device)
+        return self._models[device]
+
+    def _model(self, device: DeviceInfo) -> DeviceModel:
+        found = [loaded for loaded in self.models if loaded.model.match.device_matches(device)]
+        found.sort(key=lambda loaded: loaded.model.match.specificity, reverse=True)
+        found.sort(key=lambda loaded: _RANK[loaded.source])
+        model = derived(device)
+        for loaded in reversed(found):
+            model = model.over(loaded.model.stated, loaded.origin)
+        return model
+
+    @cached_property
+    def _models(self) -> dict[DeviceInfo, DeviceModel]:
+        """Those that were asked for."""
+        return {}
+
+
+_RANK: dict[Source, int] = {"call": 0, "user": 1, "shipped": 2}
 
 
 def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
@@ -61,17 +89,18 @@ def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     Raises:
         ConfigError: a file cannot be read or breaks a rule; the message names file, entry, value and rule.
     """
-    entries = [loaded for path in extra for loaded in load_file(path)]
+    found = sum((load_file(path) for path in extra), Loaded())
     refused: list[str] = []
     for folder in filter(None, os.environ.get("GEMMPORT_CONFIG_PATH", "").split(os.pathsep)):
         if not Path(folder).is_dir():
             raise ConfigError(f"GEMMPORT_CONFIG_PATH must name folders; got {folder}")
-        entries += _found_in(Path(folder), refused)
-    return Configuration((*entries, *_shipped()), tuple(refused))
+        found += sum(_found_in(Path(folder), refused), Loaded())
+    found += _shipped()
+    return Configuration(found.entries, tuple(refused), found.models)
 
 
-def load_file(path: str | Path) -> list[LoadedEntry]:
-    """The checked entries of one file, which the call names.
+def load_file(path: str | Path) -> Loaded:
+    """The checked entries and models of one file, which the call names.
 
     Raises:
         ConfigError: as `load_configuration`.
@@ -79,11 +108,11 @@ def load_file(path: str | Path) -> list[LoadedEntry]:
     from gemmport.planning import parser  # noqa: PLC0415  # see there
     from gemmport.runtime import userfile  # noqa: PLC0415  # see there
 
-    return list(parser.parse(userfile.read_text(path), str(path), "call"))
+    return parser.parse(userfile.read_text(path), str(path), "call")
 
 
-def _found_in(folder: Path, refused: list[str]) -> Iterator[LoadedEntry]:
-    """The checked entries of the files in a folder of the user's; what is not trusted is added to `refused`."""
+def _found_in(folder: Path, refused: list[str]) -> Iterator[Loaded]:
+    """What is in each of the files in a folder of the user's; what is not trusted is added to `refused`."""
     from gemmport.planning import parser  # noqa: PLC0415  # see there
     from gemmport.runtime import userfile  # noqa: PLC0415  # see there
 
@@ -99,7 +128,7 @@ def _found_in(folder: Path, refused: list[str]) -> Iterator[LoadedEntry]:
         except OSError as error:
             _refuse(path, error, refused)
         else:
-            yield from parser.parse(userfile.text_of(content, path), str(path), "user")
+            yield parser.parse(userfile.text_of(content, path), str(path), "user")
 
 
 def _refuse(path: Path, error: Exception, refused: list[str]) -> None:
@@ -115,15 +144,15 @@ def _warn_once(reason: str) -> None:
 
 
 _STORED = "configs"
-"""The name in the cache of the entries that gemmport ships."""
+"""The name in the cache of what gemmport ships."""
 
-_FORM = "1"
-"""Counts the forms in which they were stored there."""
+_FORM = "2"
+"""Counts the forms in which it was stored there."""
 
 
 @cache
-def _shipped() -> tuple[LoadedEntry, ...]:
-    """The entries that gemmport ships. They are read once per machine, and from then on from the cache.
+def _shipped() -> Loaded:
+    """The entries and models that gemmport ships. They are read once per machine, and from then on from the cache.
 
     The tests have checked them: here they are checked only where they cannot be read, to say why.
     """
@@ -132,19 +161,33 @@ def _shipped() -> tuple[LoadedEntry, ...]:
     key = program_key(_FORM, *texts, *texts.values())
     stored = load_text(_STORED, key)
     if stored is not None:
-        return tuple(LoadedEntry(Entry.of(data), file, "shipped") for file, data in json.loads(stored))
-    entries = [loaded for file, text in texts.items() for loaded in _unchecked(file, text)]
-    store_text(_STORED, key, json.dumps([(loaded.file, loaded.entry.to_dict()) for loaded in entries]))
-    return tuple(entries)
+        return sum((_read(file, data) for file, data in json.loads(stored)), Loaded())
+    each = [_unchecked(file, text) for file, text in texts.items()]
+    store_text(_STORED, key, json.dumps([(file, _data(loaded)) for file, loaded in zip(texts, each, strict=True)]))
+    return sum(each, Loaded())
 
 
-def _unchecked(file: str, text: str) -> list[LoadedEntry]:
+def _data(loaded: Loaded) -> dict[str, Any]:
+    """Plain data for JSON; `_read` reads it back."""
+    return {
+        "entries": [one.entry.to_dict() for one in loaded.entries],
+        "models": [one.model.to_dict() for one in loaded.models],
+    }
+
+
+def _read(file: str, data: Mapping[str, Any]) -> Loaded:
+    return Loaded(
+        tuple(LoadedEntry(Entry.of(entry), file, "shipped") for entry in data["entries"]),
+        tuple(LoadedModel(Model.of(model), file, "shipped") for model in data.get("models", ())),
+    )
+
+
+def _unchecked(file: str, text: str) -> Loaded:
     import yaml  # noqa: PLC0415  # where nothing is stored yet
 
     try:
-        data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return [LoadedEntry(Entry.of(entry), file, "shipped") for entry in data["entries"]]
+        return _read(file, yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError):
         from gemmport.planning import parser  # noqa: PLC0415
 
-        return list(parser.parse(text, file, "shipped"))
+        return parser.parse(text, file, "shipped")

@@ -1,4 +1,4 @@
-"""The rules of a configuration file, and what breaks them in words: YAML → entries.
+"""The rules of a configuration file, and what breaks them in words: YAML → entries and models.
 
 It stands apart from `gemmport.planning.lookup` because most processes read no file: checked entries that gemmport ships come
 from the cache, and neither PyYAML nor Pydantic is imported.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import Annotated, Any, get_args
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
@@ -26,9 +27,9 @@ from pydantic import (
 from gemmport import kernels
 from gemmport.core.device import DeviceType
 from gemmport.core.dtypes import DTYPES
-from gemmport.core.errors import ConfigError, GemmportError
+from gemmport.core.errors import ConfigError, GemmportError, UnknownNameError
 from gemmport.core.problem import OPS, ShapeClass
-from gemmport.planning.schema import Entry, LoadedEntry, Source
+from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Model, Source
 from gemmport.runtime.sources import languages
 from gemmport.runtime.userfile import brief, listed, load_yaml
 
@@ -89,8 +90,8 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
-class _Match(_Strict):
-    """The rules of `gemmport.planning.schema.Match`."""
+class _DeviceMatch(_Strict):
+    """The rules of the keys of `gemmport.planning.schema.Match` that are of devices."""
 
     device: Names = ()
     architecture: Names = ()
@@ -99,6 +100,11 @@ class _Match(_Strict):
     vendor: Names = ()
     type: Annotated[tuple[Annotated[str, AfterValidator(_known_type)], ...], BeforeValidator(_one_or_many)] = ()
     backend: Annotated[tuple[Annotated[str, AfterValidator(_known_backend)], ...], BeforeValidator(_one_or_many)] = ()
+
+
+class _Match(_DeviceMatch):
+    """Those of all keys."""
+
     dtype: Annotated[tuple[Annotated[str, AfterValidator(_known_dtype)], ...], BeforeValidator(_one_or_many)] = ()
     ops: Annotated[tuple[Annotated[str, AfterValidator(_known_ops)], ...], BeforeValidator(_one_or_many)] = ()
     shape: Annotated[tuple[ShapeClass, ...], BeforeValidator(_one_or_many)] = ()
@@ -118,6 +124,41 @@ class _Provenance(_Strict):
     note: str = ""
 
 
+def _number(value: object) -> object:
+    """Not a truth value, which is a number to Python; as text, for to YAML 1.1 numbers such as 4.2e12 are words."""
+    if value is True or value is False:
+        raise ValueError("must be a number")
+    return float(value) if isinstance(value, str) else value
+
+
+Number = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+Constant = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf_nan=False)]
+
+
+class _KernelModel(_Strict):
+    """Those of `gemmport.planning.schema.KernelModel`."""
+
+    fitted: dict[str, Constant] = {}
+    tilings: tuple[dict[str, StrictInt | StrictStr], ...] = ()
+
+
+class _Model(_Strict):
+    """Those of `gemmport.planning.schema.Model`."""
+
+    name: str = Field(min_length=1)
+    match: _DeviceMatch = _DeviceMatch()
+    multiply_adds: dict[Literal["float16", "float32", "float64", "int32"], Number] = {}
+    read_bandwidth: Number | None = None
+    copy_bandwidth: Number | None = None
+    local_bandwidth: Number | None = None
+    latency: Number | None = None
+    launch: Number | None = None
+    group: Number | None = None
+    barrier: Number | None = None
+    kernels: dict[str, _KernelModel] = {}
+    provenance: _Provenance
+
+
 class _Entry(_Strict):
     """Those of `gemmport.planning.schema.Entry`."""
 
@@ -130,11 +171,12 @@ class _Entry(_Strict):
 class _File(_Strict):
     schema_: int = Field(alias="schema")
     description: str
-    entries: tuple[_Entry, ...]
+    entries: tuple[_Entry, ...] = ()
+    models: tuple[_Model, ...] = ()
 
 
-def parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
-    """The checked entries of the text of a file.
+def parse(text: str, file: str, source: Source) -> Loaded:
+    """The checked entries and models of the text of a file.
 
     Raises:
         ConfigError: it breaks a rule; the message names file, entry, value and rule.
@@ -156,28 +198,61 @@ def parse(text: str, file: str, source: Source) -> Iterator[LoadedEntry]:
         parsed = _File.model_validate(data)
     except ValidationError as error:
         raise ConfigError(listed(f"{file}: {line}" for line in _explain(error, data))) from None
-    names: set[str] = set()
+    if "entries" not in data and "models" not in data:
+        raise ConfigError(f"{file}: entries: missing key; a configuration has entries, models or both")
+    for what, named in (("entries", parsed.entries), ("models", parsed.models)):
+        names: set[str] = set()
+        for one in named:
+            if one.name in names:
+                told = brief(one.name)
+                raise ConfigError(f"{file}: there are two {what} named {told}: names are unique in a file")
+            names.add(one.name)
     for entry in parsed.entries:
-        if entry.name in names:
-            raise ConfigError(f"{file}: there are two entries named {brief(entry.name)}: names are unique in a file")
-        names.add(entry.name)
         for kernel, values in entry.kernels.items():
-            try:
+            with _told(f"{file}: entry {brief(entry.name)}"):
                 kernels.variant(kernel).complete(values)
-            except GemmportError as error:
-                raise ConfigError(listed([f"{file}: entry {brief(entry.name)}: {error}"])) from error
-        yield LoadedEntry(Entry.of(entry.model_dump()), file, source)
+    for model in parsed.models:
+        for kernel, stated in model.kernels.items():
+            with _told(f"{file}: model {brief(model.name)}"):
+                _check(kernel, stated)
+    return Loaded(
+        tuple(LoadedEntry(Entry.of(entry.model_dump()), file, source) for entry in parsed.entries),
+        tuple(LoadedModel(Model.of(model.model_dump()), file, source) for model in parsed.models),
+    )
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    try:
+        yield
+    except GemmportError as error:
+        raise ConfigError(listed([f"{where}: {error}"])) from error
+
+
+def _check(kernel: str, stated: _KernelModel) -> None:
+    """Raises ParameterError or UnknownNameError where a kernel has no such constant, or cannot have such a tiling."""
+    variant = kernels.variant(kernel.removesuffix(".mma"))
+    for name in stated.fitted:
+        if name not in variant.constants:
+            has = f"it has {', '.join(variant.constants)}" if variant.constants else "it has none"
+            raise UnknownNameError(f"{variant.name} has no fitted constant {name}: {has}")
+    for tiling in stated.tilings:
+        variant.complete(tiling)
+
+
+_NAMED = {"entries": "entry", "models": "model"}
 
 
 def _explain(error: ValidationError, data: dict[str, Any]) -> Iterator[str]:
     """One line for each fault: the entry by its name, the key, the value, the rule."""
     for fault in error.errors():
         place: list[object] = list(fault["loc"])
-        where = ""
-        if len(place) > 1 and place[0] == "entries" and isinstance(place[1], int):
-            entry = data["entries"][place[1]]
+        where, what = "", "entry"
+        if len(place) > 1 and place[0] in _NAMED and isinstance(place[1], int):
+            what = _NAMED[str(place[0])]
+            entry = data[place[0]][place[1]]
             name = entry.get("name") if isinstance(entry, dict) else None
-            where, place = f"entry {brief(name or place[1])}: ", place[2:]
+            where, place = f"{what} {brief(name or place[1])}: ", place[2:]
         rule = {"extra_forbidden": "unknown key", "missing": "missing key"}.get(fault["type"], fault["msg"])
         value = "" if fault["type"] == "missing" else f" (value {brief(fault['input'])})"
-        yield f"{where}{'.'.join(map(str, place)) or 'the entry'}: {rule}{value}"
+        yield f"{where}{'.'.join(map(str, place)) or 'the ' + what}: {rule}{value}"

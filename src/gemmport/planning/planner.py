@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmport import kernels
+from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import KernelVariant, Parameters, Steps, check_limits
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
@@ -29,6 +30,8 @@ class _Candidate:
 
     variant: KernelVariant
     entry: LoadedEntry | None
+    parameters: Parameters | None = None
+    """Those that the model chose; None where it was not asked yet."""
 
     @property
     def origin(self) -> str:
@@ -72,6 +75,7 @@ def make_plan(
             f"{device.max_terms:,} terms{reason_of_limit(device, 'max_terms')}: split the sum into several products, or use "
             "another device"
         )
+    model = configuration.model(device)
     reasons: list[str] = []
     for candidate in _candidates(problem, device, configuration, kernel):
         if candidate.variant.name in without:
@@ -79,13 +83,13 @@ def make_plan(
                 raise UnsupportedError(f"{candidate.origin} asks for {candidate.variant.name}, which does not run here")
             reasons.append(f"{candidate.variant.name}: left out")
             continue
-        if kernel == AUTO and (reason := candidate.variant.declined(problem, device)):
+        if kernel == AUTO and (reason := candidate.variant.declined(problem, device, model)):
             reasons.append(f"{candidate.variant.name}: {reason}")
             log.info("passed over %s", reasons[-1])
             continue
         user_chose = bool(params) or (candidate.entry is not None and candidate.entry.asked_for)
         try:
-            plan = _plan_with(candidate, problem, device, params or {}, params_origin)
+            plan = _plan_with(candidate, problem, device, model, params or {}, params_origin)
         except UnsupportedError as error:
             if kernel != AUTO:
                 raise
@@ -100,6 +104,47 @@ def make_plan(
             log.info("%s on %s: %s from %s%s", problem, device.label, plan.variant, plan.entry, _told(plan))
             return plan
     raise UnsupportedError(f"no kernel fits {problem} on {device.label}: " + "; ".join(reasons))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel with parameters that may compute a product.
+
+    Attributes:
+        parameters: all of them. origin: where they come from.
+        prediction: None where the kernel cannot compute the product on the device, and where D has no elements.
+        reason: why it is passed over; empty where it may serve.
+    """
+
+    kernel: str
+    parameters: Parameters
+    origin: str
+    prediction: Prediction | None
+    reason: str = ""
+
+
+def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configuration) -> list[Candidate]:
+    """All that `make_plan` would try with kernel "auto", in its order, each with what the model expects of it: the first
+    without a reason is what it chooses. A kernel whose parameters the model chooses is there with all that it considers.
+    """
+    model = configuration.model(device)
+    found = []
+    for candidate in _candidates(problem, device, configuration, AUTO):
+        variant = candidate.variant
+        stated = candidate.entry.parameters(variant.name) if candidate.entry else None
+        considered = [] if stated or problem.empty else variant.considered(problem, device, model)
+        declined = variant.declined(problem, device, model)
+        for parameters in [stated] if stated else considered or [{}]:
+            values = variant.complete(parameters)
+            reason, prediction = declined or "", None
+            try:
+                _plan_with(replace(candidate, parameters=values), problem, device, model, {}, "")
+            except (UnsupportedError, ParameterError) as error:
+                reason = reason or str(error)
+            else:
+                prediction = None if problem.empty else variant.predicted(problem, device, model, values)
+            found.append(Candidate(variant.name, values, candidate.origin, prediction, reason))
+    return found
 
 
 def _told(plan: Plan) -> str:
@@ -130,13 +175,21 @@ def _candidates(
 
 
 def _plan_with(
-    candidate: _Candidate, problem: GemmProblem, device: DeviceInfo, params: Parameters, params_origin: str
+    candidate: _Candidate,
+    problem: GemmProblem,
+    device: DeviceInfo,
+    model: DeviceModel,
+    params: Parameters,
+    params_origin: str,
 ) -> Plan:
     variant = candidate.variant
     if reason := variant.unsupported(problem, device):
         raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
     stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
-    suggested = {} if stated or params or problem.empty else variant.suggested(problem, device)
+    suggested: Parameters = {}
+    if not (stated or params or problem.empty):
+        chosen = candidate.parameters
+        suggested = variant.suggested(problem, device, model) if chosen is None else chosen
     values = variant.complete({**suggested, **stated, **params})
     if reason := variant.unfit(values, problem, device):
         raise ParameterError(f"{variant.name} on {device.label}: {reason}")
@@ -164,7 +217,7 @@ def _plan_with(
         if name in params:
             return params_origin
         if name in suggested:
-            return f"the model of {variant.name}"
+            return f"the model of {variant.name} ({model.origin})"
         return candidate.origin if name in stated else f"the defaults of {variant.name}"
 
     return Plan(

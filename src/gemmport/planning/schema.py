@@ -1,4 +1,4 @@
-"""An entry of a configuration as the planner reads it: plain data, of which `gemmport.planning.parser` knows the rules."""
+"""Entries and models of a configuration as the planner reads them: plain data; `gemmport.planning.parser` knows the rules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from gemmport.contracts.device_model import RATES
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
@@ -37,6 +38,12 @@ class Match:
     dtype: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     shape: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Match:
+        """The match of plain data that was checked before."""
+        read: dict[str, Any] = {key: _read(key, value) for key, value in data.items()}
+        return cls(**read)
 
     def device_matches(self, device: DeviceInfo) -> bool:
         """Whether the entry is for this device."""
@@ -97,6 +104,83 @@ class Provenance:
     figures: str = ""
     note: str = ""
 
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Provenance:
+        """The provenance of plain data that was checked before."""
+        date = data.get("date")
+        return cls(**{**data, "date": dt.date.fromisoformat(date) if isinstance(date, str) else date})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; `of` reads it back."""
+        stated = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**stated, "date": self.date.isoformat() if self.date else None}
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """What a model states of a kernel: constants of its prediction, and parameters among which it chooses."""
+
+    fitted: Mapping[str, float]
+    tilings: tuple[Mapping[str, ParameterValue], ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a kind of device takes for the parts of a product: what it states of a `DeviceModel`.
+
+    Attributes:
+        match: keys of devices alone.
+        rates: fields of a `DeviceModel`, by name, that are one number each; `multiply_adds`: by type of arithmetic.
+        kernels: by name; with ".mma" behind it, tilings for its matrix unit.
+    """
+
+    name: str
+    match: Match
+    rates: Mapping[str, float]
+    multiply_adds: Mapping[str, float]
+    kernels: Mapping[str, KernelModel]
+    provenance: Provenance
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Model:
+        """The model of plain data that was checked before."""
+        kernels = {
+            name: KernelModel(
+                {key: float(value) for key, value in stated.get("fitted", {}).items()},
+                tuple(dict(tiling) for tiling in stated.get("tilings", ())),
+            )
+            for name, stated in data.get("kernels", {}).items()
+        }
+        return cls(
+            name=data["name"],
+            match=Match.of(data.get("match", {})),
+            rates={name: float(data[name]) for name in RATES if data.get(name) is not None},
+            multiply_adds={name: float(value) for name, value in data.get("multiply_adds", {}).items()},
+            kernels=kernels,
+            provenance=Provenance.of(data["provenance"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; `of` reads it back."""
+        kernels = {
+            name: {"fitted": dict(stated.fitted), "tilings": [dict(tiling) for tiling in stated.tilings]}
+            for name, stated in self.kernels.items()
+        }
+        return {
+            "name": self.name, "match": self.match.stated, **self.rates, "multiply_adds": dict(self.multiply_adds),
+            "kernels": kernels, "provenance": self.provenance.to_dict(),
+        }  # fmt: skip
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What it states, by the fields of a `DeviceModel`."""
+        return {
+            **self.rates,
+            "multiply_adds": self.multiply_adds,
+            "fitted": {name: stated.fitted for name, stated in self.kernels.items() if stated.fitted},
+            "tilings": {name: stated.tilings for name, stated in self.kernels.items() if stated.tilings},
+        }
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -110,18 +194,13 @@ class Entry:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Entry:
         """The entry of plain data that was checked before; a list of one may be written as its only member."""
-        match: dict[str, Any] = {key: _read(key, value) for key, value in data.get("match", {}).items()}
-        stated = dict(data["provenance"])
-        if isinstance(stated.get("date"), str):
-            stated["date"] = dt.date.fromisoformat(stated["date"])
-        return cls(data["name"], Match(**match), data["kernels"], Provenance(**stated))
+        return cls(data["name"], Match.of(data.get("match", {})), data["kernels"], Provenance.of(data["provenance"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `of` reads it back."""
-        stated = {field.name: getattr(self.provenance, field.name) for field in fields(Provenance)}
-        if self.provenance.date is not None:
-            stated["date"] = self.provenance.date.isoformat()
-        return {"name": self.name, "match": self.match.stated, "kernels": self.kernels, "provenance": stated}
+        return {
+            "name": self.name, "match": self.match.stated, "kernels": self.kernels, "provenance": self.provenance.to_dict(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,3 +225,28 @@ class LoadedEntry:
         """Parameters it states for a kernel; None where it does not list the kernel."""
         found = self.entry.kernels.get(kernel)
         return None if found is None else dict(found)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model, and where it stands."""
+
+    model: Model
+    file: str
+    source: Source
+
+    @property
+    def origin(self) -> str:
+        """File and model, for people."""
+        return f"{self.file}: {self.model.name}"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a file holds, or several."""
+
+    entries: tuple[LoadedEntry, ...] = ()
+    models: tuple[LoadedModel, ...] = ()
+
+    def __add__(self, other: Loaded) -> Loaded:
+        return Loaded(self.entries + other.entries, self.models + other.models)

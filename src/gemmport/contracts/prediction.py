@@ -1,0 +1,85 @@
+"""How long a product in tiles is expected to take: what every kernel is held to where it has no model of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem
+
+SHARPNESS = 2.0
+"""Of parts none hides another wholly: the powers of their times are added up, of this exponent."""
+
+USUAL_ITEMS = 512
+"""Work-items of a GPU's compute unit that hide each other's waits."""
+
+REREAD = 4.0
+"""Times as fast as memory the caches are, from which groups read again what others have read."""
+
+
+def facts_of(problem: GemmProblem, rows: int, columns: int, at_once: int) -> dict[str, float]:
+    """What a product in tiles of so many rows and columns consists of, so many of which are computed at once.
+
+    Returns:
+        "multiply-adds" of the product; "padded": of the tiles, edges included; "bytes": the least that are moved; "groups",
+        "waves", and "tail": the share of the last wave that is idle.
+    """
+    tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
+    waves, rest = divmod(tiles, max(at_once, 1))
+    terms = max(problem.effective_k, 1)
+    return {
+        "multiply-adds": problem.m * problem.n * terms * problem.batch,
+        "padded": tiles * rows * columns * terms,
+        "bytes": problem.bytes,
+        "groups": tiles,
+        "waves": waves + bool(rest),
+        "tail": 1 - rest / at_once if rest else 0.0,
+    }
+
+
+def joined(parts: Mapping[str, float], sharpness: float = SHARPNESS) -> float:
+    """The time of parts that overlap."""
+    longest = max(parts.values(), default=0.0)
+    if not longest:
+        return 0.0
+    return float(longest * sum((part / longest) ** sharpness for part in parts.values()) ** (1 / sharpness))
+
+
+def of_tiles(
+    problem: GemmProblem, device: DeviceInfo, model: DeviceModel, *,
+    tile: tuple[int, int, int], work_group: tuple[int, int, int], local: bool, launches: int = 1,
+) -> Prediction:  # fmt: skip
+    """A product of which a group computes a tile, and each of its work-items as much of it as any other.
+
+    Args:
+        tile: rows and columns of a group's tile, and the terms of a step. work_group: its work-items.
+        local: whether the tiles of a step are in local memory, so that a group reads them once.
+    """
+    rows, columns, depth = tile
+    items, units = math.prod(work_group), max(device.compute_units, 1)
+    resident = max(USUAL_ITEMS // items, 1) if device.type == "gpu" else 1
+    facts = facts_of(problem, rows, columns, units * resident)
+    groups, terms, size = facts["groups"], max(problem.effective_k, 1), problem.dtype.itemsize
+    of_fullest = math.ceil(groups / units)
+    # Few work-items leave a unit's multiply-adders waiting for each other's results.
+    filled = min(1.0, items * min(of_fullest, resident) / USUAL_ITEMS) if device.type == "gpu" else 1.0
+    multiplied = of_fullest * rows * columns * terms * units / model.rate(problem.accumulator)
+    item_reads = items * (max(rows // work_group[1], 1) + max(columns // work_group[0], 1)) * terms * size
+    group_reads = (rows + columns) * terms * size
+    results = problem.m * problem.n * problem.batch * problem.output.itemsize * (2 if problem.beta != 0 else 1)
+    steps = math.ceil(terms / depth)
+    overlapping = {
+        "multiply-adds": multiplied / filled,
+        "local memory": of_fullest * item_reads * units / model.local_bandwidth,
+        "global memory": (problem.bytes - results) / model.read_bandwidth
+        + groups * (group_reads if local else item_reads / 4) / (REREAD * model.read_bandwidth),
+        "latency": math.ceil(of_fullest / resident) * steps * (model.latency + (2 * model.barrier if local else 0.0)),
+    }
+    others = {
+        "launches": launches * model.launch,
+        "groups": of_fullest * model.group,
+        "results": results / model.copy_bandwidth,
+    }
+    return Prediction({**overlapping, **others}, sum(others.values()) + joined(overlapping), facts)

@@ -1,0 +1,97 @@
+"""The model of a device: what is derived, what is stated over it, and predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import gemmport as gp
+from gemmport import kernels
+from gemmport.contracts.device_model import RATES, derived
+from gemmport.contracts.prediction import facts_of, joined
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.errors import ParameterError, UnsupportedError
+from gemmport.planning.lookup import load_configuration
+from gemmport.planning.planner import make_plan
+from made_up_devices import DEVICES
+from models import model_of
+
+each_device = pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+
+
+@each_device
+def test_every_device_has_a_whole_model(device: gp.DeviceInfo) -> None:
+    model = derived(device)
+    assert all(getattr(model, name) > 0 for name in RATES)
+    assert set(model.multiply_adds) == {"float16", "float32", "float64", "int32"}
+    assert model.copy_bandwidth <= model.read_bandwidth < model.local_bandwidth
+    assert model.barrier < model.latency < model.launch
+
+
+def test_rates_grow_with_what_the_device_tells() -> None:
+    gpu, cpu = DEVICES["NVIDIA sm_90 under CUDA"], DEVICES["CPU under PoCL"]
+    assert derived(gpu).multiply_adds["float32"] == pytest.approx(114 * 128 * 1755e6)
+    assert (
+        derived(replace(gpu, compute_units=228)).multiply_adds["float64"] == 2 * derived(gpu).multiply_adds["float64"]
+    )
+    narrow, wide = (derived(replace(cpu, vector_width=width)) for width in (4, 16))
+    assert wide.multiply_adds["float32"] == 4 * narrow.multiply_adds["float32"]
+    assert derived(replace(gpu, clock_mhz=0)).multiply_adds["float32"] > 0
+
+
+def test_a_multiply_add_counts_as_its_type_asks() -> None:
+    model = derived(DEVICES["NVIDIA sm_90 under CUDA"])
+    single, double = model.multiply_adds["float32"], model.multiply_adds["float64"]
+    rates = {
+        name: model.rate(DTYPES[name]) for name in ("float32", "complex64", "complex128", "int32", "int64", "bool")
+    }
+    assert rates == {
+        "float32": single, "complex64": single / 4, "complex128": double / 4, "int32": single / 2, "int64": single / 4,
+        "bool": single / 2,
+    }  # fmt: skip
+
+
+@each_device
+def test_every_kernel_predicts_what_it_plans(device: gp.DeviceInfo) -> None:
+    configuration, model = load_configuration(), model_of(device)
+    for variant in kernels.variants():
+        for problem in (gp.GemmProblem.create(67, 129, 33, batch=3), gp.GemmProblem.create(1, 700, 900)):
+            try:
+                plan = make_plan(problem, device, configuration, kernel=variant.name)
+            except (UnsupportedError, ParameterError):
+                continue
+            found = variant.predicted(problem, device, model, plan.values)
+            assert max(found.parts.values()) <= found.seconds <= 1.001 * sum(found.parts.values())
+            assert all(seconds >= 0 for seconds in found.parts.values())
+            assert found.facts["multiply-adds"] == problem.m * problem.n * problem.k * problem.batch
+            assert found.facts["bytes"] == problem.bytes
+
+
+@pytest.mark.parametrize("name", [variant.name for variant in kernels.variants()])
+def test_more_work_takes_longer(name: str) -> None:
+    variant = kernels.variant(name)
+    device = DEVICES["CPU under PoCL" if name == "packed" else "NVIDIA sm_90 under CUDA"]
+    model = model_of(device)
+
+    def seconds(size: int) -> float:
+        problem = gp.GemmProblem.create(size, size, size)
+        plan = make_plan(problem, device, load_configuration(), kernel=name)
+        return variant.predicted(problem, device, model, plan.values).seconds
+
+    times = [seconds(size) for size in (256, 1024, 4096)]
+    assert times[0] < times[1] < times[2] / 8
+
+
+def test_the_last_wave_may_leave_units_idle() -> None:
+    problem = gp.GemmProblem.create(1024, 1024, 64)
+    found = facts_of(problem, 128, 128, at_once=48)
+    assert (found["groups"], found["waves"], found["tail"]) == (64, 2, 1 - 16 / 48)
+    assert facts_of(problem, 128, 128, at_once=32)["tail"] == 0
+    assert facts_of(gp.GemmProblem.create(1025, 1024, 64), 128, 128, at_once=32)["padded"] == 72 * 128 * 128 * 64
+
+
+def test_parts_that_overlap_take_longer_than_the_longest_and_less_than_all() -> None:
+    assert joined({"a": 3.0, "b": 4.0}, 2.0) == pytest.approx(5.0)
+    assert joined({"a": 3.0, "b": 0.0}) == 3.0
+    assert joined({}) == 0.0
