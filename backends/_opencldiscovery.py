@@ -14,6 +14,7 @@ from gemmport.backends import _fork, _runtimes
 from gemmport.backends.objects import Discovery
 from gemmport.core.device import DeviceInfo, DeviceType
 from gemmport.core.errors import BackendUnavailableError
+from gemmport.core.names import PLATFORMS, VENDORS
 from gemmport.core.quirks import within_limits
 from gemmport.runtime.host_cpu import data_caches
 
@@ -21,19 +22,6 @@ HOW_TO_GET_A_RUNTIME = (
     "install one, e.g. pip install 'gemmport[pocl]' or 'gemmport[intel]' (any x86-64 CPU), "
     "Debian's pocl-opencl-icd, or the OpenCL driver of your GPU"
 )
-
-# The platform's name in its own words → the alias people use.
-_ALIASES = {
-    "portable computing language": "pocl",
-    "intel": "intel",
-    "rusticl": "rusticl",
-    "oclgrind": "oclgrind",
-    "nvidia": "nvidia",
-    "amd": "amd",
-    "apple": "apple",
-    "arm": "arm",
-    "clover": "clover",
-}
 
 # float32 lanes of the instruction sets that Intel's runtime for CPUs can be held to (OpenCL Developer Guide for Intel Core and
 # Intel Xeon Processors, "Targeting a Different CPU Architecture").
@@ -81,7 +69,7 @@ def platforms() -> list[cl.Platform]:
 
 def _alias(platform: cl.Platform) -> str:
     name = platform.name.lower()
-    return next((alias for start, alias in _ALIASES.items() if name.startswith(start)), name)
+    return next((alias for start, alias in PLATFORMS.items() if name.startswith(start)), name)
 
 
 @cache
@@ -166,9 +154,7 @@ def _version(platform: cl.Platform, device: cl.Device) -> str:
 def _vendor(device: cl.Device) -> str:
     # Both the vendor and the device are read: PoCL names itself or the CPU's maker as vendor, and the CPU as device.
     text = f"{device.vendor} {device.name}".lower()
-    names = ("nvidia", "amd", "advanced micro devices", "intel", "arm", "mali", "apple", "qualcomm")
-    found = next((name for name in names if name in text), "")
-    return {"advanced micro devices": "amd", "mali": "arm"}.get(found, found)
+    return next((vendor for word, vendor in VENDORS.items() if word in text), "")
 
 
 def _architecture(device: cl.Device) -> str:

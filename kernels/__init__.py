@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gemmport.contracts.kernel import KernelVariant, Pass, Rung
 from gemmport.core.errors import UnknownNameError
+from gemmport.core.names import did_you_mean
 from gemmport.kernels import (
     batched,
     copy_strided,
@@ -100,7 +101,8 @@ def variant(name: str) -> KernelVariant:
     try:
         return _FAMILY[name]
     except (KeyError, TypeError):  # TypeError: it cannot be a name
-        raise UnknownNameError(f"no kernel {name!r}: there are {', '.join(_FAMILY)}") from None
+        hint = did_you_mean(name, _FAMILY)
+        raise UnknownNameError(f"no kernel {name!r}: there are {', '.join(_FAMILY)}{hint}") from None
 
 
 def register(new: KernelVariant) -> None:

@@ -229,6 +229,9 @@ def test_a_failed_verification_exits_with_1(gemmport_command):
     ("arguments", "message"),
     [
         (("--kernel", "nope"), "no kernel 'nope': there are naive, tiled, "),
+        (("--kernel", "tild"), "; did you mean tiled?"),
+        (("--kernel", "tiled", "--set", "ts=8"), "tiled has no such parameter, only PAD, TS; did you mean TS?"),
+        (("--baseline", "cublass"), "; did you mean cublas?"),
         (("--backend", "vulkan"), "no backend 'vulkan': there are cuda, opencl"),
         (("--baseline", "mkl"), "no baseline 'mkl'"),
         (("--dtype", "float8"), "dtype float8 is not supported"),
@@ -515,6 +518,34 @@ def test_configs_shows_what_serves_and_why(gemmport_command, tmp_path):
     assert "mine.yaml: big" not in out
     assert f"kernel naive, from {mine}: other" in out
     assert gemmport_command("configs", "--check", mine)[0] == 0
+
+
+def test_configs_checks_every_file_and_tells_all_faults_of_all(gemmport_command, tmp_path):
+    texts = {
+        "fine": "{name: a, kernels: {naive: {}}}",
+        "doubtful": "{name: b, kernels: {naive: {}}, match: {platform: pokl}}",
+        "bad": "{name: c, kernels: {naiv: {}}, mach: {}}",
+        "worse": "{name: d, kernels: {tiled: {TS: 99, PAD: x}}}",
+    }
+    files = {name: tmp_path / f"{name}.yaml" for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(f"schema: 1\nentries: [{text}]\n")
+
+    def check(*names):
+        return gemmport_command("configs", *(word for name in names for word in ("--check", files[name])))
+
+    status, out, err = check("fine", "doubtful")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0] == f"{files['fine']}: 1 entry, no fault"
+    assert out.splitlines()[1].startswith(f"warning: {files['doubtful']}: entry 'b': match.platform 'pokl' is none")
+    for order in (("bad", "fine", "worse"), ("worse", "bad", "fine")):
+        status, out, err = check(*order)
+        assert status == 2
+        assert out == f"{files['fine']}: 1 entry, no fault\n"
+        for name, told in (
+            ("bad", "no kernel 'naiv'"), ("bad", "mach is an unknown key"), ("worse", "TS = 99"), ("worse", "PAD = 'x'"),
+        ):  # fmt: skip
+            assert any(str(files[name]) in line and told in line for line in err.splitlines())
 
 
 @pytest.mark.parametrize("sizes", [("-m", 0), ("-n", 0), ("-k", 0), ("-m", 0, "-n", 0, "-k", 0)], ids=str)

@@ -151,5 +151,5 @@ def test_what_a_file_is_called_is_shown_on_a_terminal(tmp_path: Path) -> None:
     for arguments in (["configs"], ["-v", "configs"]):
         status, out, err = run(arguments, settings)
         assert status == 2
-        assert rb"\x1b[31mx.yaml: description: missing key" in out + err
+        assert rb"\x1b[31mx.yaml: entries is missing" in out + err
         assert b"\x1b" not in out + err

@@ -256,7 +256,7 @@ def test_a_broken_configuration_is_a_problem_and_devices_are_looked_at_all_the_s
     diagnosis = with_fault()
     assert diagnosis.exit_status == 2
     (found,) = problems(diagnosis)
-    assert f"{folder / 'mine.yaml'}: description: missing key" in found.detail
+    assert f"{folder / 'mine.yaml'}: entries is missing" in found.detail
     assert "gemmport configs --check" in found.remedy
     assert diagnosis.right == (name_of(best_backend),)
 

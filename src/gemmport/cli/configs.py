@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from gemmport.cli import options, streams
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import ParameterError, UnsupportedError
+from gemmport.core.errors import ConfigError, ParameterError, UnsupportedError
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import select_device
-from gemmport.planning.lookup import Configuration, load_configuration, load_file
+from gemmport.planning.lookup import Configuration, check_file, load_configuration
 from gemmport.planning.planner import make_plan
 from gemmport.planning.schema import LoadedEntry
 
@@ -25,17 +27,25 @@ from gemmport.planning.schema import LoadedEntry
 @options.dtype
 @options.transpositions
 @options.config_files
-@click.option("--check", type=click.Path(path_type=Path), metavar="FILE", help="Only say whether this file is right.")
+@click.option(
+    "--check",
+    "checked",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Only say whether this file is right; repeatable.",
+)
 def configs(
     backend: str | None, device: str | None, m: int, n: int, k: int, dtype: str, trans_a: str, trans_b: str,
-    config_files: tuple[Path, ...], check: Path | None,
+    config_files: tuple[Path, ...], checked: tuple[Path, ...],
 ) -> None:  # fmt: skip
-    """Show which configuration serves a device and a problem, and why."""
+    """Show which configuration serves a device and a problem, and why.
+
+    Exit status: 0 all well; 2 a file is not right, of which all faults are told.
+    """
     console = streams.console(highlight=False, markup=False, soft_wrap=True)
-    if check is not None:
-        found = load_file(check)
-        models = f", {len(found.models)} models" if found.models else ""
-        console.print(f"{check}: {len(found.entries)} entries{models}, no fault")
+    if checked:
+        _check(checked, console)
         return
     configuration = load_configuration(config_files)
     target = select_device(device, backend)
@@ -52,6 +62,32 @@ def configs(
             console.print(f"    {kernel} {told}{_verdict(alone, kernel, problem, target)}")
     console.print("chosen:", style="bold")
     console.print(str(make_plan(problem, target, configuration)))
+
+
+def _check(files: Sequence[Path], console: Console) -> None:
+    """Tells of each file how many entries it has, and what is doubtful in them.
+
+    Raises:
+        ConfigError: files have faults; the message tells those of all of them.
+    """
+    faults = []
+    for file in files:
+        try:
+            loaded, doubts = check_file(file)
+        except ConfigError as error:
+            faults.append(str(error))
+        else:
+            for doubt in doubts:
+                console.print(f"warning: {doubt}")
+            told = [_counted(len(loaded.entries), "entry", "entries")] if loaded.entries or not loaded.models else []
+            told += [_counted(len(loaded.models), "model", "models")] if loaded.models else []
+            console.print(f"{file}: {', '.join(told)}, no fault")
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def _counted(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
 
 
 def _conditions(loaded: LoadedEntry) -> str:

@@ -18,6 +18,7 @@ from gemmport import kernels as known_kernels
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
+from gemmport.core.names import did_you_mean
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import ALL, parse_backends, select_device
@@ -173,7 +174,10 @@ def chosen_parameters(settings: Sequence[str], kernel: str) -> dict[str, Paramet
         known = {parameter.name for name in names for parameter in known_kernels.variant(name).parameters}
         for name in params:
             if name not in known:
-                raise UnknownNameError(f"--set {name}: {kernel} has no such parameter, only {', '.join(sorted(known))}")
+                hint = did_you_mean(name, known)
+                raise UnknownNameError(
+                    f"--set {name}: {kernel} has no such parameter, only {', '.join(sorted(known))}{hint}"
+                )  # fmt: skip
     return params
 
 
@@ -185,7 +189,8 @@ def chosen_baselines(text: str, known: Sequence[str] | None = None) -> tuple[str
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in known:
-            raise UnknownNameError(f"no baseline {name!r}: there are {', '.join(known)}, auto and none")
+            hint = did_you_mean(name, known)
+            raise UnknownNameError(f"no baseline {name!r}: there are {', '.join(known)}, auto and none{hint}")
     return names
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -18,6 +18,7 @@ from gemmport.contracts.prediction import of_tiles
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, FLOAT64, DType
 from gemmport.core.errors import ParameterError, UnknownNameError
+from gemmport.core.names import did_you_mean
 from gemmport.core.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand, transposes
 from gemmport.core.quirks import reason_of_limit
@@ -101,18 +102,30 @@ class Contract(ABC):
             UnknownNameError: a name that this kernel has not among its parameters.
             ParameterError: a value out of range, or a broken rule.
         """
+        for fault in self.faults(values):
+            raise fault
+        return {parameter.name: values.get(parameter.name, parameter.default) for parameter in self.parameters}
+
+    def faults(self, values: Parameters) -> Iterator[UnknownNameError | ParameterError]:
+        """What `complete` would raise, one after the other: names, values, and then rules among sound values."""
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in values:
             if name not in known:
                 has = f"it has {', '.join(known)}" if known else "it has none"
-                raise UnknownNameError(f"{self.name} has no parameter {name}: {has}")
-        try:
-            full = {name: known[name].check(values.get(name, known[name].default)) for name in known}
-            for constraint in self.constraints:
-                constraint.check(full)
-        except ParameterError as error:
-            raise ParameterError(f"{self.name}: {error}") from None
-        return full
+                hint = did_you_mean(name, known)
+                yield UnknownNameError(f"{self.name} has no parameter {str(name)[:100]}: {has}{hint}")
+        sound: dict[str, ParameterValue] = {}
+        for name, parameter in known.items():
+            try:
+                sound[name] = parameter.check(values.get(name, parameter.default))
+            except ParameterError as error:
+                yield ParameterError(f"{self.name}: {error}")
+        for constraint in self.constraints:
+            if sound.keys() >= set(constraint.reads):
+                try:
+                    constraint.check(sound)
+                except ParameterError as error:
+                    yield ParameterError(f"{self.name}: {error}")
 
     def source(self, defines: Parameters, *, function: str = "", stem: str = "") -> KernelSource:
         """A function of this contract's source; both are named like the contract where nothing else is said."""

@@ -100,7 +100,19 @@ def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
 
 
 def load_file(path: str | Path) -> Loaded:
-    """The checked entries and models of one file, which the call names.
+    """The checked entries and models of one file, which the call names. What is doubtful in them is warned of, once.
+
+    Raises:
+        ConfigError: as `load_configuration`.
+    """
+    loaded, doubts = check_file(path)
+    for doubt in doubts:
+        _warn_once(doubt)
+    return loaded
+
+
+def check_file(path: str | Path) -> tuple[Loaded, list[str]]:
+    """What is in one file, which the call names, and what is doubtful in it: no fault, but perhaps a mistake.
 
     Raises:
         ConfigError: as `load_configuration`.
@@ -108,7 +120,8 @@ def load_file(path: str | Path) -> Loaded:
     from gemmport.planning import parser  # noqa: PLC0415  # see there
     from gemmport.runtime import userfile  # noqa: PLC0415  # see there
 
-    return parser.parse(userfile.read_text(path), str(path), "call")
+    loaded = parser.parse(userfile.read_text(path), str(path), "call")
+    return loaded, [*parser.doubts(loaded)]
 
 
 def _found_in(folder: Path, refused: list[str]) -> Iterator[Loaded]:
@@ -128,19 +141,24 @@ def _found_in(folder: Path, refused: list[str]) -> Iterator[Loaded]:
         except OSError as error:
             _refuse(path, error, refused)
         else:
-            yield parser.parse(userfile.text_of(content, path), str(path), "user")
+            loaded = parser.parse(userfile.text_of(content, path), str(path), "user")
+            for doubt in parser.doubts(loaded):
+                _warn_once(doubt)
+            yield loaded
 
 
 def _refuse(path: Path, error: Exception, refused: list[str]) -> None:
     if not isinstance(error, UntrustedError):
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
     refused.append(str(error))
-    _warn_once(str(error))
+    _warn_once(
+        f"GEMMPORT_CONFIG_PATH: {error}. It is not read: a file of --config (config=) is, wherever it stands"
+    )  # fmt: skip
 
 
 @cache
-def _warn_once(reason: str) -> None:
-    log.warning("GEMMPORT_CONFIG_PATH: %s. It is not read: a file of --config (config=) is, wherever it stands", reason)
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
 
 
 _STORED = "configs"

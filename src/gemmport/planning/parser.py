@@ -1,4 +1,4 @@
-"""The rules of a configuration file, and what breaks them in words: YAML → entries and models.
+"""The rules of a configuration file: YAML → entries and models. What breaks them is told in the words of `gemmport.planning.faults`.
 
 It stands apart from `gemmport.planning.lookup` because most processes read no file: checked entries that gemmport ships come
 from the cache, and neither PyYAML nor Pydantic is imported.
@@ -7,62 +7,46 @@ from the cache, and neither PyYAML nor Pydantic is imported.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError
+from pydantic_core import ErrorDetails
 
 from gemmport import kernels
 from gemmport.core.device import DeviceType
 from gemmport.core.dtypes import DTYPES
-from gemmport.core.errors import ConfigError, GemmportError, UnknownNameError
+from gemmport.core.errors import ConfigError, UnknownNameError
+from gemmport.core.names import PLATFORMS, VENDORS, did_you_mean
 from gemmport.core.problem import OPS, ShapeClass
-from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Model, Source
+from gemmport.planning.faults import NotOneOf, in_words, must_be
+from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Match, Model, Source
 from gemmport.runtime.sources import languages
 from gemmport.runtime.userfile import brief, listed, load_yaml
 
 SCHEMA = 1
 
-
 def _one_or_many(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _known_dtype(name: str) -> str:
-    if name not in DTYPES:
-        raise ValueError(f"a type must be one of {', '.join(DTYPES)}; got {name!r}")
-    return name
+def _one_of(known: Sequence[str]) -> AfterValidator:
+    """A text that is one of these, in either case."""
 
+    def check(text: str) -> str:
+        if text.lower() not in known:
+            raise NotOneOf(known)
+        return text.lower()
 
-def _known_type(name: str) -> str:
-    known = get_args(DeviceType)
-    if name.lower() not in known:
-        raise ValueError(f"a type of device must be one of {', '.join(known)}; got {name!r}")
-    return name
-
-
-def _known_backend(name: str) -> str:
-    known = languages()
-    if name.lower() not in known:
-        raise ValueError(f"a backend must be one of {', '.join(known)}; got {name!r}")
-    return name
+    return AfterValidator(check)
 
 
 def _known_ops(ops: str) -> str:
     if len(ops) != 2 or not set(ops.upper()) <= set(OPS):
-        raise ValueError(f"ops must be a pair of {', '.join(OPS)}; got {ops!r}")
+        raise ValueError(f"a pair of {', '.join(OPS)}, such as NT")
     return ops
 
 
@@ -70,20 +54,27 @@ def _version_range(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
-        raise ValueError(f"version must be a range, e.g. '>=3.1,<4'; got {text!r}") from None
+        raise ValueError("a range of versions, such as '>=3.1,<4'") from None
     return text
 
 
 def _calendar_date(value: object) -> object:
     """Not a number, in which pydantic sees seconds since 1970."""
     if isinstance(value, str):
-        return dt.date.fromisoformat(value)
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError:
+            raise ValueError("") from None  # the field's description says what a date is
     if value is not None and not isinstance(value, dt.date):
-        raise ValueError("a date is written as 2026-11-21")
+        raise ValueError("")
     return value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+_MANY = BeforeValidator(_one_or_many)
+_TEXTS = Field(description="a text, or a list of texts")
+
+Text = Annotated[str, Field(description="a text")]
+Names = Annotated[tuple[str, ...], _MANY, _TEXTS]
 
 
 class _Strict(BaseModel):
@@ -96,163 +87,233 @@ class _DeviceMatch(_Strict):
     device: Names = ()
     architecture: Names = ()
     platform: Names = ()
-    version: Annotated[str, AfterValidator(_version_range)] = ""
+    version: Annotated[Text, AfterValidator(_version_range)] = ""
     vendor: Names = ()
-    type: Annotated[tuple[Annotated[str, AfterValidator(_known_type)], ...], BeforeValidator(_one_or_many)] = ()
-    backend: Annotated[tuple[Annotated[str, AfterValidator(_known_backend)], ...], BeforeValidator(_one_or_many)] = ()
+    type: Annotated[tuple[Annotated[str, _one_of(get_args(DeviceType))], ...], _MANY, _TEXTS] = ()
+    backend: Annotated[tuple[Annotated[str, _one_of(languages())], ...], _MANY, _TEXTS] = ()
 
 
 class _Match(_DeviceMatch):
     """Those of all keys."""
 
-    dtype: Annotated[tuple[Annotated[str, AfterValidator(_known_dtype)], ...], BeforeValidator(_one_or_many)] = ()
-    ops: Annotated[tuple[Annotated[str, AfterValidator(_known_ops)], ...], BeforeValidator(_one_or_many)] = ()
-    shape: Annotated[tuple[ShapeClass, ...], BeforeValidator(_one_or_many)] = ()
+    dtype: Annotated[tuple[Annotated[str, _one_of(tuple(DTYPES))], ...], _MANY, _TEXTS] = ()
+    ops: Annotated[tuple[Annotated[str, AfterValidator(_known_ops)], ...], _MANY, _TEXTS] = ()
+    shape: Annotated[tuple[Annotated[str, _one_of(get_args(ShapeClass))], ...], _MANY, _TEXTS] = ()
 
 
 class _Provenance(_Strict):
     """Those of `gemmport.planning.schema.Provenance`."""
 
-    tuned: StrictBool
-    date: Annotated[dt.date | None, BeforeValidator(_calendar_date)] = None
-    device: str = ""
-    driver: str = ""
-    runtime: str = ""
-    gemmport: str = ""
-    sizes: str = ""
-    figures: str = ""
-    note: str = ""
+    tuned: Annotated[StrictBool, Field(description="true or false")] = False
+    date: Annotated[
+        dt.date | None, BeforeValidator(_calendar_date), Field(description="a date, such as 2026-11-21")
+    ] = None  # fmt: skip
+    device: Text = ""
+    driver: Text = ""
+    runtime: Text = ""
+    gemmport: Text = ""
+    sizes: Text = ""
+    figures: Text = ""
+    note: Text = ""
 
 
 def _number(value: object) -> object:
-    """Not a truth value, which is a number to Python; as text, for to YAML 1.1 numbers such as 4.2e12 are words."""
-    if value is True or value is False:
-        raise ValueError("must be a number")
-    return float(value) if isinstance(value, str) else value
+    """A finite number, which may be written as text, for to YAML 1.1 numbers such as 4.2e12 are words; not a truth value."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError("")  # the field's description says what it must be
+    return number
 
 
-Number = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
-Constant = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf_nan=False)]
+_NUMBER = BeforeValidator(_number)
+_MATCH = "a mapping of keys to what they must be, such as {platform: pocl}"
+_KERNELS = "a mapping of kernels to their parameters, such as {tiled: {TS: 16}}"
+
+_RATE = Field(None, description="a number above 0")
+
+Rate = Annotated[float, _NUMBER, Field(gt=0)]
+Constant = Annotated[float, _NUMBER, Field(ge=0)]
 
 
 class _KernelModel(_Strict):
     """Those of `gemmport.planning.schema.KernelModel`."""
 
-    fitted: dict[str, Constant] = {}
-    tilings: tuple[dict[str, StrictInt | StrictStr], ...] = ()
+    fitted: dict[str, Constant] = Field(
+        {}, description="a mapping of constants to numbers", title="a number that is not negative"
+    )
+    tilings: tuple[dict[str, Any], ...] = Field((), description="a list of mappings of parameters to values")
 
 
 class _Model(_Strict):
     """Those of `gemmport.planning.schema.Model`."""
 
-    name: str = Field(min_length=1)
-    match: _DeviceMatch = _DeviceMatch()
-    multiply_adds: dict[Literal["float16", "float32", "float64", "int32"], Number] = {}
-    read_bandwidth: Number | None = None
-    copy_bandwidth: Number | None = None
-    local_bandwidth: Number | None = None
-    latency: Number | None = None
-    launch: Number | None = None
-    group: Number | None = None
-    barrier: Number | None = None
-    kernels: dict[str, _KernelModel] = {}
-    provenance: _Provenance
+    name: str = Field(min_length=1, description="a text that is not empty")
+    match: _DeviceMatch = Field(_DeviceMatch(), description=_MATCH)
+    multiply_adds: dict[Literal["float16", "float32", "float64", "int32"], Rate] = Field(
+        {}, description="a mapping of float16, float32, float64 or int32 to numbers", title="a number above 0"
+    )
+    read_bandwidth: Rate | None = _RATE
+    copy_bandwidth: Rate | None = _RATE
+    local_bandwidth: Rate | None = _RATE
+    latency: Rate | None = _RATE
+    launch: Rate | None = _RATE
+    group: Rate | None = _RATE
+    barrier: Rate | None = _RATE
+    kernels: dict[str, _KernelModel] = Field({}, description="a mapping of kernels to mappings with fitted and tilings")
+    provenance: _Provenance = Field(_Provenance(), description="a mapping, such as {tuned: false}")
 
 
 class _Entry(_Strict):
     """Those of `gemmport.planning.schema.Entry`."""
 
-    name: str = Field(min_length=1)
-    match: _Match = _Match()
-    kernels: dict[str, dict[str, StrictInt | StrictStr]] = Field(min_length=1)  # strict: YAML's yes is no 1
-    provenance: _Provenance
+    name: str = Field(min_length=1, description="a text that is not empty")
+    match: _Match = Field(_Match(), description=_MATCH)
+    kernels: Any = Field(description=_KERNELS)
+    provenance: _Provenance = Field(_Provenance(), description="a mapping, such as {tuned: false}")
 
 
 class _File(_Strict):
-    schema_: int = Field(alias="schema")
-    description: str
-    entries: tuple[_Entry, ...] = ()
-    models: tuple[_Model, ...] = ()
+    schema_: int = Field(alias="schema", description=f"{SCHEMA}")
+    description: Text = ""
+    entries: tuple[_Entry, ...] = Field((), description="a list of entries, each with a name and kernels")
+    models: tuple[_Model, ...] = Field((), description="a list of models of devices, each with a name")
 
 
 def parse(text: str, file: str, source: Source) -> Loaded:
     """The checked entries and models of the text of a file.
 
     Raises:
-        ConfigError: it breaks a rule; the message names file, entry, value and rule.
+        ConfigError: it breaks rules. Each line of the message names file, entry or model, key, value and rule.
     """
     try:
         data = load_yaml(text).data
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
+        raise ConfigError(f"{file}: {error}") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{file}: a configuration is a mapping with schema, description and entries")
+        raise ConfigError(f"{file}: {must_be('a configuration', 'a mapping with the keys schema and entries or models', data)}")
     schema = data.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise ConfigError(
             f"{file}: schema {brief(schema)} is newer than this gemmport, which knows {SCHEMA}: upgrade gemmport"
         )
     if type(schema) is not int or schema != SCHEMA:  # neither 1.0 nor yes, which are equal to 1
-        raise ConfigError(f"{file}: schema is {brief(schema)}: it must be {SCHEMA}")
+        raise ConfigError(f"{file}: {must_be('schema', str(SCHEMA), schema)}; write schema: {SCHEMA}")
+    found: list[ErrorDetails] = []
     try:
         parsed = _File.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(listed(f"{file}: {line}" for line in _explain(error, data))) from None
-    if "entries" not in data and "models" not in data:
-        raise ConfigError(f"{file}: entries: missing key; a configuration has entries, models or both")
-    for what, named in (("entries", parsed.entries), ("models", parsed.models)):
-        names: set[str] = set()
-        for one in named:
-            if one.name in names:
-                told = brief(one.name)
-                raise ConfigError(f"{file}: there are two {what} named {told}: names are unique in a file")
-            names.add(one.name)
-    for entry in parsed.entries:
-        for kernel, values in entry.kernels.items():
-            with _told(f"{file}: entry {brief(entry.name)}"):
-                kernels.variant(kernel).complete(values)
-    for model in parsed.models:
-        for kernel, stated in model.kernels.items():
-            with _told(f"{file}: model {brief(model.name)}"):
-                _check(kernel, stated)
+        found = error.errors()
+    if told := listed(f"{file}: {fault}" for fault in _faults(data, found)):
+        raise ConfigError(told)
     return Loaded(
         tuple(LoadedEntry(Entry.of(entry.model_dump()), file, source) for entry in parsed.entries),
         tuple(LoadedModel(Model.of(model.model_dump()), file, source) for model in parsed.models),
     )
 
 
-@contextmanager
-def _told(where: str) -> Iterator[None]:
-    try:
-        yield
-    except GemmportError as error:
-        raise ConfigError(listed([f"{where}: {error}"])) from error
+_LISTS: dict[str, tuple[str, type[_Strict]]] = {"entries": ("entry", _Entry), "models": ("model", _Model)}
+"""What a file lists, by its keys: what each is called, and its rules."""
 
 
-def _check(kernel: str, stated: _KernelModel) -> None:
-    """Raises ParameterError or UnknownNameError where a kernel has no such constant, or cannot have such a tiling."""
-    variant = kernels.variant(kernel.removesuffix(".mma"))
-    for name in stated.fitted:
-        if name not in variant.constants:
-            has = f"it has {', '.join(variant.constants)}" if variant.constants else "it has none"
-            raise UnknownNameError(f"{variant.name} has no fitted constant {name}: {has}")
-    for tiling in stated.tilings:
-        variant.complete(tiling)
+def _faults(data: Mapping[str, Any], found: Sequence[ErrorDetails]) -> Iterator[str]:
+    """All faults of a file, in its order: those that pydantic found, and those of names, kernels and parameters.
+
+    One after the other, because a file may have very many, of which few are told.
+    """
+    own: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for fault in found:
+        place = fault["loc"]
+        inside = len(place) > 1 and place[0] in _LISTS and isinstance(place[1], int)
+        own.setdefault(place[:2] if inside else (), []).append(fault)
+    for fault in own.get((), []):
+        yield in_words(fault, _File, data, fault["loc"])
+    if not _LISTS.keys() & data.keys():
+        yield "entries is missing: add a list of entries, each with a name and kernels, or one of models"
+    for key, (kind, rules) in _LISTS.items():
+        listed_items = data.get(key)
+        names: set[str] = set()
+        for number, item in enumerate(listed_items if isinstance(listed_items, list) else []):
+            name = item.get("name") if isinstance(item, dict) else None
+            name = name if isinstance(name, str) else ""
+            where = f"{kind} {brief(name)}" if name else f"{kind} number {number + 1}"
+            for fault in own.get((key, number), []):
+                yield f"{where}: {in_words(fault, rules, item, fault['loc'][2:])}"
+            if not isinstance(item, dict):
+                continue
+            if name and name in names:
+                yield f"{where}: name must be unique in the file; got {brief(name)} again: rename one"
+            names.add(name)
+            if "kernels" in item:
+                check = _faults_of_kernels if rules is _Entry else _faults_of_modelled_kernels
+                yield from (f"{where}: {fault}" for fault in check(item["kernels"]))
 
 
-_NAMED = {"entries": "entry", "models": "model"}
+def _faults_of_kernels(listed_kernels: object) -> Iterator[str]:
+    """What is wrong with the kernels of an entry and their parameters."""
+    if not isinstance(listed_kernels, dict) or not listed_kernels:
+        yield must_be("kernels", _KERNELS, listed_kernels)
+        return
+    for name, values in listed_kernels.items():
+        try:
+            variant = kernels.variant(name)
+        except UnknownNameError as error:
+            yield f"kernels: {error}"
+            continue
+        if isinstance(values, dict):
+            yield from map(str, variant.faults(values))
+        else:
+            hint = f"; write {name}: {{}} for its defaults" if values is None else ""
+            yield must_be(f"kernels.{name}", "a mapping of parameters to values", values) + hint
 
 
-def _explain(error: ValidationError, data: dict[str, Any]) -> Iterator[str]:
-    """One line for each fault: the entry by its name, the key, the value, the rule."""
-    for fault in error.errors():
-        place: list[object] = list(fault["loc"])
-        where, what = "", "entry"
-        if len(place) > 1 and place[0] in _NAMED and isinstance(place[1], int):
-            what = _NAMED[str(place[0])]
-            entry = data[place[0]][place[1]]
-            name = entry.get("name") if isinstance(entry, dict) else None
-            where, place = f"{what} {brief(name or place[1])}: ", place[2:]
-        rule = {"extra_forbidden": "unknown key", "missing": "missing key"}.get(fault["type"], fault["msg"])
-        value = "" if fault["type"] == "missing" else f" (value {brief(fault['input'])})"
-        yield f"{where}{'.'.join(map(str, place)) or 'the ' + what}: {rule}{value}"
+def _faults_of_modelled_kernels(stated: object) -> Iterator[str]:
+    """What is wrong with the names of a model's kernels and constants, and with its tilings; pydantic finds the rest."""
+    for name, own in stated.items() if isinstance(stated, dict) else ():
+        try:
+            variant = kernels.variant(str(name).removesuffix(".mma"))
+        except UnknownNameError as error:
+            yield f"kernels: {error}"
+            continue
+        fitted, tilings = (own.get("fitted"), own.get("tilings")) if isinstance(own, dict) else (None, None)
+        for constant in fitted if isinstance(fitted, dict) else ():
+            if constant not in variant.constants:
+                has = f"it has {', '.join(variant.constants)}" if variant.constants else "it has none"
+                hint = did_you_mean(constant, variant.constants)
+                yield f"{variant.name} has no fitted constant {str(constant)[:100]}: {has}{hint}"
+        for number, tiling in enumerate(tilings if isinstance(tilings, list) else (), 1):
+            if isinstance(tiling, dict):
+                yield from (f"{fault} (tiling {number} of the model)" for fault in variant.faults(tiling))
+
+
+_IMPOSSIBLE = re.compile(r"sm[^_]|sm_[^0-9]|gfx[^0-9]|compute|cc[0-9]|[0-9]|.*\s", re.IGNORECASE)
+"""Starts of architectures' names that no device tells: NVIDIA's are written sm_90, AMD's gfx90a."""
+
+
+def doubts(loaded: Loaded) -> Iterator[str]:
+    """What entries and models match that gemmport does not know: mistakes, or names of what is new to it."""
+    for entry in loaded.entries:
+        yield from _doubts_of_match(f"{entry.file}: entry {brief(entry.entry.name)}: match", entry.entry.match)
+    for model in loaded.models:
+        yield from _doubts_of_match(f"{model.file}: model {brief(model.model.name)}: match", model.model.match)
+
+
+def _doubts_of_match(place: str, match: Match) -> Iterator[str]:
+    for key, told, known in (("platform", match.platform, PLATFORMS), ("vendor", match.vendor, VENDORS)):
+        for name in told:
+            yield from _doubts_of_name(f"{place}.{key}", name, known.values())
+    for start in match.architecture:
+        if _IMPOSSIBLE.match(start):
+            yield (
+                f"{place}.architecture {brief(start)} is the start of no architecture's name: they are written sm_90, "
+                "gfx90a, znver4 (gemmport devices --format json tells them)"
+            )
+
+
+def _doubts_of_name(place: str, name: str, known: Collection[str]) -> Iterator[str]:
+    names = list(dict.fromkeys(known))
+    if name.lower() not in names:
+        hint = did_you_mean(name, names)
+        yield f"{place} {brief(name)} is none that gemmport knows: there are {', '.join(names)}{hint}"

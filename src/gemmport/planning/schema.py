@@ -92,9 +92,9 @@ def _any(wanted: Sequence[str], test: Callable[[str], bool]) -> bool:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an entry's numbers come from. An entry without measurements says `tuned: false`."""
+    """Where an entry's numbers come from. What does not say so is not tuned."""
 
-    tuned: bool
+    tuned: bool = False
     date: dt.date | None = None
     device: str = ""
     driver: str = ""
@@ -157,7 +157,7 @@ class Model:
             rates={name: float(data[name]) for name in RATES if data.get(name) is not None},
             multiply_adds={name: float(value) for name, value in data.get("multiply_adds", {}).items()},
             kernels=kernels,
-            provenance=Provenance.of(data["provenance"]),
+            provenance=Provenance.of(data.get("provenance", {})),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Entry:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Entry:
         """The entry of plain data that was checked before; a list of one may be written as its only member."""
-        return cls(data["name"], Match.of(data.get("match", {})), data["kernels"], Provenance.of(data["provenance"]))
+        return cls(data["name"], Match.of(data.get("match", {})), data["kernels"], Provenance.of(data.get("provenance", {})))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `of` reads it back."""

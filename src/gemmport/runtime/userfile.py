@@ -60,8 +60,10 @@ def read_text(path: str | Path) -> str:
     try:
         with open(path, "rb") as file:
             content = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a path with a null character
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
     return text_of(content, path)
 
 
@@ -76,7 +78,8 @@ def text_of(content: bytes, path: str | Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        reason = f"{error.reason} at byte {error.start + 1}"
+        raise ConfigError(f"{path}: cannot be read: it must be a text in UTF-8; got {reason}") from None
 
 
 def check_text(text: str) -> None:
@@ -105,9 +108,20 @@ def load_yaml(text: str) -> Document:
     except ConfigError:
         raise
     except yaml.YAMLError as error:
-        raise ConfigError(f"this is not YAML: {_cut(str(error))}") from error
+        raise ConfigError(f"this is not YAML: {_cut(_told(error))}") from None
     except (ValueError, ArithmeticError) as error:  # a date that no calendar has, a number that Python does not take
-        raise ConfigError(f"this is not YAML: {_cut(str(error))}") from error
+        raise ConfigError(f"this is not YAML: {_cut(str(error))}") from None
+
+
+def _told(error: yaml.YAMLError) -> str:
+    """Where the fault is and what it is, in one line."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem is None:
+        return " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+    mark, around = error.problem_mark, error.context_mark
+    place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+    within = f" {error.context}" if error.context else ""
+    since = f", which begins in line {around.line + 1}" if within and around is not None else ""
+    return f"{place}{error.problem}{within}{since}"
 
 
 def brief(value: object) -> str:
