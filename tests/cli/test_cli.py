@@ -520,6 +520,28 @@ def test_configs_shows_what_serves_and_why(gemmport_command, tmp_path):
     assert gemmport_command("configs", "--check", mine)[0] == 0
 
 
+def test_configs_explains_which_entry_wins_and_on_which_key_the_others_lost(gemmport_command, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "schema: 1\nentries:\n- {name: big, kernels: {naive: {TS: 4}}, match: {shape: large}}\n"
+        "- {name: any, kernels: {tiled: {TS: 2}}}\n- {name: mine, kernels: {gemv: {}, naive: {TS: 2}}, match: {ops: NN}}\n"
+    )
+    status, out, _ = gemmport_command("configs", "--config", mine, "-m", 100, "--explain")
+    assert status == 0
+    won, _, rest = out.partition("match too, and lost:\n")
+    lost, _, others = rest.partition("do not match:\n")
+    assert f"the winner:\n  {mine}: mine  (not tuned; matches ops NN)\n    gemv   ✗ " in won
+    assert "    naive TS=2  ← chosen\n" in won
+    assert lost.startswith(
+        f"  {mine}: any  (matches everything)  lost on ops: the winner asks for NN, this one for none\n"
+    )
+    assert (
+        "  configs/default.yaml: any device  (matches everything)  lost on its source: files of the call go before"
+        in lost
+    )
+    assert f"  {mine}: big: shape is medium, not large\n" in others
+
+
 def test_configs_checks_every_file_and_tells_all_faults_of_all(gemmport_command, tmp_path):
     texts = {
         "fine": "{name: a, kernels: {naive: {}}}",

@@ -25,7 +25,9 @@ from gemmport.core.errors import ConfigError
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import lookup, parser
 from gemmport.planning.lookup import Configuration, load_configuration, load_file
-from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Match, Provenance
+from gemmport.planning.planner import make_plan
+from gemmport.planning.precedence import precedence
+from gemmport.planning.schema import PRECEDENCE, Entry, Loaded, LoadedEntry, LoadedModel, Match, Provenance
 from gemmport.runtime import sources, userfile
 from made_up_devices import DEVICES
 
@@ -192,7 +194,10 @@ def test_a_file_needs_no_description_and_an_entry_no_provenance() -> None:
         ("schema: 1.0", "schema must be 1; got 1.0; write schema: 1"),
         ("schema: 2.5", "schema must be 1; got 2.5; write schema: 1"),
         ("schema: 2\nanything: else", "schema 2 is newer than this gemmport, which knows 1: upgrade gemmport"),
-        ("schema: 1\ndescription: x", "entries is missing: add a list of entries, each with a name and kernels, or one of models"),
+        (
+            "schema: 1\ndescription: x",
+            "entries is missing: add a list of entries, each with a name and kernels, or one of models",
+        ),
         (
             "schema: 1\ndescription: x\nentries: 5",
             "entries must be a list of entries, each with a name and kernels; got 5",
@@ -866,7 +871,7 @@ SIMT_TILING = {"TSM": 32, "TSN": 32, "TSK": 8, "WM": 32, "WN": 32, "WPTM": 8, "W
         ({"kernels": 5}, "model 'mine': kernels must be a mapping of kernels to mappings with fitted and tilings; got 5"),
         ({"kernels": {"simt": {"fited": {}}}}, "kernels.simt.fited is an unknown key: there are fitted, tilings; did you mean"),
         ({"kernels": {"simt": {"tilings": {}}}}, "kernels.simt.tilings must be a list of mappings of parameters to values; got"),
-        ({"kernels": {"simt": {"fitted": {"sharpness": "x"}}}}, "kernels.simt.fitted.sharpness must be a number that is not negative; got 'x'"),
+        ({"kernels": {"simt": {"fitted": {"sharpness": "x"}}}}, "fitted.sharpness must be a number that is not negative; got 'x'"),
         ({"kernels": {"smit": {}}}, "model 'mine': kernels: no kernel 'smit': there are naive"),
         ({"kernels": {"simt": {"fitted": {"sharpnes": 1.0}}}}, "; did you mean sharpness?"),
         ({"kernels": {"simt": {"fitted": {"sharpnes": 1.0}}}}, "simt has no fitted constant sharpnes: it has issue, "),
@@ -955,3 +960,59 @@ def test_the_provenance_of_every_shipped_model_is_stated(loaded: LoadedModel) ->
     assert (
         all((stated.date, stated.device, stated.driver, stated.sizes, stated.figures)) if stated.tuned else stated.note
     )
+
+
+# Why
+
+
+def test_every_entry_is_told_why_it_serves_or_does_not() -> None:
+    """On a key, on the source, on its place, or on what it does not match by."""
+    mine = configuration(
+        entry("anything", kernel="tiled"),
+        entry("not listed", kernel="naive", device="gfx90a"),
+        entry("no fit", kernel="tiled", params={"TS": 32}, architecture="gfx90a"),  # 1024 work-items
+        entry("winner", kernel="tiled", params={"TS": 8}, platform="amd", version=">=3"),
+        entry("again", kernel="tiled", platform=["amd", "intel"], version=">3"),
+        entry("another", vendor=["nvidia", "arm"], type="cpu", dtype="float64", version="<3"),
+    )
+    loaded = Configuration(tuple(replace(each, source="shipped") for each in mine.entries))
+    found = precedence(make_plan(GemmProblem.create(1024, 1024, 1024), DEVICE, loaded, kernel="tiled"), loaded)
+    assert found.winner is not None
+    assert found.winner.entry.name == "winner"
+    assert [each.loaded.entry.name for each in found.passed_over] == ["not listed", "no fit"]
+    assert {each.loaded.entry.name: each.lost for each in found.behind} == {
+        "again": "lost by its place: it asks for the same keys, and stands behind the winner",
+        "anything": "lost on platform: the winner asks for amd, this one for none",
+    }
+    (other,) = found.others
+    assert other.loaded.entry.name == "another"
+    assert list(map(str, other.unmet)) == [
+        "version is 3.6, not <3", "vendor is amd, not nvidia or arm", "type is gpu, not cpu", "dtype is float32, not float64",
+    ]  # fmt: skip
+
+
+def test_the_source_of_an_entry_is_a_reason() -> None:
+    (call,) = configuration(entry("call")).entries
+    shipped = replace(configuration(entry("shipped", device="gfx90a")).entries[0], source="shipped")
+    loaded = Configuration((shipped, call))
+    found = precedence(make_plan(GemmProblem.create(64, 64, 64), DEVICE, loaded), loaded)
+    assert found.winner == call
+    (behind,) = found.behind
+    assert behind.lost == "lost on its source: files of the call go before files that gemmport ships"
+
+
+def test_where_no_entry_serves_there_is_no_winner() -> None:
+    loaded = configuration(entry("other", vendor="nvidia"))
+    plan = make_plan(GemmProblem.create(64, 64, 64), replace(DEVICE, architecture=""), loaded)
+    found = precedence(plan, loaded)
+    assert (found.winner, found.passed_over, found.behind) == (None, (), ())
+    assert [str(unmet) for unmet in found.others[0].unmet] == ["vendor is amd, not nvidia"]
+
+
+def test_a_key_that_the_device_does_not_tell_is_told() -> None:
+    (unmet,) = Match(architecture=("sm_90",)).unmet(replace(DEVICE, architecture=""), GemmProblem.create(1, 1, 1))
+    assert str(unmet) == "architecture is not known, and must be sm_90"
+
+
+def test_precedence_knows_every_key() -> None:
+    assert set(PRECEDENCE) == {field.name for field in fields(Match)}

@@ -9,13 +9,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from gemmport import kernels
 from gemmport.cli import options, streams
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ConfigError, ParameterError, UnsupportedError
+from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import select_device
 from gemmport.planning.lookup import Configuration, check_file, load_configuration
 from gemmport.planning.planner import make_plan
+from gemmport.planning.precedence import precedence
 from gemmport.planning.schema import LoadedEntry
 
 
@@ -35,9 +38,10 @@ from gemmport.planning.schema import LoadedEntry
     metavar="FILE",
     help="Only say whether this file is right; repeatable.",
 )
+@click.option("--explain", is_flag=True, help="Say of every entry why it serves, lost, or does not match.")
 def configs(
     backend: str | None, device: str | None, m: int, n: int, k: int, dtype: str, trans_a: str, trans_b: str,
-    config_files: tuple[Path, ...], checked: tuple[Path, ...],
+    config_files: tuple[Path, ...], checked: tuple[Path, ...], explain: bool,
 ) -> None:  # fmt: skip
     """Show which configuration serves a device and a problem, and why.
 
@@ -51,17 +55,51 @@ def configs(
     target = select_device(device, backend)
     problem = GemmProblem.create(m, n, k, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
     console.print(f"{problem} ({problem.shape_class}) on {target.label}")
+    if explain:
+        _explain(make_plan(problem, target, configuration), configuration, console)
+        return
     console.print("entries that match, in the order in which they are tried:")
     for loaded in configuration.matching(target, problem):
-        alone = replace(configuration, entries=(loaded,))
-        tuned = "tuned" if loaded.entry.provenance.tuned else "not tuned"
-        console.print(f"  {loaded.origin}", style="bold", end="")
-        console.print(f"  ({tuned}; matches {_conditions(loaded)})")
-        for kernel, values in loaded.entry.kernels.items():
-            told = " ".join(f"{key}={value}" for key, value in values.items())
-            console.print(f"    {kernel} {told}{_verdict(alone, kernel, problem, target)}")
+        _show(loaded, problem, target, configuration, console)
     console.print("chosen:", style="bold")
     console.print(str(make_plan(problem, target, configuration)))
+
+
+def _show(
+    loaded: LoadedEntry, problem: GemmProblem, device: DeviceInfo, configuration: Configuration, console: Console,
+    chosen: str = "",
+) -> None:  # fmt: skip
+    """An entry that matches, and its kernels: what each is given, why it is passed over, and which was chosen."""
+    alone = replace(configuration, entries=(loaded,))
+    tuned = "tuned" if loaded.entry.provenance.tuned else "not tuned"
+    console.print(f"  {loaded.origin}", style="bold", end="")
+    console.print(f"  ({tuned}; matches {_conditions(loaded)})")
+    for kernel, values in loaded.entry.kernels.items():
+        told = " ".join(f"{key}={value}" for key, value in values.items())
+        verdict = "  ← chosen" if kernel == chosen else _verdict(alone, kernel, problem, device)
+        console.print(f"    {kernel} {told}{verdict}")
+
+
+def _explain(plan: Plan, configuration: Configuration, console: Console) -> None:
+    """Which entry serves the plan, and why every other one does not."""
+    found = precedence(plan, configuration)
+    if found.winner is None:
+        console.print(f"no entry serves: {plan.entry} do", style="bold")
+    else:
+        console.print("the winner:", style="bold")
+        _show(found.winner, plan.problem, plan.device, configuration, console, chosen=plan.variant)
+    if found.passed_over:
+        console.print("tried before it, and none of its kernels fits:", style="bold")
+        for standing in found.passed_over:
+            _show(standing.loaded, plan.problem, plan.device, configuration, console)
+    if found.behind:
+        console.print("match too, and lost:", style="bold")
+        for standing in found.behind:
+            console.print(f"  {standing.loaded.origin}  (matches {_conditions(standing.loaded)})  {standing.lost}")
+    if found.others:
+        console.print("do not match:", style="bold")
+        for standing in found.others:
+            console.print(f"  {standing.loaded.origin}: {'; '.join(map(str, standing.unmet))}")
 
 
 def _check(files: Sequence[Path], console: Console) -> None:
@@ -97,7 +135,9 @@ def _conditions(loaded: LoadedEntry) -> str:
 
 
 def _verdict(alone: Configuration, kernel: str, problem: GemmProblem, device: DeviceInfo) -> str:
-    """Why a kernel of the only entry would be passed over; empty where it fits."""
+    """Why a kernel of the only entry would be passed over; empty where it would not."""
+    if reason := kernels.variant(kernel).declined(problem, device, alone.model(device)):
+        return f"  ✗ {reason}"
     try:
         make_plan(problem, device, alone, kernel=kernel)
     except (ParameterError, UnsupportedError) as error:

@@ -29,6 +29,7 @@ from gemmport.runtime.userfile import brief, listed, load_yaml
 
 SCHEMA = 1
 
+
 def _one_or_many(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
@@ -193,7 +194,9 @@ def parse(text: str, file: str, source: Source) -> Loaded:
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{file}: {must_be('a configuration', 'a mapping with the keys schema and entries or models', data)}")
+        raise ConfigError(
+            f"{file}: {must_be('a configuration', 'a mapping with the keys schema and entries or models', data)}"
+        )
     schema = data.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise ConfigError(

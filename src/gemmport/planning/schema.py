@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -13,6 +13,29 @@ from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 
 Source = Literal["call", "user", "shipped"]
+
+
+PRECEDENCE = ("device", "architecture", "platform", "version", "vendor", "type", "backend", "dtype", "shape", "ops")
+"""Keys of a match, from the most specific on: an entry that has one goes before all that have only later ones."""
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A key of a match that does not hold for a device or a problem.
+
+    Attributes:
+        wanted: the words one of which it asks for. got: what the device or the problem has; empty where it does not tell.
+    """
+
+    key: str
+    wanted: tuple[str, ...]
+    got: str
+
+    def __str__(self) -> str:
+        wanted = " or ".join(self.wanted)
+        return (
+            f"{self.key} is {self.got}, not {wanted}" if self.got else f"{self.key} is not known, and must be {wanted}"
+        )
 
 
 @dataclass(frozen=True)
@@ -47,31 +70,37 @@ class Match:
 
     def device_matches(self, device: DeviceInfo) -> bool:
         """Whether the entry is for this device."""
-        return (
-            _any(self.device, lambda part: part in device.name.lower())
-            and _any(self.architecture, lambda start: device.architecture.lower().startswith(start))
-            and _any(self.platform, lambda alias: alias == device.platform.lower())
-            and device.has_version(self.version)
-            and _any(self.vendor, lambda vendor: vendor == device.vendor.lower())
-            and _any(self.type, lambda kind: kind == device.type)
-            and _any(self.backend, lambda backend: backend == device.backend)
-        )
+        return next(self._unmet_by_device(device), None) is None
 
     def problem_matches(self, problem: GemmProblem) -> bool:
         """Whether the entry is for this problem."""
-        return (
-            _any(self.dtype, lambda dtype: dtype == problem.dtype.name)
-            and _any(self.ops, lambda ops: ops == problem.ops.lower())
-            and (not self.shape or problem.shape_class in self.shape)
+        return next(self._unmet_by_problem(problem), None) is None
+
+    def unmet(self, device: DeviceInfo, problem: GemmProblem) -> tuple[Unmet, ...]:
+        """The keys that keep the entry from matching, the device's before the problem's; empty where it matches."""
+        return (*self._unmet_by_device(device), *self._unmet_by_problem(problem))
+
+    def _unmet_by_device(self, device: DeviceInfo) -> Iterator[Unmet]:
+        yield from _unmet("device", self.device, device.name, lambda part, name: part in name)
+        yield from _unmet(
+            "architecture", self.architecture, device.architecture, lambda start, name: name.startswith(start)
         )
+        yield from _unmet("platform", self.platform, device.platform, str.__eq__)
+        if not device.has_version(self.version):
+            yield Unmet("version", (self.version,), device.platform_version)
+        yield from _unmet("vendor", self.vendor, device.vendor, str.__eq__)
+        yield from _unmet("type", self.type, device.type, str.__eq__)
+        yield from _unmet("backend", self.backend, device.backend, str.__eq__)
+
+    def _unmet_by_problem(self, problem: GemmProblem) -> Iterator[Unmet]:
+        yield from _unmet("dtype", self.dtype, problem.dtype.name, str.__eq__)
+        yield from _unmet("shape", self.shape, problem.shape_class, str.__eq__)
+        yield from _unmet("ops", self.ops, problem.ops, str.__eq__)
 
     @property
     def specificity(self) -> tuple[bool, ...]:
-        """Orders entries: device → architecture → platform → vendor → type → backend, then the problem's keys."""
-        platform = (bool(self.platform), bool(self.version))
-        kind = (bool(self.vendor), bool(self.type), bool(self.backend))
-        return (bool(self.device), bool(self.architecture), *platform, *kind,
-                bool(self.dtype), bool(self.shape), bool(self.ops))  # fmt: skip
+        """Orders entries: by whether they have the first key of `PRECEDENCE`, then the second, …"""
+        return tuple(bool(getattr(self, key)) for key in PRECEDENCE)
 
     @property
     def stated(self) -> dict[str, str | tuple[str, ...]]:
@@ -86,8 +115,12 @@ def _read(key: str, value: Any) -> str | tuple[str, ...]:
     return tuple(value)
 
 
-def _any(wanted: Sequence[str], test: Callable[[str], bool]) -> bool:
-    return not wanted or any(test(word.lower()) for word in wanted)
+def _unmet(
+    key: str, wanted: Sequence[str], got: str, holds: Callable[[str, str], bool]
+) -> Iterator[Unmet]:  # fmt: skip
+    """The key, where none of the wanted words holds for what is there; case does not matter."""
+    if wanted and not any(holds(word.lower(), got.lower()) for word in wanted):
+        yield Unmet(key, tuple(wanted), got)
 
 
 @dataclass(frozen=True)
@@ -194,7 +227,9 @@ class Entry:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Entry:
         """The entry of plain data that was checked before; a list of one may be written as its only member."""
-        return cls(data["name"], Match.of(data.get("match", {})), data["kernels"], Provenance.of(data.get("provenance", {})))
+        return cls(
+            data["name"], Match.of(data.get("match", {})), data["kernels"], Provenance.of(data.get("provenance", {}))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `of` reads it back."""
