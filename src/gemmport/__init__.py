@@ -8,7 +8,7 @@ products            matmul, gemm
 devices             devices; get_backend, which all of a process share; open_backend, for the caller alone
 arrays on them      Backend.asarray, .zeros, .empty and .wrap make a DeviceArray; its get() copies it to the host
 plans               plan: how a GemmProblem is computed on a DeviceInfo, as a Plan; run carries it out; prepare compiles ahead;
-                    Layout: how matrices lie
+                    explain: why, and how long that is expected to take; Layout: how matrices lie
 extensions          register: a kernel; register_backend: a subclass of Backend
 errors              GemmportError, of which every other is one; each is one of Python's own, too, such as ValueError
 
@@ -17,6 +17,7 @@ level INFO, which device it takes.
 """
 
 from gemmport.api import operations as _operations  # noqa: F401  # lends device arrays what they compute
+from gemmport.api.explain import explain
 from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
 from gemmport.api.plans import plan, run
@@ -54,8 +55,8 @@ __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
     "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError",
     "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError",
-    "UnsupportedError", "WorkGroupError", "devices", "gemm", "get_backend", "matmul", "open_backend", "plan", "prepare",
-    "register", "register_backend", "run",
+    "UnsupportedError", "WorkGroupError", "devices", "explain", "gemm", "get_backend", "matmul", "open_backend", "plan",
+    "prepare", "register", "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -78,6 +78,15 @@ def _configuration(files: tuple[str, ...], _folders: str) -> Configuration:
     return load_configuration(files)
 
 
+def configuration_of(config: Config) -> Configuration:
+    """The configuration with these files before the user's and the shipped ones; each is read once per process.
+
+    Raises:
+        ConfigError: as `gemmport.planning.lookup.load_configuration`.
+    """
+    return _configuration(_config_files(config), os.environ.get("GEMMPORT_CONFIG_PATH", ""))
+
+
 def _asked(params: Parameters | None) -> tuple[tuple[str, ParameterValue], ...]:
     """Parameters in a fixed order, as Python's own numbers and words."""
     if not isinstance(params, Mapping | None):

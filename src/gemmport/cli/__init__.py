@@ -20,6 +20,7 @@ from gemmport.cli.calls import calls
 from gemmport.cli.configs import configs
 from gemmport.cli.devices import devices
 from gemmport.cli.doctor import doctor
+from gemmport.cli.explain import explain_command
 from gemmport.cli.fuzz import fuzz
 from gemmport.cli.inspect import inspect_command
 from gemmport.cli.kernels import kernels
@@ -62,7 +63,8 @@ def cli(verbose: int) -> None:
 
 
 for command in (
-    run, calls, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix, regret,
+    run, explain_command, calls, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix,
+    regret,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -14,10 +14,11 @@ from gemmport.api.prepare import prepare
 from gemmport.backends.objects import ProgramCounts
 from gemmport.bench.standings import Workload
 from gemmport.cli import options, streams
-from gemmport.cli.output import Column, Conditions, ProgramMeter, Sheet, drawn, progress_on_terminal, span, write
+from gemmport.cli.output import Column, Conditions, ProgramMeter, Sheet, drawn, progress_on_terminal, write
 from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import GemmportError
+from gemmport.core.units import span
 from gemmport.runtime.cache import CacheUse, cache_folder, cache_use, check_writable, clear_cache
 
 

@@ -84,10 +84,11 @@ def _explain(plan: Plan, configuration: Configuration, console: Console) -> None
     """Which entry serves the plan, and why every other one does not."""
     found = precedence(plan, configuration)
     if found.winner is None:
-        console.print(f"no entry serves: {plan.entry} do", style="bold")
+        console.print(f"no entry serves, but {plan.entry}", style="bold")
     else:
         console.print("the winner:", style="bold")
         _show(found.winner, plan.problem, plan.device, configuration, console, chosen=plan.variant)
+    console.print(f"the device's model: {configuration.model(plan.device).origin}")
     if found.passed_over:
         console.print("tried before it, and none of its kernels fits:", style="bold")
         for standing in found.passed_over:

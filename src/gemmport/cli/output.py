@@ -22,6 +22,7 @@ from gemmport.bench.results import Outcome, Status
 from gemmport.bench.timing import Timing
 from gemmport.cli import streams
 from gemmport.core.device import DeviceInfo
+from gemmport.core.units import span
 from gemmport.execution.selection import get_backend
 from gemmport.runtime import files
 
@@ -190,12 +191,6 @@ def duration(timing: Timing | None) -> str:
     if timing is None:
         return ""
     return f"{span(timing.median)} ±{100 * timing.spread:.1f}%"
-
-
-def span(seconds: float) -> str:
-    """Seconds, milliseconds or microseconds in a cell of a table."""
-    scale, unit = next((s, u) for s, u in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")) if seconds * s >= 1 or u == "µs")
-    return f"{seconds * scale:.3g} {unit}"
 
 
 def number(value: float | None, digits: int) -> str:

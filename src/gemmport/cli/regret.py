@@ -12,8 +12,9 @@ from gemmport.bench.environment import host_environment
 from gemmport.bench.regret import Choice, Regret, judge
 from gemmport.bench.sweeps import read_sweep
 from gemmport.cli import options
-from gemmport.cli.output import SCHEMA, Column, Sheet, drawn, number, span, write
+from gemmport.cli.output import SCHEMA, Column, Sheet, drawn, number, write
 from gemmport.core.plan import ParameterValue
+from gemmport.core.units import span
 from gemmport.planning.lookup import load_configuration
 
 

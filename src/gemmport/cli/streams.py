@@ -24,6 +24,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line 
 
 _IN_ASCII = {
     "✓": "+", "✗": "x", "–": "-", "—": "-", "−": "-", "×": "x", "·": "*", "µ": "u", "±": "+-", "→": "->", "≤": "<=", "≥": ">=",
+    "←": "<-", "█": "#",
 }  # fmt: skip
 
 _DEGRADED = "gemmport-degraded"

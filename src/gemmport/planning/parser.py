@@ -1,4 +1,4 @@
-"""The rules of a configuration file: YAML → entries and models. What breaks them is told in the words of `gemmport.planning.faults`.
+"""The rules of a configuration file: YAML → entries and models. `gemmport.planning.faults` tells what breaks them in words.
 
 It stands apart from `gemmport.planning.lookup` because most processes read no file: checked entries that gemmport ships come
 from the cache, and neither PyYAML nor Pydantic is imported.

@@ -1,0 +1,92 @@
+"""`gemmport explain`: why a product is computed the way it is, how long that is expected to take, and how long it takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from gemmport.bench.explained import measured
+from gemmport.bench.products import Options
+from gemmport.cli import options, streams
+from gemmport.cli.output import progress_on_terminal, write
+from gemmport.cli.plot import check_plottable
+from gemmport.cli.recorded import recorded_device
+from gemmport.cli.roofline_plot import plot
+from gemmport.execution.selection import select_device
+from gemmport.planning.explanation import explain
+from gemmport.planning.lookup import load_configuration
+from gemmport.planning.planner import AUTO
+
+
+@click.command("explain")
+@click.argument("m", type=int)
+@click.argument("n", type=int)
+@click.argument("k", type=int)
+@click.option("--batch", type=int, default=1, show_default=True, help="Products in one launch.")
+@options.dtype
+@click.option("--output-dtype", help="Of C and D. Default: that of A and B.")
+@click.option("--accumulator", help="Of the sums. Default: float32 or wider, int32 or int64.")
+@options.transpositions
+@click.option("--alpha", type=complex, default="1", show_default=True, help="A number: 2, 0.5, 1+2j.")
+@click.option("--beta", type=complex, default="0", show_default=True, help="Likewise.")
+@options.one_device
+@click.option(
+    "--recorded",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="A device that need not be here: of a JSON document of gemmport devices or run; --device takes words of its label.",
+)
+@click.option("--kernel", default=AUTO, show_default=True, help="A kernel by name; auto: as the configuration says.")
+@options.config_files
+@options.settings
+@click.option("--measure", is_flag=True, help="Run it, verify it, and set what it takes beside the prediction.")
+@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Samples of the measurement.")
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw the roofline with the product under it: .png, .svg, .pdf.",
+)
+@options.report("text", "json")
+def explain_command(
+    m: int, n: int, k: int, batch: int, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
+    trans_b: str, alpha: complex, beta: complex, backend: str | None, device: str | None, recorded: Path | None, kernel: str,
+    config_files: tuple[Path, ...], settings: tuple[str, ...], measure: bool, repeat: int, picture: Path | None, form: str,
+    output: Path | None,
+) -> int:  # fmt: skip
+    """Explain on one page how a product of M × K by K × N matrices is computed on a device, and why.
+
+    Roofline, plan, predicted time by part, what else was considered, and which configuration entries lost.
+
+    Exit status: 0 all well; 1 what --measure ran failed verification; 2 bad usage or configuration; 3 the backend or device
+    is not usable here.
+    """
+    for option, path in (("--plot", picture), ("--output", output)):
+        if path is not None:
+            options.check_writable(option, path)
+    if picture is not None:
+        check_plottable(picture)
+    if recorded is not None and measure:
+        raise click.UsageError("--measure runs on a device that is here: leave out --recorded")
+    problem = options.make_problem(
+        m=m, n=n, k=k, batch=batch, dtype=dtype, output=output_dtype, accumulator=accumulator, trans_a=trans_a,
+        trans_b=trans_b, alpha=alpha, beta=beta,
+    )  # fmt: skip
+    configuration = load_configuration(config_files)
+    params = options.chosen_parameters(settings, kernel)
+    target = select_device(device, backend) if recorded is None else recorded_device(recorded, device, backend)
+    found = explain(problem, target, configuration, kernel=kernel, params=params, params_origin="--set")
+    if measure:
+        chosen = Options(configuration, (kernel,), params, "--set", baselines=(), repeat=repeat)
+        with progress_on_terminal() as tell:
+            found = measured(found, chosen, progress=tell)
+    if picture is not None:
+        plot(found, picture)
+    if form == "json":
+        write(json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n", output)
+    else:
+        write(streams.shown(f"{found}\n"), output)
+    return 1 if found.measured is not None and found.measured.verified is False else 0

@@ -1,0 +1,268 @@
+"""Why a product is computed the way it is, and how long that is expected to take: the facts behind `gemmport explain`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from gemmport import kernels
+from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.kernel import Parameters
+from gemmport.core.device import DeviceInfo
+from gemmport.core.plan import Plan
+from gemmport.core.problem import GemmProblem
+from gemmport.planning.lookup import Configuration
+from gemmport.planning.planner import AUTO, Candidate, candidates, make_plan
+from gemmport.planning.precedence import Precedence, Standing, precedence
+
+SCHEMA = 1
+"""Of `Explanation.to_dict`; docs/explain.md describes it."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Where a product stands under the roof of a device (S. Williams et al., "Roofline", CACM 52(4), 2009).
+
+    Attributes:
+        operations: of the product. nbytes: the least that it moves: operands once, results once.
+        peak: operations per second outside matrix units, in the type of the sums.
+        bandwidth: bytes per second that the device reads from its memory.
+    """
+
+    operations: int
+    nbytes: int
+    peak: float
+    bandwidth: float
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte."""
+        return self.operations / self.nbytes if self.nbytes else 0.0
+
+    @property
+    def ridge(self) -> float:
+        """Operations per byte from which on the peak bounds a product, and not the bandwidth."""
+        return self.peak / self.bandwidth
+
+    @property
+    def bound(self) -> Literal["multiply-adds", "memory"]:
+        """What bounds the product."""
+        return "multiply-adds" if self.intensity >= self.ridge else "memory"
+
+    def attainable(self, intensity: float) -> float:
+        """Operations per second at most, of a product with so many per byte."""
+        return min(self.peak, intensity * self.bandwidth)
+
+    @property
+    def seconds(self) -> float:
+        """The product takes so long at least."""
+        return max(self.operations / self.peak, self.nbytes / self.bandwidth)
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A kernel with parameters that might have been taken.
+
+    Attributes:
+        seconds: that are expected of it; None where it cannot compute the product here, or there is nothing to compute.
+        chosen: whether it is the plan's. passed_over: whether it would not do, or would be a bad choice.
+        verdict: why it was not chosen; empty where it was.
+    """
+
+    kernel: str
+    parameters: Parameters
+    origin: str
+    seconds: float | None
+    chosen: bool = False
+    passed_over: bool = False
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a product took.
+
+    Attributes:
+        seconds: of the plan, by events on the device: the median; `spread`: half the distance between the quartiles, relative.
+        verified: whether the result was right; None where it was not looked at.
+        plan: what ran: another than was explained where the device refused that as it was compiled.
+    """
+
+    seconds: float
+    spread: float
+    verified: bool | None
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan, why it was made, and what is expected of it.
+
+    Attributes:
+        model: what the device is taken for.
+        prediction: None where there is nothing to compute.
+        considered: in the order in which the planner tried them, the plan's own among them.
+        precedence: how the entries of the configuration stand for it.
+        measured: None where it was not run.
+    """
+
+    plan: Plan
+    model: DeviceModel
+    roofline: Roofline
+    prediction: Prediction | None
+    considered: tuple[Considered, ...]
+    precedence: Precedence
+    measured: Measured | None = None
+
+    @property
+    def problem(self) -> GemmProblem:
+        """What is computed."""
+        return self.plan.problem
+
+    @property
+    def device(self) -> DeviceInfo:
+        """Where."""
+        return self.plan.device
+
+    def __str__(self) -> str:
+        from gemmport.planning.explanation_page import page  # noqa: PLC0415 - it is told in the words of that module
+
+        return page(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; docs/explain.md describes it."""
+        plan, roofline, measured = self.plan, self.roofline, self.measured
+        return {
+            "schema": SCHEMA,
+            "problem": self.problem.to_dict(),
+            "device": self.device.to_dict(),
+            "model": {**asdict(self.model), "tilings": {k: [*map(dict, v)] for k, v in self.model.tilings.items()}},
+            "roofline": {
+                "operations": roofline.operations,
+                "bytes": roofline.nbytes,
+                "intensity": roofline.intensity,
+                "peak": roofline.peak,
+                "bandwidth": roofline.bandwidth,
+                "ridge": roofline.ridge,
+                "bound": roofline.bound,
+                "seconds": roofline.seconds,
+            },
+            "plan": {
+                "kernel": plan.variant,
+                "entry": plan.entry,
+                "parameters": {name: {"value": c.value, "origin": c.origin} for name, c in plan.parameters},
+                "launches": [
+                    {
+                        "kernel": f"{launch.kernel.stem}.{launch.kernel.function}",
+                        "groups": launch.groups,
+                        "work_group": launch.work_group,
+                        "local_bytes": launch.local_bytes + launch.dynamic_local_bytes,
+                    }
+                    for launch in plan.launches
+                ],
+                "scratch": {scratch.name: scratch.nbytes for scratch in plan.scratch},
+            },
+            "prediction": self.prediction
+            and {
+                "seconds": self.prediction.seconds,
+                "parts": dict(self.prediction.parts),
+                "facts": dict(self.prediction.facts),
+            },
+            "candidates": [{**asdict(each), "parameters": dict(each.parameters)} for each in self.considered],
+            "entries": _entries_to_dict(self.precedence),
+            "measured": measured
+            and {
+                "seconds": measured.seconds,
+                "spread": measured.spread,
+                "verified": measured.verified,
+                "kernel": measured.plan.variant,
+                "parameters": measured.plan.values,
+            },
+        }
+
+
+def explain(
+    problem: GemmProblem,
+    device: DeviceInfo,
+    configuration: Configuration,
+    *,
+    kernel: str = AUTO,
+    params: Parameters | None = None,
+    params_origin: str = "params=",
+) -> Explanation:
+    """Why a product is computed on a device as it is; the device need not be here.
+
+    Args:
+        kernel, params, params_origin: as `gemmport.planning.planner.make_plan`.
+
+    Raises:
+        GemmportError: as `make_plan`.
+    """
+    plan = make_plan(problem, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
+    model = configuration.model(device)
+    variant = kernels.variant(plan.variant)
+    prediction = None if problem.empty else variant.predicted(problem, device, model, plan.values)
+    told = [*([] if kernel == AUTO else [kernel]), *([params_origin] if params else [])]
+    asked = f"{' with '.join(told)} was asked for" if told else ""
+    standings = precedence(plan, configuration)
+    return Explanation(
+        plan,
+        model,
+        _roofline(problem, model),
+        prediction,
+        tuple(_considered(plan, prediction, candidates(problem, device, configuration), standings, asked)),
+        standings,
+    )
+
+
+def _roofline(problem: GemmProblem, model: DeviceModel) -> Roofline:
+    per_multiply_add = 8 if problem.accumulator.kind == "complex" else 2
+    peak = per_multiply_add * model.rate(problem.accumulator)
+    return Roofline(problem.flops, problem.bytes, peak, model.read_bandwidth)
+
+
+def _considered(
+    plan: Plan, prediction: Prediction | None, found: list[Candidate], standings: Precedence, asked: str
+) -> list[Considered]:  # fmt: skip
+    """The candidates, each once, with what was said against it; the plan's own in front where it is none of them."""
+    seconds = prediction.seconds if prediction else None
+    own = Considered(plan.variant, plan.values, plan.entry, seconds, chosen=True)
+    considered: dict[tuple[object, ...], Considered] = {}
+    for each in found:
+        expected = each.prediction.seconds if each.prediction else None
+        verdict = each.reason or asked or _verdict(each, own, standings)
+        other = Considered(
+            each.kernel, each.parameters, each.origin, expected, passed_over=bool(each.reason), verdict=verdict
+        )
+        key = (each.kernel, *sorted(each.parameters.items()))
+        considered.setdefault(key, own if key == (own.kernel, *sorted(own.parameters.items())) else other)
+    return [*considered.values()] if own in considered.values() else [own, *considered.values()]
+
+
+def _verdict(candidate: Candidate, own: Considered, standings: Precedence) -> str:
+    """Why a candidate that would do is not the plan."""
+    if standings.winner is None or (candidate.kernel, candidate.origin) == (own.kernel, own.origin):
+        expected = candidate.prediction.seconds if candidate.prediction else 0.0
+        return (
+            "the plan is expected to be faster"
+            if expected >= (own.seconds or 0.0)
+            else "so small a gain is not counted on"
+        )
+    if candidate.origin == own.origin:
+        return f"its entry prefers {own.kernel}"
+    if any(candidate.origin == standing.loaded.origin for standing in standings.behind):
+        return f"of {candidate.origin}, which lost"
+    return "in no entry, tried last"
+
+
+def _entries_to_dict(found: Precedence) -> dict[str, Any]:
+    def told(standing: Standing) -> dict[str, Any]:
+        unmet = [{"key": each.key, "wanted": each.wanted, "got": each.got} for each in standing.unmet]
+        return {"entry": standing.loaded.origin, "lost": standing.lost, "unmet": unmet}
+
+    return {
+        "winner": found.winner.origin if found.winner else None,
+        "passed_over": [told(standing) for standing in found.passed_over],
+        "behind": [told(standing) for standing in found.behind],
+        "others": [told(standing) for standing in found.others],
+    }

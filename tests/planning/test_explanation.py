@@ -1,0 +1,274 @@
+"""An explanation: its facts are those of the plan, the model and the configuration, and its page tells them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import ParameterError
+from gemmport.core.problem import GemmProblem
+from gemmport.planning import parser
+from gemmport.planning.explanation import Explanation, Measured, explain
+from gemmport.planning.explanation_page import WIDTH
+from gemmport.planning.lookup import Configuration, load_configuration
+from gemmport.planning.planner import candidates, make_plan
+from made_up_devices import DEVICES
+
+HOPPER = DEVICES["NVIDIA sm_90 under CUDA"]
+CPU = DEVICES["CPU under PoCL"]
+SQUARE = GemmProblem.create(1024, 1024, 1024)
+SECTIONS = ("device", "roofline", "plan", "prediction", "candidates", "entries")
+
+
+def configuration(text: str) -> Configuration:
+    loaded = parser.parse(text, "mine.yaml", "shipped")
+    return Configuration(loaded.entries, models=loaded.models)
+
+
+RATES = configuration(
+    """
+    schema: 1
+    models:
+    - {name: round, multiply_adds: {float32: 1.0e+12, float64: 5.0e+11, int32: 2.5e+11}, read_bandwidth: 1.0e+11}
+    entries:
+    - {name: first, match: {type: gpu}, kernels: {gemv: {}, tiled: {TS: 16}, naive: {TS: 16}}}
+    - {name: second, kernels: {register_tiled: {}}}
+    - {name: elsewhere, match: {vendor: arm}, kernels: {naive: {}}}
+    """
+)
+"""Round figures, and entries of which the first serves a GPU."""
+
+
+def section(found: Explanation, name: str) -> str:
+    """What the page tells of a section, its lines joined."""
+    lines = str(found).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith(name))
+    told = [lines[first][len(name) :].strip()]
+    for line in lines[first + 1 :]:
+        if not line.startswith(" "):
+            break
+        told.append(line.strip())
+    return " ".join(told)
+
+
+# The roofline
+
+
+@pytest.mark.parametrize(
+    ("problem", "peak", "bound", "seconds"),
+    [
+        (GemmProblem.create(1000, 1000, 1000), 2e12, "multiply-adds", 1e-3),
+        (GemmProblem.create(1000, 1000, 1000, dtype="float64"), 1e12, "multiply-adds", 2e-3),
+        (GemmProblem.create(1000, 1000, 1000, dtype="complex64"), 2e12, "multiply-adds", 4e-3),
+        (GemmProblem.create(1000, 1000, 1000, dtype="int32"), 5e11, "multiply-adds", 4e-3),
+        (GemmProblem.create(1, 1000, 1000), 2e12, "memory", 4 * 1_002_000 / 1e11),
+        (GemmProblem.create(1, 1000, 1000, batch=3), 2e12, "memory", 3 * 4 * 1_002_000 / 1e11),
+    ],
+    ids=str,
+)
+def test_the_roof_is_the_models_rate_and_bandwidth(
+    problem: GemmProblem, peak: float, bound: str, seconds: float
+) -> None:
+    """A complex multiply-add is four real ones, and eight operations."""
+    roof = explain(problem, HOPPER, RATES).roofline
+    assert (roof.operations, roof.nbytes, roof.bandwidth) == (problem.flops, problem.bytes, 1e11)
+    assert roof.peak == pytest.approx(peak)
+    assert roof.bound == bound
+    assert roof.seconds == pytest.approx(seconds)
+    assert roof.ridge == pytest.approx(peak / 1e11)
+    assert roof.attainable(roof.intensity) == pytest.approx(problem.flops / seconds)
+
+
+def test_the_page_tells_the_roof() -> None:
+    told = section(explain(GemmProblem.create(1000, 1000, 1000), HOPPER, RATES), "roofline")
+    assert told == (
+        "2 GFLOP over 12 MB at least: 167 FLOP/B; the ridge is at 20: bound by multiply-adds at best 1 ms, 2 TFLOPS"
+    )
+
+
+# The plan and its prediction
+
+
+def test_the_plan_is_the_planners_and_the_prediction_the_kernels() -> None:
+    found = explain(SQUARE, HOPPER, load_configuration())
+    assert found.plan == make_plan(SQUARE, HOPPER, load_configuration())
+    assert found.model == load_configuration().model(HOPPER)
+    assert found.prediction is not None
+    assert found.prediction.seconds >= found.roofline.seconds
+    told = section(found, "plan")
+    for launch in found.plan.launches:
+        assert f"{launch.kernel.function}, {launch.groups[0]:,} groups of {launch.work_group[0]:,} work-items" in told
+    for name, choice in found.plan.parameters:
+        assert f"{name}={choice.value}" in told
+        assert choice.origin in told
+    for scratch in found.plan.scratch:
+        assert f"scratch {scratch.name}: " in told
+
+
+def test_the_longest_part_has_the_longest_bar() -> None:
+    found = explain(SQUARE, HOPPER, load_configuration())
+    assert found.prediction is not None
+    bars = {
+        line.strip().split("  ")[0]: line.count("█")
+        for line in str(found).splitlines()
+        if line.startswith(f"{'':16}") and "█" in line
+    }
+    parts = found.prediction.parts
+    assert bars
+    assert max(bars, key=lambda name: bars[name]) == max(parts, key=lambda name: parts[name])
+    for name, length in bars.items():
+        assert length == round(30 * parts[name] / max(parts.values()))
+
+
+def test_what_is_beyond_the_edge_is_told() -> None:
+    assert "more in tiles beyond the edge" in section(explain(GemmProblem.create(65, 65, 64), CPU, RATES), "prediction")
+
+
+def test_nothing_is_predicted_of_a_product_of_nothing() -> None:
+    found = explain(GemmProblem.create(0, 5, 5), HOPPER, RATES)
+    assert found.prediction is None
+    assert section(found, "prediction") == "nothing: the result has no elements"
+    assert "\ncandidates" not in str(found)
+    assert section(explain(GemmProblem.create(5, 5, 0), HOPPER, RATES), "roofline").startswith("nothing to multiply")
+
+
+# Candidates and entries
+
+
+def verdicts(found: Explanation) -> dict[tuple[str, str], str]:
+    return {(each.kernel, each.origin): each.verdict for each in found.considered}
+
+
+def test_every_candidate_is_there_once_and_told_why_it_is_not_the_plan() -> None:
+    found = explain(SQUARE, HOPPER, RATES)
+    first, second = "mine.yaml: first", "mine.yaml: second"
+    told = verdicts(found)
+    assert told["tiled", first] == ""
+    assert told["gemv", first].startswith("it reads the matrix once for 4 vectors at most")
+    assert told["naive", first] == "its entry prefers tiled"
+    assert told["register_tiled", second] == f"of {second}, which lost"
+    assert [verdict for (kernel, _), verdict in told.items() if kernel == "wpt"] == ["in no entry, tried last"]
+    assert [each.kernel for each in found.considered if each.chosen] == ["tiled"]
+    assert {each.kernel for each in found.considered if each.passed_over} >= {"gemv", "packed"}
+    keys = [(each.kernel, *sorted(each.parameters.items())) for each in found.considered]
+    assert len(keys) == len(set(keys))
+    assert {key[0] for key in keys} == {each.kernel for each in candidates(SQUARE, HOPPER, RATES)}
+
+
+def test_of_tilings_the_model_chooses_and_the_others_say_so() -> None:
+    found = explain(SQUARE, HOPPER, load_configuration())
+    of_simt = [each for each in found.considered if (each.kernel, each.origin) == ("simt", found.plan.entry)]
+    assert len(of_simt) > 10
+    (own,) = (each for each in of_simt if each.chosen)
+    assert own.seconds is not None
+    for each in of_simt:
+        assert each.seconds is not None
+        if not each.chosen:
+            slower = each.seconds >= own.seconds
+            assert each.verdict == (
+                "the plan is expected to be faster" if slower else "so small a gain is not counted on"
+            )
+
+
+def test_without_entries_the_model_chooses_among_kernels() -> None:
+    found = explain(SQUARE, CPU, Configuration(()))
+    assert found.precedence.winner is None
+    others = [each for each in found.considered if not each.chosen and not each.passed_over]
+    assert others
+    assert {each.verdict for each in others} <= {
+        "the plan is expected to be faster",
+        "so small a gain is not counted on",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict"),
+    [({"kernel": "naive"}, "naive was asked for"), ({"kernel": "naive", "params": {"TS": 4}}, "naive with --set was asked for"),
+     ({"params": {"TS": 8}}, "--set was asked for")],
+    ids=str,
+)  # fmt: skip
+def test_what_was_asked_for_is_the_reason(asked: dict[str, Any], verdict: str) -> None:
+    found = explain(SQUARE, HOPPER, RATES, params_origin="--set", **asked)
+    (own,) = (each for each in found.considered if each.chosen)
+    assert (own.kernel, own.parameters) == (found.plan.variant, found.plan.values)
+    fitting = [each for each in found.considered if not each.chosen and not each.passed_over]
+    assert {each.verdict for each in fitting} == {verdict}
+
+
+def test_the_entries_that_lost_are_told() -> None:
+    assert section(explain(SQUARE, HOPPER, RATES), "entries") == (
+        "mine.yaml: first: serves mine.yaml: second: lost on type: the winner asks for gpu, this one for none 1 more does not "
+        "match: gemmport configs --explain says by which key"
+    )
+
+
+def test_an_entry_whose_kernels_do_not_fit_is_told_with_their_reasons() -> None:
+    mine = configuration(
+        """
+        schema: 1
+        entries:
+        - {name: large, match: {type: gpu}, kernels: {gemv: {}, tiled: {TS: 32}}}
+        - {name: small, kernels: {tiled: {TS: 8}}}
+        """
+    )
+    told = section(explain(SQUARE, DEVICES["AMD gfx90a"], mine), "entries")
+    assert told.startswith("mine.yaml: small: serves mine.yaml: large: passed over: gemv: it reads the matrix once for")
+    assert "; tiled: tiled with TS = 32, PAD = " in told
+    assert "needs 1,024 work-items per group; " in told
+    asked = section(explain(SQUARE, HOPPER, RATES, kernel="register_tiled"), "entries")
+    assert "mine.yaml: first: passed over: it does not list register_tiled 1 more" in asked
+
+
+# What was measured
+
+
+def test_what_was_measured_stands_beside_what_was_predicted() -> None:
+    found = explain(SQUARE, HOPPER, RATES)
+    assert "\nmeasured" not in str(found)
+    assert found.prediction is not None
+    twice = Measured(2 * found.prediction.seconds, 0.01, True, found.plan)
+    told = section(replace(found, measured=twice), "measured")
+    assert "±1.0 %" in told
+    assert told.endswith("verified predicted: 0.50 of that")
+    assert "WRONG" in section(replace(found, measured=replace(twice, verified=False)), "measured")
+    assert "not verified" in section(replace(found, measured=replace(twice, verified=None)), "measured")
+    other = make_plan(SQUARE, HOPPER, RATES, kernel="naive")
+    assert "what ran is another plan, naive TS=16" in section(
+        replace(found, measured=replace(twice, plan=other)), "measured"
+    )
+
+
+# On all devices
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize(
+    "problem",
+    [GemmProblem.create(1, 1000, 1000), GemmProblem.create(100, 100, 100, batch=8, dtype="int8"), SQUARE,
+     GemmProblem.create(4096, 4096, 64, dtype="complex64", trans_a="C", beta=1), GemmProblem.create(0, 1, 1),
+     GemmProblem.create(7, 7, 0)],
+    ids=str,
+)  # fmt: skip
+def test_every_device_and_problem_is_explained_on_a_page_and_as_data(device: DeviceInfo, problem: GemmProblem) -> None:
+    found = explain(problem, device, load_configuration())
+    page = str(found).splitlines()
+    assert len(page) < 80
+    assert page[0] == f"{problem} ({problem.shape_class}) on {device.label}"
+    assert all(len(line) <= WIDTH for line in page if " " in line.strip())
+    named = [line.split()[0] for line in page[1:] if line and not line.startswith(" ")]
+    assert named == [name for name in SECTIONS if name != "candidates" or not problem.empty]
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data["plan"]["kernel"] == found.plan.variant
+    assert data["roofline"]["operations"] == problem.flops
+    assert len(data["candidates"]) == len(found.considered)
+    assert data["measured"] is None
+    assert (data["prediction"] is None) == problem.empty
+
+
+def test_what_the_planner_refuses_is_refused() -> None:
+    with pytest.raises(ParameterError, match="TS = 99"):
+        explain(SQUARE, HOPPER, RATES, kernel="tiled", params={"TS": 99})
