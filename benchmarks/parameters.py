@@ -189,7 +189,7 @@ def workloads(shapes: Path | None, sizes: str, ops: str, dtype: str) -> list[Wor
 
 @click.command()
 @click.option("--backend", default=None, help="cuda, opencl, or all.")
-@click.option("--device", default=None, metavar="PLATFORM[:DEVICE]")
+@click.option("--device", multiple=True, metavar="PLATFORM[:DEVICE]", help="Repeatable; all: every one.")
 @click.option("--kernel", required=True, help="NAME[,NAME]")
 @click.option("--trial", "stated", multiple=True, metavar="NAME=VALUE[,NAME=VALUE]", help="Parameters of a trial.")
 @click.option("--dtype", default="float32", show_default=True, help="NAME[,NAME]")
@@ -200,7 +200,7 @@ def workloads(shapes: Path | None, sizes: str, ops: str, dtype: str) -> list[Wor
 @click.option("--repeat", type=click.IntRange(1), default=7, show_default=True, help="Samples of each.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, too.")
 def main(
-    backend: str | None, device: str | None, kernel: str, stated: tuple[str, ...], dtype: str, sizes: str, ops: str,
+    backend: str | None, device: tuple[str, ...], kernel: str, stated: tuple[str, ...], dtype: str, sizes: str, ops: str,
     shapes: Path | None, baseline: str, repeat: int, output: Path | None,
 ) -> None:  # fmt: skip
     """Times the trials; exit status 1 where a result is wrong."""

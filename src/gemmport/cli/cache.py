@@ -67,7 +67,7 @@ def clear() -> None:
     help="Shapes from a YAML or CSV file, as for gemmport run.",
 )
 @options.dtype
-def warm(backend: str | None, device: str | None, shapes: Path, dtype: str) -> int:
+def warm(backend: str | None, device: tuple[str, ...], shapes: Path, dtype: str) -> int:
     """Compile ahead what the products of a file of shapes need.
 
     Each product is computed once, of zeros: of arrays on the device and, where the device reads the host's memory in place, on
@@ -123,8 +123,9 @@ def _prepare(workload: Workload, device: DeviceInfo) -> _Prepared:
 
 def _sheet(prepared: Sequence[_Prepared], conditions: Conditions) -> Sheet:
     columns = (
-        Column("device"), Column("shape"), Column("kernel"), Column("compiled now", numbers=True),
-        Column("was there", numbers=True), Column("time", numbers=True), Column("result"),
+        Column("device", dispensable=2), Column("shape"), Column("kernel", dispensable=1),
+        Column("compiled now", numbers=True, dispensable=3), Column("was there", numbers=True, dispensable=4),
+        Column("time", numbers=True, dispensable=5), Column("result"),
     )  # fmt: skip
     rows = [
         [

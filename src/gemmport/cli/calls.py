@@ -52,13 +52,7 @@ SIZES = "64,128,256,512,1024"
     metavar="NAME[,NAME]",
     help=f"{', '.join(libraries.names())} (gemmport's own are device). Default: all that are installed and reach the device.",
 )
-@click.option("--backend", help="opencl, cuda, auto or all. Default: GEMMPORT_BACKEND, or auto.")
-@click.option(
-    "--device",
-    "descriptions",
-    multiple=True,
-    help="PLATFORM[:DEVICE]; repeatable. Default: GEMMPORT_DEVICE, or the best.",
-)
+@options.devices
 @click.option("--sizes", metavar="SIZE[,SIZE]", help=f"m = n = k. Default: {SIZES}.")
 @click.option(
     "--shapes",
@@ -97,7 +91,7 @@ SIZES = "64,128,256,512,1024"
     help="Draw the ratios too: .png, .svg or .pdf. Takes matplotlib.",
 )
 def calls(
-    arrays: str | None, backend: str | None, descriptions: tuple[str, ...], sizes: str | None, shapes: Path | None,
+    arrays: str | None, backend: str | None, device: tuple[str, ...], sizes: str | None, shapes: Path | None,
     count: int | None, dtypes: str, results: Sequence[Result], turns: int, seed: int | None, form: str,
     output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
@@ -112,7 +106,7 @@ def calls(
     """
     seed = seed if seed is not None else secrets.randbelow(2**31) if count else 0
     workloads = _workloads(sizes, shapes, count, seed, _parts(dtypes))
-    devices, unavailable = _devices(backend, descriptions)
+    devices, unavailable = options.chosen_devices(backend, device)
     found = _libraries(devices, None if arrays is None else _parts(arrays))
     if output is not None:
         options.check_writable("--output", output)
@@ -132,8 +126,7 @@ def calls(
             if not measured:
                 raise
             interrupt = told
-    taken = "" if descriptions else options.told_choice(backend, None, devices)
-    conditions = Conditions(devices, unavailable, meter.counts(), taken)
+    conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
     if form == "json":
         content = {
             "schema": SCHEMA,
@@ -184,16 +177,6 @@ def _sizes(text: str) -> list[int]:
     return [int(size) for size in _parts(text)]
 
 
-def _devices(backend: str | None, descriptions: Sequence[str]) -> tuple[list[DeviceInfo], dict[str, str]]:
-    devices: list[DeviceInfo] = []
-    unavailable: dict[str, str] = {}
-    for description in descriptions or (None,):
-        chosen, missing = options.chosen_devices(backend, description)
-        devices += chosen
-        unavailable |= missing
-    return list(dict.fromkeys(devices)), unavailable
-
-
 def _libraries(devices: Sequence[DeviceInfo], asked: Sequence[str] | None) -> list[Library]:
     """The libraries that are measured, each with its device. Those that are not are told on standard error.
 
@@ -215,10 +198,10 @@ def _sheet(
     measured: Sequence[Called], floors: dict[DeviceInfo, Timing], conditions: Conditions, seed: int | None
 ) -> Sheet:
     """A row for each result; under them the geometric mean and the worst of each ratio, floors, the seed, what went wrong."""
-    columns = [Column("device"), Column("arrays"), Column("problem")]
+    columns = [Column("device", dispensable=2), Column("arrays"), Column("problem")]
     for heading, _, _ in SHOWN:
-        columns += [Column(heading, numbers=True), Column("×", numbers=True)]
-    columns += [Column("beside"), Column("result")]
+        columns += [Column(heading, numbers=True, dispensable=3), Column(f"× {heading}", numbers=True, dispensable=1)]
+    columns += [Column("beside", dispensable=4), Column("result")]
     shown = {(one.arrays, way, one.first_of(results)) for one in measured for _, way, results in SHOWN}
     told = [_told(one) for one in summaries(measured) if (one.arrays, one.way, one.result) in shown]
     told += [

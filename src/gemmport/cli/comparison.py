@@ -11,8 +11,9 @@ from gemmport.cli.output import Column, Sheet, number
 def comparison_sheet(comparison: Comparison) -> Sheet:
     """A row for each ratio, and under them how many are worse, why some are on one side only, and which versions differ."""
     columns = (
-        Column("device"), Column("task"), Column("kernel"), Column("baseline"), Column("now", numbers=True),
-        Column("then", numbers=True), Column("change %", numbers=True), Column("verdict"),
+        Column("device", dispensable=3), Column("task"), Column("kernel", dispensable=2), Column("baseline", dispensable=1),
+        Column("now", numbers=True, dispensable=4), Column("then", numbers=True, dispensable=5),
+        Column("change %", numbers=True), Column("verdict"),
     )  # fmt: skip
     rows = [
         (

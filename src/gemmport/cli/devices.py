@@ -31,19 +31,19 @@ def devices(form: str) -> None:
         streams.echo(json.dumps(document, indent=2))
         return
     known = known_devices()
-    console = streams.console(highlight=False, markup=False, soft_wrap=True)
+    tell = streams.Prose(indent=7)
     for status in statuses:
-        console.print(status.name, style="bold")
+        tell(status.name, style="bold")
         for device in status.devices:
             first = "  (taken where none is named)" if known[1:] and device == known[0] else ""
-            console.print(f"  {device.selector}  {device.name}{first}", style="green")
+            tell(f"  {device.selector}  {device.name}{first}", style="green")
             for line in _describe(device):
-                console.print(f"       {line}")
+                tell(f"       {line}")
             for quirk in quirks_of(device):
-                console.print(f"       {quirk.mark} ({quirk.effect}): {quirk.symptom}", style="dim")
+                tell(f"       {quirk.mark} ({quirk.effect}): {quirk.symptom}", style="dim")
         for note in (status.error, *status.notes):
             if note:
-                console.print(f"  –    {note}", style="yellow")
+                tell(f"  –    {note}", style="yellow")
 
 
 def _describe(device: DeviceInfo) -> list[str]:

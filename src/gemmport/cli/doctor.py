@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gemmport.cli import streams
 from gemmport.cli.options import POSITIVE
-from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
+from gemmport.cli.output import progress_on_terminal, write
 from gemmport.diagnose.doctor import Diagnosis, Status, examine
 
 _STYLES: dict[Status, tuple[str, str]] = {
@@ -53,9 +53,7 @@ def doctor(as_json: bool, timeout: float) -> int:
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    console = streams.console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = WIDTH_OF_A_FILE
+    console = streams.console(highlight=False, markup=False, width=streams.terminal_width() or streams.UNLIMITED)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

@@ -27,8 +27,6 @@ PROBLEMS = 1000
 MOST_WORKERS = 8
 """Processes that a device serves side by side where nobody says how many: each holds a queue and what it compiled."""
 
-WIDTH_OF_A_FILE = 160
-
 
 @click.command()
 @one_device
@@ -86,20 +84,27 @@ def fuzz(
     options = Options(seed, first, problems, seconds, time_limit, workers, chosen, imports)
     with _progress(problems) as tell:
         found = run_campaign(select_device(device, backend), options, tell)
-    write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else to_text(found), output)
+    write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else to_text(found, _width(output)), output)
     return 1 if found.faults else 0
 
 
 def _soak(device: DeviceInfo, seconds: float, seed: int, form: str, output: Path | None) -> int:
     with _bar("soaking", seconds) as (bar, task):
         found = run_soak(device, SoakOptions(seconds, seed), lambda so_far: bar.update(task, completed=so_far.seconds))
-    write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else soak_to_text(found), output)
+    write(
+        json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else soak_to_text(found, _width(output)), output
+    )
     return 0 if found.passed else 1
 
 
-def soak_to_text(report: SoakReport) -> str:
+def _width(output: Path | None) -> int:
+    """Columns of what the text goes to."""
+    return (streams.terminal_width() if output is None else None) or streams.UNLIMITED
+
+
+def soak_to_text(report: SoakReport, width: int = streams.UNLIMITED) -> str:
     """The report of a soak for people: what was computed and raised, what grew, the faults."""
-    console = streams.console(width=WIDTH_OF_A_FILE, highlight=False, markup=False)
+    console = streams.console(highlight=False, markup=False, width=width)
     with console.capture() as capture:
         console.print(f"{report.device.label}, seed {report.seed}")
         console.print(
@@ -119,9 +124,9 @@ def soak_to_text(report: SoakReport) -> str:
     return capture.get()
 
 
-def to_text(report: Report) -> str:
+def to_text(report: Report, width: int = streams.UNLIMITED) -> str:
     """The report for people: what was judged, the faults, and how many problems had each feature."""
-    console = streams.console(width=WIDTH_OF_A_FILE, highlight=False, markup=False)
+    console = streams.console(highlight=False, markup=False, width=width)
     speed = report.problems / report.seconds if report.seconds else 0.0
     refused = ", ".join(f"{count} {name}" for name, count in report.refused.most_common()) or "none"
     with console.capture() as capture:

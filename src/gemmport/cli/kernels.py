@@ -30,11 +30,10 @@ def kernels(name: str | None, form: str) -> None:
         }
         streams.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
-    console = streams.console(highlight=False, markup=False, soft_wrap=True)
+    tell = streams.Prose(indent=11)
     for variant in chosen:
-        console.print(variant.name, style="bold", end="")
-        console.print(f"  {variant.summary}; {', '.join(sorted(variant.dtypes))}")
+        tell(f"{variant.name}  {variant.summary}; {', '.join(sorted(variant.dtypes))}", style="bold")
         for p in variant.parameters:
-            console.print(f"  {p.name:8} {p.meaning}: {p.range}; default {p.default}")
+            tell(f"  {p.name:8} {p.meaning}: {p.range}; default {p.default}")
         for constraint in variant.constraints:
-            console.print(f"  rule     {constraint.rule}")
+            tell(f"  rule     {constraint.rule}")

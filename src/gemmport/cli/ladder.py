@@ -25,6 +25,7 @@ from gemmport.cli.output import (
     exit_status,
     number,
     progress_on_terminal,
+    short_names,
     to_csv,
     to_json,
     to_markdown,
@@ -81,7 +82,7 @@ def ladder() -> None:
 @options.baseline
 @results_options
 def gemm(
-    backend: str | None, device: str | None, m: int | None, n: int | None, k: int | None, size: int | None, dtype: str,
+    backend: str | None, device: tuple[str, ...], m: int | None, n: int | None, k: int | None, size: int | None, dtype: str,
     trans_a: str, trans_b: str, config_files: tuple[Path, ...], settings: tuple[str, ...], baseline: str, verify: bool,
     repeat: int, seed: int, form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
@@ -116,7 +117,7 @@ def gemm(
 @pass_baseline
 @results_options
 def transpose(
-    backend: str | None, device: str | None, rows: int | None, columns: int | None, size: int, dtype: str,
+    backend: str | None, device: tuple[str, ...], rows: int | None, columns: int | None, size: int, dtype: str,
     baseline: str, verify: bool, repeat: int, seed: int, form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Copies and transpositions of a matrix.
@@ -135,7 +136,7 @@ def transpose(
 @pass_baseline
 @results_options
 def reduce(
-    backend: str | None, device: str | None, size: int, dtype: str,
+    backend: str | None, device: tuple[str, ...], size: int, dtype: str,
     baseline: str, verify: bool, repeat: int, seed: int, form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Sums of many numbers.
@@ -180,7 +181,7 @@ class _Report:
 
 
 def _climb(
-    backend: str | None, device: str | None, report: _Report,
+    backend: str | None, device: tuple[str, ...], report: _Report,
     work: Callable[[Sequence[DeviceInfo], Callable[[str], None]], list[Climb]],
 ) -> int:  # fmt: skip
     """Chooses the devices, does the work on them, and reports it."""
@@ -194,7 +195,9 @@ def _climb(
     return exit_status(step.result for climb in found for step in climb.steps)
 
 
-def _climb_passes(backend: str | None, device: str | None, job: PassJob, chosen: PassOptions, report: _Report) -> int:
+def _climb_passes(
+    backend: str | None, device: tuple[str, ...], job: PassJob, chosen: PassOptions, report: _Report
+) -> int:
     rungs = family.ladders()[report.ladder]
     return _climb(
         backend, device, report, lambda devices, tell: climb_passes(job, rungs, devices, chosen, progress=tell)
@@ -203,17 +206,22 @@ def _climb_passes(backend: str | None, device: str | None, job: PassJob, chosen:
 
 def _sheet(found: Sequence[Climb], conditions: Conditions) -> Sheet:
     """A row for each step, and side by side in it what each device made of it."""
-    labels = [f"{climb.device.backend} " if len(found) > 1 else "" for climb in found]
-    columns = [Column("step"), Column("parameters")]
+    names_of = short_names([climb.device for climb in found])
+    labels = [f"{names_of[climb.device]} " if len(found) > 1 else "" for climb in found]
+    columns = [Column("step"), Column("parameters", dispensable=6)]
     rows = [
         [steps[0].result.name, _parameters(steps, labels)] for steps in zip(*(c.steps for c in found), strict=True)
     ]  # fmt: skip
     for climb, label in zip(found, labels, strict=True):
         names = list(dict.fromkeys(b.name for step in climb.steps for b in step.result.baselines if b.timing))
         kind = climb.steps[0].result
-        headings = ("time", kind.unit, f"% {kind.yardstick}", *(f"% {name}" for name in names), "gain")
-        columns += [Column(f"{label}{heading}", numbers=True) for heading in headings]
-        columns.append(Column(f"{label}result"))
+        told = {
+            "time": 3, kind.unit: 0, f"% {kind.yardstick}": 5, **{f"% {name}": 4 for name in names}, "gain": 2,
+        }  # fmt: skip
+        columns += [
+            Column(f"{label}{heading}", numbers=True, dispensable=rank, group=label) for heading, rank in told.items()
+        ]
+        columns.append(Column(f"{label}result", dispensable=1, group=label))
         for row, step in zip(rows, climb.steps, strict=True):
             row.extend(_cells(step, names))
     results = [step.result for climb in found for step in climb.steps]

@@ -19,9 +19,9 @@ from rich.table import Table
 
 from gemmport import backends
 from gemmport.bench.environment import host_environment
-from gemmport.cli import streams, termination
+from gemmport.cli import fitting, streams, termination
 from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, together
-from gemmport.cli.output import Column, Sheet, drawn
+from gemmport.cli.output import Column, Sheet, drawn, grid
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceNotFoundError
 from gemmport.execution.selection import ALL, AUTO, backend_status, devices, match_devices, parse_backends
@@ -215,7 +215,9 @@ def _watched(work: Sequence[Lane]) -> Iterator[Told]:
     """Shows how far the devices are: a live table on a terminal, elsewhere a line per failure and per finished device."""
     console = streams.console(stderr=True)
     if console.is_terminal:
-        with Live(get_renderable=lambda: _progress(work), console=console, refresh_per_second=4, transient=True):
+        with Live(
+            get_renderable=lambda: _progress(work, console.width), console=console, refresh_per_second=4, transient=True
+        ):
             yield lambda *_: None
         return
 
@@ -234,21 +236,25 @@ def _counts(lane: Lane) -> str:
     return ", ".join(f"{count:,} {status}" for status, count in lane.counts.most_common())
 
 
-def _progress(work: Sequence[Lane]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("device", "done", "verified", "failed", "unsupported", "cells/s", "remaining", "cell in hand"):
-        table.add_column(heading, justify="left" if heading in ("device", "cell in hand") else "right", no_wrap=True)
+def _progress(work: Sequence[Lane], width: int) -> Table:
+    columns = (
+        Column("runtime"), Column("done", numbers=True), Column("verified", numbers=True, dispensable=3),
+        Column("failed", numbers=True), Column("unsupported", numbers=True, dispensable=4),
+        Column("cells/s", numbers=True, dispensable=5), Column("remaining", numbers=True, dispensable=1),
+        Column("cell in hand", dispensable=2),
+    )  # fmt: skip
+    rows = []
     for lane in work:
         rate = lane.rate if lane.state == "running" else None
-        failed = f"[bold red]{lane.failed:,}[/]" if lane.failed else "0"
         remaining = "" if rate is None else str(dt.timedelta(seconds=round(len(lane.todo) / rate)))
         in_hand = f"{lane.cell} {time.monotonic() - lane.since:.0f} s" if lane.cell else lane.state
-        table.add_row(
+        rows.append((
             f"{lane.device.platform} {lane.device.platform_version} ({lane.device.backend})",
-            f"{lane.done:,}/{lane.due:,}", f"{lane.counts['verified']:,}", failed, f"{lane.counts['unsupported']:,}",
-            "" if rate is None else f"{rate:.1f}", remaining, in_hand,
-        )  # fmt: skip
-    return table
+            f"{lane.done:,}/{lane.due:,}", f"{lane.counts['verified']:,}", f"{lane.failed:,}",
+            f"{lane.counts['unsupported']:,}", "" if rate is None else f"{rate:.1f}", remaining, in_hand,
+        ))  # fmt: skip
+    (block,) = fitting.fitted(Sheet(columns, rows).filled(), width)
+    return grid(block)
 
 
 class _Writer:
@@ -312,11 +318,9 @@ def _scope(header: Header) -> str:
 
 def _table_of_counts(summaries: Sequence[Summary]) -> str:
     columns = [
-        Column("device"),
-        Column("runtime"),
-        *(Column(name, numbers=True) for name in _COUNTED),
-        Column("result"),
-    ]
+        Column("device", dispensable=3), Column("runtime"),
+        *(Column(name, numbers=True, dispensable=rank) for name, rank in _COUNTED.items()), Column("result"),
+    ]  # fmt: skip
     rows = []
     for summary in summaries:
         device, counts = summary.tested.device, summary.counts
@@ -326,7 +330,8 @@ def _table_of_counts(summaries: Sequence[Summary]) -> str:
     return drawn(Sheet(columns, rows, []), to_terminal=True)
 
 
-_COUNTED = ("verified", "unsupported", *FAILED, "left")
+_COUNTED = {"verified": 1, "unsupported": 2, **dict.fromkeys(FAILED, 0), "left": 4}
+"""What is counted, and how dispensable each count is."""
 
 
 def _told_of(summary: Summary) -> list[str]:
@@ -356,8 +361,8 @@ def _first_line(reason: str) -> str:
 def _table_of_rates(summaries: Sequence[Summary]) -> str:
     names = list(dict.fromkeys(name for summary in summaries for rate in summary.rates for name in rate.ratios))
     columns = [
-        Column("runtime"), Column("kernel"), Column("product"), Column("GFLOPS", numbers=True),
-        *(Column(f"% {name}", numbers=True) for name in names),
+        Column("runtime"), Column("kernel"), Column("product", dispensable=2), Column("GFLOPS", numbers=True),
+        *(Column(f"% {name}", numbers=True, dispensable=1) for name in names),
     ]  # fmt: skip
     rows = [
         [

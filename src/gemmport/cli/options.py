@@ -21,7 +21,7 @@ from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, U
 from gemmport.core.names import did_you_mean
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
-from gemmport.execution.selection import ALL, parse_backends, select_device
+from gemmport.execution.selection import ALL, backend_status, parse_backends, select_device
 from gemmport.execution.selection import devices as known_devices
 from gemmport.planning.planner import AUTO
 
@@ -69,8 +69,10 @@ devices = together(
     ),
     click.option(
         "--device",
-        default=None,
-        help="PLATFORM[:DEVICE], by index or part of the name. Default: GEMMPORT_DEVICE, or the best.",
+        multiple=True,
+        metavar="NAME[,NAME]",
+        help="PLATFORM[:DEVICE], by index or part of the name, or all (every device of --backend); repeatable. Default: "
+        "GEMMPORT_DEVICE, or the best.",
     ),
 )
 
@@ -194,28 +196,74 @@ def chosen_baselines(text: str, known: Sequence[str] | None = None) -> tuple[str
     return names
 
 
-def chosen_devices(backend: str | None, description: str | None) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """The devices to run on, and with --backend all, why a backend is not among them."""
+def device_names(told: Sequence[str]) -> tuple[str, ...]:
+    """The descriptions of devices in what --device says, which may be repeated, and have commas in it."""
+    names = tuple(dict.fromkeys(name.strip() for text in told for name in text.split(",")))
+    if "" in names:
+        raise click.UsageError(f"--device {','.join(told)!r}: write PLATFORM[:DEVICE] with commas between, or all")
+    return names
+
+
+def means_all(names: Sequence[str]) -> bool:
+    """Whether --device asks for every device.
+
+    Raises:
+        UsageError: and for others beside.
+    """
+    found = ALL in map(str.lower, names)
+    if found and len(names) > 1:
+        raise click.UsageError("--device all is every device: leave out the others")
+    return found
+
+
+def chosen_devices(backend: str | None, told: Sequence[str]) -> tuple[list[DeviceInfo], dict[str, str]]:
+    """The devices to run on, and of several backends, why one is not among them.
+
+    Args:
+        told: what --device says.
+    """
     backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
+    names = device_names(told)
+    if backend.lower() not in (AUTO, ALL):
+        parse_backends(backend)  # an unknown name is said to be unknown, with what there is
+    if means_all(names):
+        return _every_device(backend)
     if backend.lower() != ALL:
-        if backend.lower() != AUTO:
-            parse_backends(backend)  # an unknown name is said to be unknown, with what there is
-        return [select_device(description, backend)], {}
-    devices, unavailable = [], {}
-    for name in parse_backends(ALL):
-        try:
-            devices.append(select_device(description, name))
-        except (BackendUnavailableError, DeviceNotFoundError) as error:
-            unavailable[name] = str(error)
+        chosen = [select_device(name, backend) for name in names or (None,)]
+        return list(dict.fromkeys(chosen)), {}
+    devices: list[DeviceInfo] = []
+    unavailable: dict[str, str] = {}
+    for name in names or (None,):
+        found = len(devices)
+        for each in parse_backends(ALL):
+            try:
+                devices.append(select_device(name, each))
+            except (BackendUnavailableError, DeviceNotFoundError) as error:
+                unavailable[each] = str(error)
+        if len(devices) == found:
+            wanted = "is usable here" if name is None else f"has a device {name!r}"
+            raise BackendUnavailableError(f"no backend {wanted}: {'; '.join(unavailable.values())}")
+    served = {device.backend for device in devices}
+    return list(dict.fromkeys(devices)), {each: why for each, why in unavailable.items() if each not in served}
+
+
+def _every_device(backend: str) -> tuple[list[DeviceInfo], dict[str, str]]:
+    """Every device of a backend, or of all, the best first; and why a backend has none."""
+    names = parse_backends(ALL if backend.lower() == AUTO else backend)
+    statuses = [backend_status(name) for name in names]
+    unavailable = {status.name: status.error for status in statuses if status.error}
+    devices = [device for device in known_devices() if device.backend in names]
     if not devices:
-        raise BackendUnavailableError("no backend is usable here: " + "; ".join(unavailable.values()))
+        raise BackendUnavailableError(
+            "; ".join(unavailable.values()) or "no device: gemmport doctor says what is missing"
+        )
     return devices, unavailable
 
 
-def told_choice(backend: str | None, description: str | None, chosen: Sequence[DeviceInfo]) -> str:
+def told_choice(backend: str | None, told: Sequence[str], chosen: Sequence[DeviceInfo]) -> str:
     """Which device was taken where the user named none and there are several; empty else."""
     backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
-    if description or os.environ.get("GEMMPORT_DEVICE") or backend.lower() == ALL:
+    if told or os.environ.get("GEMMPORT_DEVICE") or backend.lower() == ALL:
         return ""
     others = [device.label for device in known_devices(backend)]
     others.remove(chosen[0].label)

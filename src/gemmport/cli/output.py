@@ -7,20 +7,24 @@ import io
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import click
+from rich.console import JustifyMethod
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from gemmport.backends.objects import ProgramCounts
 from gemmport.bench.environment import host_environment
 from gemmport.bench.results import Outcome, Status
 from gemmport.bench.timing import Timing
-from gemmport.cli import streams
+from gemmport.cli import fitting, streams
 from gemmport.core.device import DeviceInfo
 from gemmport.core.units import span
 from gemmport.execution.selection import get_backend
@@ -54,6 +58,25 @@ class ProgramMeter:
         return {device: get_backend(device=device).program_counts - before for device, before in self._before.items()}
 
 
+def labels(devices: Sequence[DeviceInfo]) -> dict[DeviceInfo, str]:
+    """The label of each device; of those that are alike, with what selects it."""
+    count = Counter(device.label for device in devices)
+    return {
+        device: device.label if count[device.label] == 1 else f"{device.label} {device.selector}" for device in devices
+    }
+
+
+def short_names(devices: Sequence[DeviceInfo]) -> dict[DeviceInfo, str]:
+    """The least of each device that tells it from the others: its backend, or its runtime, or all."""
+    named = {device: device.backend for device in devices}
+    if len(set(named.values())) == len(named):
+        return named
+    whole = labels(devices)
+    short = {device: (device.platform, f"{device.platform} {device.platform_version}") for device in devices}
+    count = Counter(name for names in short.values() for name in dict.fromkeys(names))
+    return {device: next((name for name in short[device] if count[name] == 1), whole[device]) for device in devices}
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What all results of a command have in common.
@@ -72,15 +95,16 @@ class Conditions:
     def environment(self) -> dict[str, Any]:
         """Versions and hardware of the host and of every device."""
         devices = {
-            device.label: {**device.to_dict(), "runtime": get_backend(device=device).environment()}
-            for device in self.devices
+            name: {**device.to_dict(), "runtime": get_backend(device=device).environment()}
+            for device, name in labels(self.devices).items()
         }
         return {**host_environment(), "devices": devices}
 
     def notes(self) -> list[str]:
         """Lines below a table."""
+        names = labels(self.devices)
         programs = [
-            f"programs on {device.label}: {counts.compiled} compiled, {counts.from_disk} from the cache on disk"
+            f"programs on {names[device]}: {counts.compiled} compiled, {counts.from_disk} from the cache on disk"
             for device, counts in self.programs.items()
         ]
         missing = [f"backend {name}: {reason}" for name, reason in self.unavailable.items()]
@@ -94,7 +118,9 @@ def document_of(content: dict[str, Any], conditions: Conditions) -> dict[str, An
         "command": command_line(),
         "environment": conditions.environment(),
         "unavailable": conditions.unavailable,
-        "programs": {device.label: asdict(counts) for device, counts in conditions.programs.items()},
+        "programs": {
+            labels(conditions.devices)[device]: asdict(counts) for device, counts in conditions.programs.items()
+        },
         **content,
     }
 
@@ -138,36 +164,101 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """A column of a table.
+
+    Attributes:
+        numbers: its cells are numbers, which are never broken.
+        dispensable: 0: it is always shown; of the others, the highest is left out first where a terminal is narrow.
+        group: columns of one group stand together; where there is no room for all groups, they stand below each other, each
+            with the columns of no group.
+    """
 
     heading: str
     numbers: bool = False
+    dispensable: int = 0
+    group: str = ""
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table before it is drawn, and the notes below it."""
+    """A table before it is drawn, and the notes below it. A cell may have several lines."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
-    notes: Sequence[str]
+    notes: Sequence[str] = ()
+
+    def filled(self) -> list[fitting.Filled]:
+        """The columns with their cells, which hold no control characters."""
+        cells = [[streams.shown(cell) for cell in row] for row in self.rows]
+        return [
+            fitting.Filled(
+                place,
+                column.heading,
+                tuple(row[place] for row in cells),
+                column.numbers,
+                column.dispensable,
+                column.group,
+            )
+            for place, column in enumerate(self.columns)
+        ]
 
 
 def drawn(sheet: Sheet, *, to_terminal: bool) -> str:
-    """The table as text, as wide as the terminal where it goes to one."""
-    table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=True)
-    for column in sheet.columns:
-        table.add_column(column.heading, justify="right" if column.numbers else "left", overflow="fold")
-    for row in sheet.rows:
-        table.add_row(*row)
-    console = streams.console()
-    if not to_terminal or not console.is_terminal:
-        console = streams.console(file=io.StringIO(), width=WIDTH_OF_A_FILE)
+    """The table as text. On a terminal it is as wide as that; elsewhere each row is whole, and in one line."""
+    columns = sheet.filled()
+    console = streams.page(to_terminal=to_terminal)
+    width = streams.terminal_width() if to_terminal else None
+    blocks = [fitting.whole(columns)] if width is None else fitting.fitted(columns, width)
     with console.capture() as capture:
-        console.print(table)
-        for note in sheet.notes:
-            console.print(note, highlight=False, markup=False, soft_wrap=True)
+        for number, block in enumerate(blocks):
+            if number:
+                console.print()
+            console.print(grid(block))
+        for note in [*_left_out(columns, blocks), *sheet.notes]:
+            streams.print_lines(console, note, width)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def grid(block: fitting.Block) -> Table:
+    """The table that a block says, for a console of rich's."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, fitting.GAP, 0, 0))
+    for column, width in zip(block.columns, block.widths, strict=True):
+        heading = Text(column.wrapped_heading(width))
+        justify: JustifyMethod = "right" if column.numbers else "left"
+        table.add_column(heading, justify=justify, vertical="top", min_width=width, max_width=width, no_wrap=True)
+    for number in range(len(block.columns[0].cells)):
+        cells = zip(block.columns, block.widths, strict=True)
+        table.add_row(*(Text(column.wrapped(column.cells[number], width)) for column, width in cells))
+    return table
+
+
+def _left_out(columns: Sequence[fitting.Filled], blocks: Sequence[fitting.Block]) -> list[str]:
+    """What the columns say that there was no room for, where it is the same in all rows; the others by name, and what shows
+    them.
+    """
+    left_out = list(dict.fromkeys(column for block in blocks for column in block.left_out))
+    alike = [column for column in left_out if column.is_alike]
+    told = [
+        f"{column.heading}: {', '.join(column.cells[0].split(chr(10)))}" for column in alike if column.cells[0].strip()
+    ]
+    if hidden := [column.heading for column in left_out if not column.is_alike]:
+        width = fitting.needed(columns)
+        ways = [
+            f"a terminal of {width} columns (or COLUMNS={width})",
+            "a pipe",
+            *(f"--format {form}" for form in _formats()),
+        ]
+        told.append(f"no room for {', '.join(hidden)}: {', '.join(ways[:-1])} or {ways[-1]} shows all")
+    return told
+
+
+def _formats() -> tuple[str, ...]:
+    """Those for programs, of the command that is running."""
+    context = click.get_current_context(silent=True)
+    for option in context.command.params if context else ():
+        if option.name == "form" and isinstance(option.type, click.Choice):
+            return tuple(form for form in ("csv", "json") if form in option.type.choices)
+    return ()
 
 
 def to_markdown(sheet: Sheet) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from gemmport import kernels as family
 from gemmport.bench.environment import host_environment
 from gemmport.cli import options, streams
-from gemmport.cli.output import WIDTH_OF_A_FILE, progress_on_terminal, write
+from gemmport.cli.output import Column, Sheet, drawn, progress_on_terminal, write
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import UnsupportedError
 from gemmport.core.plan import ParameterValue, Plan
@@ -71,7 +69,8 @@ def profile(
     with progress_on_terminal() as tell:
         tell(f"{problem} on {chosen.label}: {', '.join(kernels)}")
         profiles = profile_plans(plans, ncu, timeout=timeout)
-    write(_FORMATS[form](problem, chosen, profiles, refused, version(ncu)), output)
+    told = (problem, chosen, profiles, refused, version(ncu))
+    write(_to_table(*told, to_terminal=output is None) if form == "table" else _FORMATS[form](*told), output)
     return 0
 
 
@@ -112,23 +111,15 @@ def _to_json(
 
 
 def _to_table(
-    problem: GemmProblem, device: DeviceInfo, profiles: Sequence[Profile], refused: dict[str, str], ncu: str
-) -> str:
-    table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=True)
-    table.add_column("")
-    for profile in profiles:
-        table.add_column(profile.title, justify="right")
-    for row in _rows(problem, profiles):
-        table.add_row(*row)
-    console = streams.console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = streams.console(file=io.StringIO(), width=WIDTH_OF_A_FILE, highlight=False, markup=False)
-    with console.capture() as capture:
-        console.print(_heading(problem, device, ncu), soft_wrap=True)
-        console.print(table)
-        for subject, line in _notes(problem, profiles, refused):
-            console.print(f"{subject}: {line}", soft_wrap=True)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+    problem: GemmProblem, device: DeviceInfo, profiles: Sequence[Profile], refused: dict[str, str], ncu: str, *,
+    to_terminal: bool,
+) -> str:  # fmt: skip
+    sheet = Sheet(
+        [Column(""), *(Column(profile.title, numbers=True, group=str(i)) for i, profile in enumerate(profiles, 1))],
+        list(_rows(problem, profiles)),
+        [f"{subject}: {line}" for subject, line in _notes(problem, profiles, refused)],
+    )
+    return f"{streams.shown(_heading(problem, device, ncu))}\n{drawn(sheet, to_terminal=to_terminal)}"
 
 
 def _to_markdown(
@@ -147,7 +138,6 @@ def _to_markdown(
 
 
 _FORMATS: dict[str, Callable[[GemmProblem, DeviceInfo, Sequence[Profile], dict[str, str], str], str]] = {
-    "table": _to_table,
     "markdown": _to_markdown,
     "json": _to_json,
 }

@@ -45,8 +45,8 @@ def regret(file: Path, config_files: tuple[Path, ...], form: str, output: Path |
 def _sheet(found: Regret) -> Sheet:
     """A row for each workload, the worst first and those whose regret is not known behind them."""
     columns = (
-        Column("problem"), Column("choice"), Column("time", numbers=True), Column("best"), Column("time", numbers=True),
-        Column("regret", numbers=True),
+        Column("problem"), Column("choice", dispensable=3), Column("time", numbers=True, dispensable=2),
+        Column("best", dispensable=4), Column("best time", numbers=True, dispensable=1), Column("regret", numbers=True),
     )  # fmt: skip
     rows = [_cells(choice) for choice in (*(choice for _, choice in found.ranked), *found.unknown)]
     notes = [f"{choice.workload.name}: {choice.reason}" for choice in found.unknown]

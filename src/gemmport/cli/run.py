@@ -84,7 +84,7 @@ MOST_SIZES = 10_000
 )
 @options.report("table", "json", "csv")
 def run(
-    backend: str | None, device: str | None, kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
+    backend: str | None, device: tuple[str, ...], kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
     sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
     trans_b: str, alpha: complex, beta: complex, batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...],
     baseline: str, verify: bool, repeat: int, seed: int, threshold: float, committed: Path | None,
@@ -151,7 +151,7 @@ def run(
         text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
     write(text, output)
     for line in slower_than_numpy(results):
-        streams.echo(f"warning: {line}", err=True)
+        streams.tell(f"warning: {line}")
     return exit_status(results) or _status_of(comparison)
 
 
@@ -210,10 +210,10 @@ def _sheet(
     results = [one.result for one in measured]
     names = list(dict.fromkeys(baseline.name for result in results for baseline in result.baselines if baseline.timing))
     columns = (
-        Column("device"), Column("problem"), Column("kernel"), Column("parameters"), Column("time", numbers=True),
-        Column("GFLOPS", numbers=True), Column("% peak", numbers=True),
-        *(Column(f"× {name}", numbers=True) for name in names),
-        Column("error/bound", numbers=True), Column("result"),
+        Column("device", dispensable=2), Column("problem"), Column("kernel"), Column("parameters", dispensable=6),
+        Column("time", numbers=True, dispensable=3), Column("GFLOPS", numbers=True),
+        Column("% peak", numbers=True, dispensable=4), *(Column(f"× {name}", numbers=True, dispensable=1) for name in names),
+        Column("error/bound", numbers=True, dispensable=5), Column("result"),
     )  # fmt: skip
     rows = [_cells(one, names) for one in measured]
     told = [one.told(threshold) for one in stand]

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import Any
 
 import click
@@ -26,6 +27,9 @@ _IN_ASCII = {
     "✓": "+", "✗": "x", "–": "-", "—": "-", "−": "-", "×": "x", "·": "*", "µ": "u", "±": "+-", "→": "->", "≤": "<=", "≥": ">=",
     "←": "<-", "█": "#",
 }  # fmt: skip
+
+UNLIMITED = 1_000_000
+"""Columns of what is laid out already, which rich shall not do again."""
 
 _DEGRADED = "gemmport-degraded"
 _ASCII = "gemmport-ascii"
@@ -87,11 +91,60 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(shown(text), err=err)
 
 
+def tell(text: str) -> None:
+    """Writes prose to standard error: on a terminal in lines that end between words."""
+    on = console(stderr=True)
+    print_lines(on, text, on.width if sys.stderr.isatty() else None)
+
+
 def console(**options: Any) -> Console:
     """A console of rich's; what it prints may hold anything."""
     made = Console(**options)
     made.push_render_hook(_ShowsControls())
     return made
+
+
+def page(*, to_terminal: bool) -> Console:
+    """A console for text that is laid out already, for standard output; or for a file, which has no colours."""
+    if to_terminal:
+        return console(width=UNLIMITED)
+    return console(width=UNLIMITED, file=io.StringIO(), force_terminal=False)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is, or what COLUMNS says of it; None where it is none.
+
+    Nothing is assumed of a pipe, whatever COLUMNS says, and where FORCE_COLOR asks for the colours of a terminal.
+    """
+    return Console().width if sys.stdout.isatty() else None
+
+
+def print_lines(on: Console, text: str, width: int | None, *, indent: int = 0, style: str | None = None) -> None:
+    """Prints a text of which lines end between words in that width, and go on behind blanks; as it is where there is no width.
+
+    Words are not broken: paths and commands are copied from there.
+    """
+    lines = shown(text).split("\n")
+    if width is not None:
+        wrapping = TextWrapper(
+            width, subsequent_indent=" " * min(indent, width // 2), replace_whitespace=False, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        lines = [part for line in lines for part in wrapping.wrap(line) or [""]]
+    for line in lines:
+        on.print(line, highlight=False, markup=False, soft_wrap=True, style=style)
+
+
+class Prose:
+    """Prints lines of prose on standard output: on a terminal they end between words and go on behind blanks."""
+
+    def __init__(self, indent: int = 0) -> None:
+        self._console = console()
+        self._indent = indent
+        self._width = terminal_width()
+
+    def __call__(self, text: str, style: str | None = None) -> None:
+        print_lines(self._console, text, self._width, indent=self._indent, style=style)
 
 
 class _ShowsControls(RenderHook):
