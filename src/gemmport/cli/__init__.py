@@ -15,20 +15,7 @@ import click
 
 from gemmport import __version__
 from gemmport.cli import streams, termination
-from gemmport.cli.cache import cache
-from gemmport.cli.calls import calls
-from gemmport.cli.configs import configs
-from gemmport.cli.devices import devices
-from gemmport.cli.doctor import doctor
-from gemmport.cli.explain import explain_command
-from gemmport.cli.fuzz import fuzz
-from gemmport.cli.inspect import inspect_command
-from gemmport.cli.kernels import kernels
-from gemmport.cli.ladder import ladder
-from gemmport.cli.matrix import matrix
-from gemmport.cli.profile import profile
-from gemmport.cli.regret import regret
-from gemmport.cli.run import run
+from gemmport.cli.groups import Root, log_to_standard_error, verbose
 from gemmport.core.errors import (
     BackendUnavailableError,
     CompileError,
@@ -51,22 +38,59 @@ _UNAVAILABLE = (
 )  # fmt: skip
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+SECTIONS = {
+    "Look around": {
+        "doctor": "gemmport.cli.doctor:doctor",
+        "devices": "gemmport.cli.devices:devices",
+        "kernels": "gemmport.cli.kernels:kernels",
+        "configs": "gemmport.cli.configs:configs",
+    },
+    "Compute and time": {
+        "run": "gemmport.cli.run:run",
+        "calls": "gemmport.cli.calls:calls",
+        "ladder": "gemmport.cli.ladder:ladder",
+    },
+    "Understand": {
+        "explain": "gemmport.cli.explain:explain_command",
+        "inspect": "gemmport.cli.inspect:inspect_command",
+        "profile": "gemmport.cli.profile:profile",
+        "regret": "gemmport.cli.regret:regret",
+    },
+    "Prove": {
+        "matrix": "gemmport.cli.matrix:matrix",
+        "fuzz": "gemmport.cli.fuzz:fuzz",
+    },
+    "Keep": {
+        "cache": "gemmport.cli.cache:cache",
+    },
+}
+"""The commands by what they are for; a module is imported where its command is asked for."""
+
+FIRST_STEPS = """\
+Usage: gemmport COMMAND [OPTIONS]
+
+One matrix product on every device that CUDA or OpenCL reaches.
+
+  gemmport doctor            what works on this machine, and what does not
+  gemmport run               a product on the best device: verified, timed
+  gemmport run --device all --sizes 256:2048:256
+                             on every device, of several sizes
+  gemmport calls             what a call from Python costs
+  gemmport kernels           the kernels and their parameters
+
+gemmport --help lists all commands, and gemmport COMMAND --help its options.
+"""
+
+
+@click.group(
+    cls=Root, sections=SECTIONS, params=[verbose()],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)  # fmt: skip
 @click.version_option(__version__, prog_name="gemmport", message="%(prog)s %(version)s")
-@click.option("-v", "--verbose", count=True, help="Log what was chosen and why; twice for more.")
-def cli(verbose: int) -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """One matrix product on every device that CUDA or OpenCL reaches."""
-    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(streams.Formatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
-
-
-for command in (
-    run, explain_command, calls, ladder, inspect_command, profile, devices, kernels, configs, doctor, cache, fuzz, matrix,
-    regret,
-):  # fmt: skip
-    cli.add_command(command)
+    log_to_standard_error(context)
 
 
 def main() -> NoReturn:
@@ -81,7 +105,10 @@ def _run_command() -> int:
         status = cli.main(standalone_mode=False, prog_name="gemmport")
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+        if error.ctx is not None and error.ctx.parent is None:
+            click.echo(FIRST_STEPS, err=True, nl=False)
+        else:
+            error.show()
         return EXIT_USAGE
     except click.ClickException as error:
         told = io.StringIO()

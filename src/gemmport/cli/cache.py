@@ -14,6 +14,7 @@ from gemmport.api.prepare import prepare
 from gemmport.backends.objects import ProgramCounts
 from gemmport.bench.standings import Workload
 from gemmport.cli import options, streams
+from gemmport.cli.groups import Group
 from gemmport.cli.output import Column, Conditions, ProgramMeter, Sheet, drawn, progress_on_terminal, write
 from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
@@ -22,7 +23,7 @@ from gemmport.core.units import span
 from gemmport.runtime.cache import CacheUse, cache_folder, cache_use, check_writable, clear_cache
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def cache(context: click.Context) -> None:
     """Show, empty or fill the cache of compiled programs.

@@ -15,6 +15,7 @@ from gemmport.bench.pass_jobs import PassJob, Reduction, Transposition
 from gemmport.bench.passes import BASELINES, PassOptions
 from gemmport.bench.products import Options
 from gemmport.cli import options
+from gemmport.cli.groups import Group
 from gemmport.cli.output import (
     Column,
     Conditions,
@@ -63,7 +64,7 @@ pass_baseline = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def ladder() -> None:
     """Climb a ladder: each step adds one idea to the one before it.
 

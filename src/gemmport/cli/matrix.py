@@ -20,6 +20,7 @@ from rich.table import Table
 from gemmport import backends
 from gemmport.bench.environment import host_environment
 from gemmport.cli import fitting, streams, termination
+from gemmport.cli.groups import Group
 from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, together
 from gemmport.cli.output import Column, Sheet, drawn, grid
 from gemmport.core.device import DeviceInfo
@@ -53,7 +54,7 @@ def _shard(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option(
     "--quick", "scope", flag_value="quick", default=True, help="A covering choice, within two minutes. Default."
 )
