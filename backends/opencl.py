@@ -19,7 +19,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _improvement, _opencldriver, _runtimes, _scripts
+from gemmport.backends import _compilation, _improvement, _openclbuild, _opencldriver, _runtimes, _scripts
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
 from gemmport.backends.array import DeviceArray
@@ -28,7 +28,6 @@ from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memor
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
-    CompileError,
     DeviceNotFoundError,
     LaunchError,
 )
@@ -269,11 +268,8 @@ class OpenCL(Backend):
         return ptx if better == cubin else better
 
     def load(self, binary: bytes, source: str) -> Program:
-        try:
-            program = cl.Program(self.context, [self._device], [binary])
-        except cl.Error as error:
-            raise CompileError("the OpenCL runtime refuses the program", log=str(error), source=source) from error
-        return _Program(self._built(program, source, *self.options()), binary, source)
+        program = _openclbuild.from_binary(self.context, self._device, binary, source, self.options())
+        return _Program(program, binary, source)
 
     def _keeps_programs(self) -> bool:
         # PoCL has a cache of its own unless it is told not to. Asked for a program's binary, it compiles every kernel once
@@ -281,18 +277,7 @@ class OpenCL(Backend):
         return self.device.platform == "pocl" and os.environ.get("POCL_KERNEL_CACHE") != "0"
 
     def _build(self, source: str, *options: str) -> Any:
-        return self._built(cl.Program(self.context, source), source, *self.options(), *options)
-
-    def _built(self, program: cl.Program, source: str, *options: str) -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", cl.CompilerWarning)  # a build log that is not empty
-                program.build(options=list(options), cache_dir=cast("str", False))  # no cache but ours
-        except (cl.Error, OSError) as error:
-            # PyOpenCL writes a refused source to a temporary file. Without a folder for that it raises OSError.
-            told = error if isinstance(error, cl.Error) else error.__context__
-            raise CompileError("the OpenCL compiler refuses the source", log=str(told), source=source) from error
-        return program
+        return _openclbuild.from_source(self.context, self._device, source, [*self.options(), *options])
 
     # Execution
 

@@ -117,6 +117,7 @@ NVDISASM = Thing(
     "nvdisasm", "reading machine code", "pip install nvidia-cuda-nvdisasm", lambda: bool(_machinecode.nvdisasm())
 )
 OBJDUMP = program("objdump", "reading the machine code of CPUs", "apt-get install binutils")
+CLANG = program("clang", "what a compiler warns of in OpenCL sources", "apt-get install clang")
 CPP = program("cpp", "preprocessing OpenCL sources", "apt-get install cpp")
 CXX = Thing("A C++ compiler", "CUDA sources on the host", "apt-get install g++", lambda: _of_host("found") is not None)
 SANITIZERS = Thing(
@@ -154,7 +155,7 @@ JAX_ON_CPUS = package("jax", "arrays of JAX in the host's memory")
 LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
 
 THINGS = (
-    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CPP, CXX, SANITIZERS, CHROMIUM,
+    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
     COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 

@@ -21,6 +21,7 @@
 #define ADDERS (ITEMS / SIDE)
 #define ADDER(thread) ((thread) / SIDE)
 #define OWNER(thread) ((thread) % SIDE)
+#undef APART // which the runs of the prelude had
 #define APART SIDE
 #define NEXT_TERM ld_a
 #endif

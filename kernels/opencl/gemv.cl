@@ -21,6 +21,7 @@
 #define ADDERS (ITEMS / SIDE)
 #define ADDER(item) ((item) / SIDE)
 #define OWNER(item) ((item) % SIDE)
+#undef APART // which the runs of the prelude had
 #define APART SIDE
 #define NEXT_TERM ld_a
 #endif

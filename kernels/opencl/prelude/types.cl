@@ -13,6 +13,9 @@
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
 #pragma OPENCL FP_CONTRACT ON
+#if defined(__clang__) // which warns of conditions that a specialization makes constant
+#pragma clang diagnostic ignored "-Wconstant-logical-operand"
+#endif
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)

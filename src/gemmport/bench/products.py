@@ -378,6 +378,10 @@ class _Workspace:
             progress(f"{self.problem} on {device.label}: baseline {name}")
             try:
                 library = baselines.load(name)
+            except BaselineUnavailableError as error:
+                states.append(BaselineResult(name, reason=str(error), is_missing=wanted == (AUTO,)))
+                continue
+            try:
                 if library.backends and device.backend not in library.backends:
                     raise BaselineUnavailableError(f"{name} does not compute on {device.backend} memory")
                 if reason := library.unsupported(self.problem) or (

@@ -24,6 +24,7 @@ class BaselineResult:
     """A baseline beside a kernel. Where it could not be measured, `reason` says why and what to do.
 
     Attributes:
+        is_missing: nobody named it, and it is not installed.
         tuning: parameters that it was given for this device, by its kernels; empty where it has its own.
         relative_error: `Check.relative` of its result.
     """
@@ -35,6 +36,7 @@ class BaselineResult:
     verified: bool | None = None
     tuning: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     relative_error: float | None = None
+    is_missing: bool = False
 
 
 class Outcome(ABC):

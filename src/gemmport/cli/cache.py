@@ -16,7 +16,6 @@ from gemmport.bench.standings import Workload
 from gemmport.cli import options, streams
 from gemmport.cli.groups import Group
 from gemmport.cli.output import Column, Conditions, ProgramMeter, Sheet, drawn, progress_on_terminal, write
-from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import GemmportError
 from gemmport.core.units import span
@@ -77,6 +76,8 @@ def warm(backend: str | None, device: tuple[str, ...], shapes: Path, dtype: str)
     Exit status: 0 all were prepared; 1 some were refused, each of which is told by its name; 2 bad usage or a cache that
     cannot be written; 3 the backend or device is not usable here.
     """
+    from gemmport.cli.shapes import read_shapes  # noqa: PLC0415 - which takes pydantic
+
     workloads = read_shapes(shapes, lambda **shape: options.make_problem(**{"dtype": dtype, **shape}))
     devices, unavailable = options.chosen_devices(backend, device)
     with _usable("written"):

@@ -18,7 +18,7 @@ from gemmport.bench.libraries import Library
 from gemmport.bench.results import seconds_to_dict
 from gemmport.bench.standings import Workload
 from gemmport.bench.timing import Timing
-from gemmport.cli import options, streams
+from gemmport.cli import completion, once, options, streams
 from gemmport.cli.calls_plot import plot_calls
 from gemmport.cli.output import (
     Column,
@@ -33,7 +33,6 @@ from gemmport.cli.output import (
     write,
 )
 from gemmport.cli.plot import check_plottable
-from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LibraryUnavailableError
 from gemmport.core.problem import GemmProblem
@@ -67,7 +66,15 @@ SIZES = "64,128,256,512,1024"
     metavar="COUNT",
     help="So many products that stand in no file, drawn from --seed: decoding, attention, Gram matrices, primes, ...",
 )
-@click.option("--dtype", "dtypes", default="float32", show_default=True, metavar="TYPE[,TYPE]", help="Of the arrays.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    default="float32",
+    show_default=True,
+    metavar="TYPE[,TYPE]",
+    shell_complete=completion.dtypes,
+    help="Of the arrays.",
+)
 @click.option(
     "--result",
     "results",
@@ -162,6 +169,8 @@ def _workloads(
         return [Workload(_problem(dtype, m=s, n=s, k=s)) for dtype in dtypes for s in _sizes(sizes or SIZES)]
     if sizes is not None:
         raise click.UsageError("--shapes gives all sizes: leave out --sizes")
+    from gemmport.cli.shapes import read_shapes  # noqa: PLC0415 - which takes pydantic
+
     found = (one for dtype in dtypes for one in read_shapes(shapes, partial(_problem, dtype)))
     return list(dict.fromkeys(found))  # a row that gives its type is there once
 
@@ -184,13 +193,15 @@ def _libraries(devices: Sequence[DeviceInfo], asked: Sequence[str] | None) -> li
         LibraryUnavailableError: one that was asked for is missing.
     """
     found: list[Library] = []
+    left_out: dict[str, str] = {}
     for device in devices:
         here, missing = reaching(get_backend(device=device), libraries.names() if asked is None else asked)
         if asked is not None and missing:
             raise LibraryUnavailableError("; ".join(missing.values()))
-        for name, reason in missing.items():
-            streams.echo(f"{name} is left out: {reason}", err=True)
+        left_out |= {f"{name} is left out": reason for name, reason in missing.items()}
         found += here
+    for line in once.news(left_out):
+        streams.tell(line)
     return found
 
 

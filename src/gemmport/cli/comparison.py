@@ -3,9 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
-from gemmport.bench.comparison import Comparison, Ratio
-from gemmport.cli.output import Column, Sheet, number
+from gemmport.bench.comparison import Comparison, Ratio, Results, compare, like_devices, read_results, results_of
+from gemmport.bench.standings import Measured
+from gemmport.cli.output import Column, Conditions, Sheet, document_of, number
+
+
+class Committed:
+    """A file of an earlier run, and what comes of setting this run beside it.
+
+    Attributes:
+        comparison: there when both were compared.
+
+    Raises:
+        ComparisonError: the file is none of a run.
+    """
+
+    comparison: Comparison
+
+    def __init__(self, file: Path) -> None:
+        self._then = read_results(file)
+
+    def check(self, conditions: Conditions) -> None:
+        """Raises ComparisonError where the devices are others."""
+        like_devices(_this_run([], conditions), self._then)
+
+    def compare(self, measured: Sequence[Measured], conditions: Conditions) -> None:
+        """Sets the ratios to baselines of this run beside those of the file."""
+        self.comparison = compare(_this_run(measured, conditions), self._then)
+
+    def sheet(self) -> Sheet:
+        """The table of `comparison_sheet`."""
+        return comparison_sheet(self.comparison)
+
+    def status(self) -> int:
+        """1: a ratio is worse than it was; 0: none is, or none was compared.
+
+        Raises:
+            ComparisonError: there was nothing to compare.
+        """
+        self.comparison.require_common()
+        return 1 if self.comparison.worse else 0
+
+
+def _this_run(measured: Sequence[Measured], conditions: Conditions) -> Results:
+    """The ratios in this command's JSON document."""
+    return results_of(document_of({"results": [one.to_dict() for one in measured]}, conditions), "this run")
 
 
 def comparison_sheet(comparison: Comparison) -> Sheet:

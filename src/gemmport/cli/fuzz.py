@@ -11,7 +11,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gemmport import kernels as family
-from gemmport.cli import streams
+from gemmport.cli import completion, streams
 from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, one_device, report
 from gemmport.cli.output import write
 from gemmport.core.device import DeviceInfo
@@ -39,7 +39,12 @@ MOST_WORKERS = 8
     "--from", "first", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the first problem."
 )
 @click.option(
-    "--kernel", "names", multiple=True, metavar="NAME", help="Only these; repeatable. Default: all, and auto."
+    "--kernel",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completion.kernel_names,
+    help="Only these; repeatable. Default: all, and auto.",
 )
 @imported_modules
 @click.option(

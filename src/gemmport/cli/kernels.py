@@ -7,11 +7,11 @@ import json
 import click
 
 from gemmport import kernels as family
-from gemmport.cli import streams
+from gemmport.cli import completion, streams
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.kernel_names)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def kernels(name: str | None, form: str) -> None:
     """List the kernels with their parameters and rules, or NAME alone."""

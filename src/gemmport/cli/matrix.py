@@ -19,9 +19,17 @@ from rich.table import Table
 
 from gemmport import backends
 from gemmport.bench.environment import host_environment
-from gemmport.cli import fitting, streams, termination
+from gemmport.cli import completion, fitting, once, streams, termination
 from gemmport.cli.groups import Group
-from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, together
+from gemmport.cli.options import (
+    POSITIVE,
+    check_writable,
+    device_names,
+    import_modules,
+    imported_modules,
+    means_all,
+    together,
+)
 from gemmport.cli.output import Column, Sheet, drawn, grid
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceNotFoundError
@@ -59,12 +67,22 @@ def _shard(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
     "--quick", "scope", flag_value="quick", default=True, help="A covering choice, within two minutes. Default."
 )
 @click.option("--full", "scope", flag_value="full", help="Every combination: for the night.")
-@click.option("--backend", default=None, help="opencl, cuda or all. Default: GEMMPORT_BACKEND, or all.")
 @click.option(
-    "--device", "descriptions", multiple=True,
-    help="PLATFORM[:DEVICE]: all that answer to it; repeatable. Default: GEMMPORT_DEVICE, or all.",
+    "--backend", default=None, shell_complete=completion.backends,
+    help="opencl, cuda or all. Default: GEMMPORT_BACKEND, or all.",
 )  # fmt: skip
-@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Only these; repeatable, as the next three.")
+@click.option(
+    "--device", "descriptions", multiple=True, metavar="NAME[,NAME]", shell_complete=completion.devices,
+    help="PLATFORM[:DEVICE]: all that answer to it, or all; repeatable. Default: GEMMPORT_DEVICE, or all.",
+)  # fmt: skip
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completion.kernel_names,
+    help="Only these; repeatable, as the next three.",
+)
 @click.option("--dtype", "types", multiple=True, metavar="TYPES", help="DTYPE[-OUTPUT[-ACCUMULATOR]].")
 @click.option("--shape", "shapes", multiple=True, type=click.Choice(SHAPES), metavar="NAME", help=", ".join(SHAPES))
 @click.option("--ops", "ops", multiple=True, metavar="OPS", help="NN, NT, …: two of N, T, C, R.")
@@ -184,11 +202,14 @@ def _devices(backend: str | None, descriptions: Sequence[str]) -> list[DeviceInf
         DeviceNotFoundError: nothing answers to one of them.
     """
     names = backends.names() if backend is None or backend.lower() in (ALL, AUTO) else parse_backends(backend)
-    for name in names:
-        if error := backend_status(name).error:
-            streams.echo(f"backend {name}: {error}", err=True)
+    missing = {f"backend {name}": error for name in names if (error := backend_status(name).error)}
+    by_name = len(names) == 1
+    for line in [f"{name}: {why}" for name, why in missing.items()] if by_name else once.news(missing):
+        streams.tell(line)
     candidates = [device for name in names for device in devices(name)]
-    descriptions = descriptions or tuple(filter(None, (os.environ.get("GEMMPORT_DEVICE"),)))
+    descriptions = device_names(descriptions or tuple(filter(None, (os.environ.get("GEMMPORT_DEVICE"),))))
+    if means_all(descriptions):
+        descriptions = ()
     if "opencl" in names and not any(device.platform == "oclgrind" for device in candidates):
         candidates += _simulated(descriptions)
     if not candidates:

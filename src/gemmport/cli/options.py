@@ -15,6 +15,7 @@ import numpy as np
 
 from gemmport import baselines as known_baselines
 from gemmport import kernels as known_kernels
+from gemmport.cli import completion
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
@@ -57,20 +58,33 @@ def together(*options: Decorator[Any]) -> Decorator[Any]:
 
 
 one_device = together(
-    click.option("--backend", default=None, help="opencl, cuda or auto. Default: GEMMPORT_BACKEND, or auto."),
-    click.option("--device", default=None, help="PLATFORM[:DEVICE]. Default: GEMMPORT_DEVICE, or the best."),
+    click.option(
+        "--backend",
+        default=None,
+        shell_complete=completion.backends,
+        help="opencl, cuda or auto. Default: GEMMPORT_BACKEND, or auto.",
+    ),
+    click.option(
+        "--device",
+        default=None,
+        metavar="NAME",
+        shell_complete=completion.devices,
+        help="PLATFORM[:DEVICE], by index or part of the name. Default: GEMMPORT_DEVICE, or the best.",
+    ),
 )
 
 devices = together(
     click.option(
         "--backend",
         default=None,
+        shell_complete=completion.backends,
         help="opencl, cuda, auto (that of the best device) or all (side by side). Default: GEMMPORT_BACKEND, or auto.",
     ),
     click.option(
         "--device",
         multiple=True,
         metavar="NAME[,NAME]",
+        shell_complete=completion.devices,
         help="PLATFORM[:DEVICE], by index or part of the name, or all (every device of --backend); repeatable. Default: "
         "GEMMPORT_DEVICE, or the best.",
     ),
@@ -84,7 +98,12 @@ extents = together(
 )
 
 dtype = click.option(
-    "--dtype", default="float32", show_default=True, help=f"Of what is read (A and B): {', '.join(DTYPES)}."
+    "--dtype",
+    default="float32",
+    show_default=True,
+    metavar="TYPE",
+    shell_complete=completion.dtypes,
+    help=f"Of what is read (A and B): {', '.join(DTYPES)}.",
 )
 
 transpositions = together(
@@ -113,7 +132,12 @@ settings = click.option(
 )
 
 baseline = click.option(
-    "--baseline", default=AUTO, show_default=True, help="auto (those that belong to the device), none, or NAME[,NAME]."
+    "--baseline",
+    default=AUTO,
+    show_default=True,
+    metavar="NAME[,NAME]",
+    shell_complete=completion.baselines,
+    help="auto (those that belong to the device), none, or NAME[,NAME].",
 )
 
 measurement = together(

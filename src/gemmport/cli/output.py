@@ -24,7 +24,7 @@ from gemmport.backends.objects import ProgramCounts
 from gemmport.bench.environment import host_environment
 from gemmport.bench.results import Outcome, Status
 from gemmport.bench.timing import Timing
-from gemmport.cli import fitting, streams
+from gemmport.cli import fitting, once, streams
 from gemmport.core.device import DeviceInfo
 from gemmport.core.units import span
 from gemmport.execution.selection import get_backend
@@ -107,8 +107,8 @@ class Conditions:
             f"programs on {names[device]}: {counts.compiled} compiled, {counts.from_disk} from the cache on disk"
             for device, counts in self.programs.items()
         ]
-        missing = [f"backend {name}: {reason}" for name, reason in self.unavailable.items()]
-        return [*filter(None, [self.taken]), *missing, *programs]
+        missing = {f"backend {name}": reason for name, reason in self.unavailable.items()}
+        return [*filter(None, [self.taken]), *once.news(missing), *programs]
 
 
 def document_of(content: dict[str, Any], conditions: Conditions) -> dict[str, Any]:
@@ -290,13 +290,15 @@ def number(value: float | None, digits: int) -> str:
 
 
 def troubles(results: Iterable[Outcome]) -> list[str]:
-    """Why results are not verified and baselines are not there, each once."""
+    """Why results are not verified and baselines are not there, each once; of those that nobody named, once on a machine."""
     notes = []
+    missing: dict[str, str] = {}
     for result in results:
         if result.reason:
             notes.append(f"{result.name}, {result.task}: {result.status}: {result.reason}")
-        notes += [f"baseline {b.name}: {b.reason}" for b in result.baselines if b.reason]
-    return list(dict.fromkeys(notes))
+        notes += [f"baseline {b.name}: {b.reason}" for b in result.baselines if b.reason and not b.is_missing]
+        missing |= {f"baseline {b.name}": b.reason for b in result.baselines if b.is_missing}
+    return [*dict.fromkeys(notes), *once.news(missing)]
 
 
 def tunings(results: Iterable[Outcome]) -> list[str]:

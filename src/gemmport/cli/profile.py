@@ -11,7 +11,7 @@ import click
 
 from gemmport import kernels as family
 from gemmport.bench.environment import host_environment
-from gemmport.cli import options, streams
+from gemmport.cli import completion, options, streams
 from gemmport.cli.output import Column, Sheet, drawn, progress_on_terminal, write
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import UnsupportedError
@@ -33,7 +33,7 @@ STALLS_SHOWN = 3
 
 
 @click.command()
-@click.argument("names", metavar="KERNEL...", nargs=-1, required=True)
+@click.argument("names", metavar="KERNEL...", nargs=-1, required=True, shell_complete=completion.kernels)
 @options.one_device
 @options.extents
 @options.dtype

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemmport.bench.comparison import Comparison, Results, compare, like_devices, read_results, results_of
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.bench.standings import Measured, Standing, Workload, standings
-from gemmport.cli import options, streams
-from gemmport.cli.comparison import comparison_sheet
+from gemmport.cli import completion, options, streams
 from gemmport.cli.output import (
     Column,
     Conditions,
     ProgramMeter,
     Sheet,
-    document_of,
     drawn,
     duration,
     exit_status,
@@ -32,11 +29,13 @@ from gemmport.cli.output import (
     verdict,
     write,
 )
-from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import MAX_EXTENT, GemmProblem
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import AUTO
+
+if TYPE_CHECKING:
+    from gemmport.cli.comparison import Committed
 
 MOST_SIZES = 10_000
 
@@ -44,7 +43,12 @@ MOST_SIZES = 10_000
 @click.command()
 @options.devices
 @click.option(
-    "--kernel", default=AUTO, show_default=True, help="auto (as the configuration says), all, or NAME[,NAME]."
+    "--kernel",
+    default=AUTO,
+    show_default=True,
+    metavar="NAME[,NAME]",
+    shell_complete=completion.kernels,
+    help="auto (as the configuration says), all, or NAME[,NAME].",
 )
 @options.extents
 @click.option("--sizes", metavar="START:STOP:STEP", help="Several sizes, STOP included.")
@@ -56,9 +60,17 @@ MOST_SIZES = 10_000
     "alpha, beta, and label and source for people.",
 )
 @options.dtype
-@click.option("--output-dtype", help="Of C and D. Default: that of A and B; integers wrap.")
 @click.option(
-    "--accumulator", help="Of the sums: float16 for arithmetic in halves. Default: float32 or wider, int32 or int64."
+    "--output-dtype",
+    metavar="TYPE",
+    shell_complete=completion.dtypes,
+    help="Of C and D. Default: that of A and B; integers wrap.",
+)
+@click.option(
+    "--accumulator",
+    metavar="TYPE",
+    shell_complete=completion.dtypes,
+    help="Of the sums: float16 for arithmetic in halves. Default: float32 or wider, int32 or int64.",
 )
 @options.transpositions
 @click.option("--alpha", type=complex, default="1", show_default=True, help="A number: 2, 0.5, 1+2j.")
@@ -106,9 +118,13 @@ def run(
         "batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator,
         "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
     }  # fmt: skip
-    if committed is not None and form == "csv":
-        raise click.UsageError("--compare prints a second table: use --format table or json")
-    then = None if committed is None else read_results(committed)
+    then: Committed | None = None
+    if committed is not None:
+        from gemmport.cli.comparison import Committed  # noqa: PLC0415 - which takes pydantic
+
+        if form == "csv":
+            raise click.UsageError("--compare prints a second table: use --format table or json")
+        then = Committed(committed)
     workloads = _workloads(defaults, m, n, k, size, sizes, shapes)
     chosen = Options(
         configuration=load_configuration(config_files),
@@ -124,7 +140,7 @@ def run(
     if output is not None:
         options.check_writable("--output", output)
     if then is not None:
-        like_devices(_this_run([], Conditions(devices, unavailable, {})), then)  # refused before anything is measured
+        then.check(Conditions(devices, unavailable, {}))  # refused before anything is measured
     meter = ProgramMeter(devices)
     with progress_on_terminal() as tell:
         measured = [
@@ -135,41 +151,25 @@ def run(
     results = [one.result for one in measured]
     stand = standings(measured, chosen.kernels)
     conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
-    comparison = None if then is None else compare(_this_run(measured, conditions), then)
+    if then is not None:
+        then.compare(measured, conditions)
     if form == "csv":
         text = to_csv([one.to_dict() for one in measured])
     elif form == "json":
         content = {
             "results": [one.to_dict() for one in measured],
             "standings": [one.to_dict(threshold) for one in stand],
-            **({} if comparison is None else {"comparison": comparison.to_dict()}),
+            **({} if then is None else {"comparison": then.comparison.to_dict()}),
         }
         text = to_json(content, conditions)
     else:
         sheets = [_sheet(measured, stand, threshold, conditions)]
-        sheets += [] if comparison is None else [comparison_sheet(comparison)]
+        sheets += [] if then is None else [then.sheet()]
         text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
     write(text, output)
     for line in slower_than_numpy(results):
         streams.tell(f"warning: {line}")
-    return exit_status(results) or _status_of(comparison)
-
-
-def _this_run(measured: Sequence[Measured], conditions: Conditions) -> Results:
-    """The ratios in this command's JSON document."""
-    return results_of(document_of({"results": [one.to_dict() for one in measured]}, conditions), "this run")
-
-
-def _status_of(comparison: Comparison | None) -> int:
-    """1: a ratio is worse than it was; 0: none is, or none was compared.
-
-    Raises:
-        ComparisonError: there was nothing to compare.
-    """
-    if comparison is None:
-        return 0
-    comparison.require_common()
-    return 1 if comparison.worse else 0
+    return exit_status(results) or (0 if then is None else then.status())
 
 
 def _workloads(
@@ -179,6 +179,8 @@ def _workloads(
     if shapes is not None:
         if any(option is not None for option in (m, n, k, size, sizes)):
             raise click.UsageError("--shapes gives all sizes: leave out -m, -n, -k, --size and --sizes")
+        from gemmport.cli.shapes import read_shapes  # noqa: PLC0415 - which takes pydantic
+
         return read_shapes(shapes, lambda **shape: options.make_problem(**{**defaults, **shape}))
     if size is not None and sizes is not None:
         raise click.UsageError("--size and --sizes exclude each other")
