@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemmport.cli.plots import OWN, by_size, draw_lines
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OWN = "gemmport"
-
-STYLES = {OWN: ("#d9480f", "o"), "numpy": ("#3b82f6", "s"), "clblast": ("#2f9e44", "^"), "clblas": ("#a855f7", "v")}
-"""Color and marker; the colors, and the gray of the text, stand out from white and from black."""
-
-OTHER_STYLE = ("#767676", "d")
 TEXT = "#767676"
+"""A gray that stands out from white and from black."""
 
 
 @dataclass
@@ -96,7 +93,6 @@ def figure_of(found: Mapping[Key, Panel]) -> Figure:
     try:
         import matplotlib as mpl  # noqa: PLC0415 - not always installed
         from matplotlib.figure import Figure  # noqa: PLC0415
-        from matplotlib.ticker import NullLocator  # noqa: PLC0415
     except ImportError as error:
         raise click.ClickException("matplotlib is not installed: pip install 'gemmport[plot]'") from error
     colors = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), TEXT)
@@ -111,18 +107,9 @@ def figure_of(found: Mapping[Key, Panel]) -> Figure:
                     axes.set_axis_off()
                     continue
                 panel = found[dtype, runtime]
-                for name, points in panel.lines.items():
-                    color, marker = STYLES.get(name, OTHER_STYLE)
-                    (line,) = axes.plot(
-                        *zip(*sorted(points.items()), strict=True), color=color, marker=marker, markersize=3
-                    )
-                    shown.setdefault(name, line)
+                shown |= {name: line for name, line in draw_lines(axes, panel.lines).items() if name not in shown}
                 axes.set_title(f"{runtime}, {dtype}", fontsize="medium")
-                axes.set_xscale("log", base=2)
-                axes.set_xticks(
-                    ticks := [size for size in sorted(panel.files) if size & (size - 1) == 0], map(str, ticks)
-                )
-                axes.xaxis.set_minor_locator(NullLocator())
+                by_size(axes, panel.files)
                 axes.grid(alpha=0.3)
             row[0].set_ylim(bottom=0)
             row[0].set_ylabel("GFLOPS")

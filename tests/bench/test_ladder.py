@@ -22,7 +22,7 @@ from gemmport.bench.products import Options, Result
 from gemmport.bench.results import BaselineResult
 from gemmport.bench.timing import Timing
 from gemmport.checking.verification import Check
-from gemmport.cli import plot
+from gemmport.cli import plots
 from gemmport.contracts.kernel import Rung
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import DeviceMemoryError
@@ -670,7 +670,7 @@ def test_a_picture_has_a_bar_for_each_step_and_device_and_a_line_for_each_baseli
     found += climbs(
         [product("a", 1.0, device=H100_OPENCL), product("b", 0.1, device=H100_OPENCL, status="failed")], ideas
     )  # fmt: skip
-    plot.plot(found, "gemm", tmp_path / "x.png")
+    plots.plot_ladder(found, "gemm", tmp_path / "x.png")
     (axes,) = figures[0].axes
     assert [[bar.get_height() for bar in bars] for bars in axes.containers if hasattr(bars, "patches")] == [
         [pytest.approx(4.0), pytest.approx(8.0)],
@@ -687,13 +687,13 @@ def test_the_picture_of_passes_has_a_line_for_the_copy():
     job = Transposition(1000, 500, DTYPES["float64"])
     numpy = BaselineResult("numpy", timing=timing(0.1))
     result = PassResult(job, TURN, H100, "ok", timing=timing(0.5), baselines=(numpy,), copy=timing(0.25), turns=2)
-    lines = plot._lines(Climb(H100, (Step(result, "", None),)))
+    lines = plots._lines(Climb(H100, (Step(result, "", None),)))
     assert lines == {"copy of the runtime": pytest.approx(0.032), "numpy": pytest.approx(0.08)}
 
 
 def test_whiskers_reach_from_quartile_to_quartile():
     step = Step(product("a", 0.5), "", None)
-    down, up = plot._whiskers([step, Step(product("b", None, status="unsupported"), "", None)])
+    down, up = plots._whiskers([step, Step(product("b", None, status="unsupported"), "", None)])
     assert down == [pytest.approx(4.0 - 2.0 / 0.55), 0.0]
     assert up == [pytest.approx(2.0 / 0.45 - 4.0), 0.0]
 

@@ -18,7 +18,7 @@ from gemmport.bench.calls import Beside, Called
 from gemmport.bench.generated import KINDS, generated
 from gemmport.bench.standings import Workload
 from gemmport.bench.timing import Timing
-from gemmport.cli.calls_plot import ratio_lines
+from gemmport.cli.plots import ratio_lines
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem
 

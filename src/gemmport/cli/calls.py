@@ -18,8 +18,7 @@ from gemmport.bench.libraries import Library
 from gemmport.bench.results import seconds_to_dict
 from gemmport.bench.standings import Workload
 from gemmport.bench.timing import Timing
-from gemmport.cli import completion, once, options, streams
-from gemmport.cli.calls_plot import plot_calls
+from gemmport.cli import completion, once, options, plots, streams
 from gemmport.cli.output import (
     Column,
     Conditions,
@@ -32,7 +31,6 @@ from gemmport.cli.output import (
     to_json,
     write,
 )
-from gemmport.cli.plot import check_plottable
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LibraryUnavailableError
 from gemmport.core.problem import GemmProblem
@@ -90,13 +88,7 @@ SIZES = "64,128,256,512,1024"
     help="Of the random operands, and of --generate. Default: 0; with --generate another each time, which is told.",
 )
 @options.report("table", "json")
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Draw the ratios too: .png, .svg or .pdf. Takes matplotlib.",
-)
+@options.plot("the ratios")
 def calls(
     arrays: str | None, backend: str | None, device: tuple[str, ...], sizes: str | None, shapes: Path | None,
     count: int | None, dtypes: str, results: Sequence[Result], turns: int, seed: int | None, form: str,
@@ -117,9 +109,7 @@ def calls(
     found = _libraries(devices, None if arrays is None else _parts(arrays))
     if output is not None:
         options.check_writable("--output", output)
-    if plot_file is not None:
-        check_plottable(plot_file)
-        options.check_writable("--plot", plot_file)
+    plots.check_plot(plot_file)
     meter = ProgramMeter(devices)
     measured: list[Called] = []
     interrupt: KeyboardInterrupt | None = None
@@ -148,7 +138,7 @@ def calls(
         text = drawn(_sheet(measured, floors, conditions, seed if count else None), to_terminal=output is None)
     write(text, output)
     if plot_file is not None:
-        plot_calls(measured, plot_file)
+        plots.plot_calls(measured, plot_file)
     if interrupt is not None:
         raise interrupt
     return exit_status(measured)

@@ -59,5 +59,5 @@ def _beginning(incomplete: str, names: Mapping[str, str]) -> list[CompletionItem
     return [
         CompletionItem(f"{before}{comma}{name}", help=told or None)
         for name, told in names.items()
-        if name.startswith(last.lower()) and name not in taken
+        if name.startswith(last.lower()) and name not in taken and not (comma and name in (AUTO, ALL, "none"))
     ]

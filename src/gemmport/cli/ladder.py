@@ -14,7 +14,7 @@ from gemmport.bench.ladder import Climb, Step, climb_gemm, climb_passes
 from gemmport.bench.pass_jobs import PassJob, Reduction, Transposition
 from gemmport.bench.passes import BASELINES, PassOptions
 from gemmport.bench.products import Options
-from gemmport.cli import options
+from gemmport.cli import options, plots
 from gemmport.cli.groups import Group
 from gemmport.cli.output import (
     Column,
@@ -35,7 +35,6 @@ from gemmport.cli.output import (
     verdict,
     write,
 )
-from gemmport.cli.plot import check_plottable, plot
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.problem import MAX_EXTENT
@@ -52,10 +51,7 @@ extent = click.IntRange(1, MAX_EXTENT)
 results_options = options.together(
     options.measurement,
     options.report("table", "markdown", "json", "csv"),
-    click.option(
-        "--plot", "plot_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-        help="Draw the ladder too: .png, .svg or .pdf. Takes matplotlib.",
-    ),
+    options.plot("the ladder"),
 )  # fmt: skip
 
 pass_baseline = click.option(
@@ -162,14 +158,12 @@ class _Report:
         """Fails before the work, not after it."""
         if self.output is not None:
             options.check_writable("--output", self.output)
-        if self.plot_file is not None:
-            check_plottable(self.plot_file)
-            options.check_writable("--plot", self.plot_file)
+        plots.check_plot(self.plot_file)
 
     def tell(self, found: Sequence[Climb], conditions: Conditions) -> None:
         write(self._text(found, conditions), self.output)
         if self.plot_file is not None:
-            plot(found, f"gemmport ladder {self.ladder}", self.plot_file)
+            plots.plot_ladder(found, f"gemmport ladder {self.ladder}", self.plot_file)
 
     def _text(self, found: Sequence[Climb], conditions: Conditions) -> str:
         steps = [step.to_dict() for climb in found for step in climb.steps]

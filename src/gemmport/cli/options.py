@@ -164,6 +164,17 @@ def report(*forms: str) -> Decorator[Any]:
     )
 
 
+def plot(what: str) -> Decorator[Any]:
+    """--plot, of what is drawn."""
+    return click.option(
+        "--plot",
+        "plot_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help=f"Draw {what} too: .png, .svg or .pdf. Takes matplotlib.",
+    )
+
+
 def make_problem(**fields: Any) -> GemmProblem:
     """A problem whose results can be compared: its scalars are finite in the type of the product too.
 

@@ -95,12 +95,13 @@ MOST_SIZES = 10_000
     help="Set each ratio beside that of a JSON document of an earlier run on such a device.",
 )
 @options.report("table", "json", "csv")
+@options.plot("GFLOPS and ratios over the problems")
 def run(
     backend: str | None, device: tuple[str, ...], kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
     sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
     trans_b: str, alpha: complex, beta: complex, batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...],
     baseline: str, verify: bool, repeat: int, seed: int, threshold: float, committed: Path | None,
-    form: str, output: Path | None,
+    form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Compute products, verify them, and time them beside the baselines.
 
@@ -139,6 +140,10 @@ def run(
     devices, unavailable = options.chosen_devices(backend, device)
     if output is not None:
         options.check_writable("--output", output)
+    if plot_file is not None:
+        from gemmport.cli.plots import check_plot, plot_run  # noqa: PLC0415 - which take the other commands' results
+
+        check_plot(plot_file)
     if then is not None:
         then.check(Conditions(devices, unavailable, {}))  # refused before anything is measured
     meter = ProgramMeter(devices)
@@ -167,6 +172,8 @@ def run(
         sheets += [] if then is None else [then.sheet()]
         text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
     write(text, output)
+    if plot_file is not None:
+        plot_run(measured, plot_file)
     for line in slower_than_numpy(results):
         streams.tell(f"warning: {line}")
     return exit_status(results) or (0 if then is None else then.status())
