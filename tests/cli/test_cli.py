@@ -668,7 +668,14 @@ def test_a_cache_that_cannot_be_emptied_exits_with_2(gemmport_command, monkeypat
 
 
 @pytest.mark.parametrize(
-    "command", [(), *((name,) for name in cli.cli.commands), ("cache", "info"), ("cache", "clear"), ("cache", "warm")]
+    "command",
+    [
+        (),
+        *((name,) for section in cli.SECTIONS.values() for name in section),
+        ("cache", "info"),
+        ("cache", "clear"),
+        ("cache", "warm"),
+    ],
 )
 def test_every_command_explains_itself_and_its_options(gemmport_command, command):
     status, out, _ = gemmport_command(*command, "--help")
