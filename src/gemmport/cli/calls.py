@@ -43,7 +43,7 @@ SCHEMA = 3
 SIZES = "64,128,256,512,1024"
 
 
-@click.command()
+@click.command(short_help="Measure what calls from Python cost.")
 @click.option(
     "--arrays",
     metavar="NAME[,NAME]",

@@ -14,7 +14,7 @@ from gemmport.execution.selection import backend_status
 from gemmport.execution.selection import devices as known_devices
 
 
-@click.command()
+@click.command(short_help="List devices, and what is missing.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def devices(form: str) -> None:
     """List every backend, platform and device; what is missing, and how to get it."""

@@ -28,7 +28,7 @@ MOST_WORKERS = 8
 """Processes that a device serves side by side where nobody says how many: each holds a queue and what it compiled."""
 
 
-@click.command()
+@click.command(short_help="Judge random problems, or soak for hours.")
 @one_device
 @click.option("--problems", type=click.IntRange(min=1), help=f"How many. Default: {PROBLEMS}, or what --seconds allow.")
 @click.option("--seconds", type=POSITIVE, help="Stop after so long.")

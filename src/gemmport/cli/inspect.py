@@ -54,7 +54,7 @@ class _Side:
     params: dict[str, ParameterValue]
 
 
-@click.command("inspect")
+@click.command("inspect", short_help="Show what is inside compiled kernels.")
 @click.argument("kernel_names", metavar="KERNEL [KERNEL]", nargs=-1, required=True)
 @options.one_device
 @click.option(

@@ -64,8 +64,8 @@ pass_baseline = click.option(
 def ladder() -> None:
     """Climb a ladder: each step adds one idea to the one before it.
 
-    Every step is verified, and timed in turn with all others and with the baselines. --backend all sets the backends side
-    by side. Exit status: as of gemmport run.
+    Every step is verified, and timed in turn with all others and with the baselines. --backend all and --device all set
+    devices side by side. Exit status: as of gemmport run.
     """
 
 

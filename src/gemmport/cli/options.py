@@ -61,6 +61,7 @@ one_device = together(
     click.option(
         "--backend",
         default=None,
+        metavar="NAME",
         shell_complete=completion.backends,
         help="opencl, cuda or auto. Default: GEMMPORT_BACKEND, or auto.",
     ),
@@ -77,6 +78,7 @@ devices = together(
     click.option(
         "--backend",
         default=None,
+        metavar="NAME",
         shell_complete=completion.backends,
         help="opencl, cuda, auto (that of the best device) or all (side by side). Default: GEMMPORT_BACKEND, or auto.",
     ),
@@ -141,7 +143,9 @@ baseline = click.option(
 )
 
 measurement = together(
-    click.option("--verify/--no-verify", default=True, show_default=True),
+    click.option(
+        "--verify/--no-verify", default=True, show_default=True, help="Whether results are checked, before they are timed."
+    ),
     click.option(
         "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Samples of each measurement."
     ),
@@ -154,7 +158,14 @@ measurement = together(
 def report(*forms: str) -> Decorator[Any]:
     """--format, the first of `forms` by default, and --output."""
     return together(
-        click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(forms),
+            default=forms[0],
+            show_default=True,
+            help="What is written: tables are for people.",
+        ),
         click.option(
             "--output",
             type=click.Path(path_type=Path, dir_okay=False),

@@ -32,7 +32,7 @@ STALLS_SHOWN = 3
 """Reasons of stalls of each launch that a table shows; JSON has them all."""
 
 
-@click.command()
+@click.command(short_help="Say what bounds kernels, by a GPU's counters.")
 @click.argument("names", metavar="KERNEL...", nargs=-1, required=True, shell_complete=completion.kernels)
 @options.one_device
 @options.extents

@@ -18,7 +18,7 @@ from gemmport.core.units import span
 from gemmport.planning.lookup import load_configuration
 
 
-@click.command()
+@click.command(short_help="Judge the planner by a sweep.")
 @click.argument("file", type=click.Path(path_type=Path))
 @options.config_files
 @options.report("table", "json")

@@ -40,7 +40,15 @@ if TYPE_CHECKING:
 MOST_SIZES = 10_000
 
 
-@click.command()
+@click.command(
+    short_help="Compute products, verify and time them.",
+    epilog="""\b
+Examples:
+  gemmport run --size 4096
+  gemmport run --device all --kernel all --sizes 256:2048:256
+  gemmport run --shapes shapes.csv --format json --output now.json
+  gemmport run --shapes shapes.csv --compare now.json""",
+)
 @options.devices
 @click.option(
     "--kernel",
