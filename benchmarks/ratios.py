@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from plot import OWN, STYLES, TEXT
+from plot import TEXT
+
+from gemmport.cli.plots import OWN, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

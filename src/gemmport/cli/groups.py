@@ -6,7 +6,7 @@ import difflib
 import importlib
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -111,8 +111,8 @@ def _log_more(context: click.Context, _: click.Parameter, count: int) -> None:
 
 def level(context: click.Context) -> int:
     """Of what is logged."""
-    levels: Sequence[int] = (logging.WARNING, logging.INFO, logging.DEBUG)
-    return levels[min(context.meta.get(_COUNT, 0), 2)]
+    count: int = context.meta.get(_COUNT, 0)
+    return (logging.WARNING, logging.INFO, logging.DEBUG)[min(count, 2)]
 
 
 def log_to_standard_error(context: click.Context) -> None:

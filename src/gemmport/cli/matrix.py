@@ -341,7 +341,7 @@ def _scope(header: Header) -> str:
 def _table_of_counts(summaries: Sequence[Summary]) -> str:
     columns = [
         Column("device", dispensable=3), Column("runtime"),
-        *(Column(name, numbers=True, dispensable=rank) for name, rank in _COUNTED.items()), Column("result"),
+        *(Column(name, numbers=True, dispensable=rank) for name, rank in _COUNTED), Column("result"),
     ]  # fmt: skip
     rows = []
     for summary in summaries:
@@ -352,7 +352,7 @@ def _table_of_counts(summaries: Sequence[Summary]) -> str:
     return drawn(Sheet(columns, rows, []), to_terminal=True)
 
 
-_COUNTED = {"verified": 1, "unsupported": 2, **dict.fromkeys(FAILED, 0), "left": 4}
+_COUNTED = (("verified", 1), ("unsupported", 2), *((status, 0) for status in FAILED), ("left", 4))
 """What is counted, and how dispensable each count is."""
 
 
