@@ -47,6 +47,7 @@ SECTIONS = {
     },
     "Compute and time": {
         "run": "gemmport.cli.run:run",
+        "bench": "gemmport.cli.bench:bench",
         "calls": "gemmport.cli.calls:calls",
         "ladder": "gemmport.cli.ladder:ladder",
     },

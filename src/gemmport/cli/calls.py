@@ -28,13 +28,13 @@ from gemmport.cli.output import (
     exit_status,
     number,
     progress_on_terminal,
+    span,
     to_json,
     write,
 )
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LibraryUnavailableError
 from gemmport.core.problem import GemmProblem
-from gemmport.core.units import span
 from gemmport.execution.selection import get_backend
 
 SCHEMA = 3
@@ -104,9 +104,9 @@ def calls(
     usable here.
     """
     seed = seed if seed is not None else secrets.randbelow(2**31) if count else 0
-    workloads = _workloads(sizes, shapes, count, seed, _parts(dtypes))
+    workloads = _workloads(sizes, shapes, count, seed, parts(dtypes))
     devices, unavailable = options.chosen_devices(backend, device)
-    found = _libraries(devices, None if arrays is None else _parts(arrays))
+    found = libraries_of(devices, None if arrays is None else parts(arrays))
     if output is not None:
         options.check_writable("--output", output)
     plots.check_plot(plot_file)
@@ -128,14 +128,14 @@ def calls(
         content = {
             "schema": SCHEMA,
             "seed": seed,
-            "libraries": {library.name: library.version for library in found if library.version},
+            "libraries": versions_of(found),
             "floors": {device.label: seconds_to_dict(floor) for device, floor in floors.items()},
             "results": [one.to_dict() for one in measured],
             "summaries": [one.to_dict() for one in summaries(measured)],
         }
         text = to_json(content, conditions)
     else:
-        text = drawn(_sheet(measured, floors, conditions, seed if count else None), to_terminal=output is None)
+        text = drawn(calls_sheet(measured, floors, conditions, seed if count else None), to_terminal=output is None)
     write(text, output)
     if plot_file is not None:
         plots.plot_calls(measured, plot_file)
@@ -144,7 +144,8 @@ def calls(
     return exit_status(measured)
 
 
-def _parts(text: str) -> list[str]:
+def parts(text: str) -> list[str]:
+    """What stands between commas, each once."""
     return list(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
@@ -173,10 +174,10 @@ def _problem(usual: str, /, **shape: Any) -> GemmProblem:
 def _sizes(text: str) -> list[int]:
     if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", text):
         raise click.UsageError(f"--sizes {text!r}: write sizes with commas between, e.g. {SIZES}")
-    return [int(size) for size in _parts(text)]
+    return [int(size) for size in parts(text)]
 
 
-def _libraries(devices: Sequence[DeviceInfo], asked: Sequence[str] | None) -> list[Library]:
+def libraries_of(devices: Sequence[DeviceInfo], asked: Sequence[str] | None) -> list[Library]:
     """The libraries that are measured, each with its device. Those that are not are told on standard error.
 
     Raises:
@@ -195,7 +196,12 @@ def _libraries(devices: Sequence[DeviceInfo], asked: Sequence[str] | None) -> li
     return found
 
 
-def _sheet(
+def versions_of(found: Sequence[Library]) -> dict[str, str]:
+    """The version of each library that has one."""
+    return {library.name: library.version for library in found if library.version}
+
+
+def calls_sheet(
     measured: Sequence[Called], floors: dict[DeviceInfo, Timing], conditions: Conditions, seed: int | None
 ) -> Sheet:
     """A row for each result; under them the geometric mean and the worst of each ratio, floors, the seed, what went wrong."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gemmport.bench.comparison import Comparison, Ratio, Results, compare, like_devices, read_results, results_of
-from gemmport.bench.standings import Measured
 from gemmport.cli.output import Column, Conditions, Sheet, document_of, number
 
 
@@ -26,13 +26,17 @@ class Committed:
     def __init__(self, file: Path) -> None:
         self._then = read_results(file)
 
-    def check(self, conditions: Conditions) -> None:
-        """Raises ComparisonError where the devices are others."""
-        like_devices(_this_run([], conditions), self._then)
+    def check(self, conditions: Conditions, content: Mapping[str, Any] | None = None) -> None:
+        """Raises ComparisonError where the devices are others.
 
-    def compare(self, measured: Sequence[Measured], conditions: Conditions) -> None:
-        """Sets the ratios to baselines of this run beside those of the file."""
-        self.comparison = compare(_this_run(measured, conditions), self._then)
+        Args:
+            content: of the command's JSON document before anything is measured. Default: that of `gemmport run`.
+        """
+        like_devices(_this_run({"results": [], **(content or {})}, conditions), self._then)
+
+    def compare(self, content: Mapping[str, Any], conditions: Conditions) -> None:
+        """Sets the ratios to baselines in the content of this command's JSON document beside those of the file."""
+        self.comparison = compare(_this_run(content, conditions), self._then)
 
     def sheet(self) -> Sheet:
         """The table of `comparison_sheet`."""
@@ -48,9 +52,9 @@ class Committed:
         return 1 if self.comparison.worse else 0
 
 
-def _this_run(measured: Sequence[Measured], conditions: Conditions) -> Results:
+def _this_run(content: Mapping[str, Any], conditions: Conditions) -> Results:
     """The ratios in this command's JSON document."""
-    return results_of(document_of({"results": [one.to_dict() for one in measured]}, conditions), "this run")
+    return results_of(document_of(dict(content), conditions), "this run")
 
 
 def comparison_sheet(comparison: Comparison) -> Sheet:

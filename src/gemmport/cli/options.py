@@ -167,6 +167,7 @@ def report(*forms: str) -> Decorator[Any]:
             help="What is written: tables are for people.",
         ),
         click.option(
+            "-o",
             "--output",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",

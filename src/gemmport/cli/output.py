@@ -130,7 +130,7 @@ def command_line() -> str:
     given = iter(sys.argv[1:])
     told = ["gemmport"]
     for word in given:
-        if word == "--output":
+        if word in ("-o", "--output"):
             next(given, None)
         elif not word.startswith("--output="):
             told.append(Path(word).name if Path(word).is_absolute() else word)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemmport.bench.products import Options, Result, run_benchmark
-from gemmport.bench.standings import Measured, Standing, Workload, standings
+from gemmport.bench.standings import Measured, Workload, standings
 from gemmport.cli import completion, options, streams
 from gemmport.cli.output import (
     Column,
@@ -165,7 +165,7 @@ def run(
     stand = standings(measured, chosen.kernels)
     conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
     if then is not None:
-        then.compare(measured, conditions)
+        then.compare({"results": [one.to_dict() for one in measured]}, conditions)
     if form == "csv":
         text = to_csv([one.to_dict() for one in measured])
     elif form == "json":
@@ -176,7 +176,7 @@ def run(
         }
         text = to_json(content, conditions)
     else:
-        sheets = [_sheet(measured, stand, threshold, conditions)]
+        sheets = [products_sheet(measured, [one.told(threshold) for one in stand], conditions)]
         sheets += [] if then is None else [then.sheet()]
         text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
     write(text, output)
@@ -220,10 +220,8 @@ def _parse_sizes(text: str) -> list[int]:
     return list(range(start, stop + 1, step))
 
 
-def _sheet(
-    measured: Sequence[Measured], stand: Sequence[Standing], threshold: float, conditions: Conditions
-) -> Sheet:  # fmt: skip
-    """A row for each result, and under them how they stand beside the baselines, what is missing and what went wrong."""
+def products_sheet(measured: Sequence[Measured], told: Sequence[str], conditions: Conditions) -> Sheet:
+    """A row for each result, and under them what is told of them all, what is missing and what went wrong."""
     results = [one.result for one in measured]
     names = list(dict.fromkeys(baseline.name for result in results for baseline in result.baselines if baseline.timing))
     columns = (
@@ -233,7 +231,6 @@ def _sheet(
         Column("error/bound", numbers=True, dispensable=5), Column("result"),
     )  # fmt: skip
     rows = [_cells(one, names) for one in measured]
-    told = [one.told(threshold) for one in stand]
     return Sheet(columns, rows, [*told, *conditions.notes(), *tunings(results), *troubles(results)])
 
 

@@ -1,0 +1,1 @@
+"""Files of shapes, and suites of them for `gemmport bench`; `gemmport.cli.suites` reads them."""

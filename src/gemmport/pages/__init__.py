@@ -1,0 +1,1 @@
+"""What the pages that gemmport writes have in common: how one file is put together, how it looks, how tables sort."""
