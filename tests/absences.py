@@ -108,7 +108,9 @@ OPENCL_RUNTIMES = tuple(runtime(own) for own in RUNTIMES)
 POCL_WHEEL, _, INTEL, _, OCLGRIND = OPENCL_RUNTIMES
 CLBLAST, CLBLAS = library("clblast", CLBlast.how_to_get), library("clblas", ClBLAS.how_to_get)
 CUBLAS = on_a_gpu(library("cublas", "pip install 'gemmport[cuda]'"))
-BASELINES = {"numpy": (), "clblast": (CLBLAST,), "clblas": (CLBLAS,), "cublas": (GPU, CUBLAS)}
+OPENBLAS, MKL = (
+    library(name, f"pip install {how}") for name, how in (("openblas", "scipy-openblas32"), ("mkl", "mkl"))
+)
 CUDA_COMPILER = Thing(
     "A CUDA compiler", "that CUDA sources compile", _nvrtc.HOW_TO_GET, lambda: bool(_nvrtc.nvrtc() or _nvrtc.nvcc())
 )
@@ -143,20 +145,28 @@ PYRIGHT = Thing(
     "pip install pyright, and install node",
     lambda: bool(find_spec("pyright") and shutil.which("node")),
 )
-TORCH = package("torch", "tensors of PyTorch")
+TORCH = package("torch", "tensors of PyTorch, and its own products")
 EXPECTTEST = replace(
     package("expecttest", "PyTorch's own samples of products, whose module imports it"),
     is_of_use=lambda: _is_here(TORCH),
 )
 CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in (("cupy", "CuPy"), ("jax", "JAX")))
 
+NVMATH = on_a_gpu(library("nvmath", "pip install 'nvmath-python[cu13]' torch"))
+BASELINES = {
+    "numpy": (), "clblast": (CLBLAST,), "clblas": (CLBLAS,), "cublas": (GPU, CUBLAS), "openblas": (OPENBLAS,), "mkl": (MKL,),
+    "torch": (TORCH,), "cupy": (GPU, CUPY), "nvmath": (GPU, NVMATH),
+}  # fmt: skip
+"""What the tests of each baseline need."""
+
 JAX_ON_CPUS = package("jax", "arrays of JAX in the host's memory")
 
 LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
 
 THINGS = (
-    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CLANG, CPP, CXX, SANITIZERS,
-    CHROMIUM, COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, JAX, JAX_ON_CPUS, LINUX,
+    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
+    CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
+    COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 
 
