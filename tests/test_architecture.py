@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gemmport
-from gemmport import backends, configs, kernels
+from gemmport import backends, configs, kernels, shapes
 from gemmport.backends.base import Backend
 from gemmport.contracts.kernel import parameter_defines
 from gemmport.core.plan import KernelSource
@@ -24,10 +24,11 @@ PLACES = {
     "gemmport.backends": Path(backends.__path__[0]),
     "gemmport.kernels": Path(kernels.__path__[0]),
     "gemmport.configs": Path(configs.__path__[0]),
+    "gemmport.shapes": Path(shapes.__path__[0]),
 }
 
 ROOMS = (
-    "core", "runtime", "contracts", "backends", "kernels", "configs", "planning", "execution", "api", "", "checking",
+    "core", "runtime", "pages", "shapes", "contracts", "backends", "kernels", "configs", "planning", "execution", "api", "", "checking",
     "baselines", "bench", "diagnose", "inspection", "profiling", "fuzz", "matrix", "cli", "__main__", "torch",
 )  # fmt: skip
 """From the ground up: a module imports modules of its own room and of lower ones. "" is `gemmport` itself."""

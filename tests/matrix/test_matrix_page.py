@@ -267,7 +267,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
     """A contrast of 4.5 (WCAG 2.1, level AA) for every pair of colours in use."""
-    css = files("gemmport.matrix").joinpath("page.css").read_text(encoding="utf-8").partition("*, ::before")[0]
+    css = files("gemmport.pages").joinpath("base.css").read_text(encoding="utf-8").partition("*, ::before")[0]
     schemes = css.split("@media (prefers-color-scheme: dark)")
     colours = dict(re.findall(r"--([\w-]+): (#\w{6});", schemes[scheme == "dark"]))
     colours["white"] = "#ffffff"
@@ -577,6 +577,7 @@ def test_a_baseline_that_is_wrong_is_no_yardstick(opened: Opener) -> None:
 def test_a_quirk_leads_to_its_cells(opened: Opener) -> None:
     seen = opened("failing")
     expected = matching(quirk="rusticl-loop-rounds")
+    seen.evaluate("document.querySelectorAll('#quirks .more').forEach((button) => button.click())")
     line = "[...document.querySelectorAll('.quirk')].find((e) => e.querySelector('code').textContent === 'rusticl-loop-rounds')"
     assert seen.evaluate(f"{line}.querySelector('button').textContent") == f"{len(expected)} cells"
     seen.evaluate(f"{line}.querySelector('button').click()")

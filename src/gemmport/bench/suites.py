@@ -207,9 +207,8 @@ def _size(nbytes: float) -> str:
     return f"{nbytes / 2**30:,.2f} GiB"
 
 
-def in_order(done: Sequence[Done[Found]]) -> list[Done[Found]]:
-    """What is done, in the order in which suites have their workloads."""
-    suites = list(dict.fromkeys(one.task.suite for one in sorted(done, key=lambda one: one.task.place)))
+def in_order(done: Sequence[Done[Found]], suites: Sequence[str]) -> list[Done[Found]]:
+    """What is done, suite after suite, each in its own order."""
     return sorted(done, key=lambda one: (suites.index(one.task.suite), one.task.place))
 
 

@@ -1,5 +1,3 @@
-"use strict";
-
 /* The record, as page.py packs it: a column is a list of values and, for every cell, which of them it has. A cell is a row number. */
 
 const record = JSON.parse(document.getElementById("record").textContent);
@@ -8,6 +6,7 @@ const FACETS = ["status", "device", ...AXES, "check"];
 const CHIPS = ["reason", "quirk", "retried"]; // filters that other parts of the page set, and that have no field
 const FAILED = record.failed; // the worst first
 const STATUSES = [...FAILED, "verified", "unsupported"];
+const NOTHING = "No cell is like this.";
 const SYMBOLS = { verified: "✓", unsupported: "–" };
 
 const total = record.columns.status.rows.length;
@@ -47,7 +46,6 @@ function tally(some, key) {
 }
 
 const failures = (counts) => FAILED.reduce((sum, name) => sum + (counts.get(name) ?? 0), 0);
-const number = (count) => count.toLocaleString("en-GB");
 const cellsOf = (count) => `${number(count)} ${count === 1 ? "cell" : "cells"}`;
 const countsText = (counts) =>
   STATUSES.filter((name) => counts.get(name)).map((name) => `${number(counts.get(name))} ${name}`).join(", ");
@@ -56,79 +54,7 @@ function seconds(time) {
   return time < 10 ? `${time.toFixed(2)} s` : `${number(Math.round(time))} s`;
 }
 
-/* Elements. Text enters the page as text alone, never as markup. */
-
-const part = (name) => document.querySelector(`[data-part="${name}"]`);
-
-function el(tag, attributes = {}, ...children) {
-  const [name, ...classes] = tag.split(".");
-  const made = document.createElement(name);
-  if (classes.length) made.className = classes.join(" ");
-  for (const [key, given] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), given);
-    else if (given === true) made.setAttribute(key, "");
-    else if (given !== false && given !== null && given !== undefined) made.setAttribute(key, given);
-  }
-  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
 const pill = (name) => el(`span.pill.${name}`, {}, el("span", { "aria-hidden": "true" }, SYMBOLS[name] ?? "✗"), ` ${name}`);
-
-function say(text) {
-  part("said").textContent = text;
-}
-
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    // Pages that are files have no clipboard in some browsers; the old command still works there.
-    const field = el("textarea.offscreen", { readonly: true });
-    field.value = text;
-    document.body.append(field);
-    field.select();
-    const done = document.execCommand("copy");
-    field.remove();
-    return done;
-  }
-}
-
-function copyButton(label, text) {
-  const button = el("button.small", { type: "button", onclick: async () => {
-    const done = await copy(text());
-    button.focus();
-    button.textContent = done ? "Copied" : "Not allowed here";
-    say(done ? "Copied." : "The browser does not allow copying; select the text instead.");
-    setTimeout(() => { button.textContent = label; }, 1500);
-  } }, label);
-  return button;
-}
-
-const facts = (pairs) => el("dl", {}, pairs.map(([name, fact]) => el("div", {}, el("dt", {}, name), el("dd", {}, fact))));
-
-/* Options do not break after their hyphens. */
-function commandLine(text) {
-  const option = (word) => [" ", el("span.option", {}, word.slice(1))];
-  return el("code.command", {}, text.split(/(?= )/).map((word) => (word.startsWith(" -") ? option(word) : word)));
-}
-
-/* A name that may break after an underscore or a slash. */
-const breakable = (name) => name.split(/(?<=[_/])/).flatMap((piece, index) => (index ? [el("wbr"), piece] : [piece]));
-
-/* Elements of which the first are shown, and the others at a button's press. */
-function folded(made, shown, rest) {
-  const host = el("div.folded", {}, made.slice(0, shown));
-  if (made.length <= shown) return [host];
-  const button = el("button.more", { type: "button", onclick: () => {
-    host.append(...made.slice(shown));
-    button.remove();
-    made[shown].tabIndex = -1;
-    made[shown].focus({ preventScroll: true });
-  } }, `${number(made.length - shown)} more ${rest}`);
-  return [host, button];
-}
 
 /* What a maintainer can paste into a bug report. */
 function report(row) {
@@ -142,30 +68,13 @@ function report(row) {
   ].join("\n\n");
 }
 
-/* State: what is filtered, sorted and shown lives in the fragment, so that a link shows what its sender saw. */
-
 const DEFAULTS = { q: "", sort: "", page: "1", grid: "types", on: "", at: "", timed: "-gflops", tpage: "1" };
 for (const filter of [...FACETS, ...CHIPS]) DEFAULTS[filter] = "";
-let state = { ...DEFAULTS };
 
-function readFragment() {
-  const given = new URLSearchParams(location.hash.slice(1));
-  state = { ...DEFAULTS };
-  for (const key of Object.keys(DEFAULTS)) if (given.has(key)) state[key] = given.get(key);
-  if (![...AXES.slice(1), "device"].includes(state.grid)) state.grid = DEFAULTS.grid;
-  for (const key of ["on", "at"]) if (!devices.has(state[key])) state[key] = "";
-}
-
-function writeFragment() {
-  const changed = Object.entries(state).filter(([key, given]) => given !== DEFAULTS[key]);
-  const fragment = new URLSearchParams(changed).toString();
-  history.replaceState(null, "", fragment ? `#${fragment}` : location.pathname + location.search);
-}
-
-function change(values) {
-  Object.assign(state, values);
-  writeFragment();
-  render();
+function corrected(given) {
+  if (![...AXES.slice(1), "device"].includes(given.grid)) given.grid = DEFAULTS.grid;
+  for (const key of ["on", "at"]) if (!devices.has(given[key])) given[key] = "";
+  return given;
 }
 
 const FILTERS = ["q", ...FACETS, ...CHIPS];
@@ -178,11 +87,6 @@ function showCells(filters) {
   goTo("cells");
 }
 
-function goTo(section) {
-  document.getElementById(section).scrollIntoView();
-  document.getElementById(`${section}-title`).focus({ preventScroll: true });
-}
-
 const LABELS = {
   status: "Status", device: "Device", kernel: "Kernel", types: "Types", ops: "Ops", shape: "Shape", scalars: "Scalars", check: "Check",
 };
@@ -191,101 +95,6 @@ const LABELS = {
 const plain = (key) => ({ key, label: LABELS[key], classes: ".wide.mono", node: (row) => value(key, row), order: (row) => value(key, row) });
 const deviceColumn = { key: "device", label: LABELS.device, classes: ".wide", node: (row) => device(row).name, order: (row) => device(row).name };
 const sizeColumn = { key: "size", label: "m×n×k", classes: ".wide.number", number: true, node: sizeText, order: work };
-
-/* Tables that sort and turn pages. A column has a key, a label, node(row) that shows a cell, order(row) to sort by, and classes:
-   "wide" is not on phones, "narrow" only there. */
-
-class Table {
-  constructor(host, { columns, caption, sortKey, pageKey, perPage, initial, detail }) {
-    Object.assign(this, { columns, sortKey, pageKey, perPage, initial, detail });
-    this.headings = columns.map((column) => this.heading(column));
-    this.body = el("tbody");
-    this.pager = el("div.pager", { role: "group", "aria-label": `Pages of the table: ${caption}` });
-    const sorts = columns.filter((column) => column.order && !column.narrow);
-    this.sorter = el("select", { onchange: () => change({ [sortKey]: this.sorter.value, [pageKey]: "1" }) },
-      initial ? el("option", { value: "" }, initial.label) : null,
-      sorts.flatMap((column) => [
-        el("option", { value: column.key }, `${column.label} ↑`),
-        el("option", { value: `-${column.key}` }, `${column.label} ↓`),
-      ]));
-    host.replaceChildren(
-      el("label.field.sorter.narrow", {}, "Sort by ", this.sorter),
-      el("div.scroll.card", {}, el("table.data", {}, el("caption.offscreen", {}, caption),
-        el("thead", {}, el("tr", {}, this.headings)), this.body)),
-      this.pager);
-  }
-
-  heading(column) {
-    const button = column.order && el("button", { type: "button", onclick: () => this.sortBy(column) }, column.label,
-      el("span.arrow", { "aria-hidden": "true" }));
-    return el(`th${column.classes ?? ""}`, { scope: "col" }, button ?? el("span.label", {}, column.label));
-  }
-
-  sortBy({ key, number: counts }) {
-    const [first, second] = counts ? [`-${key}`, key] : [key, `-${key}`];
-    change({ [this.sortKey]: state[this.sortKey] === first ? second : first, [this.pageKey]: "1" });
-  }
-
-  sorted(some) {
-    const given = state[this.sortKey];
-    const column = this.columns.find(({ key, order }) => order && key === given.replace(/^-/, ""));
-    const order = column?.order ?? this.initial?.order;
-    if (!order) return some;
-    const sign = column && given.startsWith("-") ? -1 : 1;
-    const keys = new Map(some.map((row) => [row, order(row)]));
-    return [...some].sort((one, other) => sign * compare(keys.get(one), keys.get(other)) || one - other);
-  }
-
-  show(some) {
-    const given = state[this.sortKey];
-    this.sorter.value = given;
-    this.columns.forEach((column, index) => {
-      const ascending = given === column.key;
-      const sorted = column.order && (ascending || given === `-${column.key}`);
-      if (column.order) this.headings[index].setAttribute("aria-sort", sorted ? (ascending ? "ascending" : "descending") : "none");
-    });
-    const pages = Math.max(1, Math.ceil(some.length / this.perPage));
-    const page = Math.min(pages, Math.max(1, Number.parseInt(state[this.pageKey], 10) || 1));
-    const shown = this.sorted(some).slice((page - 1) * this.perPage, page * this.perPage);
-    this.body.replaceChildren(...shown.map((row) => this.line(row)));
-    if (!shown.length) this.body.append(el("tr", {}, el("td.none", { colspan: this.columns.length }, "No cell is like this.")));
-    this.turn(page, pages);
-  }
-
-  line(row) {
-    const line = el("tr", {}, this.columns.map((column) =>
-      el(`${column.header ? "th" : "td"}${column.classes ?? ""}`, { scope: column.header ? "row" : null }, column.node(row))));
-    if (this.detail) line.querySelectorAll("button.open").forEach((button) => button.addEventListener("click", () => this.unfold(line, row)));
-    return line;
-  }
-
-  unfold(line, row) {
-    const open = line.nextElementSibling?.classList.contains("detail");
-    line.querySelectorAll("button.open").forEach((button) => button.setAttribute("aria-expanded", String(!open)));
-    if (open) line.nextElementSibling.remove();
-    else line.after(el("tr.detail", {}, el("td", { colspan: this.columns.length }, this.detail(row))));
-  }
-
-  turn(page, pages) {
-    this.pager.hidden = pages === 1;
-    const step = (label, wanted, text) => el("button", { type: "button", "data-step": label, "aria-label": text,
-      disabled: wanted < 1 || wanted > pages || wanted === page,
-      onclick: () => {
-        change({ [this.pageKey]: String(wanted) });
-        this.pager.closest("section").scrollIntoView();
-        (this.pager.querySelector(`[data-step="${label}"]:enabled`) ?? this.pager.querySelector("button:enabled")).focus({ preventScroll: true });
-      } }, label);
-    this.pager.replaceChildren(
-      step("«", 1, "First page"), step("‹", page - 1, "Page before"),
-      el("span", {}, `Page ${number(page)} of ${number(pages)}`),
-      step("›", page + 1, "Next page"), step("»", pages, "Last page"));
-  }
-}
-
-function compare(one, other) {
-  if (typeof one === "number" && typeof other === "number") return one - other;
-  return String(one).localeCompare(String(other), "en", { numeric: true });
-}
 
 /* Devices */
 
@@ -472,8 +281,6 @@ function ratio(row, name) {
   return el(found.ratio >= 1 ? "span.faster" : "span", { title }, text);
 }
 
-const twoLines = (above, ...below) => [el("code", {}, breakable(above)), el("span.below", {}, below)];
-
 function throughputTable() {
   const fastest = new Map();
   for (const [row, { gflops }] of timed) fastest.set(device(row), Math.max(gflops, fastest.get(device(row)) ?? 0));
@@ -486,7 +293,7 @@ function throughputTable() {
   const unmeasured = new Set(measured.filter(([, told]) => typeof told.ratio !== "number").map(([name, told]) => `${name}: ${told.status}`));
   part("unmeasured").replaceChildren(...[...unmeasured].sort().map((text) => el("p.note", {}, text)));
   return new Table(part("throughput"), {
-    caption: "Throughput of large cells", sortKey: "timed", pageKey: "tpage", perPage: 10,
+    caption: "Throughput of large cells", nothing: NOTHING, sortKey: "timed", pageKey: "tpage", perPage: 10,
     columns: [
       { key: "cell", label: "Cell", classes: ".narrow", narrow: true, header: true,
         node: (row) => twoLines(`${value("kernel", row)} ${value("types", row)} ${value("ops", row)}`, `${device(row).name} · ${sizeText(row)}`) },
@@ -612,7 +419,7 @@ function cellsTable() {
   const whole = (row) => opener(row, ...twoLines(id(row), pill(status(row)), ` ${device(row).name}`));
   const severity = (row) => STATUSES.indexOf(status(row));
   return new Table(part("cells"), {
-    caption: "All cells that pass the filters", sortKey: "sort", pageKey: "page", perPage: 50, detail,
+    caption: "All cells that pass the filters", nothing: NOTHING, sortKey: "sort", pageKey: "page", perPage: 50, detail,
     initial: { label: "Failures first", order: severity },
     columns: [
       { key: "status", label: "Status", classes: ".wide", node: (row) => pill(status(row)), order: severity },
@@ -684,23 +491,7 @@ function start() {
   section("unsupported", unsupported);
   section("quirks", quirks);
   section("cells", total);
-  render();
-  document.querySelector("main").hidden = document.querySelector("nav").hidden = false;
-
-  document.querySelectorAll('a[href^="#"]').forEach((link) => link.addEventListener("click", (event) => {
-    event.preventDefault(); // the fragment holds the state
-    goTo(link.hash.slice(1));
-  }));
-  addEventListener("hashchange", () => { readFragment(); render(); });
-  addEventListener("keydown", (event) => {
-    if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest("input, select, textarea")) {
-      event.preventDefault();
-      controls.search.focus();
-    }
-  });
-  const named = document.getElementById(location.hash.slice(1));
-  if (filtering()) goTo("cells");
-  else if (named?.matches("section")) goTo(named.id);
+  opened(controls.search, filtering() ? "cells" : "");
 }
 
 start();

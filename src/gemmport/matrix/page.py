@@ -1,19 +1,13 @@
 """One HTML file that shows a record to a person: it filters and sorts, needs no network, and states on what it was made.
 
-The page is page.html, page.css and page.js beside this module. Here they are put together with the record's data, packed: a
+The page is page.html, page.css and page.js beside this module, and what all pages share (`gemmport.pages`). Its data are packed: a
 column is a list of values and, for each cell, the number of its value. The browser does the rest.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
-from string import Template
 from typing import Any
 
 from gemmport import kernels
@@ -22,6 +16,7 @@ from gemmport.core.quirks import QUIRKS, quirks_of
 from gemmport.matrix.cells import SCALARS, SHAPES, TYPES
 from gemmport.matrix.record import FAILED, MERGED, STATUSES, Header, Record, Tested, Verdict
 from gemmport.matrix.summary import Summary, summarize
+from gemmport.pages.assembly import assembled, escape
 
 LONGEST_REASON = 600
 """Characters of a reason that the page keeps. A compiler may write thousands, and the record has them."""
@@ -30,47 +25,19 @@ _WORST_FIRST = FAILED[::-1]
 
 
 def render(record: Record) -> str:
-    """The page of a record: some 60 KB, and 50 bytes for a usual cell.
-
-    Nothing in it is loaded from elsewhere, and by its policy a browser runs no script but its own, whatever a device's name
-    holds.
-    """
+    """The page of a record: some 60 KB, and 50 bytes for a usual cell. It reaches nothing outside itself (`assembled`)."""
     summaries = summarize(record)
     mood, symbol, verdict = _verdict(summaries)
-    style, script = _part("page.css"), _part("page.js")
-    policy = {"default-src": "'none'", "style-src": _digest(style), "script-src": _digest(script), "base-uri": "'none'"}
-    return Template(_part("page.html")).substitute(
-        policy="; ".join(f"{name} {source}" for name, source in policy.items()),
-        title=_escape(f"{symbol} {verdict} · gemmport matrix"),
-        style=style,
-        script=script,
-        mood=mood,
-        symbol=symbol,
-        verdict=_escape(verdict),
-        counts=_escape(_counts(summaries)),
-        made=_escape(_made(record.header)),
-        summary=_summary(summaries),
-        data=_json(_packed(record, summaries)),
-    )
-
-
-def _part(name: str) -> str:
-    return files("gemmport.matrix").joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    """The source of a Content-Security-Policy that allows this text alone (CSP level 3, hash-source)."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _escape(text: str) -> str:
-    """Text for HTML. What UTF-8 cannot hold, half a surrogate pair, becomes a question mark."""
-    return html.escape(text.encode("utf-8", "replace").decode())
-
-
-def _json(data: object) -> str:
-    """JSON in ASCII without "<", so that no parser of HTML finds markup in it."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    texts = {
+        "title": escape(f"{symbol} {verdict} · gemmport matrix"),
+        "mood": mood,
+        "symbol": symbol,
+        "verdict": escape(verdict),
+        "counts": escape(_counts(summaries)),
+        "made": escape(_made(record.header)),
+        "summary": _summary(summaries),
+    }
+    return assembled("gemmport.matrix", texts, _packed(record, summaries))
 
 
 # What is told in words
@@ -127,7 +94,7 @@ def _summary(summaries: Sequence[Summary]) -> str:
     for summary in summaries:
         cells = [*(f"{summary.counts[status]:,}" for status in statuses), f"{summary.left:,}", summary.verdict]
         row = "".join(f"<td>{cell}</td>" for cell in cells)
-        lines.append(f'<tr><th scope="row">{_escape(summary.tested.label)}</th>{row}</tr>')
+        lines.append(f'<tr><th scope="row">{escape(summary.tested.label)}</th>{row}</tr>')
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 

@@ -1,2 +1,0 @@
-def render(document):
-    return ""
