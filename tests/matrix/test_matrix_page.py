@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
 
@@ -21,6 +20,7 @@ from gemmport.matrix import page
 from gemmport.matrix.record import FAILED, STATUSES, Header, Record, Verdict
 from gemmport.matrix.summary import summarize
 from made_up_record import CONTROL, DEVICES, HOSTILE, record
+from written_pages import Seen, contrast
 
 FAILING = record(2000, left=112, lost="clWaitForEvents: CL_DEVICE_NOT_AVAILABLE")
 RIGHT = record(700, failing=False)
@@ -35,33 +35,6 @@ def unsound() -> Record:
     assert timed.gflops is not None
     made.add(replace(timed, baselines={"numpy": {"gflops": timed.gflops / 3, "ratio": 3.0, "status": "wrong"}}))
     return made
-
-
-class Seen(HTMLParser):
-    """The elements of a page with their attributes, and the text in scripts, in styles and elsewhere."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.raw: list[tuple[str, str]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag in ("script", "style"):
-            self.raw.append((tag, ""))
-
-    def handle_data(self, data: str) -> None:
-        if self.cdata_elem in ("script", "style"):  # newer parsers of Python have more such elements
-            tag, before = self.raw[-1]
-            self.raw[-1] = (tag, before + data)
-        else:
-            self.text += data
-
-    def attributes(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -257,13 +230,6 @@ def test_quirks_of_the_devices_and_of_their_cells_are_told() -> None:
     assert "clblas-threads" not in quirks
 
 
-def luminance(colour: str) -> float:
-    """WCAG 2.1, relative luminance."""
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
     """A contrast of 4.5 (WCAG 2.1, level AA) for every pair of colours in use."""
@@ -275,8 +241,7 @@ def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
     pairs += [(mood, f"{mood}-soft") for mood in ("good", "bad", "idle", "none")]
     pairs += [("good", "card"), ("idle", "card"), ("text", "raised"), ("white", "bad-strong"), ("muted", "raised")]
     for text, behind in pairs:
-        lighter, darker = sorted((luminance(colours[text]), luminance(colours[behind])), reverse=True)
-        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (text, behind)
+        assert contrast(colours[text], colours[behind]) >= 4.5, (text, behind)
 
 
 # In a browser

@@ -39,7 +39,8 @@ function resultsTable() {
     return el("button.open", { type: "button", "aria-expanded": "false", "aria-label": label }, ...inside);
   };
   const plain = (key) => ({ key, label: LABELS[key], classes: ".wide", node: (row) => value(key, row), order: (row) => value(key, row) });
-  const where = (row) => ["suite", "by"].map((key) => value(key, row)).filter(Boolean).join(" · ");
+  const told = [...FACETS.filter((facet) => !["status", "by"].includes(facet)), "by"];
+  const where = (row) => told.map((key) => value(key, row)).filter(Boolean).join(" · ");
   const measured = (key, label, node) => ({ key, label, classes: ".number", number: true, node: (row) => node(value(key, row)), order: (row) => value(key, row) ?? -1 });
   const rate = (gflops) => (gflops === null ? "" : gflops.toLocaleString("en-GB", { maximumFractionDigits: gflops < 100 ? 1 : 0 }));
   return new Table(part("results"), {
@@ -48,8 +49,7 @@ function resultsTable() {
     columns: [
       { key: "name", label: "Product", classes: "", header: true, order: (row) => value("name", row),
         node: (row) => opener(row, value("name", row), el("span.below.narrow", {}, where(row))) },
-      ...FACETS.filter((facet) => facet !== "status" && facet !== "by").map(plain),
-      plain("by"),
+      ...told.map(plain),
       { ...measured("size", "Edge", (size) => number(Math.round(size))), classes: ".wide.number" },
       { ...measured("seconds", "Time", time), classes: record.called ? ".number" : ".wide.number" },
       ...(record.called ? [] : [measured("gflops", "GFLOPS", rate)]),

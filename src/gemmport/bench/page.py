@@ -229,34 +229,44 @@ def _made(document: Mapping[str, Any]) -> str:
 
 
 def _summary(groups: Sequence[_Group]) -> str:
-    """A table of what the ratios of each group come to; a group of several suites' follows them."""
+    """A table of what the ratios come to: a line for each device and suite, a column for each baseline."""
     if not groups:
         return _nothing("No baseline was timed: there are no ratios.")
     told = {"suite": "Suite", "dtype": "Type", "chosen": "By"}
-    shown = {key: head for key, head in told.items() if len({getattr(group, key) for group in groups}) > 1}
-    shown["baseline"] = "Beside"
-    numbers = {"Products": "wide", "Mean": "", "Worst": "", "Below 1": ""}
-    top = '<th scope="col">Device</th>'
-    top += "".join(f'<th scope="col" class="wide">{heading}</th>' for heading in shown.values())
-    top += "".join(f'<th scope="col" class="number {width}">{heading}</th>' for heading, width in numbers.items())
-    lines = []
+    shown = [key for key in told if len({getattr(group, key) for group in groups}) > 1]
+    baselines = list(dict.fromkeys(group.baseline for group in groups))
+    lines: dict[tuple[str, ...], dict[str, _Group]] = {}
     for group in [*groups, *_totals(groups)]:
-        own = {key: escape(getattr(group, key)) for key in shown}
-        name, _, runtime = group.device.partition(" (")
-        device = escape(name) + (f'<span class="below">{escape(runtime.removesuffix(")"))}</span>' if runtime else "")
-        device += f'<span class="below narrow">{" · ".join([*own.values()][:-1])} × {own["baseline"]}</span>'
-        cells = [f'<td class="wide">{cell}</td>' for cell in own.values()]
-        cells.append(f'<td class="number wide">{len(group.rows)}</td>')
-        cells.append(f'<td class="number"><strong class="{_mood(group.mean)}">{group.mean:.3f}×</strong></td>')
-        worst = f'<span class="below wide">{escape(group.worst.name)}</span>'
-        cells.append(f'<td class="number">{min(group.ratios):.3f}×{worst}</td>')
-        cells.append(f'<td class="number">{group.below}</td>')
-        total = ' class="total"' if group.suite == _ALL else ""
-        lines.append(f'<tr{total}><th scope="row">{device}</th>{"".join(cells)}</tr>')
+        key = group.device, group.suite, group.dtype, group.chosen
+        lines.setdefault(key, {})[group.baseline] = group
+    top = '<th scope="col">Device</th>'
+    top += "".join(f'<th scope="col" class="wide">{told[key]}</th>' for key in shown)
+    top += "".join(f'<th scope="col" class="number">× {escape(name)}</th>' for name in baselines)
+    body = []
+    for (label, *_), own in lines.items():
+        any_group = next(iter(own.values()))
+        name, _, runtime = label.partition(" (")
+        where = [escape(getattr(any_group, key)) for key in shown]
+        head = escape(name) + (f'<span class="below">{escape(runtime.removesuffix(")"))}</span>' if runtime else "")
+        head += f'<span class="below narrow">{" · ".join(where)}</span>' if where else ""
+        cells = "".join(f'<td class="wide">{cell}</td>' for cell in where)
+        cells += "".join(f'<td class="number">{_told(own[name]) if name in own else "–"}</td>' for name in baselines)
+        total = ' class="total"' if any_group.suite == _ALL else ""
+        body.append(f'<tr{total}><th scope="row">{head}</th>{cells}</tr>')
     caption = '<caption class="offscreen">Ratios to each baseline by device and suite</caption>'
     return (
         f'<div class="scroll card" tabindex="0" role="region" aria-label="Summary"><table class="data">{caption}'
-        f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f"<thead><tr>{top}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _told(group: _Group) -> str:
+    """The mean of a group's ratios, the worst, and how many are below 1."""
+    mood, worst = "faster" if group.mean >= 1 else "slower", f"{min(group.ratios):.3f}"
+    return (
+        f'<strong class="{mood}">{group.mean:.3f}×</strong>'
+        f'<span class="below" title="{escape(group.worst.name)}">worst {worst}×</span>'
+        f'<span class="below">{group.below} of {len(group.rows)} below 1</span>'
     )
 
 
@@ -277,10 +287,6 @@ def _totals(groups: Sequence[_Group]) -> Iterator[_Group]:
     for (device, dtype, chosen, baseline), several in found.items():
         if len(several) > 1:
             yield _Group(_ALL, device, dtype, chosen, baseline, [row for group in several for row in group.rows])
-
-
-def _mood(ratio: float) -> str:
-    return "faster" if ratio >= 1 else "slower"
 
 
 def _nothing(text: str) -> str:
