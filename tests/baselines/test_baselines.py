@@ -245,7 +245,17 @@ def test_a_refusal_has_the_library_and_its_code() -> None:
 
 
 def test_names() -> None:
-    assert set(baselines.names()) == {"clblas", "clblast", "cublas", "cupy", "mkl", "numpy", "nvmath", "openblas", "torch"}
+    assert set(baselines.names()) == {
+        "clblas",
+        "clblast",
+        "cublas",
+        "cupy",
+        "mkl",
+        "numpy",
+        "nvmath",
+        "openblas",
+        "torch",
+    }
 
 
 @pytest.mark.parametrize(
@@ -265,7 +275,10 @@ def test_auto_means_what_belongs_to_the_device(backend_name: str, kind: str, exp
 
 
 def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(gp.UnknownNameError, match=r"'cubals': there are clblas, clblast, cublas, cupy, mkl, numpy, nvmath, openblas, torch"):
+    with pytest.raises(
+        gp.UnknownNameError,
+        match=r"'cubals': there are clblas, clblast, cublas, cupy, mkl, numpy, nvmath, openblas, torch",
+    ):
         baselines.load("cubals")
 
 

@@ -95,7 +95,11 @@ def test_the_summary_has_the_mean_the_worst_and_the_count_of_each_device_suite_a
 def test_opencl_has_the_ratio_to_what_was_timed_under_cuda_in_the_same_run() -> None:
     rows = data_of(page.render(BENCH))["rows"]
     standing = next(one for one in BENCH["standings"] if one["device"] != one["timed_on"])
-    own = {row["name"]: row["ratios"] for row in rows if row["device"] == standing["device"] and row["suite"] == standing["suite"]}
+    own = {
+        row["name"]: row["ratios"]
+        for row in rows
+        if row["device"] == standing["device"] and row["suite"] == standing["suite"]
+    }
     assert own == {name: {"cublas": ratio} for name, ratio in standing["ratios"].items()}
 
 
@@ -143,10 +147,23 @@ def test_a_wrong_result_is_the_first_that_is_read() -> None:
 
 
 def test_then_and_now_has_the_worse_first() -> None:
-    row = {"device": "d", "kernel": "k", "baseline": "b", "now": {"value": 0.5, "spread": 0.0}, "then": None, "reason": ""}
+    row = {
+        "device": "d",
+        "kernel": "k",
+        "baseline": "b",
+        "now": {"value": 0.5, "spread": 0.0},
+        "then": None,
+        "reason": "",
+    }
     rows = [
         {**row, "task": "new one", "change_percent": None, "verdict": "new"},
-        {**row, "task": "worse one", "then": {"value": 1.0, "spread": 0.0}, "change_percent": -50.0, "verdict": "worse"},
+        {
+            **row,
+            "task": "worse one",
+            "then": {"value": 1.0, "spread": 0.0},
+            "change_percent": -50.0,
+            "verdict": "worse",
+        },
     ]
     told = {"with": "then.json", "date": "2026-11-20", "worse": 1, "rows": rows, "notes": []}
     text = Seen(page.render({**BENCH, "comparison": told})).text
@@ -214,17 +231,24 @@ def test_it_opens_without_a_network_and_fits_narrow_and_wide_windows(opened: Ope
             seen = opened(document, width=width)
             assert seen.evaluate("document.documentElement.scrollWidth") == width
             assert len(seen.evaluate(LINES)) == 50
-            assert seen.evaluate("[...document.querySelectorAll('svg.plot')].every((plot) => plot.getBoundingClientRect().width > 300)")
+            assert seen.evaluate(
+                "[...document.querySelectorAll('svg.plot')].every((plot) => plot.getBoundingClientRect().width > 300)"
+            )
 
 
 @pytest.mark.processes
 def test_the_table_sorts_and_filters_and_its_address_says_how(opened: Opener) -> None:
     seen = opened(BENCH)
     assert seen.evaluate(FOUND) == "All 184 results"
-    seen.evaluate("[...document.querySelectorAll('th button')].find((one) => one.textContent.startsWith('GFLOPS')).click()")
+    seen.evaluate(
+        "[...document.querySelectorAll('th button')].find((one) => one.textContent.startsWith('GFLOPS')).click()"
+    )
     fastest = max(BENCH["results"], key=lambda result: result["gflops"])
     assert fastest["label"] in seen.evaluate(LINES)[0]
-    seen.evaluate("const chosen = document.querySelector('select[name=suite]'); chosen.value = 'odd'; chosen.dispatchEvent(new Event('change'))")
+    seen.evaluate(
+        "const chosen = document.querySelector('select[name=suite]'); chosen.value = 'odd';"
+        "chosen.dispatchEvent(new Event('change'))"
+    )
     assert seen.evaluate(FOUND) == "92 of 184 results"
     assert "suite=odd" in seen.evaluate("location.hash")
     assert "sort=-gflops" in seen.evaluate("location.hash")

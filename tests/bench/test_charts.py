@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_each_point_has_a_mark_inside_the_picture_and_is_told_in_words():
     series = [Series("× a", points, joined=True), Series("× b", points[:1])]
     x, y = Axis("size", 64, 1024, 2), Axis("ratio", 0.25, 4)
     text = drawn(3, "a & b", "what it shows", series, [Line("peak", (64, 1), (1024, 1))], x, y)
-    figure = ElementTree.fromstring(text.replace("class=muted", 'class="muted"'))
+    figure = ET.fromstring(text.replace("class=muted", 'class="muted"'))
     plot = next(one for one in figure.iter("svg") if one.get("class") == "plot")
     assert plot.get("role") == "img"
     named = {one.get("id"): one.text for one in plot if one.get("id")}

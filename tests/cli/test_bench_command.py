@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import gemmport as gp
@@ -15,6 +16,7 @@ from gemmport import baselines
 from gemmport.bench import calls, ceilings, suites
 from gemmport.bench.call_times import CallPace
 from gemmport.bench.calls import check_called
+from gemmport.cli.durations import Duration
 from gemmport.cli.shapes import read_shapes
 from gemmport.cli.suites import Suite, known_suites, suite_of
 from gemmport.core.problem import GemmProblem
@@ -193,11 +195,11 @@ def test_all_means_every_device_of_the_backend(best_backend):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("squars",), "a suite must be one of squares, odd, skinny, workloads, batches, calls, or a file of shapes; got 'squars'"),
+        (("squars",), "one of squares, odd, skinny, workloads, batches, calls, or a file of shapes; got 'squars'"),
         (("squares", "calls"), "calls stands alone"),
         (("calls", "--kernel", "tiled"), "calls measures products as they are called"),
-        (("squares", "--budget", "soon"), "--budget 'soon': write a time as 90s, 5m or 1h, or none"),
-        (("squares", "--budget", "0s"), "--budget '0s'"),
+        (("squares", "--budget", "soon"), "a time must be a number above 0 with s, m or h, such as 5m, or none; got 'soon'"),
+        (("squares", "--budget", "0s"), "got '0s'"),
         ((), "Missing argument 'SUITE...'"),
     ],
 )  # fmt: skip
@@ -208,7 +210,13 @@ def test_what_cannot_be_measured_is_refused(gemmport_command, arguments, told):
 
 
 def test_budgets_have_units():
-    assert [bench._seconds(text) for text in ("90", "90s", "1.5m", "2h", "none")] == [90, 90, 90, 7200, None]
+    duration = Duration(endless=True)
+    told = [duration.convert(text, None, None) for text in ("90", "90s", "1.5m", "2h", "none")]
+    assert told == [90, 90, 90, 7200, float("inf")]
+    with pytest.raises(
+        click.BadParameter, match="a time must be a number above 0 with s, m or h, such as 5m; got 'none'"
+    ):
+        Duration().convert("none", None, None)
 
 
 def test_all_suites_are_all_but_calls():

@@ -70,7 +70,10 @@ class HostBLAS(Baseline):
             return f"{self.title} computes {', '.join(_PRECISIONS)}, not {problem.types}"
         if problem.dtype.kind == "complex" and "R" in problem.ops:
             return f"{self.title} does not conjugate without transposing ({problem.ops})"
-        if problem.batch > 1 and max(problem.m * problem.n, problem.m * problem.k, problem.k * problem.n) > _MOST_ELEMENTS:
+        if (
+            problem.batch > 1
+            and max(problem.m * problem.n, problem.m * problem.k, problem.k * problem.n) > _MOST_ELEMENTS
+        ):
             return f"{self.title} counts the elements between matrices of a batch in 32 bits"
         return None
 
@@ -97,7 +100,9 @@ class HostBLAS(Baseline):
         )  # fmt: skip
         if problem.batch > 1 and problem.types in self.batched:
             places = [_place(array, 0, strided=True) for array in (a, b, result)]
-            calls = [partial(self._batched[problem.types], *head, *places[0], *places[1], beta, *places[2], problem.batch)]
+            calls = [
+                partial(self._batched[problem.types], *head, *places[0], *places[1], beta, *places[2], problem.batch)
+            ]
         else:
             function = self._single[problem.types]
             each = ([_place(array, matrix) for array in (a, b, result)] for matrix in range(problem.batch))

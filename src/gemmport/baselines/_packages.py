@@ -35,10 +35,9 @@ def on_device(
     found: dict[Operand, DeviceArray] = {}
     ops = {"a": problem.trans_a, "b": problem.trans_b}
     for operand, memory in operands.items():
-        layout, shape = problem.layout(operand), problem.stored_shape(operand)
-        kind, strides = problem.element_type(operand).numpy, (layout.ld, 1)
-        if problem.batch > 1:
-            shape, strides = (problem.batch, *shape), (layout.batch_stride, *strides)
+        layout, kind = problem.layout(operand), problem.element_type(operand).numpy
+        batch, step = ((problem.batch,), (layout.batch_stride,)) if problem.batch > 1 else ((), ())
+        shape, strides = (*batch, *problem.stored_shape(operand)), (*step, layout.ld, 1)
         array = DeviceArray(backend, memory, shape, kind, strides, layout.offset)
         found[operand] = array.mT if operand in ops and transposes(ops[operand]) else array
     return found

@@ -21,8 +21,8 @@ _TYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128"
 class Torch(Baseline):
     """torch.matmul, and torch.addmm or torch.baddbmm where there is alpha or beta.
 
-    Under CUDA on the operands' own memory and the backend's stream, on devices that are CPUs on the host's operands. The check of
-    its result shows where TF32 was allowed.
+    Under CUDA on the operands' own memory and the backend's stream; beside CPUs on the host's operands. The check of its result
+    shows where TF32 was allowed.
     """
 
     name = "torch"
@@ -59,8 +59,8 @@ class Torch(Baseline):
             return self._on_cuda(problem, backend, operands)
         if backend.device.type != "cpu":
             raise BaselineUnavailableError(
-                f"torch computes on CUDA's memory and on the host, not on {backend.device.label}; take --backend all, and it is "
-                "timed under CUDA"
+                f"torch computes on CUDA's memory and on the host, not on {backend.device.label}; take --backend all, "
+                "and it is timed under CUDA"
             )
         result = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
         tensors = {operand: self._tensor(host[operand]) for operand in host}
@@ -94,7 +94,9 @@ class Torch(Baseline):
     def _product(self, problem: GemmProblem, a: Any, b: Any, c: Any, out: Any) -> Callable[[], None]:
         """alpha · a · b + beta · c, written to `out`, which may be c."""
         torch = self._torch
-        a, b = (x.conj() if conjugates(problem) and op in "CR" else x for x, op in zip((a, b), problem.ops, strict=True))
+        a, b = (
+            x.conj() if conjugates(problem) and op in "CR" else x for x, op in zip((a, b), problem.ops, strict=True)
+        )
         if problem.alpha == 1 and c is None:
             return partial(torch.matmul, a, b, out=out)
         add = torch.addmm if a.ndim == 2 else torch.baddbmm

@@ -43,7 +43,7 @@ def ceilings_of(backend: Backend) -> Ceilings:
     """Estimates the peaks, and measures the copy: some 2 GB are moved."""
     device = backend.device
     peaks = {dtype: peak for dtype in TYPES if (peak := device.peak_gflops(dtype)) is not None}
-    fits = 2 * PAIRS * COPY_BYTES <= device.memory // 2 and device.max_allocation >= COPY_BYTES
+    fits = device.memory // 2 >= 2 * PAIRS * COPY_BYTES and device.max_allocation >= COPY_BYTES
     return Ceilings(peaks, _copy_bandwidth(backend) if fits else None)
 
 

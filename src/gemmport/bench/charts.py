@@ -127,13 +127,15 @@ def drawn(
     parts += [_points(one, index, x, y) for index, one in enumerate(series)]
     parts += [_label(line, x, y) for line in lines if line.name]
     legend = "".join(
-        f'<li><svg class="key" viewBox="-6 -6 12 12" aria-hidden="true"><g class="s{index % COLOURS}">{_mark(index, 0, 0)}</g></svg>'
+        f'<li><svg class="key" viewBox="-6 -6 12 12" aria-hidden="true">'
+        f'<g class="s{index % COLOURS}">{_mark(index, 0, 0)}</g></svg>'
         f"{escape(one.name)}{f' <span class=muted>{escape(one.about)}</span>' if one.about else ''}</li>"
         for index, one in enumerate(series)
     )
     return (
         f'<figure class="card chart"><figcaption>{escape(title)}</figcaption>'
-        f'<svg class="plot" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-labelledby="chart-{number}-title chart-{number}-about">'
+        f'<svg class="plot" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" '
+        f'aria-labelledby="chart-{number}-title chart-{number}-about">'
         f'<title id="chart-{number}-title">{escape(title)}</title><desc id="chart-{number}-about">{escape(described)}</desc>'
         f'{"".join(parts)}</svg><ul class="key-list">{legend}</ul></figure>'
     )
@@ -158,9 +160,8 @@ def _grid(x: Axis, y: Axis) -> list[str]:
     middle = (LEFT + right) / 2
     parts.append(f'<text class="axis" x="{middle:g}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x.name)}</text>')
     middle = (TOP + bottom) / 2
-    parts.append(
-        f'<text class="axis" x="13" y="{middle:g}" text-anchor="middle" transform="rotate(-90 13 {middle:g})">{escape(y.name)}</text>'
-    )
+    turned = f'x="13" y="{middle:g}" text-anchor="middle" transform="rotate(-90 13 {middle:g})"'
+    parts.append(f'<text class="axis" {turned}>{escape(y.name)}</text>')
     return parts
 
 
@@ -194,7 +195,11 @@ def _mark(index: int, across: float, down: float) -> str:
     mark = _MARKS[index % len(_MARKS)]
     if mark == "circle":
         return f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.6"/>'
-    shapes = {"square": "m-3.2-3.2h6.4v6.4h-6.4z", "diamond": "m0-4.6l4.6 4.6l-4.6 4.6l-4.6-4.6z", "triangle": "m0-4.4l4.4 7.6h-8.8z"}
+    shapes = {
+        "square": "m-3.2-3.2h6.4v6.4h-6.4z",
+        "diamond": "m0-4.6l4.6 4.6l-4.6 4.6l-4.6-4.6z",
+        "triangle": "m0-4.4l4.4 7.6h-8.8z",
+    }
     return f'<path d="M{across:.1f} {down:.1f}{shapes[mark]}"/>'
 
 

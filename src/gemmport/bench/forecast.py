@@ -49,20 +49,19 @@ class Forecast:
 
 
 class Budget:
-    """Seconds that may be used from now on."""
+    """Seconds that may be used from now on, or infinity."""
 
-    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Args: seconds: None for any number."""
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
         self._clock = clock
         self._start = clock()
 
     @property
-    def left(self) -> float | None:
-        """Seconds; None where there is no limit."""
-        return None if self.seconds is None else self.seconds - (self._clock() - self._start)
+    def left(self) -> float:
+        """Seconds that are not used yet."""
+        return self.seconds - (self._clock() - self._start)
 
     def has_room(self, seconds: float | None) -> bool:
         """Whether work of so many seconds ends in time; of unknown work, whether it may begin."""
         left = self.left
-        return left is None or (left > 0 and (seconds or 0.0) <= left)
+        return left > 0 and (seconds or 0.0) <= left

@@ -1,7 +1,7 @@
 """One HTML file that shows a document of `gemmport bench` to a person: a summary, plots, and a table that sorts and filters.
 
-The page is page.html, page.css and page.js beside this module, and what all pages share (`gemmport.pages`). The document is plain data,
-as docs/results.md describes it.
+The page is page.html, page.css and page.js beside this module, and what all pages share (`gemmport.pages`). The document is
+plain data, as docs/results.md describes it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Row:
     def size(self) -> float:
         """The edge of the cube of as many multiply-adds."""
         problem = self.problem
-        return float(problem.m * problem.n * problem.k * problem.batch) ** (1 / 3)
+        return float((problem.m * problem.n * problem.k * problem.batch) ** (1 / 3))
 
     @property
     def gflops(self) -> float | None:
@@ -136,9 +136,11 @@ def _rows(document: Mapping[str, Any]) -> Iterator[_Row]:
         for one in elsewhere:  # timed on the same chip under another backend
             key = one["device"], one.get("suite"), one.get("dtype", problem.dtype.name)
             if key == (device, result.get("suite"), problem.dtype.name) and one["kernel"] in (asked, result["kernel"]):
-                ratios |= {one["baseline"]: ratio for other, ratio in one["ratios"].items() if other == name}
+                ratios |= {one["baseline"]: one["ratios"][name]} if name in one["ratios"] else {}
         values = " ".join(f"{key}={told['value']}" for key, told in result["parameters"].items())
-        errors = [check["error"] / check["bound"] for check in result["checks"].values() if check["error"] and check["bound"]]
+        errors = [
+            check["error"] / check["bound"] for check in result["checks"].values() if check["error"] and check["bound"]
+        ]
         details = {
             "problem": str(problem),
             "parameters": values,
@@ -174,7 +176,9 @@ def _called_rows(document: Mapping[str, Any]) -> Iterator[_Row]:
                     for other, beside in result["baselines"].items()
                     if beside["ratios"].get(kind, {}).get(way) is not None
                 }
-                yield _Row(*common, by, by, result["status"], _shortened(result["reason"]), seconds["median"], ratios, told)
+                yield _Row(
+                    *common, by, by, result["status"], _shortened(result["reason"]), seconds["median"], ratios, told
+                )
 
 
 def _shortened(reason: str) -> str:
@@ -184,7 +188,7 @@ def _shortened(reason: str) -> str:
 
 def _groups(rows: Sequence[_Row]) -> list[_Group]:
     several = {(row.device, row.suite, row.chosen) for row in rows}
-    found: dict[tuple[str, ...], list[_Row]] = {}
+    found: dict[tuple[str, str, str, str, str], list[_Row]] = {}
     for row in rows:
         # One choice of many kernels, such as auto, is one group; of several kernels each is one of its own.
         chosen = row.chosen if (row.device, row.suite, row.chosen) in several else row.by
@@ -274,8 +278,8 @@ _ALL = "all suites"
 
 _ROOFLINES = """<section id="rooflines" aria-labelledby="rooflines-title">
   <h2 id="rooflines-title" tabindex="-1">Rooflines</h2>
-  <p class="note">The slope is the bandwidth of the runtime's own copy, the level line the estimated peak. What a cache holds may lie
-  above the slope.</p>
+  <p class="note">The slope is the bandwidth of the runtime's own copy, the level line the estimated peak. What a cache
+  holds may lie above the slope.</p>
   <div class="charts">{}</div>
 </section>"""
 
@@ -347,7 +351,11 @@ def _roofline(
         Series(
             suite or "products",
             [
-                Point(row.problem.intensity, row.gflops or 0.0, f"{row.name}, {row.by}: {figure(row.gflops or 0.0)} GFLOPS")
+                Point(
+                    row.problem.intensity,
+                    row.gflops or 0.0,
+                    f"{row.name}, {row.by}: {figure(row.gflops or 0.0)} GFLOPS",
+                )
                 for row in rows
                 if row.suite == suite
             ],
@@ -364,8 +372,8 @@ def _roofline(
     told += [f"copy {figure(bandwidth)} GB/s, measured"] if bandwidth else []
     best = max(rows, key=lambda row: row.gflops or 0.0)
     about = (
-        f"Achieved GFLOPS over arithmetic intensity of {_number(len(rows), 'product')}; the fastest has {figure(best.gflops or 0.0)} "
-        f"({best.name}). Ceilings: {', '.join(told) or 'not known'}."
+        f"Achieved GFLOPS over arithmetic intensity of {_number(len(rows), 'product')}; the fastest has "
+        f"{figure(best.gflops or 0.0)} ({best.name}). Ceilings: {', '.join(told) or 'not known'}."
     )
     return drawn(number, title, about, series, [*_ceilings(x, y, peak, bandwidth)], x, y)
 
@@ -436,7 +444,10 @@ def _missing(document: Mapping[str, Any]) -> str:
     told |= {f"backend {name}: {reason}": 1 for name, reason in document["unavailable"].items()}
     if not told:
         return ""
-    items = "".join(f"<li>{escape(text)}{f' <span class=muted>({count}×)</span>' if count > 1 else ''}</li>" for text, count in told.items())
+    items = "".join(
+        f"<li>{escape(text)}{f' <span class=muted>({count}×)</span>' if count > 1 else ''}</li>"
+        for text, count in told.items()
+    )
     return (
         '<section id="missing" aria-labelledby="missing-title"><h2 id="missing-title" tabindex="-1">Left out</h2>'
         f'<ul class="card missing">{items}</ul></section>'
@@ -468,7 +479,8 @@ def _environment(document: Mapping[str, Any]) -> str:
         + "</dl></div>"
         for title, facts in told
     )
-    return f'<div class="card about"><div class="facts">{lists}</div><code class="command">{escape(document["command"])}</code></div>'
+    command = escape(document["command"])
+    return f'<div class="card about"><div class="facts">{lists}</div><code class="command">{command}</code></div>'
 
 
 def _packed(rows: Sequence[_Row], called: bool) -> dict[str, Any]:

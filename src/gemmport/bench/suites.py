@@ -1,4 +1,4 @@
-"""The work behind `gemmport bench`: suites of products on several devices, from the cheapest to the dearest, in a budget of time."""
+"""The work behind `gemmport bench`: suites of products on several devices, the cheapest first, in a budget of time."""
 
 from __future__ import annotations
 
@@ -143,14 +143,14 @@ def _once_each(results: Sequence[Measured]) -> float:
     """Seconds of the samples of kernels and baselines, if each sample were one call: what grows with the product."""
     timings = [one.result.timing for one in results]
     timings += [beside.timing for one in results[:1] for beside in one.result.baselines]
-    return sum(timing.median * len(timing.samples) for timing in timings if timing)
+    return sum((timing.median * len(timing.samples) for timing in timings if timing), 0.0)
 
 
 def _each_call_once(results: Sequence[Called]) -> float:
     """The same of calls."""
     sides = [times for one in results for times in (one.times, *((one.beside.times,) if one.beside else ()))]
     timings = [timing for times in sides for ways in times.values() for timing in ways.values()]
-    return sum(timing.median * len(timing.samples) for timing in timings)
+    return sum((timing.median * len(timing.samples) for timing in timings), 0.0)
 
 
 def _run(
@@ -171,7 +171,7 @@ def _run(
             yield Left(task, _beyond(budget, expected))
             continue
         coming = forecast.total((other.kind, float(other.workload.problem.flops)) for other in tasks[done:])
-        if coming is not None and budget.left is not None:
+        if coming is not None:
             coming = min(coming, budget.left)
 
         def progress(text: str, done: int = done, coming: float | None = coming) -> None:
@@ -198,7 +198,7 @@ def too_large(problem: GemmProblem, device: DeviceInfo) -> str:
 
 def _beyond(budget: Budget, expected: float | None) -> str:
     seconds = f"{budget.seconds:,.0f} s"
-    if expected is None or (budget.left or 0.0) <= 0:
+    if expected is None or budget.left <= 0:
         return f"the budget of {seconds} was used up"
     return f"it would take some {expected:,.0f} s, and the budget of {seconds} has {budget.left:,.0f} s left"
 

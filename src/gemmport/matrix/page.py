@@ -1,7 +1,7 @@
 """One HTML file that shows a record to a person: it filters and sorts, needs no network, and states on what it was made.
 
-The page is page.html, page.css and page.js beside this module, and what all pages share (`gemmport.pages`). Its data are packed: a
-column is a list of values and, for each cell, the number of its value. The browser does the rest.
+The page is page.html, page.css and page.js beside this module, and what all pages share (`gemmport.pages`). Its data are
+packed: a column is a list of values and, for each cell, the number of its value. The browser does the rest.
 """
 
 from __future__ import annotations
