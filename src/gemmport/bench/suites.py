@@ -174,11 +174,13 @@ def _run(
         if coming is not None:
             coming = min(coming, budget.left)
 
-        def progress(text: str, done: int = done, coming: float | None = coming) -> None:
-            watch(State(done, len(tasks), text, coming))
+        start = time.monotonic()
+
+        def progress(text: str, done: int = done, coming: float | None = coming, start: float = start) -> None:
+            left = None if coming is None else max(0.0, coming - (time.monotonic() - start))
+            watch(State(done, len(tasks), text, left))
 
         progress(str(task))
-        start = time.monotonic()
         results = tuple(run(task, progress))
         forecast.add(task.kind, work, time.monotonic() - start, growing(results))
         yield Done(task, results)
