@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from gemmport.bench.standings import Workload
 from gemmport.cli.shapes import read_shapes
 from gemmport.core.errors import UnknownNameError
+from gemmport.core.names import did_you_mean
 from gemmport.core.problem import GemmProblem
 from gemmport.runtime.userfile import load_yaml
 
@@ -89,4 +90,6 @@ def suite_of(text: str) -> Suite:
     path = Path(text)
     if path.is_file():
         return Suite(path.stem, f"the shapes of {path.name}", (path,))
-    raise UnknownNameError(f"a suite must be one of {', '.join(known)}, or a file of shapes; got {text!r}")
+    raise UnknownNameError(
+        f"a suite must be one of {', '.join(known)}, all, or a file of shapes; got {text!r}{did_you_mean(text, known)}"
+    )
