@@ -195,7 +195,7 @@ def test_all_means_every_device_of_the_backend(best_backend):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("squars",), "one of squares, odd, skinny, workloads, batches, calls, all, or a file of shapes; got 'squars'; did you"),
+        (("squars",), "one of squares, odd, skinny, workloads, batches, calls, all, or a file of shapes; got 'squars'; did"),
         (("squares", "calls"), "calls stands alone"),
         (("calls", "--kernel", "tiled"), "calls measures products as they are called"),
         (("squares", "--budget", "soon"), "a time must be a number above 0 with s, m or h, such as 5m, or none; got 'soon'"),
