@@ -10,19 +10,15 @@ from pathlib import Path
 import click
 import pytest
 
-import gemmport as gp
-import gemmport.cli
 from gemmport import baselines
 from gemmport.bench import calls, ceilings, suites
 from gemmport.bench.call_times import CallPace
 from gemmport.bench.calls import check_called
+from gemmport.cli import bench
 from gemmport.cli.durations import Duration
 from gemmport.cli.shapes import read_shapes
 from gemmport.cli.suites import Suite, known_suites, suite_of
 from gemmport.core.problem import GemmProblem
-
-bench = sys.modules["gemmport.cli.bench"]
-"""The module: in its room its name is the command's."""
 
 SHAPES = Path(__file__).parents[2] / "benchmarks" / "shapes"
 
@@ -185,11 +181,6 @@ def test_a_baseline_that_is_not_installed_is_told_once(gemmport_command, tiny, m
     status, out, _ = gemmport_command("bench", tiny, "--repeat", 1, "--baseline", "numpy,torch")
     assert status == 0
     assert out.count("pip install torch") == 1
-
-
-def test_all_means_every_device_of_the_backend(best_backend):
-    name = best_backend.name
-    assert list(bench._devices(name, ["all"])[0]) == gp.devices(name)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_products_that_stand_in_no_file_are_drawn_from_a_seed_that_is_told(gemmp
         assert len({str(one.problem) for one in generated(count, seed, problem)}) > count / 2
         return [Workload(problem(m=8 + each, n=16, k=8), f"drawn {seed} {each}") for each in range(count)]
 
-    monkeypatch.setattr(sys.modules["gemmport.cli.calls"], "generated", drawn)
+    monkeypatch.setattr(import_module("gemmport.cli.calls"), "generated", drawn)
     seeds = []
     for _ in range(2):
         status, out, _ = gemmport_command("calls", "--turns", 1, "--generate", 16, "--arrays", "numpy")
@@ -140,7 +141,8 @@ def test_a_library_that_was_asked_for_and_is_missing_is_an_error_by_name(gemmpor
     assert "gemmport: jax must be installed to measure calls of its arrays; got" in err
 
 
-def test_a_library_that_was_not_asked_for_and_is_missing_is_told(gemmport_command, monkeypatch):
+def test_a_library_that_was_not_asked_for_and_is_missing_is_told(gemmport_command, monkeypatch, tmp_path):
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))  # in which nothing was told yet
     for name in ("jax", "torch", "cupy"):
         monkeypatch.setitem(sys.modules, name, None)
     status, out, err = gemmport_command(*small())

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -158,7 +159,7 @@ def test_compare_refuses_a_file_or_a_device_before_anything_is_measured(gemmport
     file = committed(tmp_path / "then.json", gemmport_command, other_device)
     shapes = tmp_path / "shapes.json"
     shapes.write_text("m,n,k")
-    monkeypatch.setattr(sys.modules["gemmport.cli.run"], "run_benchmark", None)  # would fail
+    monkeypatch.setattr(import_module("gemmport.cli.run"), "run_benchmark", None)  # would fail
     for arguments, message in (
         (("--compare", file), "compute units must be"),
         (("--compare", shapes), f"{shapes} must be a JSON document"),
@@ -431,7 +432,9 @@ def test_auto_and_all_may_be_in_either_case(gemmport_command, monkeypatch, best_
     for word in ("AUTO", "All"):
         status, results = results_of(gemmport_command(*small("--backend", word, "--format", "json")))
         assert (status, results[0]["backend"]) == (0, best_backend.name)
-    candidates = sys.modules["gemmport.cli.matrix"]._devices(best_backend.name.upper(), [best_backend.device.selector])
+    candidates = import_module("gemmport.cli.matrix")._devices(
+        best_backend.name.upper(), [best_backend.device.selector]
+    )
     assert candidates == [best_backend.device]
 
 
@@ -442,7 +445,7 @@ def test_which_runtime_was_taken_is_told_where_none_is_named(gemmport_command, m
     monkeypatch.setattr(
         selection, "backend_status", lambda name: both if name == "opencl" else selection.BackendStatus(name)
     )
-    monkeypatch.setattr(sys.modules["gemmport.cli.devices"], "backend_status", selection.backend_status)
+    monkeypatch.setattr(import_module("gemmport.cli.devices"), "backend_status", selection.backend_status)
     told = f"{best_backend.device.label} is taken before {slower.label}"
     assert told in gemmport_command(*small("--backend", "opencl"))[1]
     assert told not in gemmport_command(*small("--backend", "opencl", "--device", best_backend.device.selector))[1]
@@ -487,7 +490,7 @@ def test_devices_lists_every_backend(gemmport_command, best_backend):
 def test_devices_tells_the_quirks_of_a_runtime(gemmport_command, best_backend, monkeypatch):
     poor = replace(best_backend.device, backend="opencl", platform="pocl", platform_version="3.1")
     monkeypatch.setattr(
-        sys.modules["gemmport.cli.devices"], "backend_status", lambda name: selection.BackendStatus(name, (poor,))
+        import_module("gemmport.cli.devices"), "backend_status", lambda name: selection.BackendStatus(name, (poor,))
     )
     status, out, _ = gemmport_command("devices")
     assert status == 0
@@ -621,7 +624,9 @@ def test_the_best_kernel_of_a_problem_counts(best_backend):
 
 @pytest.mark.parametrize("form", ["table", "json", "csv"])
 def test_the_warning_goes_to_standard_error_and_to_nothing_else(gemmport_command, monkeypatch, form):
-    monkeypatch.setattr(sys.modules["gemmport.cli.run"], "slower_than_numpy", lambda results: [f"{len(results)} slow"])
+    monkeypatch.setattr(
+        import_module("gemmport.cli.run"), "slower_than_numpy", lambda results: [f"{len(results)} slow"]
+    )
     status, out, err = gemmport_command(*small("--format", form))
     assert (status, err) == (0, "warning: 1 slow\n")
     assert "slow" not in out
@@ -656,7 +661,7 @@ def test_the_cache_is_told_and_emptied(gemmport_command, monkeypatch, tmp_path):
 
 
 def test_a_cache_that_cannot_be_emptied_exits_with_2(gemmport_command, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys.modules["gemmport.cli.cache"], "clear_cache", lambda: (CacheUse(1, 10), 3))
+    monkeypatch.setattr(import_module("gemmport.cli.cache"), "clear_cache", lambda: (CacheUse(1, 10), 3))
     status, _, err = gemmport_command("cache", "clear")
     assert status == 2
     assert "3 could not be removed" in err

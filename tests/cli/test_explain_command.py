@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import gemmport as gp
 from absences import MATPLOTLIB, skip_without
-from gemmport.cli import explain as command
+from gemmport.cli import plots
 from gemmport.planning.explanation import Measured, explain
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime import files
@@ -65,7 +66,7 @@ def test_a_product_of_nothing_is_not_measured(gemmport_command):
 
 def test_what_is_wrong_exits_with_1(gemmport_command, monkeypatch):
     monkeypatch.setattr(
-        command, "measured", lambda found, *_, **__: replace(found, measured=Measured(1.0, 0.0, False, found.plan))
+        import_module("gemmport.cli.explain"), "measured", lambda found, *_, **__: replace(found, measured=Measured(1.0, 0.0, False, found.plan))
     )
     status, out, _ = gemmport_command("explain", 64, 64, 64, "--measure")
     assert status == 1
@@ -90,7 +91,7 @@ def test_the_picture_shows_roof_prediction_and_measurement(best_backend, tmp_pat
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     found = explain(gp.GemmProblem.create(512, 512, 512), best_backend.device, load_configuration())
     assert found.prediction is not None
-    command.plot(replace(found, measured=Measured(0.5, 0.0, True, found.plan)), tmp_path / "x.png")
+    plots.plot_roofline(replace(found, measured=Measured(0.5, 0.0, True, found.plan)), tmp_path / "x.png")
     (axes,) = figures[0].axes
     drawn = {str(line.get_label()).split(":")[0]: line.get_xydata() for line in axes.lines}
     roof = found.roofline

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -91,7 +92,7 @@ def test_what_doctor_finds_is_told_in_any_encoding() -> None:
         Finding("problem", "devices", "there", "wrong"),
     )
     with prepared("ascii") as written:
-        sys.modules["gemmport.cli.doctor"]._print(Diagnosis(findings, ("opencl 0:0",), (), "opencl 0:0"))
+        import_module("gemmport.cli.doctor")._print(Diagnosis(findings, ("opencl 0:0",), (), "opencl 0:0"))
         sys.stdout.flush()
         told = written.getvalue().decode("ascii")
     for line in ("+ here  2 x 3", r"- a\x1b[31mb  gone", "  -> make - it", "x there  wrong"):

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -455,7 +456,7 @@ def test_the_command_prints_findings_remedies_and_json(with_fault, monkeypatch, 
     diagnosis = with_fault()
     shown = Diagnosis((*diagnosis.findings, Finding("problem", "cache", "it", "is [bold]broken", "mend it")), *(
         diagnosis.right, diagnosis.wrong, diagnosis.chosen))  # fmt: skip
-    monkeypatch.setattr(sys.modules["gemmport.cli.doctor"], "examine", lambda **options: shown)
+    monkeypatch.setattr(import_module("gemmport.cli.doctor"), "examine", lambda **options: shown)
     outputs = []
     for options in ([], ["--json"]):
         monkeypatch.setattr(sys, "argv", ["gemmport", "doctor", *options])

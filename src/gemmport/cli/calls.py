@@ -28,13 +28,13 @@ from gemmport.cli.output import (
     exit_status,
     number,
     progress_on_terminal,
-    span,
     to_json,
     write,
 )
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LibraryUnavailableError
 from gemmport.core.problem import GemmProblem
+from gemmport.core.units import span
 from gemmport.execution.selection import get_backend
 
 SCHEMA = 3

@@ -9,11 +9,9 @@ import click
 
 from gemmport.bench.explained import measured
 from gemmport.bench.products import Options
-from gemmport.cli import options, streams
+from gemmport.cli import options, plots, streams
 from gemmport.cli.output import progress_on_terminal, write
-from gemmport.cli.plot import check_plottable
 from gemmport.cli.recorded import recorded_device
-from gemmport.cli.roofline_plot import plot
 from gemmport.execution.selection import select_device
 from gemmport.planning.explanation import explain
 from gemmport.planning.lookup import load_configuration
@@ -64,11 +62,9 @@ def explain_command(
     Exit status: 0 all well; 1 what --measure ran failed verification; 2 bad usage or configuration; 3 the backend or device
     is not usable here.
     """
-    for option, path in (("--plot", picture), ("--output", output)):
-        if path is not None:
-            options.check_writable(option, path)
-    if picture is not None:
-        check_plottable(picture)
+    if output is not None:
+        options.check_writable("--output", output)
+    plots.check_plot(picture)
     if recorded is not None and measure:
         raise click.UsageError("--measure runs on a device that is here: leave out --recorded")
     problem = options.make_problem(
@@ -84,7 +80,7 @@ def explain_command(
         with progress_on_terminal() as tell:
             found = measured(found, chosen, progress=tell)
     if picture is not None:
-        plot(found, picture)
+        plots.plot_roofline(found, picture)
     if form == "json":
         write(json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n", output)
     else:
