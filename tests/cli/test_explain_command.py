@@ -65,9 +65,10 @@ def test_a_product_of_nothing_is_not_measured(gemmport_command):
 
 
 def test_what_is_wrong_exits_with_1(gemmport_command, monkeypatch):
-    monkeypatch.setattr(
-        import_module("gemmport.cli.explain"), "measured", lambda found, *_, **__: replace(found, measured=Measured(1.0, 0.0, False, found.plan))
-    )
+    def wrong(found, *_, **__):
+        return replace(found, measured=Measured(1.0, 0.0, False, found.plan))
+
+    monkeypatch.setattr(import_module("gemmport.cli.explain"), "measured", wrong)
     status, out, _ = gemmport_command("explain", 64, 64, 64, "--measure")
     assert status == 1
     assert "WRONG: its result failed verification" in out
