@@ -43,13 +43,20 @@ _ITEM_TILES = ((8, 8), (8, 4), (4, 4))
 
 _MOST_ITEMS = 256
 
+_READ_SHARE = 0.85
+"""Of memory's bandwidth, that tiles reach at most: between waves, and at both ends, nothing is on its way."""
+
 _USUAL_ITEMS = 512
 """Work-items of a compute unit that hide each other's waits."""
 
 
-def generated() -> tuple[Mapping[str, int], ...]:
+def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
     """Tilings for a device of which no file has any: large tiles need few loads, small ones and slices fill a device with small
-    products. Extents are powers of two, sides differ by a factor of four at most, and a group has one to eight warps.
+    products. Extents are powers of two, a side is at most eight times the other, and a group has one to eight warps.
+
+    Args:
+        width: of the device's own warps, wavefronts or sub-groups, which a group consists of; 0 where it is not known. A warp
+            of 32 work-items is here no more than a part of the tile.
     """
     found = []
     for rows, columns in itertools.product(_EXTENTS, _EXTENTS):
@@ -59,7 +66,7 @@ def generated() -> tuple[Mapping[str, int], ...]:
             if warp is None or max(rows, columns) > 8 * min(rows, columns):
                 continue
             for slices in (1, 2, 4):
-                if items * slices > _MOST_ITEMS or (slices > 1 and items > 128):
+                if items * slices > _MOST_ITEMS or (slices > 1 and items > 128) or items * slices % max(width, 1):
                     continue
                 found.append({
                     "TSM": rows, "TSN": columns, "TSK": 8 if items > 128 else 32 if slices == 4 else 16,
@@ -87,7 +94,7 @@ def considered(
     `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
     constants, own = Constants.of(device, model), {**USUAL, **model.constants("simt")}
-    tilings = (*model.tilings.get("simt.mma", ()), *(model.tilings.get("simt") or generated()))
+    tilings = (*model.tilings.get("simt.mma", ()), *(model.tilings.get("simt") or generated(device.sub_group)))
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
@@ -200,6 +207,8 @@ def predicted(problem: GemmProblem, device: DeviceInfo, model: DeviceModel, para
     for phase in found:
         for name, value in phase.others.items():
             parts[name] = parts.get(name, 0.0) + phase.waves * value
-    total = passes + sum(phase.clocks(constants) for phase in found)
     hertz = clock(device)
-    return Prediction({name: value / hertz for name, value in parts.items()}, total / hertz, facts)
+    seconds = {name: value / hertz for name, value in parts.items()}
+    total = (passes + sum(phase.clocks(constants) for phase in found)) / hertz
+    seconds["global memory"] = problem.bytes / (_READ_SHARE * model.read_bandwidth)
+    return Prediction(seconds, max(total, seconds.get("launches", 0.0) + seconds["global memory"]), facts)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel
+from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -17,6 +18,7 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
+from gemmport.contracts.prediction import CPU_EDGES, ON_A_CPU, USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Integer, Launch, ParameterValue
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand, transposes
@@ -32,11 +34,19 @@ FITTED = {
     "most_bytes": "of a group's local memory: several groups share a compute unit",
     "most_extent": "rows, columns and terms of the products that it is chosen for: larger ones are worth a group of their own",
     "most_numbers": "of A, B and D of a product that it is chosen for",
+    "read_share": "of the bandwidth of memory, that it reaches",
     "least_per_unit": "products of a batch for each compute unit that it is chosen for. `simt`'s groups, of one product each, "
     "run side by side as long as they are few, and are done sooner; more of them take turns",
 }
 
-USUAL = {"most_items": 160, "most_bytes": 40960, "most_extent": 32, "most_numbers": 768, "least_per_unit": 6}
+USUAL = {
+    "most_items": 160,
+    "most_bytes": 40960,
+    "most_extent": 32,
+    "most_numbers": 768,
+    "least_per_unit": 6,
+    "read_share": 1.0,
+}
 """Where the device's model states nothing."""
 
 ALIGNED_FROM = 4
@@ -127,6 +137,47 @@ class Batched(KernelVariant):
         best = wide if small.get("PRODUCTS", 0) < min(ALIGNED_FROM, wide.get("PRODUCTS", 0)) else small
         return [best] if best else []
 
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        own, units = {**USUAL, **model.constants(self.name)}, max(device.compute_units, 1)
+        tile, products = self.tile(parameters), int(parameters["PRODUCTS"])
+        rows, columns = (int(parameters[name]) for name in ("WPTM", "WPTN"))
+        items, terms = self.work_group(parameters)[0], max(problem.effective_k, 1)
+        tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns)
+        groups = tiles * ceil_div(problem.batch, products)
+        resident = max(
+            min(USUAL_ITEMS * 2 // items, device.local_memory // max(self.local_bytes(parameters, problem), 1)), 1
+        )
+        of_fullest = math.ceil(groups / units)
+        waves = math.ceil(of_fullest / resident)
+        size = problem.accumulator.sum_bytes
+        # On a GPU, few work-items leave a unit waiting for each other's results.
+        hidden = min(1.0, items * min(of_fullest, resident) / USUAL_ITEMS)
+        if device.type == "cpu":
+            hidden = ON_A_CPU * CPU_EDGES
+        overlapping = {
+            "multiply-adds": of_fullest
+            * items
+            * rows
+            * columns
+            * terms
+            * units
+            / (model.rate(problem.accumulator) * hidden),
+            "local memory": of_fullest
+            * items
+            * (rows + columns)
+            * terms
+            * size
+            * units
+            / (model.local_bandwidth * hidden),
+            "global memory": problem.bytes / (own["read_share"] * model.read_bandwidth),
+            "latency": waves * ceil_div(terms, tile.depth) * (2 * model.latency + 3 * model.barrier),
+        }
+        others = {"launches": model.launch, "groups": of_fullest * model.group if device.type == "cpu" else 0.0}
+        facts = facts_of(problem, tile.rows, tile.columns, units * resident * products)
+        return Prediction({**overlapping, **others}, sum(others.values()) + joined(overlapping), facts)
+
     def _fitting(
         self, problem: GemmProblem, device: DeviceInfo, own: Mapping[str, int], tile: dict[str, int]
     ) -> dict[str, int]:
@@ -190,7 +241,9 @@ class Batched(KernelVariant):
 
 
 def _constants(model: DeviceModel) -> Mapping[str, int]:
-    return {name: int(value) for name, value in {**USUAL, **model.constants("batched")}.items()}
+    """Numbers by which products are chosen and tiled."""
+    stated = {**USUAL, **model.constants("batched")}
+    return {name: int(value) for name, value in stated.items() if name != "read_share"}
 
 
 def _whole(problem: GemmProblem) -> dict[str, int]:

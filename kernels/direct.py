@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from gemmport.contracts.device_model import DeviceModel
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+from gemmport.contracts.prediction import SHARE, of_tiles_on_cpu
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import FLOAT32, FLOAT64
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 
@@ -16,6 +22,20 @@ and more of 5 × 13 × 5 to 32 × 32 × 32 (benchmarks/results/{intel,pocl31}/ru
 
 SMALL = 1024
 """Elements of D at most, of such products: half a tile of what configs/ has for CPUs."""
+
+
+FITTED = {
+    "share": SHARE,
+    "far": "as much of it is left where B is not in the second cache, whose rows lie far apart",
+    "transposed": "as much of it is left where an operand is transposed in registers",
+    "item_seconds": "to begin a work-item, and to store its sums",
+    "alone": "as much of it is left where a group has one work-item",
+    "edges": "as much of it is left where tiles cross the edges of D",
+}
+"""What the model of a CPU may state, with its meaning."""
+
+USUAL = {"share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.4, "item_seconds": 0.11e-6}
+"""Where it states nothing."""
 
 
 class Direct(KernelVariant):
@@ -36,6 +56,7 @@ class Direct(KernelVariant):
         Parameter("RK", 4, "terms of the sum per step", maximum=16),
         Parameter("WIDTH", 4, "elements moved and computed at once", choices=(1, 2, 4, 8)),
     )
+    constants: ClassVar = FITTED
     constraints = (
         Constraint("RX % WIDTH = 0, whole runs of columns", lambda RX, WIDTH: RX % WIDTH == 0),
         Constraint("RY % WIDTH = 0, whole runs of rows", lambda RY, WIDTH: RY % WIDTH == 0),
@@ -58,6 +79,8 @@ class Direct(KernelVariant):
         return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.sum_bytes, 4)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+        if device.type == "cpu" and problem.dtype not in (FLOAT32, FLOAT64):
+            return f"on CPUs, runtimes take long to compile its tiles where {problem.dtype} is no vector's element"
         elements = problem.m * problem.n
         if device.type == "cpu" and problem.batch > MOST_OF_A_BATCH and elements <= SMALL:
             return (
@@ -66,8 +89,45 @@ class Direct(KernelVariant):
             )
         return None
 
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
+        """On CPUs, where whole vectors are what a work-item computes, those of the device's model, or else tiles of as many
+        vectors as it has registers for; in the order of their predictions.
+        """
+        own = model.tilings.get(self.name) or (_for_cpu(device) if device.type == "cpu" else ())
+        return self.ranked(own, problem, device, model)
+
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        if device.type != "cpu":
+            return super().predicted(problem, device, model, parameters)
+        own = {**USUAL, **model.constants(self.name)}
+        tile, size = self.tile(parameters), problem.dtype.itemsize
+        share = own["share"]
+        if problem.trans_a != "N" or problem.trans_b != "N":
+            share *= own["transposed"]
+        if problem.effective_k * (problem.n + tile.rows) * size > (
+            device.caches[1] if len(device.caches) > 1 else 2**18
+        ):
+            share *= own["far"]
+        items = math.prod(self.work_group(parameters))
+        if items == 1:
+            share *= own["alone"]
+        return of_tiles_on_cpu(
+            problem, device, model, tile=tile, share=share, edges=own["edges"], items_seconds=items * own["item_seconds"]
+        )  # fmt: skip
+
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         return {**super().defines(parameters, problem), **run_defines(problem, int(parameters["WIDTH"]))}
+
+
+def _for_cpu(device: DeviceInfo) -> list[Parameters]:
+    """Tiles of a work-item of two or four of the device's vectors in width, and groups for large and for small products."""
+    lanes = max(device.vector_width, 4)
+    columns, rows, width = (16, 8, 8) if lanes >= 16 else (16, 4, 4) if lanes == 8 else (8, 4, 4)
+    return [
+        {"THREADSX": side, "THREADSY": side, "RX": columns, "RY": rows, "RK": width, "WIDTH": width} for side in (4, 1)
+    ]
 
 
 VARIANT = Direct()

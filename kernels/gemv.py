@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel
+from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -20,6 +21,7 @@ from gemmport.contracts.kernel import (
     problem_defines,
     run_defines,
 )
+from gemmport.contracts.prediction import SHARE, USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
@@ -49,10 +51,16 @@ FITTED = {
     "less would",
     "most_registers": "of a work-item, as `Gemv.registers` counts them",
     "few_registers": "of a work-item in larger groups, where it has few, most of them for addresses",
+    "share": SHARE,
+    "read_share": "of the bandwidth of memory, that it reaches",
+    "cache_bandwidth": "bytes per second that a CPU's core reads of a matrix in its caches",
     "small_matrix": "elements of a matrix; batches of products whose matrices have no more are for other kernels",
 }
 
-USUAL = {"groups_per_unit": 4, "least_part": 2**17, "most_registers": 128, "few_registers": 20, "small_matrix": 256}
+USUAL = {
+    "groups_per_unit": 4, "least_part": 2**17, "most_registers": 128, "few_registers": 20, "small_matrix": 256,
+    "share": 0.8, "read_share": 1.0, "cache_bandwidth": 20e9,
+}  # fmt: skip
 """Where the device's model states nothing."""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -133,6 +141,44 @@ class Gemv(KernelVariant):
             values["SPLIT"] = min(wanted // groups, bytes_of_group // least_part, MOST_PARTS)
         return [values]
 
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        own, units = _constants(model), max(device.compute_units, 1)
+        work = _Work.of(problem, parameters)
+        parts = work.parts(int(parameters["SPLIT"]))
+        groups, size = work.groups * parts, problem.dtype.itemsize
+        times_read = ceil_div(work.problem.n, work.vectors)  # the matrix, once for each few vectors
+        matrix = problem.batch * work.problem.m * work.terms * size * times_read
+        facts = facts_of(problem, problem.m, problem.n, 1) | {"groups": groups}
+        steps = ceil_div(ceil_div(max(work.terms, 1), parts), work.step)
+        if device.type == "cpu":
+            read = matrix / (own["read_share"] * model.read_bandwidth)
+            if matrix <= units * sum(device.caches):
+                read = matrix / (own["cache_bandwidth"] * units)
+            padded = math.ceil(groups / units) * work.group_rows * work.vectors * work.step * steps
+            multiplied = padded * units / (own["share"] * model.rate(problem.accumulator))
+            latency = 0.0
+        else:
+            unroll = min(int(parameters["UNROLL"]), steps)
+            in_flight = min(groups, units * USUAL_ITEMS * 2 // work.items or units) * work.items
+            in_flight *= work.width * size * int(parameters["RUNS"]) * unroll
+            bandwidth = min(own["read_share"] * model.read_bandwidth, in_flight / model.latency)
+            read = matrix / bandwidth
+            multiplied = facts["padded"] / model.rate(problem.accumulator)
+            latency = 2 * model.latency + model.barrier * math.log2(2 * work.adders)
+        found = {
+            "launches": model.launch * (2 if parts > 1 else 1),
+            "groups": math.ceil(groups / units) * model.group if device.type == "cpu" else 0.0,
+            "multiply-adds": multiplied,
+            "global memory": read,
+            "latency": latency,
+            "results": problem.m * problem.n * problem.batch * problem.output.itemsize / model.copy_bandwidth,
+        }
+        overlapping = {name: found[name] for name in ("multiply-adds", "global memory")}
+        rest = sum(found.values()) - sum(overlapping.values())
+        return Prediction(found, rest + joined(overlapping), facts)
+
     def _for_gpu(
         self, problem: GemmProblem, device: DeviceInfo, wanted: int, own: Mapping[str, float]
     ) -> dict[str, ParameterValue]:
@@ -141,7 +187,7 @@ class Gemv(KernelVariant):
         work = _Work.of(problem, self.complete({"ITEMS": items, "SIDE": 1}))
         runs = ceil_div(max(work.terms if work.along else work.problem.m, 1), work.width)
         run_bytes = work.width * problem.dtype.itemsize
-        values: dict[str, ParameterValue] = {"ITEMS": items}
+        values: dict[str, ParameterValue] = {"ITEMS": items, "SIDE": 1}
         if work.along:
             few = [side for side in (8, 16) if 4 * side >= runs]  # a short k: several runs for each, a line for all
             many = [side for side in (64, 128, 256) if 4 * side <= runs]

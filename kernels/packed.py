@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import ClassVar
 
+from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -14,6 +17,7 @@ from gemmport.contracts.kernel import (
     ceil_div,
     run_defines,
 )
+from gemmport.contracts.prediction import SHARE, facts_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand
@@ -30,6 +34,20 @@ hands many groups at once to the first core that asks."""
 _USUAL_CACHES = (2**15, 2**18, 2**20)
 """Bytes of a core's share of each level where the operating system does not tell: small ones, for tiles that are too small cost
 less than tiles that do not fit."""
+
+
+FITTED = {
+    "share": SHARE,
+    "tile_seconds": "to begin and end a micro-tile: its sums are set, scaled and stored",
+    "pack_bandwidth": "bytes per second of a core that lays out an operand, read plus written, from its caches",
+}
+"""What a device's model may state, with its meaning."""
+
+USUAL = {"share": 0.95, "tile_seconds": 60e-9, "pack_bandwidth": 20e9}
+"""Where it states nothing: of a core of some 3 GHz."""
+
+LATENCY = 8
+"""Sums that a core adds to in turns so that none waits for itself: four clocks, two pipes."""
 
 
 class Packed(KernelVariant):
@@ -56,6 +74,7 @@ class Packed(KernelVariant):
         Parameter("KC", 4096, "terms of the sum per step, at most", maximum=65536),
         pack.MOVES,
     )
+    constants: ClassVar = FITTED
     constraints = (
         Constraint("MC % MR = 0, whole micro-tiles of rows", lambda MC, MR: MC % MR == 0),
         Constraint(
@@ -118,6 +137,41 @@ class Packed(KernelVariant):
         a, b = (pack.layout(problem, x, packing) if x in prepared else problem.layout(x) for x in pack.PANELS)
         laid_out = replace(problem, a=a, b=b)
         return Steps([*packed.launches, self.product(laid_out, fitted, prepared)], packed.scratch)
+
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        own = {**USUAL, **model.constants(self.name)}
+        values = self.fitted(parameters, problem, device)
+        panels, units = panels_of(values, problem), max(device.compute_units, 1)
+        mc, nc, mr, nr = (int(values[name]) for name in ("MC", "NC", "MR", "NR"))
+        rows, columns = panels["ROWS"], panels["COLUMNS"]
+        groups, terms = _tiles(problem, mc, nc), max(problem.effective_k, 1)
+        at_once = math.ceil(groups / units) * units / groups  # the last cores are waited for
+        tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch
+        share = own["share"] * min(1.0, mr * nr / LATENCY)
+        sizes = problem.m * problem.k, problem.k * problem.n
+        itself = values.get("OWN")  # the operand that groups lay out
+        read = problem.batch * sum(sizes) * problem.dtype.itemsize
+        written = sum(
+            size * problem.accumulator.sum_bytes for x, size in zip("ab", sizes, strict=True) if x != itself
+        ) * problem.batch  # fmt: skip
+        results = problem.m * problem.n * problem.batch * problem.output.itemsize
+        in_caches = read + written + results <= units * sum(device.caches)
+        packing = (read + written) / (own["pack_bandwidth"] * units)
+        if not in_caches:
+            packing += read / model.read_bandwidth + written / model.copy_bandwidth
+        parts = {
+            "launches": 2 * model.launch,
+            "groups": 2 * ceil_div(groups, units) * model.group,
+            "multiply-adds": at_once * tiles * rows * columns * terms / (share * model.rate(problem.accumulator)),
+            "tiles": at_once * tiles * ceil_div(terms, int(values["KC"])) * own["tile_seconds"] / units,
+            "passes": packing,
+            "results": 0.0
+            if in_caches
+            else 2 * results / model.copy_bandwidth,  # lines are read before they are written
+        }
+        return Prediction(parts, sum(parts.values()), facts_of(problem, mc, nc, units))
 
     def fitted(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> dict[str, ParameterValue]:
         """The parameters with the tiles of this problem on this device; and OWN, the operand that macro-tiles lay out

@@ -72,7 +72,7 @@ class Simt(KernelVariant):
         Parameter("ACROSS", 0, "1: operands that lie along k are transposed beforehand", choices=(0, 1)),
         padding(4),
     )
-    constants: ClassVar = {**FITTED, **_simt_tilings.FITTED}
+    constants: ClassVar = {**KernelVariant.constants, **FITTED, **_simt_tilings.FITTED}
     constraints = (
         *WHOLE_BLOCKS,
         FEW_SUMS,
@@ -137,6 +137,8 @@ class Simt(KernelVariant):
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
+        if device.type == "cpu":  # which has no waves of work-items, and nothing that copies beside them
+            return super().predicted(problem, device, model, parameters)
         return _simt_tilings.predicted(problem, device, model, parameters)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -103,9 +103,9 @@ class Constants:
     def of(cls, device: DeviceInfo, model: DeviceModel) -> Constants:
         """Those that the model states for `simt`, and the others from its rates.
 
-        Instructions are counted in the kernel's code. Local memory answers a term as late as a barrier, memory under load three
-        times as late as without. What is fitted to one device's times (ports, one warp of a scheduler, copies of single
-        elements) is taken to cost nothing elsewhere.
+        Instructions are counted in the kernel's code. Copies come from caches half as fast as local memory is read. Local
+        memory answers a term as late as a barrier, memory under load three times as late as without. What is fitted to one
+        device's times (ports, one warp of a scheduler, copies of single elements) is taken to cost nothing elsewhere.
         """
         hertz, units = clock(device), max(device.compute_units, 1)
         per_unit = 1 / (units * hertz)
@@ -120,7 +120,7 @@ class Constants:
             "alone_clocks": barrier,
             "copy_issue": 2.0,
             "step_issue": 38.0,
-            "copy_clocks": RUN_BYTES / (model.local_bandwidth * per_unit),
+            "copy_clocks": 2 * RUN_BYTES / (model.local_bandwidth * per_unit),
             "piecemeal": 1.0,
             "term_clocks": barrier,
             "far_clocks": latency,

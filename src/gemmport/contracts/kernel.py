@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
-from gemmport.contracts.prediction import of_tiles
+from gemmport.contracts.prediction import ON_A_CPU, SHARE, of_tiles
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, FLOAT64, DType
 from gemmport.core.errors import ParameterError, UnknownNameError
@@ -181,7 +181,7 @@ class KernelVariant(Contract):
 
     dtypes: ClassVar[frozenset[str]] = frozenset(DTYPES)
     """Input types that it computes."""
-    constants: ClassVar[Mapping[str, str]] = {}
+    constants: ClassVar[Mapping[str, str]] = {"share": SHARE}
     """Constants of its own that a device's model may state (`DeviceModel.fitted`), with their meanings."""
 
     @abstractmethod
@@ -218,9 +218,16 @@ class KernelVariant(Contract):
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """Parameters to choose among where neither the user nor a configuration states any, in the order of what is expected
-        of them; what is missing in them has its default. Empty where there is nothing to choose.
+        of them; what is missing in them has its default. Empty where there is nothing to choose. Those that the device's model
+        has for it, if the kernel knows no others.
         """
-        return []
+        return self.ranked(model.tilings.get(self.name, ()), problem, device, model)
+
+    def ranked(
+        self, tilings: Iterable[Parameters], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
+    ) -> list[Parameters]:
+        """Tilings in the order of their predictions."""
+        return sorted(tilings, key=lambda each: self.predicted(problem, device, model, self.complete(each)).seconds)
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Parameters:
         """The first of `considered`; empty where there is none."""
@@ -238,6 +245,7 @@ class KernelVariant(Contract):
             problem, device, model,
             tile=self.tile(parameters), work_group=self.work_group(parameters),
             local=self.local_bytes(parameters, problem) > 0,
+            share=model.constants(self.name).get("share", ON_A_CPU if device.type == "cpu" else 1.0),
         )  # fmt: skip
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:

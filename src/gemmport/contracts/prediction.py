@@ -18,6 +18,16 @@ USUAL_ITEMS = 512
 REREAD = 4.0
 """Times as fast as memory the caches are, from which groups read again what others have read."""
 
+SHARE = "of the device's multiply-adds, as much as its inner loop reaches where nothing else is in its way"
+
+CPU_EDGES = 0.3
+"""Of a CPU's share, as much is left where tiles cross the edges of D: work-items are no whole vectors there."""
+
+ON_A_CPU = 0.05
+"""The share of kernels that leave it to a CPU's runtime to make vectors of work-items: 0.01 to 0.2 under PoCL, 0.1 to 0.5 under
+Intel's runtime (benchmarks/results/{pocl30,pocl31,intel}/sweep/512.csv).
+"""
+
 
 def facts_of(problem: GemmProblem, rows: int, columns: int, at_once: int) -> dict[str, float]:
     """What a product in tiles of so many rows and columns consists of, so many of which are computed at once.
@@ -47,25 +57,58 @@ def joined(parts: Mapping[str, float], sharpness: float = SHARPNESS) -> float:
     return float(longest * sum((part / longest) ** sharpness for part in parts.values()) ** (1 / sharpness))
 
 
+def of_tiles_on_cpu(
+    problem: GemmProblem, device: DeviceInfo, model: DeviceModel, *,
+    tile: tuple[int, int, int], share: float, edges: float, items_seconds: float = 0.0, launches: int = 1,
+) -> Prediction:  # fmt: skip
+    """A product of which a core computes tile by tile.
+
+    Args:
+        tile: as `of_tiles`.
+        share: of the device's multiply-adds, that the inner loop reaches; `edges`: as much of it is left where tiles cross the
+            edges of D.
+        items_seconds: to begin and end the work-items of a group.
+    """
+    rows, columns, depth = tile
+    units, terms = max(device.compute_units, 1), max(problem.effective_k, 1)
+    facts = facts_of(problem, rows, columns, units)
+    of_fullest = math.ceil(facts["groups"] / units)
+    whole = problem.m % rows == 0 and problem.n % columns == 0 and problem.k % depth == 0
+    results = problem.m * problem.n * problem.batch * problem.output.itemsize
+    in_caches = problem.bytes <= units * sum(device.caches)
+    rate = share * (1.0 if whole else edges) * model.rate(problem.accumulator)
+    parts = {
+        "launches": launches * model.launch,
+        "groups": of_fullest * (model.group + items_seconds),
+        "multiply-adds": of_fullest * units * rows * columns * terms / rate,
+        "global memory": 0.0 if in_caches else (problem.bytes - results) / model.read_bandwidth,
+        "results": 0.0 if in_caches else 2 * results / model.copy_bandwidth,  # lines are read before they are written
+    }
+    return Prediction(parts, sum(parts.values()), facts)
+
+
 def of_tiles(
     problem: GemmProblem, device: DeviceInfo, model: DeviceModel, *,
-    tile: tuple[int, int, int], work_group: tuple[int, int, int], local: bool, launches: int = 1,
+    tile: tuple[int, int, int], work_group: tuple[int, int, int], local: bool, share: float,
 ) -> Prediction:  # fmt: skip
     """A product of which a group computes a tile, and each of its work-items as much of it as any other.
 
     Args:
         tile: rows and columns of a group's tile, and the terms of a step. work_group: its work-items.
         local: whether the tiles of a step are in local memory, so that a group reads them once.
+        share: of the device's multiply-adds, that the inner loop reaches.
     """
+    if device.type == "cpu":
+        return of_tiles_on_cpu(problem, device, model, tile=tile, share=share, edges=CPU_EDGES)
     rows, columns, depth = tile
     items, units = math.prod(work_group), max(device.compute_units, 1)
-    resident = max(USUAL_ITEMS // items, 1) if device.type == "gpu" else 1
+    resident = max(USUAL_ITEMS // items, 1)
     facts = facts_of(problem, rows, columns, units * resident)
     groups, terms, size = facts["groups"], max(problem.effective_k, 1), problem.dtype.itemsize
     of_fullest = math.ceil(groups / units)
     # Few work-items leave a unit's multiply-adders waiting for each other's results.
-    filled = min(1.0, items * min(of_fullest, resident) / USUAL_ITEMS) if device.type == "gpu" else 1.0
-    multiplied = of_fullest * rows * columns * terms * units / model.rate(problem.accumulator)
+    filled = min(1.0, items * min(of_fullest, resident) / USUAL_ITEMS)
+    multiplied = of_fullest * rows * columns * terms * units / (share * model.rate(problem.accumulator))
     item_reads = items * (max(rows // work_group[1], 1) + max(columns // work_group[0], 1)) * terms * size
     group_reads = (rows + columns) * terms * size
     results = problem.m * problem.n * problem.batch * problem.output.itemsize * (2 if problem.beta != 0 else 1)
@@ -78,7 +121,7 @@ def of_tiles(
         "latency": math.ceil(of_fullest / resident) * steps * (model.latency + (2 * model.barrier if local else 0.0)),
     }
     others = {
-        "launches": launches * model.launch,
+        "launches": model.launch,
         "groups": of_fullest * model.group,
         "results": results / model.copy_bandwidth,
     }

@@ -35,7 +35,9 @@ class _Candidate:
 
     @property
     def origin(self) -> str:
-        return self.entry.origin if self.entry else f"the defaults of {self.variant.name}"
+        if self.entry:
+            return self.entry.origin
+        return "the device's model" if self.parameters is not None else f"the defaults of {self.variant.name}"
 
 
 def make_plan(
@@ -131,11 +133,13 @@ def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configur
     found = []
     for candidate in _candidates(problem, device, configuration, AUTO):
         variant = candidate.variant
-        stated = candidate.entry.parameters(variant.name) if candidate.entry else None
+        stated = candidate.entry.parameters(variant.name) if candidate.entry else candidate.parameters
         considered = [] if stated or problem.empty else variant.considered(problem, device, model)
         declined = variant.declined(problem, device, model)
         for parameters in [stated] if stated else considered or [{}]:
             values = variant.complete(parameters)
+            if any((one.kernel, one.parameters) == (variant.name, values) for one in found):
+                continue
             reason, prediction = declined or "", None
             try:
                 _plan_with(replace(candidate, parameters=values), problem, device, model, {}, "")
@@ -159,8 +163,9 @@ def _told(plan: Plan) -> str:
 def _candidates(
     problem: GemmProblem, device: DeviceInfo, configuration: Configuration, kernel: str
 ) -> Iterator[_Candidate]:
-    """Kernels in the order in which they are tried: those that entries list, with the entries' parameters; then with their own
-    defaults the same ones and, behind them, the ladder from its first step, which asks least of a device.
+    """Kernels in the order in which they are tried: those that entries list, with the entries' parameters; the same ones with
+    those that the model or they themselves suggest; and all kernels, with all that they consider, by the time that the model
+    expects.
     """
     named = None if kernel == AUTO else kernels.variant(kernel)
     listed: list[KernelVariant] = []
@@ -169,9 +174,25 @@ def _candidates(
             if named is None or name == named.name:
                 listed.append(kernels.variant(name))
                 yield _Candidate(listed[-1], entry)
-    rest = (named,) if named else kernels.variants()
-    for variant in dict.fromkeys((*listed, *rest)):
+    for variant in dict.fromkeys((*listed, named) if named else listed):
         yield _Candidate(variant, None)
+    if named is None:
+        yield from _by_model(problem, device, configuration.model(device))
+
+
+def _by_model(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[_Candidate]:
+    """All kernels with all that they consider, the fastest by the model first. Behind them those that cannot compute the
+    product, and in the order of the family all where there is nothing to compute.
+    """
+    found: list[tuple[float, _Candidate]] = []
+    for variant in kernels.variants():
+        useless = problem.empty or variant.unsupported(problem, device) is not None
+        for parameters in [{}] if useless else variant.considered(problem, device, model) or [{}]:
+            values = variant.complete(parameters)
+            expected = math.inf if useless else variant.predicted(problem, device, model, values).seconds
+            found.append((expected, _Candidate(variant, None, parameters)))
+    found.sort(key=lambda pair: pair[0])
+    return [candidate for _, candidate in found]
 
 
 def _plan_with(
