@@ -95,3 +95,62 @@ def test_parts_that_overlap_take_longer_than_the_longest_and_less_than_all() -> 
     assert joined({"a": 3.0, "b": 4.0}, 2.0) == pytest.approx(5.0)
     assert joined({"a": 3.0, "b": 0.0}) == 3.0
     assert joined({}) == 0.0
+
+
+CPU = DEVICES["CPU under PoCL"]
+
+
+def on_a_cpu(name: str, problem: gp.GemmProblem, cores: int = 16, **params: int | str) -> float:
+    device = replace(CPU, compute_units=cores)
+    plan = make_plan(problem, device, load_configuration(), kernel=name, params=params)
+    return kernels.variant(name).predicted(problem, device, model_of(device), plan.values).seconds
+
+
+WIDE = {"THREADSX": 4, "THREADSY": 4, "RX": 16, "RY": 8, "RK": 8, "WIDTH": 8}
+"""Tiles of `direct`, of 32 × 64."""
+
+
+def test_on_cpus_edges_of_large_tiles_count() -> None:
+    """A group of `direct` computes 32 × 64 of D, whatever is left of it."""
+    whole, part = (on_a_cpu("direct", gp.GemmProblem.create(m, 64, 64, batch=500), **WIDE) for m in (32, 16))
+    assert part > whole
+
+
+def test_on_cpus_panels_pay_where_they_are_read_often() -> None:
+    small, large = gp.GemmProblem.create(128, 128, 128), gp.GemmProblem.create(2048, 2048, 2048)
+    assert on_a_cpu("direct", small, cores=2, **WIDE) < on_a_cpu("naive", small, cores=2)
+    assert on_a_cpu("packed", large, cores=2) < 0.6 * on_a_cpu("direct", large, cores=2, **WIDE)
+
+
+def test_on_cpus_a_matrix_that_is_read_once_is_bound_by_memory() -> None:
+    large = gp.GemmProblem.create(1, 30_000, 4096)
+    expected = large.bytes / model_of(CPU).read_bandwidth
+    assert expected < on_a_cpu("gemv", large) < 1.5 * expected
+    assert on_a_cpu("gemv", large) < on_a_cpu("packed", large)
+
+
+def test_more_groups_than_cores_take_turns() -> None:
+    device = replace(CPU, compute_units=4)
+    naive, model = kernels.variant("naive"), derived(device)
+
+    def seconds(tiles: int) -> float:
+        return naive.predicted(gp.GemmProblem.create(16 * tiles, 16, 4096), device, model, {"TS": 16}).seconds
+
+    assert seconds(1) == seconds(4) < seconds(5) == seconds(8)
+
+
+def test_a_share_that_a_model_states_counts() -> None:
+    problem, model = gp.GemmProblem.create(1024, 1024, 1024), derived(CPU)
+    for variant in kernels.variants():
+        if "share" not in variant.constants or variant.unsupported(problem, CPU):
+            continue
+        values = variant.complete({"ITEMS": 1, "SIDE": 1} if variant.name == "gemv" else {})
+        if variant.name == "batched":
+            continue
+        half, tenth = (
+            variant.predicted(
+                problem, CPU, model.over({"fitted": {variant.name: {"share": share}}}, ""), values
+            ).seconds
+            for share in (0.01, 0.001)
+        )
+        assert tenth > 2 * half, variant.name

@@ -22,11 +22,13 @@ from gemmport.contracts.gpu_model import MIN_STEPS, RUN_BYTES, RUNS_READ, WARP, 
 from gemmport.core.plan import Plan
 from gemmport.kernels import _simt_tilings
 from gemmport.kernels._simt_tilings import SMALLEST, USUAL, generated, tiling_of
+from gemmport.planning.planner import candidates
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 from models import HOPPER, MATRIX_TILINGS, TILINGS, model_of
 from test_backend_contract import download, run
 from test_kernels import BASE
+from test_planner import SHIPPED
 
 pytestmark = pytest.mark.best_of_each_backend
 """It is made for GPUs: `tiers.OF_GPUS`."""
@@ -347,6 +349,33 @@ def test_a_model_may_state_every_constant_and_what_it_does_not_comes_from_its_ra
     assert after.launch_clocks == 2 * before.launch_clocks
     assert after.far_clocks == pytest.approx(3 * before.far_clocks)
     assert (before.units, before.lanes["float32"]) == (114, pytest.approx(128))
+
+
+@pytest.mark.parametrize("width", [0, 8, 16, 32, 64])
+def test_generated_tilings_are_whole_wavefronts(width: int) -> None:
+    found = generated(width)
+    items = [SIMT.work_group(SIMT.complete(tiling))[0] for tiling in found]
+    assert all(number % max(width, 1) == 0 and number <= 256 for number in items)
+    assert {32, 64, 128, 256} - {32 if width == 64 else 0} == set(items)
+    assert {(tiling["TSM"], tiling["TSN"]) for tiling in found} >= {(128, 128), (16, 128), (128, 16), (64, 64)}
+
+
+def test_a_wavefront_of_64_gets_no_group_of_32() -> None:
+    wide = DEVICES["AMD gfx90a"]
+    for problem in (gp.GemmProblem.create(16, 32, 64), gp.GemmProblem.create(1000, 999, 77)):
+        for each in SIMT.considered(problem, wide, model_of(wide)):
+            assert SIMT.work_group(SIMT.complete(each))[0] % 64 == 0
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_it_is_a_candidate_on_every_gpu(name: str) -> None:
+    """In its portable form: nothing of PTX, and nothing that takes a warp for granted."""
+    device = GPUS[name]
+    found = [one for one in candidates(gp.GemmProblem.create(512, 512, 512), device, SHIPPED) if one.kernel == "simt"]
+    assert any(not one.reason for one in found)
+    if device.platform != "nvidia":
+        plan = gp.plan(gp.GemmProblem.create(512, 512, 512), device, kernel="simt")
+        assert all(dict(launch.kernel.defines)["ASYNC_COPIES"] == 0 for launch in plan.launches)
 
 
 def test_a_prediction_is_what_the_choice_is_made_by() -> None:

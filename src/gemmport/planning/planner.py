@@ -130,7 +130,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configur
     without a reason is what it chooses. A kernel whose parameters the model chooses is there with all that it considers.
     """
     model = configuration.model(device)
-    found = []
+    found: list[Candidate] = []
     for candidate in _candidates(problem, device, configuration, AUTO):
         variant = candidate.variant
         stated = candidate.entry.parameters(variant.name) if candidate.entry else candidate.parameters
