@@ -151,7 +151,7 @@ def test_a_sweep_over_a_file_of_shapes_is_judged(best_backend, tmp_path):
         assert choice["best"]["seconds"] == best
 
 
-@pytest.mark.parametrize("kernel", ["tiled", "no_such"])
+@pytest.mark.parametrize("kernel", ["wpt", "no_such"])
 def test_a_kernel_without_candidates_is_refused(tmp_path, kernel):
     (tmp_path / "c.yaml").write_text("naive:\n  - {TS: 4}\n")
     done = CliRunner().invoke(script.main, ["--candidates", str(tmp_path / "c.yaml"), "--kernel", kernel])
