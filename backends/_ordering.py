@@ -65,3 +65,18 @@ class Ordered:
             for memory in self.writes:
                 access = memory.access
                 access.writer, access.readers = queue, []
+
+
+class Between:
+    """`Backend.between`, of a queue of `as_queue` and one of `as_owner`."""
+
+    def __init__(self, backend: Backend, owner: Any, queue: Any) -> None:
+        self.backend, self.owner, self.queue = backend, owner, queue
+
+    def __enter__(self) -> None:
+        self.backend._follow(self.queue, [self.owner])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.backend._follow(self.owner, [self.queue])

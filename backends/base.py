@@ -26,7 +26,7 @@ import numpy.typing as npt
 from gemmport.backends import _compilation, _ending, _fork, _improvement
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends._improvement import Improvement
-from gemmport.backends._ordering import IN_ORDER, Ordered, is_alone
+from gemmport.backends._ordering import IN_ORDER, Between, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned
 from gemmport.backends._workspace import Workspace, Workspaces
 from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides, element_type
@@ -409,6 +409,14 @@ class Backend(NoCopy, ABC):
         if queue is not None:
             raise LaunchError(f"queue must be None: {self.device.label} has one queue alone; got {queue!r}")
 
+    def as_owner(self, queue: Any) -> Any:
+        """Likewise the queue on which another library works, in whichever order: it waits, and is waited for, as a whole.
+
+        Raises:
+            LaunchError: it is none of this backend's device and context.
+        """
+        return self.as_queue(queue)
+
     def is_captured(self, queue: Any) -> bool:
         """Whether what is enqueued on a queue of `as_queue` is not done now, but kept to be done any number of times."""
         return False
@@ -505,6 +513,15 @@ class Backend(NoCopy, ABC):
             # A graph is replayed later, after whatever its owner has it wait for; within it there is one queue.
             return IN_ORDER
         return Ordered(self, queue, reads, writes)
+
+    def between(self, owner: Any, queue: Any) -> AbstractContextManager[None]:
+        """What is enqueued on the queue inside comes after everything that another library has on its own, and before what it
+        will have there. Of memory that the library alone orders.
+
+        Args:
+            owner: of `as_owner`. queue: of `as_queue`.
+        """
+        return IN_ORDER if owner == queue else Between(self, owner, queue)
 
     def settle(self, memory: Memory) -> None:
         """Makes the queue on which the memory's owner works wait for everything enqueued here on the memory."""

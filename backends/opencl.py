@@ -166,7 +166,7 @@ class OpenCL(Backend):
         if not isinstance(buffer, cl.MemoryObjectHolder):
             raise ArrayError(f"this pyopencl array is in a {type(buffer).__name__}: only buffers are read in place")
         memory = Memory(buffer, buffer.int_ptr, buffer.size)
-        memory.access.home = memory.access.writer = self._home(foreign.queue if home is None else home)
+        memory.access.home = memory.access.writer = self.as_owner(foreign.queue if home is None else home)
         if foreign.events:
             self.wait([Event(event) for event in foreign.events], queue=memory.access.home)
         size = foreign.dtype.itemsize
@@ -425,7 +425,7 @@ class OpenCL(Backend):
             return None
         if queue in self._queues:
             return queue
-        queue = self._home(queue)
+        queue = self.as_owner(queue)
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise LaunchError("queue must run its commands in order; got one that does not: pass another")
         if len(self._queues) >= _MOST_QUEUES:
@@ -433,8 +433,7 @@ class OpenCL(Backend):
         self._queues.add(queue)
         return queue
 
-    def _home(self, queue: Any) -> Any:
-        """A queue on which others work, in whichever order: it waits, and is waited for, as a whole."""
+    def as_owner(self, queue: Any) -> Any:
         if queue is None or queue == self.queue:
             return None
         if not isinstance(queue, cl.CommandQueue):

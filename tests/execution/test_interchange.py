@@ -18,18 +18,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import gemmport as gp
-from absences import CUPY, GPU, JAX, TORCH, beyond, skip_without
+from absences import CUPY, GPU, JAX, JAX_ON_CPUS, TORCH, beyond, skip_without
 from exact import integers
 from gemmport import backends
 from gemmport.core import dlpack
 from gemmport.core.dtypes import DTYPES
-from gemmport.execution import repeated
+from gemmport.execution import adapters, repeated
 from gemmport.execution.copies import copy_strided, dense_copy
 from gemmport.execution.selection import backend_of
 
@@ -671,6 +672,144 @@ class TestQueues:
         np.testing.assert_array_equal(gemm(a, b, device=backend.device, queue=backend.new_queue()), a @ b)
 
 
+# Products of a kind that was computed before
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The products of a test that were not found among those that were computed before: none was, when it begins."""
+    found: list[Any] = []
+    module = sys.modules["gemmport.api.product"]
+    enqueue = module.enqueue
+    for user in ("gemmport.api.gemm", "gemmport.api.host", "gemmport.api.matmul"):
+        if hasattr(sys.modules[user], "enqueue"):
+            monkeypatch.setattr(
+                sys.modules[user], "enqueue", lambda *given: found.append(given[1]) or enqueue(*given)
+            )
+    monkeypatch.setattr(repeated, "_known_of_libraries", {})
+    monkeypatch.setattr(repeated, "_known", {})
+    return found
+
+
+class _OnHost:
+    """A library's arrays in the host's memory."""
+
+    def __init__(self, name: str) -> None:
+        skip_without({"torch": TORCH, "jax": JAX_ON_CPUS}[name])
+        self.name, self.module = name, importlib.import_module(name)
+
+    def array(self, host: np.ndarray) -> Any:
+        return self.module.from_numpy(host.copy()) if self.name == "torch" else self.module.numpy.asarray(host)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+class TestLibrariesOnTheHost:
+    @pytest.mark.parametrize("multiply", [gp.gemm, gp.matmul])
+    def test_are_planned_once(
+        self, best_backend: gp.Backend, planned: list[Any], name: str, multiply: Any
+    ) -> None:
+        library = _OnHost(name)
+        how = {"kernel": "naive", "device": best_backend.device}
+        for number in range(3):
+            a, b = pair((9, 5), (5, 7))
+            product = multiply(library.array(a + number), library.array(b), **how)
+            assert type(product) is type(library.array(b))
+            np.testing.assert_array_equal(np.asarray(product), (a + number) @ b)
+        assert len(planned) == (1 if best_backend.borrow(np.ones(1)) is not None else 3)
+
+    def test_on_a_queue_that_is_named(self, best_backend: gp.Backend, planned: list[Any], name: str) -> None:
+        library, queue = _OnHost(name), best_backend.new_queue()
+        a, b = pair((9, 5), (5, 7))
+        for _ in range(3):
+            product = gemm(library.array(a), library.array(b), device=best_backend.device, queue=queue)
+            np.testing.assert_array_equal(np.asarray(product), a @ b)
+        assert len(planned) == (1 if best_backend.borrow(np.ones(1)) is not None else 3)
+
+    def test_are_read_anew_where_they_lie_otherwise(self, best_backend: gp.Backend, name: str) -> None:
+        library = _OnHost(name)
+        a, b = pair((9, 5), (9, 7))
+        for _ in range(2):
+            product = gemm(library.array(a).T, library.array(b), device=best_backend.device)
+            np.testing.assert_array_equal(np.asarray(product), a.T @ b)
+            product = gemm(library.array(a), library.array(b), trans_a="T", device=best_backend.device)
+            np.testing.assert_array_equal(np.asarray(product), a.T @ b)
+
+
+def test_numpys_arrays_on_a_queue_that_is_named_are_planned_once(backend: gp.Backend, planned: list[Any]) -> None:
+    queue = backend.new_queue()
+    a, b = pair((16, 12), (12, 8))
+    for given in (None, np.zeros((16, 8), np.float32)):
+        for _ in range(3):
+            product = gemm(a, b, out=given, device=backend.device, queue=queue)
+            np.testing.assert_array_equal(product, a @ b)
+            if given is not None:
+                assert product is given
+                given.fill(7)
+    assert len(planned) == (2 if backend.borrow(np.ones(1)) is not None else 6)
+
+
+class TestTorchOnTheHost:
+    """What is more than its memory is told each time, also after one of its kind was computed."""
+
+    def test_a_tensor_that_requires_grad(self, best_backend: gp.Backend) -> None:
+        torch = _OnHost("torch").module
+        x = torch.ones(4, 4)
+        for tensor in (x, x.clone().requires_grad_(), x):
+            if tensor.requires_grad:
+                with pytest.raises(gp.ArrayError, match="detach"):
+                    gemm(tensor, x, device=best_backend.device)
+            else:
+                assert gemm(tensor, x, device=best_backend.device).tolist() == (x @ x).tolist()
+
+    def test_a_conjugated_tensor(self, best_backend: gp.Backend) -> None:
+        torch = _OnHost("torch").module
+        z = torch.tensor([[1 + 2j, 3 - 1j], [2j, 1]], dtype=torch.complex64)
+        for tensor in (z, z.conj(), z, z.conj()):
+            assert gemm(tensor, z, device=best_backend.device).tolist() == (tensor @ z).tolist()
+
+    def test_bfloat16(self, best_backend: gp.Backend) -> None:
+        torch = _OnHost("torch").module
+        x = torch.eye(4, dtype=torch.bfloat16) * 3
+        for _ in range(2):
+            product = gemm(x, x, device=best_backend.device)
+            assert product.dtype == torch.bfloat16
+            assert product.tolist() == (x @ x).tolist()
+
+    def test_an_out_over_an_operand(self, best_backend: gp.Backend) -> None:
+        torch = _OnHost("torch").module
+        for _ in range(2):
+            whole = torch.arange(40, dtype=torch.float32).reshape(10, 4)
+            x, y = whole[:4].clone(), whole[4:8].clone()
+            out = torch.zeros(4, 4)
+            assert gemm(x, y, out=out, device=best_backend.device) is out
+            assert out.tolist() == (x @ y).tolist()
+            wanted = whole[:4] @ y
+            assert gemm(whole[:4], y, out=whole[2:6], device=best_backend.device) is not None
+            assert whole[2:6].tolist() == wanted.tolist()
+
+
+def test_torch_is_told_of_a_stream_by_its_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of its memory came from one stream, is used on another, and is handed out again on the first."""
+    recorded: list[tuple[str, Any]] = []
+
+    class Tensor:
+        device = "cuda:1"
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def record_stream(self, stream: Any) -> None:
+            recorded.append((self.name, stream))
+
+    made = SimpleNamespace(cuda=SimpleNamespace(ExternalStream=lambda handle, device: (handle, device)))
+    monkeypatch.setitem(sys.modules, "torch", made)
+    backend: Any = SimpleNamespace(queue_handle=5)
+    torch = adapters._LIBRARIES["torch"]
+    torch.used([Tensor("a"), Tensor("b")], backend, SimpleNamespace(handle=9))
+    torch.used([Tensor("out")], backend, None)
+    assert recorded == [("a", (9, "cuda:1")), ("b", (9, "cuda:1")), ("out", (5, "cuda:1"))]
+
+
 # PyOpenCL's arrays
 
 
@@ -808,19 +947,78 @@ class TestPyOpenCL:
         assert held
         np.testing.assert_array_equal(seen, a @ b)
 
-    def test_on_another_queue_are_ordered_both_ways(self, backend: gp.Backend, queue: Any) -> None:
+    @pytest.mark.parametrize("kind", ["new", "out", "without an order"])
+    def test_on_another_queue_are_ordered_both_ways(
+        self, backend: gp.Backend, queue: Any, kind: str, planned: list[Any]
+    ) -> None:
+        """Also where the product is one of those that are kept: the second and third of their kind."""
+        import pyopencl as cl  # noqa: PLC0415
+
+        if kind == "without an order":
+            out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+            if not queue.device.queue_properties & out_of_order:
+                pytest.skip(beyond(backend.device, "its queues run in order alone"))
+            queue = cl.CommandQueue(queue.context, properties=out_of_order)
+        a, b = pair((17, 13), (13, 11))
+        other = cl.CommandQueue(queue.context)
+        for gates in ("theirs, ours", "theirs, ours", "ours, theirs"):
+            x, y = (cl.array.to_device(queue, value) for value in (a, b))
+            given = cl.array.empty(queue, (17, 11), np.float32) if kind == "out" else None
+            queue.finish()
+            for array in (x, y):
+                array.events.clear()
+            theirs, ours = (cl.UserEvent(queue.context) for _ in range(2))
+            cl.enqueue_fill_buffer(queue, x.base_data, np.float32(2), 0, x.nbytes, wait_for=[theirs])  # before the product
+            cl.enqueue_barrier(other, wait_for=[ours])
+            product = gemm(x, y, queue=other, out=given)
+            assert product is given or kind != "out"
+            cl.enqueue_fill_buffer(queue, x.base_data, np.float32(99), 0, x.nbytes)  # after it
+            first, second = (theirs, ours) if gates == "theirs, ours" else (ours, theirs)
+            first.set_status(0)
+            queue.flush()
+            let_run(other)
+            second.set_status(0)
+            np.testing.assert_array_equal(product.get(), np.full_like(a, 2) @ b)
+        assert len(planned) == 1
+
+    def test_on_their_own_queue_that_is_named(self, backend: gp.Backend, queue: Any, planned: list[Any]) -> None:
         import pyopencl as cl  # noqa: PLC0415
 
         a, b = pair((17, 13), (13, 11))
         x, y = (cl.array.to_device(queue, value) for value in (a, b))
-        gemm(x, y)
-        other, gate = cl.CommandQueue(queue.context), cl.UserEvent(queue.context)
-        cl.enqueue_barrier(other, wait_for=[gate])
-        product = gemm(x, y, queue=other)
-        x.fill(99)  # on their queue: after the product has read them
-        let_run(queue)
-        gate.set_status(0)
-        np.testing.assert_array_equal(product.get(), a @ b)
+        for _ in range(3):
+            np.testing.assert_array_equal(gemm(x, y, queue=queue).get(), a @ b)
+        assert len(planned) == 1
+
+    def test_a_queue_of_another_context_is_refused_each_time(self, backend: gp.Backend, queue: Any) -> None:
+        import pyopencl as cl  # noqa: PLC0415
+
+        a, b = pair((17, 13), (13, 11))
+        x, y = (cl.array.to_device(queue, value) for value in (a, b))
+        other, context = cl.CommandQueue(queue.context), cl.Context([queue.device])
+        for _ in range(2):
+            with pytest.raises(gp.LaunchError, match="another context"):
+                gemm(x, y, queue=cl.CommandQueue(context))
+            np.testing.assert_array_equal(gemm(x, y, queue=other).get(), a @ b)
+
+    def test_are_told_who_else_uses_them(
+        self, backend: gp.Backend, queue: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As PyTorch must be. On their own queue nobody else does."""
+        import pyopencl as cl  # noqa: PLC0415
+
+        told: list[tuple[int, Any]] = []
+        library = type(adapters._LIBRARIES["pyopencl"])
+        monkeypatch.setattr(library, "used", lambda _, arrays, _backend, where: told.extend((id(x), where) for x in arrays))
+        x, y, z, out = (cl.array.to_device(queue, np.ones((8, 8), np.float32)) for _ in range(4))
+        other = cl.CommandQueue(queue.context)
+        for _ in range(2):
+            gemm(x, y, beta=1, c=z, out=out, queue=other)
+            assert sorted(told) == sorted((id(array), other) for array in (x, y, z, out))
+            told.clear()
+            gemm(x, y, beta=1, c=z, out=out, queue=queue)
+            gemm(x, y, beta=1, c=z, out=out)
+            assert not told
 
     def test_of_one_context_share_one_backend(self, backend: gp.Backend, queue: Any) -> None:
         import pyopencl as cl  # noqa: PLC0415

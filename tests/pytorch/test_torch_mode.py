@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import gemmport as gp
 from absences import TORCH, needs
 
 if TORCH.is_here():
@@ -18,6 +19,7 @@ if TORCH.is_here():
 
     import gemmport.torch as gt
     import tensors
+    from gemmport.torch import mode
     from small_gpt import PRODUCTS, small_gpt, text
     from tensors import equal, placed, random, small
 
@@ -99,6 +101,21 @@ def test_what_torch_refuses_it_refuses_in_its_words(left: str, right: str, told:
     b = small(6, 5) if right == "shape" else small(5, 3, dtype=right)
     with gt.use() as routing, pytest.raises(RuntimeError, match=told):
         torch.mm(a, b)
+    assert routing.products == 0
+
+
+@pytest.mark.parametrize("error", [gp.ShapeError, gp.DtypeError, gp.ArrayError])
+def test_what_is_refused_before_any_work_goes_to_torch(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ArrayError is that of tensors on two devices, of which torch tells in its words."""
+
+    def refusal(*_: Any) -> None:
+        raise error("these do not fit together")
+
+    a, b = small(4, 5), small(5, 3, seed=1)
+    wanted = torch.mm(a, b)
+    monkeypatch.setitem(mode._ROUTES, torch.ops.aten.mm.default, refusal)
+    with gt.use() as routing:
+        equal(torch.mm(a, b), wanted)
     assert routing.products == 0
 
 

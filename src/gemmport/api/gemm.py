@@ -151,7 +151,7 @@ def gemm(
         a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
         backend=backend, device=device, choice=choice,
     )  # fmt: skip
-    product.keep(wanted)
+    product.keep(wanted, elsewhere=queue is not None)
     return product.given
 
 
@@ -170,9 +170,9 @@ class Computed:
     operands: Sequence[DeviceArray | HostArray]
     result: Result | HostArray
 
-    def keep(self, wanted: Hashable) -> None:
+    def keep(self, wanted: Hashable, *, elsewhere: bool) -> None:
         """Keeps it under a key, for others of its kind; None for none."""
-        self.place.keep(wanted, self.operands, self.result)
+        self.place.keep(wanted, self.operands, self.result, elsewhere=elsewhere)
 
     def reads(self, a: DeviceArray | HostArray, b: DeviceArray | HostArray) -> bool:
         """Whether it reads operands that begin where these do."""

@@ -38,7 +38,9 @@ def host_product(place: Placement, product: Product, given: Mapping[str, Given],
         enqueue(place, product, lent, choice)
     finally:
         place.backend.give_back(lent.memory, queue=place.queue)
-    operands = [given[name].value for name in ("a", "b", "c") if name != "c" or product.c is not None]
+    used = [given[name] for name in ("a", "b", "c") if name != "c" or product.c is not None]
+    # NumPy's arrays as they were given, if they were used so: not what was made of them.
+    operands = [x.value if x.library is None else x.arrays[0] for x in used]
     in_place = not update and place.uses(*operands) and (out is None or out is result)
     place.as_given = place.as_given and in_place
     return result

@@ -36,7 +36,7 @@ from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, 
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError
 from gemmport.core.problem import check_size
 from gemmport.execution import repeated
@@ -151,26 +151,40 @@ def product_by_rules(
     if any(is_on_device(x) for x in given):
         return _on_a_device(a, b, out, rules, how, wanted)
     if any(library_of(x) is not None for x in given):
-        return _of_host_arrays_of_libraries(a, b, out, rules, how)
+        return _of_host_arrays_of_libraries(a, b, out, rules, how, wanted)
     if own := [type(x).__name__ for x in given if _overrides_ufuncs(x)]:
         log.info("%s multiplies by its own __array_ufunc__: nothing is computed here", own[0])
         return numpy_matmul(*given, **rules)
     return _of_host_arrays(a, b, out, rules, how, wanted)
 
 
+def described(a: Any, b: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of the product of arrays of which nothing but theirs is known.
+
+    Raises:
+        ShapeError, DtypeError: as `matmul`, and where no device computes in the type.
+    """
+    dtype = _result_type(a, b, None, {})
+    _check_shapes(a, b, None)
+    as_dtype(dtype)
+    _check_sizes(a, b)
+    return _product_shape(a, b), dtype
+
+
 def _given(a: Any, b: Any, out: Any) -> dict[str, Given]:
     return {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("out", out)) if x is not None}
 
 
-def _of_host_arrays_of_libraries(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+def _of_host_arrays_of_libraries(
+    a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any], wanted: Hashable
+) -> Any:
     """The product of arrays in the host's memory of which other libraries have one, read and written in place as NumPy's."""
     given = _given(a, b, out)
     if out is not None:
         check_library_writes(given["out"])
     x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
-    wanted = product = None
-    choice = how["choice"]
-    if not rules and choice.params is None and choice.config is None:
+    product, choice = None, how["choice"]
+    if wanted is None and not rules and choice.params is None and choice.config is None:
         place = how.get("backend"), how.get("device")
         wanted, product = repeated.again(x, y, None, target, ("matmul", choice.kernel), *place)
     if product is None:

@@ -45,6 +45,7 @@ class Placement:
     Attributes:
         awaited: whether the call waits for the product. Only then are arrays in the host's memory used in place: after the call
             they are the caller's again.
+        borrowed: of other libraries, each with its library and their array.
         prepared, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
         as_given: whether the next of its kind may be so, too: it read the operands, and wrote the result, where they lie.
     """
@@ -52,7 +53,7 @@ class Placement:
     backend: Backend
     awaited: bool
     queue: Any = None
-    borrowed: list[DeviceArray] = field(default_factory=list)
+    borrowed: list[tuple[Library, Any, DeviceArray]] = field(default_factory=list)
     in_place: list[DeviceArray] = field(default_factory=list)
     prepared: Prepared | None = None
     turned: bool = False
@@ -72,7 +73,7 @@ class Placement:
                     known[id(value)] = self.backend.asarray(value)
                 elif id(value) not in known and library is not None:
                     known[id(value)] = adopted(library, value, self.backend)
-                    self.borrowed.append(known[id(value)])
+                    self.borrowed.append((library, value, known[id(value)]))
                 given.arrays.append(known[id(value)])
 
     def borrow_host(self, host: HostArray) -> DeviceArray | None:
@@ -99,17 +100,20 @@ class Placement:
             out = given["out"]
             return Result(cast("DeviceArray", self.of(out)), out.library, out.value)
         first = next(x for x in given.values() if x.on_device)
-        made = None if first.library is None else first.library.empty(first.values[0], shape, dtype, order)
-        if made is not None:
-            array = adopted(cast("Library", first.library), made, self.backend)
-            self.borrowed.append(array)
-            return Result(array, first.library, made)
+        library = first.library
+        made = None if library is None else library.empty(first.values[0], shape, dtype, order)
+        if library is not None and made is not None:
+            array = adopted(library, made, self.backend)
+            self.borrowed.append((library, made, array))
+            return Result(array, library, made)
         new = self.backend.empty(shape[::-1], dtype).T if order == "F" else self.backend.empty(shape, dtype)
-        return Result(new, first.library)
+        return Result(new, library)
 
     def delivered(self, result: Result) -> Any:
         """What the caller gets, of which its library, and those of the operands, know when it is written and read."""
-        for array in self.borrowed:
+        for library, theirs, array in self.borrowed:
+            if array.memory.access.home != self.queue:
+                library.used([theirs], self.backend, self.queue)
             self.backend.settle(array.memory)
         if result.library is None:
             return result.array if result.theirs is None else result.theirs
@@ -118,14 +122,21 @@ class Placement:
         result.library.written(result.theirs, self.backend, self.queue)
         return result.theirs
 
-    def keep(self, wanted: Hashable, operands: Sequence[Any], result: Result | HostArray) -> None:
-        """Keeps a product that was computed as given, for others of its key; of None it keeps none."""
+    def keep(
+        self, wanted: Hashable, operands: Sequence[Any], result: Result | HostArray, *, elsewhere: bool = False
+    ) -> None:
+        """Keeps a product that was computed as given, for others of its key; of None it keeps none.
+
+        Args:
+            elsewhere: whether others of its key are computed on a queue that is given, beside that of the arrays' library.
+        """
         if wanted is None or self.prepared is None or not self.as_given:
             return
         if isinstance(result, Result):
+            home = operands[0].memory.access.home if elsewhere else self.queue
             repeated.keep_of_device_arrays(
-                wanted, self.prepared, turned=self.turned, operands=operands, result=result.array, queue=self.queue,
-                library=result.library,
+                wanted, self.prepared, turned=self.turned, operands=operands, result=result.array, library=result.library,
+                home=home,
             )  # fmt: skip
         else:
             repeated.keep_of_host_arrays(wanted, self.prepared, turned=self.turned, operands=operands, result=result)

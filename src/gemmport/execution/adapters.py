@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
@@ -39,6 +39,9 @@ _ALIGNED = ALLOCATION_ALIGNMENT - 1
 
 Views: TypeAlias = tuple[Hashable, tuple[Any, ...], Any]
 """Of `Library.views`."""
+
+Lent: TypeAlias = tuple[HostArray, HostArray, HostArray | None, HostArray | None]
+"""Of `Library.views_on_host`."""
 
 
 class Library(ABC):
@@ -141,6 +144,26 @@ class Library(ABC):
     def written(self, array: Any, backend: Backend, queue: Any) -> None:
         """Tells an array, in the library's own way, that it is written by what was enqueued on a backend's queue so far."""
 
+    def used(self, arrays: Sequence[Any], backend: Backend, queue: Any) -> None:
+        """Tells arrays, in the library's own way, that what is on another queue than its own reads or writes them.
+
+        Its own queue waits for that in any case. Memory that came from a third one is handed out again there.
+
+        Args:
+            queue: of `Backend.as_queue`.
+        """
+
+    def views_on_host(self, a: Any, b: Any, c: Any, out: Any) -> Lent | None:
+        """The operands of a product as arrays of NumPy over the same memory, in a few reads of attributes.
+
+        Args:
+            a, b, c, out: arrays that are the library's own; c and out may be None.
+
+        Returns:
+            None where one must be looked at more closely: it is not in the host's memory, or not read as it lies.
+        """
+        return None
+
     def result(self, array: DeviceArray) -> Any:
         """A result as an array of this library, over the same memory."""
         return array
@@ -198,6 +221,21 @@ class _Torch(Library):
     def stream(self, array: Any) -> int:
         # torch.cuda.current_stream makes an object, which takes as long as a launch.
         return int(self.module._C._cuda_getCurrentRawStream(array.get_device()))
+
+    def used(self, arrays: Sequence[Any], backend: Backend, queue: Any) -> None:
+        handle = backend.queue_handle if queue is None else queue.handle
+        stream = self.module.cuda.ExternalStream(handle, device=arrays[0].device)
+        for array in arrays:
+            array.record_stream(stream)
+
+    def views_on_host(self, a: Any, b: Any, c: Any, out: Any) -> Lent | None:
+        if not a.is_cpu:
+            return None
+        try:
+            # What numpy() raises for is not in the host's memory, is more than its memory, or is of a type that NumPy lacks.
+            return a.numpy(), b.numpy(), None if c is None else c.numpy(), None if out is None else out.numpy()
+        except (RuntimeError, TypeError):
+            return None
 
     def exposed(self, array: Any) -> Any:
         if array.requires_grad:
@@ -281,6 +319,14 @@ class _JAX(Library):
                 f"this JAX array is on {array.devices()}: only arrays on the CPU or one NVIDIA GPU are read"
             )
         return platforms == {"cpu"}
+
+    def views_on_host(self, a: Any, b: Any, c: Any, out: Any) -> Lent | None:
+        if out is not None:
+            return None
+        for array in (a, b, c):
+            if array is not None and (array.platform() != "cpu" or len(array.devices()) > 1):
+                return None
+        return np.asarray(a), np.asarray(b), None if c is None else np.asarray(c), None
 
     def result(self, array: DeviceArray) -> Any:
         return self.module.dlpack.from_dlpack(array)
@@ -419,10 +465,13 @@ def library_of_type(kind: type) -> Library | None:
             ("torch", "Tensor"),
             ("torch.nn.parameter", "Parameter"),
             ("cupy", "ndarray"),
+            ("jaxlib._jax", "ArrayImpl"),
+            ("jaxlib.xla_extension", "ArrayImpl"),
             ("pyopencl.array", "Array"),
         }
         found = (kind.__module__, kind.__qualname__) in known
-        _OF_TYPES[kind] = _LIBRARIES[kind.__module__.partition(".")[0]] if found else None
+        root = kind.__module__.partition(".")[0]
+        _OF_TYPES[kind] = _LIBRARIES[_ROOTS.get(root, root)] if found else None
         return _OF_TYPES[kind]
 
 

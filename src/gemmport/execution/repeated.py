@@ -52,21 +52,32 @@ class Repeated:
     adds: bool = False
 
     def of_host_arrays(
-        self, a: HostArray, b: HostArray, c: HostArray | None, out: HostArray | None, addresses: tuple[int, ...] | None
+        self,
+        a: HostArray,
+        b: HostArray,
+        c: HostArray | None,
+        out: HostArray | None,
+        addresses: tuple[int, ...] | None,
+        queue: Any = None,
     ) -> HostArray | None:
         """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place.
 
         Args:
             addresses: of `views_on_host`.
+            queue: as `gemm`.
         """
         backend = self.prepared.backend
+        where = None if queue is None else backend.as_queue(queue)
         if addresses is not None and backend.takes_addresses:
             left, right, last, d = addresses
             if out is None:
                 out = np.empty(self.shape, self.dtype)
                 d = address_on_host(out)
-            self.prepared.launch(self._operands(left, right, last if self.adds else d, d))
-            backend.synchronize()
+            self.prepared.launch(self._operands(left, right, last if self.adds else d, d), where)
+            if where is None:
+                backend.synchronize()
+            else:
+                backend.give_back(backend.stand_in(d, out.nbytes), queue=where)
             return out
         third = c if self.adds else None
         if out is None:
@@ -78,9 +89,9 @@ class Repeated:
         if lent_a is None or lent_b is None or lent_c is None or lent_d is None:
             return None
         try:
-            self.prepared.launch(self._operands(*map(backend.argument, (lent_a, lent_b, lent_c, lent_d))))
+            self.prepared.launch(self._operands(*map(backend.argument, (lent_a, lent_b, lent_c, lent_d))), where)
         finally:
-            backend.give_back(lent_d)
+            backend.give_back(lent_d, queue=where)
         return out
 
     def of_device_arrays(
@@ -119,13 +130,14 @@ class Repeated:
         return out
 
     def of_library_arrays(
-        self, library: Library, memory: tuple[Any, ...], queue: Any, a: Any, c: Any, out: Any
+        self, library: Library, memory: tuple[Any, ...], home: Any, a: Any, b: Any, c: Any, out: Any, queue: Any
     ) -> Any:  # fmt: skip
-        """The product of another library's arrays that lie as those before did, enqueued on the queue that is current there;
-        None where to write `out` might change an operand.
+        """The product of another library's arrays that lie as those before did, enqueued; None where to write `out` might
+        change an operand, or a graph is captured and the queue is given.
 
         Args:
-            memory, queue: of `Library.views`.
+            memory, home: of `Library.views`.
+            queue: as `gemm`.
         """
         spans = self.spans
         left, right, third, d = memory
@@ -142,18 +154,28 @@ class Repeated:
             if third is not None and c is not out and not apart(third, spans[2], d, low, high):
                 return None
         last, backend = d if third is None else third, self.prepared.backend
-        if queue and backend.is_captured(queue):
+        if queue is not None:
+            where, owner = backend.as_queue(queue), backend.as_owner(home)
+            if backend.is_captured(where) or backend.is_captured(owner):
+                return None
+            with backend.between(owner, where):
+                self.prepared.launch(self._operands(left, right, last, d), where)
+            if where != owner:
+                library.used([a, b, out] if third is None else [a, b, c, out], backend, where)
+            library.written(out, backend, where)
+            return out
+        if home and backend.is_captured(home):
             lent: list[Any] = []
             self.prepared.capture(
                 self._operands(left, right, last, d),
-                queue=queue,
+                queue=home,
                 allocate=lambda nbytes: _scratch_of(library, a, nbytes, lent),
             )
             if not library.graphs_keep_memory:
                 backend.captured.append(lent)
             return out
-        self.prepared.launch(self._operands(left, right, last, d), queue)
-        library.written(out, backend, queue)
+        self.prepared.launch(self._operands(left, right, last, d), home)
+        library.written(out, backend, home)
         return out
 
     def _operands(self, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
@@ -239,30 +261,37 @@ def again(
             place = backend, device, _variable(_BACKEND), _variable(_DEVICE)
         lying, addresses = views_on_host(a, b, c, out)
         key = lying, place, choices, _variable(_CONFIG_PATH)
-        found = None if queue is not None else _found(_known, key)
+        found = _found(_known, key)
         if found is None:
             return key, None
         try:
-            return key, found.of_host_arrays(a, b, c, out, addresses)
+            return key, found.of_host_arrays(a, b, c, out, addresses, queue)
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
             return key, None
     library = library_of_type(kind)
-    if library is None or backend is not None or device is not None or queue is not None:
+    if library is None:
         return None, None
     for x in (b, c, out):
         if x is not None and type(x) is not kind and library_of_type(type(x)) is not library:
             return None, None
     views = library.views(a, b, c, out)
     if views is None:
+        on_host = library.views_on_host(a, b, c, out)
+        if on_host is None:
+            return None, None
+        key, product = again(*on_host, choices, backend, device, queue)
+        return key, product if product is None else library.from_host(product) if out is None else out
+    if backend is not None or device is not None:
         return None, None
-    lying, memory, where = views
-    key = lying, choices, _variable(_CONFIG_PATH)
+    lying, memory, home = views
+    # What is kept of a queue that is given need not be in order on the library's own, which may have no order.
+    key = (lying, choices, _variable(_CONFIG_PATH)) if queue is None else (lying, choices, _variable(_CONFIG_PATH), "queue")
     found = _found(_known_of_libraries, key)
     if found is None:
         return key, None
     try:
-        return key, found.of_library_arrays(library, memory, where, a, c, out)
+        return key, found.of_library_arrays(library, memory, home, a, b, c, out, queue)
     except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
         log.info("planned anew: %s", short)
         return key, None
@@ -323,18 +352,18 @@ def keep_of_device_arrays(
     turned: bool,
     operands: Sequence[DeviceArray],
     result: DeviceArray,
-    queue: Any,
     library: Library | None = None,
+    home: Any = None,
 ) -> None:
     """Keeps a product of a device's arrays that was enqueued, for others of its key.
 
     Args:
         operands: A, B and, where it is read, C.
-        queue: of `Backend.as_queue`, on which it was enqueued.
         library: that the arrays are of; None for ours.
+        home: the queue that the library is to work on, on all of them, for the product to be kept.
     """
     spans = [(low * x.dtype.itemsize, high * x.dtype.itemsize) for x in (*operands, result) for low, high in (x.reach,)]
-    if library is not None and any(x.memory.access.home != queue for x in (*operands, result)):
+    if library is not None and any(x.memory.access.home != home for x in (*operands, result)):
         return  # who waits for whom is to be told each time
     # Where one array was two operands, two arrays may be so in the next.
     if sum(x.memory.nbytes for x in (*operands, result)) + prepared.plan.scratch_bytes <= prepared.plan.device.memory:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gemmport.core.errors import DtypeError, ShapeError
+from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 from gemmport.torch.functions import addmm, baddbmm, bmm, matmul, mm
 
 _ATEN = torch.ops.aten
@@ -94,7 +94,7 @@ class Routing(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to a typ
         out = args[0] if func in _IN_PLACE else named.get("out")
         try:
             result = route(*args, **{name: value for name, value in named.items() if name != "out"})
-        except (ShapeError, DtypeError):  # raised before any work: torch has its own words for what does not fit
+        except (ShapeError, DtypeError, ArrayError):  # raised before any work: torch has words for what does not fit
             return _by_torch(func, args, named)
         if out is None:
             self.products += 1
