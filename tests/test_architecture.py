@@ -30,6 +30,7 @@ PLACES = {
 ROOMS = (
     "core", "runtime", "pages", "shapes", "contracts", "backends", "kernels", "configs", "planning", "execution", "api", "",
     "checking", "baselines", "bench", "diagnose", "inspection", "profiling", "fuzz", "matrix", "cli", "__main__", "torch",
+    "jax",
 )  # fmt: skip
 """From the ground up: a module imports modules of its own room and of lower ones. "" is `gemmport` itself."""
 
@@ -144,11 +145,12 @@ def test_nothing_but_backends_imports_a_runtime(name: str) -> None:
     assert name.startswith("backends.") or not found & RUNTIMES
 
 
+@pytest.mark.parametrize("library", ["torch", "jax"])
 @each_module
-def test_pytorch_is_imported_by_its_own_room_alone_which_only_users_import(name: str) -> None:
-    if name.partition(".")[0] != "torch":
+def test_a_library_is_imported_by_its_own_room_alone_which_only_users_import(name: str, library: str) -> None:
+    if name.partition(".")[0] != library:
         found = imports(ast.parse(MODULES[name].read_text(encoding="utf-8")))
-        assert not {full for full in found if full.removeprefix("gemmport.").partition(".")[0] == "torch"}
+        assert not {full for full in found if full.removeprefix("gemmport.").partition(".")[0] == library}
 
 
 @pytest.mark.parametrize("name", ["backends", "backends.base", "backends.objects", "backends.array"])

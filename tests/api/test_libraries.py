@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -244,31 +242,3 @@ def test_one_operand_in_the_hosts_memory(library: Library) -> None:
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(library.numpy(gp.matmul(library.dense(a), a.T)), a @ a.T)
     np.testing.assert_array_equal(library.numpy(gp.matmul(a, library.transposed(library.dense(a), (1, 0)))), a @ a.T)
-
-
-def test_a_traced_array_of_jax_is_refused_by_name(best_backend: gp.Backend) -> None:
-    """It has no numbers yet."""
-    jax = OfJAX(best_backend).jax
-    with pytest.raises(gp.ArrayError, match=r"traced.*pure_callback"):
-        jax.jit(gp.matmul)(jax.numpy.ones((2, 2)), jax.numpy.ones((2, 2)))
-
-
-def test_what_a_traced_array_of_jax_is_advised_works(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As docs/interchange.md spells it out: compiled, derived and mapped."""
-    jax = OfJAX(best_backend).jax
-    monkeypatch.setenv("GEMMPORT_BACKEND", best_backend.name)
-    monkeypatch.setenv("GEMMPORT_DEVICE", best_backend.device.selector)
-    page = (Path(__file__).parents[2] / "docs" / "interchange.md").read_text("utf-8")
-    (text,) = re.findall(r"```python\n(import jax\n.*?)```", page, re.DOTALL)
-    scope: dict[str, Any] = {}
-    exec(text, scope)
-    product = scope["product"]
-    a, b = (jax.numpy.arange(n, dtype="float32").reshape(shape) for n, shape in ((24, (2, 3, 4)), (20, (4, 5))))
-    np.testing.assert_array_equal(jax.jit(product)(a[0], b), a[0] @ b)
-    np.testing.assert_array_equal(jax.vmap(product, in_axes=(0, None))(a, b), a @ b)
-    found, wanted = (
-        jax.jit(jax.grad(lambda x, y, own=own: (own(x, y) ** 2).sum(), argnums=(0, 1)))(a[0], b)
-        for own in (product, jax.numpy.matmul)
-    )
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one, other)

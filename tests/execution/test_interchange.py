@@ -683,9 +683,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     enqueue = module.enqueue
     for user in ("gemmport.api.gemm", "gemmport.api.host", "gemmport.api.matmul"):
         if hasattr(sys.modules[user], "enqueue"):
-            monkeypatch.setattr(
-                sys.modules[user], "enqueue", lambda *given: found.append(given[1]) or enqueue(*given)
-            )
+            monkeypatch.setattr(sys.modules[user], "enqueue", lambda *given: found.append(given[1]) or enqueue(*given))
     monkeypatch.setattr(repeated, "_known_of_libraries", {})
     monkeypatch.setattr(repeated, "_known", {})
     return found
@@ -705,9 +703,7 @@ class _OnHost:
 @pytest.mark.parametrize("name", ["torch", "jax"])
 class TestLibrariesOnTheHost:
     @pytest.mark.parametrize("multiply", [gp.gemm, gp.matmul])
-    def test_are_planned_once(
-        self, best_backend: gp.Backend, planned: list[Any], name: str, multiply: Any
-    ) -> None:
+    def test_are_planned_once(self, best_backend: gp.Backend, planned: list[Any], name: str, multiply: Any) -> None:
         library = _OnHost(name)
         how = {"kernel": "naive", "device": best_backend.device}
         for number in range(3):
@@ -968,7 +964,9 @@ class TestPyOpenCL:
             for array in (x, y):
                 array.events.clear()
             theirs, ours = (cl.UserEvent(queue.context) for _ in range(2))
-            cl.enqueue_fill_buffer(queue, x.base_data, np.float32(2), 0, x.nbytes, wait_for=[theirs])  # before the product
+            cl.enqueue_fill_buffer(
+                queue, x.base_data, np.float32(2), 0, x.nbytes, wait_for=[theirs]
+            )  # before the product
             cl.enqueue_barrier(other, wait_for=[ours])
             product = gemm(x, y, queue=other, out=given)
             assert product is given or kind != "out"
@@ -1009,7 +1007,9 @@ class TestPyOpenCL:
 
         told: list[tuple[int, Any]] = []
         library = type(adapters._LIBRARIES["pyopencl"])
-        monkeypatch.setattr(library, "used", lambda _, arrays, _backend, where: told.extend((id(x), where) for x in arrays))
+        monkeypatch.setattr(
+            library, "used", lambda _, arrays, _backend, where: told.extend((id(x), where) for x in arrays)
+        )
         x, y, z, out = (cl.array.to_device(queue, np.ones((8, 8), np.float32)) for _ in range(4))
         other = cl.CommandQueue(queue.context)
         for _ in range(2):

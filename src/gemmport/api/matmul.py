@@ -166,7 +166,7 @@ def described(a: Any, b: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """
     dtype = _result_type(a, b, None, {})
     _check_shapes(a, b, None)
-    as_dtype(dtype)
+    as_dtype(dtype if _is_converted(a, b, dtype) else np.result_type(a.dtype, b.dtype))
     _check_sizes(a, b)
     return _product_shape(a, b), dtype
 

@@ -310,8 +310,8 @@ class _JAX(Library):
     def on_host(self, array: Any) -> bool:
         if isinstance(array, self.module.core.Tracer):
             raise ArrayError(
-                "this JAX array is traced, by jax.jit, grad or vmap, and has no numbers yet: multiply outside of the traced "
-                "function, or inside of jax.pure_callback, which copies through the host"
+                "this JAX array is traced, by jax.jit, grad or vmap, and has no numbers yet: use gemmport.jax.matmul, or "
+                "multiply outside of the traced function"
             )
         platforms = {device.platform for device in array.devices()}
         if len(array.devices()) > 1 or not platforms <= {"cpu", "gpu", "cuda"}:

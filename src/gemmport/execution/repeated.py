@@ -286,7 +286,11 @@ def again(
         return None, None
     lying, memory, home = views
     # What is kept of a queue that is given need not be in order on the library's own, which may have no order.
-    key = (lying, choices, _variable(_CONFIG_PATH)) if queue is None else (lying, choices, _variable(_CONFIG_PATH), "queue")
+    key = (
+        (lying, choices, _variable(_CONFIG_PATH))
+        if queue is None
+        else (lying, choices, _variable(_CONFIG_PATH), "queue")
+    )
     found = _found(_known_of_libraries, key)
     if found is None:
         return key, None
