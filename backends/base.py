@@ -689,7 +689,10 @@ class Backend(NoCopy, ABC):
         if isinstance(data, DeviceArray):
             data.check_held()
             if data.backend is not self:
-                raise ArrayError(f"this array is on {data.backend.device.label}, not on {self.device.label}")
+                raise ArrayError(
+                    f"an array must be on {self.device.label}; got one on {data.backend.device.label}: copy it there, "
+                    "with asarray(x.get())"
+                )
             return data if dtype is None else data.astype(element_type(dtype), copy=False)
         if (wrapped := self.adopt(data)) is not None:
             return wrapped if dtype is None else wrapped.astype(element_type(dtype), copy=False)

@@ -9,6 +9,7 @@ import gc
 import importlib
 import itertools
 import multiprocessing
+import re
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+import made_up_devices
 from absences import CUPY, GPU, JAX, JAX_ON_CPUS, TORCH, beyond, skip_without
 from exact import integers
 from gemmport import backends
@@ -1032,6 +1035,82 @@ class TestPyOpenCL:
         else:
             with pytest.raises(gp.ArrayError, match="another context"):
                 gemm(backend.zeros((2, 2), np.float32), x)
+
+
+# Two devices
+
+
+class TestTwoDevices:
+    """Both are named, and what to do: by whichever library's arrays they are reached."""
+
+    @pytest.fixture
+    def two(self, best_backend: gp.Backend) -> tuple[gp.Backend, gp.Backend]:
+        others = [device for device in gp.devices("opencl") if device.index != best_backend.device.index]
+        if best_backend.name != "opencl" or not others:
+            pytest.skip(beyond(best_backend.device, "there is no other device of OpenCL"))
+        return best_backend, gp.get_backend(device=others[0])
+
+    @staticmethod
+    def array(kind: str, backend: gp.Backend) -> Any:
+        host = np.ones((4, 4), np.float32)
+        if kind == "ours":
+            return backend.asarray(host)
+        array = importlib.import_module("pyopencl.array")
+        return array.to_device(backend.new_queue(), host)
+
+    @staticmethod
+    def calls(x: Any, y: Any) -> dict[str, Any]:
+        return {
+            "a": lambda: gp.matmul(y, x),  # of which b is on another device than a
+            "b": lambda: gp.matmul(x, y),
+            "out": lambda: gp.matmul(x, x, out=y),
+            "b of gemm": lambda: gemm(x, y),
+            "out of gemm": lambda: gemm(x, x, out=y),
+            "c": lambda: gemm(x, x, beta=1, c=y),
+            "a, a list": lambda: gemm([x, y], x),
+        }
+
+    @pytest.mark.parametrize("second", ["ours", "pyopencl"])
+    @pytest.mark.parametrize("first", ["ours", "pyopencl"])
+    def test_are_an_error_that_names_both(self, two: tuple[gp.Backend, gp.Backend], first: str, second: str) -> None:
+        x, y = self.array(first, two[0]), self.array(second, two[1])
+        gp.matmul(x, x)  # one of the kind is known
+        for name, call in self.calls(x, y).items():
+            with pytest.raises(gp.ArrayError, match=r"must be on .* copy it there with") as told:
+                call()
+            assert all(backend.device.label in str(told.value) for backend in two)
+            if first == second or (first == "ours" and name != "a"):  # where a product is computed, ours decide
+                assert str(told.value).split(" must ")[0] == re.split(r"\W", "b" if name == "a" else name)[0]
+
+    def test_devices_of_one_name_are_told_apart(self) -> None:
+        (one, other) = (replace(next(iter(made_up_devices.DEVICES.values())), index=(0, number)) for number in (0, 1))
+        here: Any = SimpleNamespace(device=one)
+        with pytest.raises(gp.ArrayError, match=r"\[0:0\].*\[0:1\]"):
+            adapters.check_on(here, "b", None, SimpleNamespace(backend=SimpleNamespace(device=other)))
+
+    @pytest.mark.parametrize("second", ["ours", "pyopencl"])
+    def test_two_contexts_of_one_device_are_an_error_that_says_so(self, best_backend: gp.Backend, second: str) -> None:
+        if best_backend.name != "opencl":
+            pytest.skip(beyond(best_backend.device, "it has one context"))
+        cl = importlib.import_module("pyopencl")
+        context = cl.Context([best_backend.queue.device])
+        x = importlib.import_module("pyopencl.array").to_device(cl.CommandQueue(context), np.ones((4, 4), np.float32))
+        y = self.array(second, best_backend)
+        for call in self.calls(x, y).values():
+            with pytest.raises(gp.ArrayError, match=r"must be in the context of .* another context: make it") as told:
+                call()
+            assert best_backend.device.label in str(told.value)
+
+    @pytest.mark.parametrize("kind", ["ours", "pyopencl"])
+    def test_a_result_on_the_host_is_refused(self, best_backend: gp.Backend, kind: str) -> None:
+        skip_without(TORCH)
+        if best_backend.name != "opencl":
+            pytest.skip(beyond(best_backend.device, "PyOpenCL's arrays are not on it"))
+        x, out = self.array(kind, best_backend), importlib.import_module("torch").zeros(4, 4)
+        for multiply in (gp.gemm, gp.matmul):
+            with pytest.raises(gp.ArrayError, match=r"out must be on .* host's memory: copy the result") as told:
+                multiply(x, x, out=out)
+            assert best_backend.device.label in str(told.value)
 
 
 # PyTorch, CuPy and JAX on CUDA

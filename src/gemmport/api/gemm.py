@@ -202,7 +202,10 @@ def computed(
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
     if on_device and out is not None and not given["out"].on_device:
-        raise ArrayError("out must be a device array where an operand is one")
+        where = backend_of_operands(on_device).device.label
+        raise ArrayError(
+            f"out must be on {where}, where an operand is; got an array in the host's memory: copy the result"
+        )
     place = Placement(backend_of_operands(on_device), awaited=False) if on_device else None
     if place is not None:
         _check_place(place.backend.device, on_device[0].name, backend, device)

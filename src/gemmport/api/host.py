@@ -40,7 +40,7 @@ def host_product(place: Placement, product: Product, given: Mapping[str, Given],
         place.backend.give_back(lent.memory, queue=place.queue)
     used = [given[name] for name in ("a", "b", "c") if name != "c" or product.c is not None]
     # NumPy's arrays as they were given, if they were used so: not what was made of them.
-    operands = [x.value if x.library is None else x.arrays[0] for x in used]
+    operands: list[Any] = [x.value if x.library is None else x.arrays[0] for x in used]
     in_place = not update and place.uses(*operands) and (out is None or out is result)
     place.as_given = place.as_given and in_place
     return result

@@ -203,7 +203,10 @@ def _on_a_device(
     if out is not None:
         check_library_writes(given["out"])
         if not given["out"].on_device:
-            raise ArrayError("out must be on the device where an operand is; got an array in the host's memory")
+            where = backend_of_operands([x for x in given.values() if x.on_device]).device.label
+            raise ArrayError(
+                f"out must be on {where}, where an operand is; got an array in the host's memory: copy the result"
+            )
     on_device = [x for x in given.values() if x.on_device]
     place = Placement(backend_of_operands(on_device), awaited=False)
     place.borrow(on_device)

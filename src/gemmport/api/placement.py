@@ -16,7 +16,7 @@ from gemmport.backends.base import Backend
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.problem import Layout, Op, transposed
 from gemmport.execution import repeated
-from gemmport.execution.adapters import Library, adopted, library_of
+from gemmport.execution.adapters import Library, adopted, check_on, library_of
 from gemmport.execution.copies import dense_copy, stacked
 from gemmport.execution.prepared import Prepared
 
@@ -69,6 +69,8 @@ class Placement:
         for given in on_device:
             for value in given.values:
                 library = library_of(value)
+                if id(value) not in known:
+                    check_on(self.backend, given.name, library, value)
                 if id(value) not in known and library is None:
                     known[id(value)] = self.backend.asarray(value)
                 elif id(value) not in known and library is not None:

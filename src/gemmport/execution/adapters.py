@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from gemmport import backends
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core import dlpack
@@ -55,6 +56,9 @@ class Library(ABC):
 
     writable: ClassVar[bool] = True
     """Whether its arrays may be written."""
+
+    move: ClassVar[str] = "the library's own means"
+    """How an array is copied to another device."""
 
     graphs_keep_memory: ClassVar[bool] = False
     """Whether memory that it allocates while a graph is captured belongs to the graph, also when the array is gone."""
@@ -180,7 +184,7 @@ class Library(ABC):
 class _Torch(Library):
     """PyTorch, through DLPack, which has all its types; autograd stays outside."""
 
-    name = "torch"
+    name, move = "torch", "tensor.to(device)"
     graphs_keep_memory = True
 
     def __init__(self) -> None:
@@ -304,7 +308,7 @@ class _CuPy(Library):
 class _JAX(Library):
     """JAX, whose arrays never change: a result is handed to it when its computation is enqueued."""
 
-    name = "jax"
+    name, move = "jax", "jax.device_put(array, device)"
     writable = False
 
     def on_host(self, array: Any) -> bool:
@@ -338,7 +342,7 @@ class _JAX(Library):
 class _PyOpenCL(Library):
     """PyOpenCL's arrays, in whichever context they are."""
 
-    name = "pyopencl"
+    name, move = "pyopencl", "pyopencl.array.to_device(queue, array.get())"
     backend = "opencl"
 
     @cached_property
@@ -473,6 +477,37 @@ def library_of_type(kind: type) -> Library | None:
         root = kind.__module__.partition(".")[0]
         _OF_TYPES[kind] = _LIBRARIES[_ROOTS.get(root, root)] if found else None
         return _OF_TYPES[kind]
+
+
+def check_on(backend: Backend, name: str, library: Library | None, array: Any) -> None:
+    """Raises ArrayError where an argument is on another device than a backend's, or in another context there.
+
+    Args:
+        name: of the argument.
+        library: that the array is of; None for ours.
+    """
+    if library is None:
+        device, is_here = array.backend.device, array.backend is backend
+    else:
+        place = backends.load(library.backend).locate(array)
+        if place is None:
+            return
+        device = place.device
+        is_here = device.index == backend.device.index and device.backend == backend.device.backend
+        is_here = is_here and place.context in (None, backend.context)
+    if is_here:
+        return
+    there, here = (
+        (each.label if device.label != backend.device.label else f"{each.label} [{each.selector}]")
+        for each in (device, backend.device)
+    )
+    how = "x.backend.asarray(y.get())" if library is None else library.move
+    if device.index == backend.device.index and device.backend == backend.device.backend:
+        raise ArrayError(
+            f"{name} must be in the context of the other arrays on {backend.device.label}; got one in another context: make it "
+            f"in that one, or copy it there with {how}"
+        )
+    raise ArrayError(f"{name} must be on {here}, as the other arrays are; got one on {there}: copy it there with {how}")
 
 
 def home_of(library: Library, array: Any) -> Backend:

@@ -46,7 +46,7 @@ class Choices:
         return cls(trans_a == "T", trans_b == "T", backend, device)
 
     @property
-    def place(self) -> dict[str, str | None]:
+    def place(self) -> dict[str, Any]:
         """Arguments of `matmul`."""
         return {"backend": self.backend or None, "device": self.device or None}
 
@@ -66,7 +66,8 @@ def _on_host(buffer: Buffer) -> npt.NDArray[Any]:
     nbytes = buffer.nbytes
     if not nbytes:  # there may be no memory
         return np.empty(buffer.shape, buffer.dtype)
-    return np.ndarray(buffer.shape, buffer.dtype, (ctypes.c_char * nbytes).from_address(buffer.pointer))
+    memory: Any = (ctypes.c_char * nbytes).from_address(buffer.pointer)
+    return np.ndarray(buffer.shape, buffer.dtype, memory)
 
 
 def _on_cuda(call: Call) -> None:

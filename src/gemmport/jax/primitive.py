@@ -27,7 +27,6 @@ def _shape(x: Any, transposed: bool) -> tuple[int, ...]:
     return (*x.shape[:-2], x.shape[-1], x.shape[-2]) if transposed else tuple(x.shape)
 
 
-@PRIMITIVE.def_abstract_eval
 def _described(a: Any, b: Any, *, choices: Choices) -> Any:
     shape, dtype = described(
         *(
@@ -38,7 +37,6 @@ def _described(a: Any, b: Any, *, choices: Choices) -> Any:
     return jax.core.ShapedArray(shape, dtype)
 
 
-@PRIMITIVE.def_impl
 def _computed(a: Any, b: Any, *, choices: Choices) -> Any:
     return _compiled(choices)(a, b)
 
@@ -46,6 +44,10 @@ def _computed(a: Any, b: Any, *, choices: Choices) -> Any:
 @cache
 def _compiled(choices: Choices) -> Any:
     return jax.jit(partial(product, choices=choices))
+
+
+PRIMITIVE.def_abstract_eval(_described)
+PRIMITIVE.def_impl(_computed)
 
 
 # Derivatives. The product is linear in each operand.
