@@ -690,8 +690,8 @@ class Backend(NoCopy, ABC):
             data.check_held()
             if data.backend is not self:
                 raise ArrayError(
-                    f"an array must be on {self.device.label}; got one on {data.backend.device.label}: copy it there, "
-                    "with asarray(x.get())"
+                    f"an array must be of this backend, on {self.device.label}; got one of another, on "
+                    f"{data.backend.device.label}: copy it, with asarray(x.get())"
                 )
             return data if dtype is None else data.astype(element_type(dtype), copy=False)
         if (wrapped := self.adopt(data)) is not None:

@@ -396,7 +396,7 @@ class TestDeviceArrays:
 
     def test_refuse_what_does_not_fit(self, backend: gp.Backend) -> None:
         x = backend.asarray(integers((4, 4), np.float32))
-        with pytest.raises(gp.ArrayError, match="out must be a device array"):
+        with pytest.raises(gp.ArrayError, match=r"out must be on .* in the host's memory"):
             gp.gemm(x, x, out=np.zeros((4, 4), np.float32))
         with pytest.raises(gp.ShapeError, match="4 and 3"):
             gp.gemm(x, x[:3])
@@ -412,9 +412,9 @@ class TestDeviceArrays:
 
     def test_of_two_devices_are_refused(self, backend: gp.Backend, fresh_backend: gp.Backend) -> None:
         x, y = backend.asarray(np.zeros((4, 4), np.float32)), fresh_backend.asarray(np.zeros((4, 4), np.float32))
-        with pytest.raises(gp.ArrayError, match="not on"):
+        with pytest.raises(gp.ArrayError, match="another context"):
             gp.gemm(x, y)
-        with pytest.raises(gp.ArrayError, match="not on"):
+        with pytest.raises(gp.ArrayError, match="another context"):
             gp.gemm(x, x, out=y)
 
 
