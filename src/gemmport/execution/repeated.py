@@ -23,7 +23,7 @@ from gemmport.backends._ordering import is_alone
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.objects import Memory
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import DeviceMemoryError
+from gemmport.core.errors import DeviceMemoryError, LaunchError
 from gemmport.execution.adapters import Library, address_on_host, library_of_type, views_on_host
 from gemmport.execution.prepared import Prepared, keep
 
@@ -155,7 +155,11 @@ class Repeated:
                 return None
         last, backend = d if third is None else third, self.prepared.backend
         if queue is not None:
-            where, owner = backend.as_queue(queue), backend.as_owner(home)
+            try:
+                owner = backend.as_owner(home)
+            except LaunchError:  # nothing keeps the library's queue: its handle, which the key has, is that of another now
+                return None
+            where = backend.as_queue(queue)
             if backend.is_captured(where) or backend.is_captured(owner):
                 return None
             with backend.between(owner, where):
