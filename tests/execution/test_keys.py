@@ -789,7 +789,7 @@ def test_shipped_entries_are_read_anew_where_a_part_is_another(
         (folder / "one.yaml").rename(folder / "other.yaml")
     else:
         (folder / "one.yaml").write_text(text.replace("NAME", "other"), encoding="utf-8")
-    (loaded,) = lookup._shipped.__wrapped__()
+    (loaded,) = lookup._shipped.__wrapped__().entries
     assert len(read) == 2
     assert (
         loaded.origin
