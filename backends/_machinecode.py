@@ -50,7 +50,7 @@ def sass(binary: bytes, function: str) -> Listing:
     tool = nvdisasm()
     if tool is None:
         return Listing("SASS", note=HOW_TO_GET_NVDISASM)
-    text, fault = _run(tool, "--print-code", binary=binary)
+    text, fault = run(tool, "--print-code", binary=binary)
     sections = re.split(r"^//-{5,} \.text\.(\S+)\s+-+\n", text, flags=re.MULTILINE)
     code = dict(zip(sections[1::2], sections[2::2], strict=True)).get(function, "")
     return Listing("SASS", code.strip("\n"), "" if code else f"{tool}: {fault or f'no code of {function}'}")
@@ -79,7 +79,7 @@ def host_code(elf: bytes, *symbols: str) -> Listing:
     if tool is None:
         return Listing(language, note=HOW_TO_GET_OBJDUMP)
     syntax = ["-M", "intel"] if machine in (3, 62) else []
-    text, fault = _run(tool, "-d", "--no-show-raw-insn", *syntax, binary=elf)
+    text, fault = run(tool, "-d", "--no-show-raw-insn", *syntax, binary=elf)
     parts = re.split(r"^[0-9a-f]+ <(\S+)>:\n", text, flags=re.MULTILINE)
     functions = dict(zip(parts[1::2], parts[2::2], strict=True))
     for symbol in symbols:
@@ -89,7 +89,7 @@ def host_code(elf: bytes, *symbols: str) -> Listing:
     return Listing(language, note=f"{tool}: {fault or f'no {symbols[0]} among {sorted(functions)}'}")
 
 
-def _run(tool: str, *options: str, binary: bytes) -> tuple[str, str]:
+def run(tool: str, *options: str, binary: bytes) -> tuple[str, str]:
     """What a tool says of a binary, and what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "code")

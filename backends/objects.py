@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
@@ -161,6 +161,7 @@ class Resources:
 
     Attributes:
         registers: 32-bit, of a work-item.
+        scalar_registers: 32-bit, of a wave as one. scalar_spills: of these, kept elsewhere for want of them.
         spill_stores, spill_loads: bytes per work-item, written to memory and read back for want of registers.
         private_bytes: memory of a work-item beside its registers: its stack, spills included.
         local_bytes: declared local memory of a group.
@@ -175,6 +176,28 @@ class Resources:
     local_bytes: int | None = None
     barriers: int | None = None
     max_work_items: int | None = None
+    scalar_registers: int | None = None
+    scalar_spills: int | None = None
+
+
+@dataclass(frozen=True)
+class LoopBound:
+    """What a model of the processor says of one round of a loop. Its cycle is what an instruction of a wave takes at full rate.
+
+    Attributes:
+        cycles: that the instructions of one wave take to be issued, where none waits for another.
+        alone: that a wave takes which nobody is beside, so that it waits for whatever it asks for.
+        units: cycles for which each unit of the processor is busy, by its name.
+    """
+
+    cycles: float
+    alone: float
+    units: Mapping[str, float]
+
+    @property
+    def busiest(self) -> float:
+        """Cycles of the unit that is busy for longest: a wave takes so long at least, however many are beside it."""
+        return max(self.units.values(), default=0.0)
 
 
 @dataclass(frozen=True)

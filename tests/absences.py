@@ -22,7 +22,7 @@ import pytest
 import browser
 import gemmport as gp
 from gemmport import baselines
-from gemmport.backends import _machinecode, _nvrtc
+from gemmport.backends import _amdgpu, _intelgpu, _machinecode, _nvrtc
 from gemmport.baselines.clblas import ClBLAS
 from gemmport.baselines.clblast import CLBlast
 from gemmport.bench.environment import calls_are_compiled
@@ -118,6 +118,22 @@ NVCC = on_a_gpu(Thing("nvcc", "compiling by the toolkit", "install the CUDA tool
 NVDISASM = Thing(
     "nvdisasm", "reading machine code", "pip install nvidia-cuda-nvdisasm", lambda: bool(_machinecode.nvdisasm())
 )
+AMD_COMPILER = Thing(
+    "A compiler for AMD's GPUs",
+    "that OpenCL sources compile for them",
+    "apt-get install clang-19 rocm-device-libs",
+    lambda: _amdgpu.found() is not None,
+)
+INTEL_COMPILER = Thing(
+    "A compiler for Intel's GPUs",
+    "that OpenCL sources compile for them",
+    "apt-get install intel-opencl-icd libigc-tools",
+    lambda: (own := _intelgpu.found()) is not None and own.iga is not None,
+)
+LLVM_MCA = Thing(
+    "llvm-mca", "bounds of loops on AMD's GPUs", "apt-get install llvm-19",
+    lambda: (own := _amdgpu.found()) is not None and own.mca is not None,
+)  # fmt: skip
 OBJDUMP = program("objdump", "reading the machine code of CPUs", "apt-get install binutils")
 CLANG = program("clang", "what a compiler warns of in OpenCL sources", "apt-get install clang")
 CPP = program("cpp", "preprocessing OpenCL sources", "apt-get install cpp")
@@ -165,7 +181,7 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
-    CUDA_COMPILER, NVCC, NVDISASM, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
+    CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
     COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 

@@ -13,15 +13,28 @@ from types import SimpleNamespace
 import pytest
 
 import gemmport as gp
-from absences import CUDA_COMPILER, NVDISASM, OBJDUMP, beyond, needs, skip_without
+from absences import (
+    AMD_COMPILER,
+    CUDA_COMPILER,
+    INTEL_COMPILER,
+    LLVM_MCA,
+    NVDISASM,
+    OBJDUMP,
+    beyond,
+    needs,
+    skip_without,
+)
 from extensions import EXTENSIONS
 from gemmport import cli, kernels
-from gemmport.backends import _machinecode, _nvrtc
+from gemmport.backends import _amdgpu, _intelgpu, _machinecode, _nvrtc
 from gemmport.backends.objects import Resources
-from gemmport.contracts.occupancy import architecture, device_of, occupancy
+from gemmport.contracts import amd
+from gemmport.contracts.named_devices import device_of
+from gemmport.contracts.occupancy import architecture, occupancy
+from gemmport.core.errors import ToolUnavailableError
 from gemmport.execution.executor import bind
 from gemmport.execution.selection import backend_status
-from gemmport.inspection import ptx, sass, x86
+from gemmport.inspection import amdgcn, gen, ptx, sass, x86
 from gemmport.inspection.comparison import Row, compare, headings
 from gemmport.inspection.instructions import Access, Counts, Instruction, Kind
 from gemmport.inspection.loops import hot_loop, loops
@@ -30,6 +43,7 @@ from gemmport.planning import lookup
 from gemmport.planning.planner import make_plan
 
 with_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
+with_amd_compiler, with_intel_compiler, with_llvm_mca = needs(AMD_COMPILER), needs(INTEL_COMPILER), needs(LLVM_MCA)
 
 VARIANTS = [variant.name for variant in kernels.variants()]
 
@@ -136,6 +150,72 @@ X86 = [
     ("mfence", Kind.BARRIER, None),
     ("invented zmm1", Kind.UNKNOWN, None),
 ]
+GEN = [
+    ("mad (16|M0) r12.0<1>:f r4.0<1;0>:f r6.0<1;0>:f r8.0<0>:f {Compacted,$2.dst}", Kind.FMA, None),
+    ("(W) mad (1|M0) r127.0<1>:ud r127.2<0;0>:ud r127.0<0;0>:uw 0xC0:uw {I@1}", Kind.INTEGER_FMA, None),
+    ("dpas.8x8 (8|M0) r10:f r10:f r20:bf r30.0:bf {$0}", Kind.MATRIX, None),
+    ("mul (16|M0) r1.0<1>:f r2.0<1;1,0>:f r3.0<1;1,0>:f", Kind.FLOAT, None),
+    ("(W) add (1|M0) r3.2<1>:q r6.11<0;1,0>:d 63:w {A@1,$1.dst}", Kind.INTEGER, None),
+    ("mov (16|M0) r1.0<1>:f r2.0<1;1,0>:hf", Kind.CONVERSION, None),
+    ("(W) mov (16|M0) r127.0<1>:ud 0x0:ud", Kind.MOVE, None),
+    ("sync.nop null {Compacted,$3.dst}", Kind.BARRIER, None),
+    ("(W&~f1.0) jmpi L728", Kind.BRANCH, None),
+    ("send.dc1 (16|M0) r12 r14 null 0x0 0x04205E00 {@2} // untyped surface read with x", Kind.MEMORY, "load global 32"),
+    ("send.dc1 (16|M0) r18 r66 null 0x0 0x048050FE {$1} // untyped surface read with xyzw", Kind.MEMORY, "load local 128"),
+    ("send.slm (32|M0) null r6 r8:2 0x0 0x08000504 {$1} // rd:0; store.slm.d32.a32", Kind.MEMORY, "store local 32"),
+    ("send.ugm (32|M0) r6 r8 null:0 0x0 0x08000504 {$1} // wr:4+0, rd:8; load.ugm.d32x4.a64", Kind.MEMORY, "load global 128"),
+    ("send.ugm (1|M0) r1 r127 null:0 0x0 0x6228E500 {A@1} // load.ugm.d32x32t.a32.ca", Kind.MEMORY, "load constant 1024"),
+    ("(W) send.gtwy (1|M0) null r6 null 0x0 0x02000004 {@1} // wr:1+0, rd:0; signal barrier", Kind.BARRIER, None),
+    ("invented (16|M0) r1.0<1>:f r2.0<1;1,0>:f", Kind.UNKNOWN, None),
+]  # fmt: skip
+
+
+AMDGCN = [
+    ("v_fma_f32 v0, v1, v2, v0", Kind.FMA, None),
+    ("v_fmac_f64_e32 v[0:1], v[2:3], v[4:5]", Kind.FMA, None),
+    ("v_pk_fma_f32 v[14:15], v[56:57], v[52:53], v[14:15] op_sel_hi:[0,1,1]", Kind.FMA, None),
+    ("v_fma_mix_f32 v0, v1, v2, v3 op_sel_hi:[1,1,0]", Kind.FMA, None),
+    ("v_dual_fmac_f32 v0, v2, v4 :: v_dual_fmac_f32 v1, v3, v7", Kind.FMA, None),
+    ("v_dual_mov_b32 v0, v54 :: v_dual_fmac_f32 v1, v3, v7", Kind.FMA, None),
+    ("v_dual_mov_b32 v0, v54 :: v_dual_add_nc_u32 v71, s4, v34", Kind.MOVE, None),
+    ("v_mfma_f64_16x16x4f64 v[0:7], v[8:9], v[10:11], v[0:7]", Kind.MATRIX, None),
+    ("v_mfma_f32_32x32x2_f32 a[0:15], v0, v1, a[0:15]", Kind.MATRIX, None),
+    ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", Kind.MATRIX, None),
+    ("v_mad_u64_u32 v[58:59], s[0:1], v51, s20, 0", Kind.INTEGER_FMA, None),
+    ("v_dot4_i32_i8 v0, v1, v2, v0", Kind.INTEGER_FMA, None),
+    ("v_mul_f32_e32 v0, v1, v2", Kind.FLOAT, None),
+    ("v_cmp_lt_f64_e32 vcc, v[0:1], v[2:3]", Kind.FLOAT, None),
+    ("v_rcp_iflag_f32_e32 v0, v1", Kind.FLOAT, None),
+    ("v_cvt_f32_u32_e32 v0, v1", Kind.CONVERSION, None),
+    ("v_add_co_u32_e32 v68, vcc, s8, v56", Kind.INTEGER, None),
+    ("v_lshl_add_u64 v[36:37], v[10:11], 2, s[4:5]", Kind.INTEGER, None),
+    ("v_cndmask_b32_e32 v0, v1, v2, vcc", Kind.INTEGER, None),
+    ("s_cmp_lt_i32 s9, s30", Kind.INTEGER, None),
+    ("v_mov_b32_e32 v0, v1", Kind.MOVE, None),
+    ("v_mov_b32_dpp v0, v1 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf", Kind.EXCHANGE, None),
+    ("ds_bpermute_b32 v0, v1, v2", Kind.EXCHANGE, None),
+    ("v_accvgpr_read_b32 v0, a1", Kind.MOVE, None),
+    ("global_load_dwordx4 v[0:3], v[4:5], off", Kind.MEMORY, "load global 128"),
+    ("global_load_b128 v[0:3], v[4:5], off", Kind.MEMORY, "load global 128"),
+    ("global_load_ubyte v0, v[4:5], off", Kind.MEMORY, "load global 8"),
+    ("global_load_d16_b16 v0, v[4:5], off", Kind.MEMORY, "load global 16"),
+    ("global_store_dwordx2 v[0:1], v[2:3], off", Kind.MEMORY, "store global 64"),
+    ("ds_read2_b32 v[0:1], v2 offset0:1 offset1:2", Kind.MEMORY, "load local 64"),
+    ("ds_load_2addr_stride64_b64 v[0:3], v2 offset1:2", Kind.MEMORY, "load local 128"),
+    ("ds_write_b128 v0, v[1:4]", Kind.MEMORY, "store local 128"),
+    ("s_load_dwordx16 s[0:15], s[4:5], 0x0", Kind.MEMORY, "load constant 512"),
+    ("scratch_store_dwordx3 off, v[0:2], off", Kind.MEMORY, "store private 96"),
+    ("buffer_load_dword v0, off, s[0:3], 0 offset:4", Kind.MEMORY, "load private 32"),
+    ("global_atomic_add_u32 v[0:1], v2, off", Kind.MEMORY, "atomic global 32"),
+    ("s_barrier", Kind.BARRIER, None),
+    ("s_waitcnt lgkmcnt(0)", Kind.BARRIER, None),
+    ("s_cbranch_scc1 .LBB0_5", Kind.BRANCH, None),
+    ("invented_f32 v0", Kind.UNKNOWN, None),
+]
+
+
+def amdgcn_text(*statements: str) -> str:
+    return "f:\n" + "".join(f"\t{text} ; comment\n" for text in statements)
 
 
 def ptx_text(*statements: str) -> str:
@@ -156,6 +236,8 @@ EVERY = [
     *(pytest.param(ptx_of_f, ptx_text(text), kind, access, id=f"PTX {text}") for text, kind, access in PTX),
     *(pytest.param(sass.parse, sass_text(text), kind, access, id=f"SASS {text}") for text, kind, access in SASS),
     *(pytest.param(x86.parse, x86_text(text), kind, access, id=f"x86 {text}") for text, kind, access in X86),
+    *(pytest.param(amdgcn.parse, amdgcn_text(text), kind, access, id=text) for text, kind, access in AMDGCN),
+    *(pytest.param(gen.parse, f"f:\n  {text}\n", kind, access, id=text) for text, kind, access in GEN),
 ]
 
 
@@ -181,6 +263,14 @@ FLOW = [
     (sass.parse, sass_text("EXIT"), True, None),
     (sass.parse, sass_text("@P0 EXIT"), False, None),
     (sass.parse, sass_text("BSSY B0, `(.L_x_1)"), False, None),
+    (gen.parse, "(W&f0.0) jmpi L760", False, "L760"),
+    (gen.parse, "jmpi L760", True, "L760"),
+    (gen.parse, "(W) jmpi L760", True, "L760"),
+    (gen.parse, "(f1.1) while (8|M0) L9064", False, "L9064"),
+    (gen.parse, "(W) send.ts (8|M0) null r127 null 0x0 0x02000010 {EOT,@1}", True, None),
+    (amdgcn.parse, amdgcn_text("s_branch .LBB0_2"), True, ".LBB0_2"),
+    (amdgcn.parse, amdgcn_text("s_cbranch_execz .LBB0_2"), False, ".LBB0_2"),
+    (amdgcn.parse, amdgcn_text("s_endpgm"), True, None),
     (x86.parse, x86_text("jmp 10 <f+0x10>"), True, "10"),
     (x86.parse, x86_text("jne 0x10 <f+0x10>"), False, "10"),
     (x86.parse, x86_text("bnd jmp 10 <f+0x10>"), True, "10"),
@@ -195,7 +285,7 @@ def test_it_is_known_where_an_instruction_goes(parse, text, ends, target):
     assert (instruction.ends, instruction.target) == (ends, target)
 
 
-@pytest.mark.parametrize("language", [ptx, sass], ids=["PTX", "SASS"])
+@pytest.mark.parametrize("language", [ptx, sass, gen], ids=["PTX", "SASS", "Gen"])
 def test_no_name_has_two_kinds(language):
     names = [name for own in language._BY_NAME.values() for name in own.split()]
     assert len(names) == len(set(names))
@@ -313,16 +403,38 @@ X86_LOOP = """
   11:\tret
 """
 
+GEN_LOOP = """
+  mov (8|M0) r1.0<1>:ud r2.0<0;1,0>:ud
+L16:
+  mad (8|M0) r12.0<1>:f r4.0<1;0>:f r6.0<1;0>:f r8.0<0>:f
+  (f1.1) while (8|M0) L16
+L48:
+  (W) send.ts (8|M0) null r127 null 0x0 0x02000010 {EOT,@1}
+  illegal
+"""
+
+AMDGCN_LOOP = """
+f:
+	s_mov_b32 s0, 0
+.LBB0_1: ; =>This Inner Loop Header: Depth=1
+	v_fmac_f32_e32 v0, v1, v2
+	s_cbranch_scc1 .LBB0_1
+; %bb.2:
+	s_endpgm
+"""
+
 
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
+        (gen.parse, GEN_LOOP),
+        (amdgcn.parse, AMDGCN_LOOP),
         (ptx_of_f, PTX_LOOP),
         (sass.parse, SASS_LOOP),
         (sass.parse, SASS_LOOP.replace("@P0 BRA", "    BRA.U UP0,")),
         (x86.parse, X86_LOOP),
     ],
-    ids=["PTX", "SASS", "SASS with a uniform condition", "x86, with padding at the head"],
+    ids=["Gen", "AMDGCN", "PTX", "SASS", "SASS with a uniform condition", "x86, with padding at the head"],
 )
 def test_loops_are_found_in_every_language(parse, text):
     loop = hot_loop(parse(text))
@@ -369,10 +481,33 @@ def test_occupancy_is_that_of_nvidias_calculator(number, work_items, registers, 
 def test_architectures_are_known_by_name_with_and_without_a_letter():
     assert architecture("sm_90a") is architecture("sm_90")
     assert architecture("gfx90a") is None
+    assert amd.architecture("sm_90") is None
     assert architecture("") is None
     assert device_of("sm_90").most_local_memory == 227 * 1024  # CUDA C++ Programming Guide: most for a block
-    with pytest.raises(gp.DeviceNotFoundError, match=r"sm_42.*sm_90"):
+    with pytest.raises(gp.DeviceNotFoundError, match=r"sm_42.*sm_90.*gfx90a"):
         device_of("sm_42")
+
+
+# Architecture; work-items, vector and scalar registers and bytes of local memory; groups and what limits them, by the rules of
+# the ISA: a SIMD of gfx90a has 512 registers for each work-item of a wave, given by 8, and 8 waves at most.
+ON_AMD = [
+    ("gfx90a", 256, 82, 35, 8320, 5, "registers"), ("gfx90a", 256, 64, 35, 0, 8, "waves and registers"),
+    ("gfx90a", 256, 128, 35, 16385, 3, "local memory"), ("gfx90a", 64, 128, 35, 0, 16, "registers"),
+    ("gfx906", 256, 24, 96, 0, 8, "scalar registers"), ("gfx906", 256, 25, 32, 0, 9, "registers"),
+    ("gfx90a", 128, 8, 32, 0, 16, "waves and groups"), ("gfx906", 64, 8, 32, 0, 40, "waves"),
+    ("gfx1100", 256, 92, 33, 8320, 8, "waves and registers"), ("gfx1102", 256, 92, 33, 0, 5, "registers"),
+    ("gfx1100", 256, 97, 200, 65536, 2, "local memory"), ("gfx1030", 128, 233, 43, 0, 4, "registers"),
+    ("gfx1010", 64, 24, 100, 0, 32, "groups"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "work_items", "registers", "scalars", "local", "groups", "limits"), ON_AMD)
+def test_occupancy_of_amds_gpus_follows_their_budgets(name, work_items, registers, scalars, local, groups, limits):
+    limited = amd.architecture(name)
+    held = amd.occupancy(limited, work_items=work_items, registers=registers, scalars=scalars, local_bytes=local)
+    assert held.groups == groups
+    assert set(held.limited_by) == set(limits.split(" and "))
+    assert held.per_scheduler == groups * work_items / limited.wave / 4
 
 
 # Tools and logs
@@ -530,10 +665,95 @@ def test_local_memory_is_what_is_declared_and_what_is_given_at_launch():
     assert row.values == (found.launch.local_bytes,)
 
 
-def test_only_cuda_compiles_for_what_is_not_here():
+@with_amd_compiler
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (8, 4)])
+def test_amds_code_shows_what_register_tiling_is_for(rows, columns):
+    found = inspected("register_tiled", "gfx1030", WPTM=rows, WPTN=columns)
+    (own,) = found.codes
+    assert own.listing.language == "AMDGCN"
+    assert own.counts.kinds[Kind.UNKNOWN] == 0
+    assert own.loop_counts.kinds[Kind.FMA] % (rows * columns) == 0
+    assert own.loop_counts.multiply_adds_per_word == pytest.approx(rows * columns / (rows + columns), rel=0.2)
+    assert found.resources.registers > rows * columns + rows + columns
+    assert found.resources.local_bytes == found.launch.local_bytes
+    assert found.resources.spill_stores == found.resources.scalar_spills == 0
+    assert found.occupancy.groups >= 1
+
+
+@with_intel_compiler
+@pytest.mark.parametrize("arch", ["tgllp", "pvc"])
+def test_code_for_intels_gpus_is_read(arch):
+    found = inspected("register_tiled", arch, WPTM=4, WPTN=4)
+    (own,) = found.codes
+    assert own.listing.language == "Gen"
+    assert own.counts.kinds[Kind.UNKNOWN] == 0
+    assert own.loop_counts.kinds[Kind.FMA] % (4 * 4) == 0
+    assert own.loop_counts.multiply_adds_per_word == pytest.approx(16 / 8, rel=0.2)
+    assert found.resources.registers in (64, 128)
+    assert found.resources.local_bytes == found.launch.local_bytes
+    assert found.occupancy is None
+
+
+def test_without_a_compiler_for_intels_gpus_it_is_said_how_to_get_one(monkeypatch, gemmport_inspect):
+    monkeypatch.setattr(_intelgpu, "found", lambda: None)
+    status, _, err = gemmport_inspect("naive", "--arch", "dg2")
+    assert status == 3
+    assert "apt install intel-opencl-icd" in err
+
+
+@with_amd_compiler
+@with_llvm_mca
+def test_the_bound_of_a_loop_is_that_of_its_busiest_unit():
+    found = inspected("simt", "gfx90a")
+    loop = found.codes[-1].loop
+    vector = sum(instruction.text.startswith("v_") for instruction in loop)
+    assert vector <= found.bound.units["HWVALU"] == found.bound.busiest
+    assert found.bound.busiest < found.bound.cycles < found.bound.alone
+    rows = {row.name: row.values for row in compare([found])}
+    assert rows["at least: its busiest unit"] == (found.bound.busiest,)
+
+
+@with_amd_compiler
+@with_nvdisasm
+@with_compiler
+def test_architectures_of_two_vendors_stand_side_by_side(gemmport_inspect):
+    _, out, _ = gemmport_inspect("tiled", "--arch", "sm_90,gfx90a", "--format", "json")
+    nvidia, amds = json.loads(out)["inspections"]
+    assert (nvidia["device"]["backend"], amds["device"]["backend"]) == ("cuda", "opencl")
+    assert (nvidia["code"][-1]["language"], amds["code"][-1]["language"]) == ("SASS", "AMDGCN")
+    assert "v_fma" in gemmport_inspect("tiled", "--arch", "gfx90a", "--show", "loop")[1]
+
+
+@with_amd_compiler
+def test_without_llvm_mca_everything_else_is_told(monkeypatch):
+    own = replace(_amdgpu.compiler(), mca=None)
+    monkeypatch.setattr(_amdgpu, "compiler", lambda: own)
+    found = inspected("naive", "gfx90a")
+    assert found.codes
+    assert found.bound is None
+    assert "apt install llvm" in " ".join(found.notes)
+
+
+def test_without_a_compiler_for_amds_gpus_it_is_said_how_to_get_one(monkeypatch, gemmport_inspect):
+    monkeypatch.setattr(_amdgpu, "found", lambda: None)
+    status, _, err = gemmport_inspect("naive", "--arch", "gfx90a")
+    assert status == 3
+    assert "apt install clang-19 rocm-device-libs" in err
+
+
+@with_amd_compiler
+def test_an_architecture_that_the_compiler_does_not_know_is_told(monkeypatch):
+    monkeypatch.setattr(_amdgpu, "knows", lambda name: False)
+    with pytest.raises(ToolUnavailableError, match=r"clang.*does not compile for gfx1201.*newer"):
+        inspected("naive", "gfx1201")
+
+
+def test_what_has_no_compiler_of_its_own_is_compiled_on_the_device():
     device = replace(device_of("sm_90"), backend="opencl")
     plan = make_plan(gp.GemmProblem.create(8, 8, 8), device, lookup.load_configuration(), kernel="naive")
-    with pytest.raises(gp.BackendUnavailableError, match=r"only CUDA.*not opencl"):
+    with pytest.raises(
+        gp.BackendUnavailableError, match=r"CUDA, and OpenCL for AMD's and Intel's.*got any sm_90 \(opencl"
+    ):
         inspect(plan)
 
 
@@ -735,7 +955,7 @@ def test_json_tells_what_is_documented(gemmport_inspect):
     _, out, _ = gemmport_inspect("naive", "--arch", "sm_90", "--format", "json")
     (own,) = json.loads(out)["inspections"]
     assert set(own) == {
-        "kernel", "parameters", "entry", "problem", "device", "launch", "resources", "occupancy", "code", "notes",
+        "kernel", "parameters", "entry", "problem", "device", "launch", "resources", "occupancy", "bound", "code", "notes",
     }  # fmt: skip
     (first, *_) = own["code"]
     assert first["language"] == "PTX"
@@ -799,7 +1019,8 @@ def test_the_command_inspects_a_device_of_this_machine(gemmport_inspect, backend
 FAULTS = [
     (["naive", "tiled", "naive", "--arch", "sm_90"], 2, "at most two kernels"),
     (["naive", "--arch", "sm_90", "--set", "TS=4,8,16"], 2, "--set TS= has 3 values"),
-    (["naive", "--arch", "sm_90", "--backend", "opencl"], 2, "--arch is of CUDA"),
+    (["naive", "--arch", "sm_90", "--backend", "opencl"], 2, "--arch sm_90 is of cuda"),
+    (["naive", "--arch", "gfx90a", "--backend", "cuda"], 2, "--arch gfx90a is of opencl"),
     (["naive", "--arch", "sm_90", "--device", "0:0"], 2, "leave out --device"),
     (["naive", "--arch", "sm_42"], 3, "sm_42"),
     (["naive", "--arch", "sm_90", "--show", "ptx", "--format", "json"], 2, "--format"),

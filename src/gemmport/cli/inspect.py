@@ -16,7 +16,7 @@ from gemmport import kernels as known_kernels
 from gemmport.backends.base import Backend
 from gemmport.cli import options, streams
 from gemmport.cli.output import WIDTH_OF_A_FILE, write
-from gemmport.contracts.occupancy import device_of
+from gemmport.contracts.named_devices import device_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import BackendUnavailableError, UnsupportedError
 from gemmport.core.plan import ParameterValue
@@ -43,7 +43,7 @@ class _Side:
     """What is inspected: the first, or the second, of all values that came in twos.
 
     Attributes:
-        arch: where CUDA compiles for what need not be here.
+        arch: where something compiles for what need not be here.
     """
 
     kernel: str
@@ -58,7 +58,10 @@ class _Side:
 @click.argument("kernel_names", metavar="KERNEL [KERNEL]", nargs=-1, required=True)
 @options.one_device
 @click.option(
-    "--arch", default=None, metavar="sm_NN", help="Compile with CUDA for this architecture; it need not be here."
+    "--arch",
+    default=None,
+    metavar="NAME",
+    help="Compile for this architecture, which need not be here: sm_90 by CUDA; gfx90a, gfx1100, dg2, pvc by OpenCL.",
 )
 @options.extents
 @options.dtype
@@ -131,11 +134,12 @@ def _sides(
         params = _known(options.chosen_parameters(chosen, ",".join(kernels)), own["KERNEL"])
         one, other, architecture = (own.get(name) for name in ("--backend", "--device", "--arch"))
         one = one and backend_name(one)
-        if one not in (None, AUTO, "cuda"):
+        if architecture is not None and one not in (None, AUTO, device_of(architecture).backend):
             architecture = None
         sides.append(_Side(own["KERNEL"], one, other, architecture, own["--dtype"], params))
     if arch is not None and all(side.arch is None for side in sides):
-        raise click.UsageError("--arch is of CUDA: leave it out, or choose --backend cuda")
+        own = " and ".join(dict.fromkeys(device_of(name).backend for name in arch.split(",")))
+        raise click.UsageError(f"--arch {arch} is of {own}: leave it out, or choose --backend {own}")
     if device is not None and all(side.arch is not None for side in sides):
         raise click.UsageError("--arch compiles for a device that need not be here: leave out --device")
     return sides

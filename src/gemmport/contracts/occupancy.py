@@ -1,11 +1,11 @@
-"""What NVIDIA's architectures offer to the groups of a kernel, and how many of these fit on a compute unit at once."""
+"""How many groups of a kernel fit on a compute unit at once; and what NVIDIA's architectures offer to them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import DeviceNotFoundError
 
 WARP = 32
 
@@ -61,16 +61,11 @@ def architecture(name: str) -> Architecture | None:
     return _ARCHITECTURES.get(int(digits)) if name.startswith("sm_") and digits.isdigit() else None
 
 
-def device_of(name: str) -> DeviceInfo:
-    """A CUDA device of an architecture that need not be here: what a plan must know of it.
+ARCHITECTURES = tuple(f"sm_{number}" for number in _ARCHITECTURES)
 
-    Raises:
-        DeviceNotFoundError: no such architecture is known.
-    """
-    limits = architecture(name)
-    if limits is None:
-        known = ", ".join(f"sm_{number}" for number in _ARCHITECTURES)
-        raise DeviceNotFoundError(f"no architecture {name!r} is known: there are {known}")
+
+def device_of(name: str, limits: Architecture) -> DeviceInfo:
+    """A CUDA device of an architecture that need not be here: what a plan must know of it."""
     return DeviceInfo(
         backend="cuda",
         name=f"any {name}",
@@ -92,18 +87,37 @@ def device_of(name: str) -> DeviceInfo:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many groups of a kernel a multiprocessor holds at once.
+    """How many groups of a kernel a compute unit holds at once.
 
     Attributes:
         groups: of the kernel, at once.
-        warps: of these groups. most_warps: that the multiprocessor can hold.
-        limited_by: what allows no more: "threads", "registers", "local memory" or "groups"; several where they agree.
+        warps: of these groups, which AMD calls waves. most_warps: that the compute unit can hold.
+        schedulers: of the compute unit, among which its warps are spread; AMD's SIMDs.
+        limited_by: what allows no more: "threads" or "waves", "registers", "scalar registers", "local memory" or "groups";
+            several where they agree.
     """
 
     groups: int
     warps: int
     most_warps: int
+    schedulers: int
     limited_by: tuple[str, ...]
+
+    @classmethod
+    def of(cls, allowed: Mapping[str, int], *, warps: int, most_warps: int, schedulers: int) -> Occupancy:
+        """As many groups as each limit allows.
+
+        Args:
+            allowed: groups, by what allows no more of them. warps: of a group.
+        """
+        groups = min(allowed.values())
+        limited_by = tuple(name for name, most in allowed.items() if most == groups)
+        return cls(groups, groups * warps, most_warps, schedulers, limited_by)
+
+    @property
+    def per_scheduler(self) -> float:
+        """Warps of a scheduler at once."""
+        return self.warps / self.schedulers
 
     @property
     def percent(self) -> float:
@@ -118,9 +132,9 @@ def occupancy(limits: Architecture, *, work_items: int, registers: int, local_by
         work_items: of a group. registers: 32-bit, of a work-item. local_bytes: of a group, declared and given at launch.
     """
     warps = -(-work_items // WARP)
-    per_warp = _round_up(max(registers, 1) * WARP, _REGISTER_UNIT)
+    per_warp = round_up(max(registers, 1) * WARP, _REGISTER_UNIT)
     register_warps = REGISTERS // _PARTITIONS // per_warp * _PARTITIONS
-    local = _round_up(local_bytes + limits.reserved, limits.local_unit)
+    local = round_up(local_bytes + limits.reserved, limits.local_unit)
     allowed = {
         "threads": limits.threads // WARP // warps,
         "registers": register_warps // warps,
@@ -128,10 +142,9 @@ def occupancy(limits: Architecture, *, work_items: int, registers: int, local_by
     }
     if local:
         allowed["local memory"] = limits.local_memory // local
-    groups = min(allowed.values())
-    limited_by = tuple(name for name, most in allowed.items() if most == groups)
-    return Occupancy(groups, groups * warps, limits.threads // WARP, limited_by)
+    return Occupancy.of(allowed, warps=warps, most_warps=limits.threads // WARP, schedulers=_PARTITIONS)
 
 
-def _round_up(value: int, unit: int) -> int:
+def round_up(value: int, unit: int) -> int:
+    """The least multiple of a unit that is not below a value."""
     return -(-value // unit) * unit

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from gemmport.backends.objects import LoopBound
 from gemmport.inspection.instructions import Counts, Kind
 from gemmport.inspection.report import Code, Inspection, local_bytes
 
@@ -15,7 +16,7 @@ V = TypeVar("V")
 
 Value = float | int | str | None
 
-_SIMT = ("PTX", "SASS")
+_SIMT = ("PTX", "SASS", "AMDGCN", "Gen")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def compare(inspections: Sequence[Inspection]) -> list[Row]:
         loops = _of_each(codes, lambda code: code.loop_counts if code.loop else None)
         found += _counts(f"loop with the most multiply-adds, {told}", loops)
         found += _ratios(f"loop with the most multiply-adds, {told}", codes, loops)
+        found += _bounds(inspections)
     return [row for row in found if any(value is not None for value in row.values)]
 
 
@@ -73,13 +75,16 @@ def _resources(inspections: Sequence[Inspection]) -> Iterator[Row]:
     yield row("work-items of a group", [math.prod(launch.work_group) for launch in launches])
     yield row("most work-items of a group", [own.max_work_items for own in every])
     yield row("registers of a work-item", [own.registers for own in every])
+    yield row("scalar registers of a wave", [own.scalar_registers for own in every])
     yield row("spills of a work-item, bytes stored", [own.spill_stores for own in every])
     yield row("spills of a work-item, bytes loaded", [own.spill_loads for own in every])
+    yield row("scalar registers of a wave, spilled", [own.scalar_spills for own in every])
     yield row("private memory of a work-item, bytes", [own.private_bytes for own in every])
     yield row("local memory of a group, bytes", [local_bytes(i.launch, i.resources) for i in inspections])
     yield row("numbered barriers of a group", [own.barriers for own in every])
-    yield row("groups on a multiprocessor at once", _of_each(held, lambda own: own.groups))
-    yield row("occupancy, % of its warps", _of_each(held, lambda own: own.percent))
+    yield row("groups on a compute unit at once", _of_each(held, lambda own: own.groups))
+    yield row("warps or waves of a scheduler at once", _of_each(held, lambda own: own.per_scheduler))
+    yield row("occupancy, % of the most of these", _of_each(held, lambda own: own.percent))
     yield row("limited by", _of_each(held, lambda own: " and ".join(own.limited_by)))
 
 
@@ -102,6 +107,21 @@ def _ratios(section: str, codes: Sequence[Code | None], loops: Sequence[Counts |
         for own, code in zip(loops, codes, strict=True)
     ]
     yield Row(section, "multiply-adds per 32 bits loaded", tuple(words))
+
+
+def _bounds(inspections: Sequence[Inspection]) -> Iterator[Row]:
+    """What a model of the processor says of a round of the loop."""
+    section = "a round of the loop by llvm-mca, in cycles of an instruction at full rate"
+    bounds = [inspection.bound for inspection in inspections]
+
+    def row(name: str, figure: Callable[[LoopBound], float | None]) -> Row:
+        return Row(section, name, tuple(_of_each(bounds, figure)))
+
+    yield row("at least: its busiest unit", lambda own: own.busiest)
+    for unit in sorted({name for own in bounds if own for name in own.units}):
+        yield row(f"  busy: {unit}", lambda own, unit=unit: own.units.get(unit))
+    yield row("of one wave that waits for nothing", lambda own: own.cycles)
+    yield row("of one wave that is alone", lambda own: own.alone)
 
 
 def headings(inspections: Sequence[Inspection]) -> list[str]:
@@ -146,7 +166,8 @@ def to_dict(inspection: Inspection) -> dict[str, Any]:
             "local_bytes": local_bytes(launch, inspection.resources),
         },
         "resources": asdict(inspection.resources),
-        "occupancy": held and {**asdict(held), "percent": held.percent},
+        "occupancy": held and {**asdict(held), "per_scheduler": held.per_scheduler, "percent": held.percent},
+        "bound": inspection.bound and asdict(inspection.bound),
         "code": [
             {
                 "language": code.listing.language,

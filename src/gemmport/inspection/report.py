@@ -8,20 +8,21 @@ from functools import partial
 
 from gemmport.backends import offline
 from gemmport.backends.base import Backend
-from gemmport.backends.objects import Disassembly, Listing, Resources
-from gemmport.contracts.occupancy import Occupancy, architecture, occupancy
+from gemmport.backends.objects import Disassembly, Listing, LoopBound, Resources
+from gemmport.contracts import amd, occupancy
+from gemmport.contracts.occupancy import Occupancy
 from gemmport.core.errors import UnsupportedError
 from gemmport.core.plan import Launch, Plan
 from gemmport.core.problem import OPERANDS
 from gemmport.execution.executor import bind
-from gemmport.inspection import ptx, sass, x86
+from gemmport.inspection import amdgcn, gen, ptx, sass, x86
 from gemmport.inspection.instructions import Counts, Instruction
 from gemmport.inspection.loops import hot_loop
 from gemmport.runtime.sources import assemble
 
 _Parser = Callable[[str], list[Instruction]]
 
-_PARSERS: dict[str, _Parser] = {"SASS": sass.parse, "x86-64": x86.parse}
+_PARSERS: dict[str, _Parser] = {"SASS": sass.parse, "x86-64": x86.parse, "AMDGCN": amdgcn.parse, "Gen": gen.parse}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Inspection:
         listings: what could be had of its code, and what could not.
         codes: those of the listings that are understood, the nearest to the machine last.
         occupancy: where the architecture and the registers are known.
+        bound: of a round of the loop that is nearest to the machine, where a model of the processor is there.
         notes: what could not be had, and how to get it.
     """
 
@@ -67,6 +69,7 @@ class Inspection:
     codes: tuple[Code, ...]
     resources: Resources
     occupancy: Occupancy | None
+    bound: LoopBound | None
     notes: tuple[str, ...]
 
     @property
@@ -107,7 +110,17 @@ def inspect(plan: Plan, *, backend: Backend | None = None, number: int | None = 
             instructions = parsers[listing.language](listing.text)
             codes.append(Code(listing, instructions, hot_loop(instructions)))
     held = _occupancy(plan, launch, found.resources)
-    return Inspection(plan, number, source, found.listings, tuple(codes), found.resources, held, tuple(notes))
+    bound = _bound(plan, codes)
+    if isinstance(bound, str):
+        notes.append(f"the loop's bound: {bound}")
+        bound = None
+    return Inspection(plan, number, source, found.listings, tuple(codes), found.resources, held, bound, tuple(notes))
+
+
+def _bound(plan: Plan, codes: Sequence[Code]) -> LoopBound | str | None:
+    if not codes or not codes[-1].loop:
+        return None
+    return offline.loop_bound(plan.device, "\n".join(instruction.text for instruction in codes[-1].loop))
 
 
 def _number(plan: Plan, number: int | None) -> int:
@@ -132,13 +145,17 @@ def _on_device(plan: Plan, backend: Backend, number: int) -> Disassembly:
 
 
 def _occupancy(plan: Plan, launch: Launch, resources: Resources) -> Occupancy | None:
-    limits = architecture(plan.device.architecture)
-    if limits is None or resources.registers is None:
+    if resources.registers is None:
         return None
+    name = plan.device.architecture
     x, y, z = launch.work_group
-    return occupancy(
-        limits, work_items=x * y * z, registers=resources.registers, local_bytes=local_bytes(launch, resources)
-    )
+    items, local = x * y * z, local_bytes(launch, resources)
+    if (limits := occupancy.architecture(name)) is not None:
+        return occupancy.occupancy(limits, work_items=items, registers=resources.registers, local_bytes=local)
+    if (own := amd.architecture(name)) is not None:
+        scalars = resources.scalar_registers
+        return amd.occupancy(own, work_items=items, registers=resources.registers, scalars=scalars, local_bytes=local)
+    return None
 
 
 def local_bytes(launch: Launch, resources: Resources) -> int:

@@ -1,0 +1,113 @@
+"""OpenCL sources compile for GPUs that are not here: every kernel and pass, as it is planned for AMD's and Intel's."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemmport as gp
+from absences import AMD_COMPILER, INTEL_COMPILER, Thing, beyond, skip_without
+from gemmport import kernels
+from gemmport.backends import _amdgpu, offline
+from gemmport.backends.objects import Resources
+from gemmport.contracts.named_devices import device_of
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.errors import CompileError
+from gemmport.core.plan import KernelSource
+from gemmport.core.problem import Layout, as_op
+from gemmport.kernels import copy_strided, fill_random, reduce, times_vector, transpose
+from gemmport.kernels.fill_random import Whole
+from gemmport.kernels.times_vector import Sums
+from gemmport.planning import lookup
+from gemmport.planning.planner import make_plan
+from gemmport.runtime.sources import assemble
+
+COMPILERS: dict[str, Thing] = {
+    **dict.fromkeys(("gfx90a", "gfx1100", "gfx1030"), AMD_COMPILER),
+    **dict.fromkeys(("tgllp", "dg2", "pvc"), INTEL_COMPILER),
+}
+ARCHITECTURES = list(COMPILERS)
+
+# Of CPUs: no configuration of a GPU plans it.
+SHIPPED = [variant.name for variant in kernels.variants() if variant.name != "packed"]
+
+
+def compiled(kernel: KernelSource, device: gp.DeviceInfo) -> Resources:
+    """What the compiler says of a kernel, which it must take."""
+    found = offline.disassemble(device, assemble(kernel, device.language), kernel.function)
+    (listing,) = found.listings
+    assert listing.text
+    return found.resources
+
+
+@pytest.mark.every_pair("architecture", ARCHITECTURES)
+@pytest.mark.every_pair("kernel", SHIPPED)
+@pytest.mark.every_pair("dtype", list(DTYPES))
+@pytest.mark.every_pair("ops", ["NN", "TT"])
+@pytest.mark.every_pair("size", [61, 1024])
+def test_kernels_compile_as_they_are_planned(architecture: str, kernel: str, dtype: str, ops: str, size: int) -> None:
+    """Each with the parameters of the configuration; on AMD's GPUs no register is spilled."""
+    skip_without(COMPILERS[architecture])
+    device = device_of(architecture)
+    columns = 1 if kernel == "gemv" else size
+    problem = gp.GemmProblem.create(size, columns, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], beta=1)
+    try:
+        plan = make_plan(problem, device, lookup.load_configuration(), kernel=kernel)
+    except (gp.UnsupportedError, gp.DtypeError) as error:
+        pytest.skip(beyond(device, str(error)))
+    for own in {launch.kernel: launch for launch in plan.launches}.values():
+        told = compiled(own.kernel, device)
+        assert told.local_bytes is not None
+        assert told.local_bytes >= own.local_bytes
+        assert not told.spill_stores
+        assert not told.scalar_spills
+
+
+@pytest.mark.sample(architecture=["gfx1100"], dtype=["complex64"])
+@pytest.mark.every_pair("architecture", ARCHITECTURES)
+@pytest.mark.every_pair("dtype", list(DTYPES))
+def test_passes_compile(architecture: str, dtype: str) -> None:
+    skip_without(COMPILERS[architecture])
+    device, own = device_of(architecture), DTYPES[dtype]
+    if dtype in ("float64", "complex128") and "float64" not in device.computes:
+        pytest.skip(beyond(device, "it does not compute in float64"))
+    launches = []
+    for rung in transpose.LADDER:
+        launches += rung.own.steps(61, 64, own, rung.parameters, device).launches
+    for rung in reduce.LADDER:
+        parameters = rung.own.complete(rung.parameters)
+        if not reduce.PASS.unsupported(own, parameters, device):
+            launches += reduce.PASS.steps(10_000, own, parameters, device).launches
+    sums = Sums.on(device, own.kind)
+    for op, squares in (("N", False), ("C", True)):
+        launches.append(times_vector.PASS.launch(sums, own, as_op(op), 61, 64, 2, Layout(64), squares=squares))
+    launches.append(fill_random.PASS.launch(own, 61, 64, 2, Layout(64), 0, Whole(-3, 7)))
+    side = copy_strided.Strided((7, 1), 3)
+    launches += copy_strided.PASS.launches((2, 3), side, side, own, own, 1024)
+    for kernel in dict.fromkeys(launch.kernel for launch in launches):
+        compiled(kernel, device)
+
+
+@pytest.mark.parametrize("architecture", ["gfx90a", "dg2"])
+def test_an_error_is_told_with_its_log(architecture: str) -> None:
+    skip_without(COMPILERS[architecture])
+    source = "__kernel void f(void)\n{\n    not_declared_anywhere += 1;\n}\n"
+    with pytest.raises(CompileError) as caught:
+        offline.disassemble(device_of(architecture), source, "f")
+    assert "not_declared_anywhere" in caught.value.log
+    assert ":3:" in caught.value.log
+    assert caught.value.source == source
+
+
+@pytest.mark.parametrize("architecture", ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"])
+def test_the_libraries_know_which_architecture_they_are_for(architecture: str) -> None:
+    """Those of Debian 12 have no file for gfx942, gfx11 and gfx12."""
+    skip_without(AMD_COMPILER)
+    if not _amdgpu.knows(architecture):
+        pytest.skip(beyond(device_of(architecture), f"{_amdgpu.compiler().name} does not compile for it"))
+    source = (
+        "extern const __constant int __oclc_ISA_version;\n"
+        "__kernel void f(__global int *x) { *x = __oclc_ISA_version + get_local_size(0); }\n"
+    )
+    text = _amdgpu.assembly(architecture, source, ("-cl-std=CL1.2",), wave=device_of(architecture).sub_group)
+    number = {"gfx90a": 9010, "gfx942": 9402, "gfx1030": 10300, "gfx1100": 11000, "gfx1201": 12001}[architecture]
+    assert str(number) in text or hex(number) in text
