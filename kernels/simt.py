@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from gemmport.contracts.amd import has_matrix_cores
 from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.gpu_model import FITTED, WARP, sharing_of
 from gemmport.contracts.kernel import (
@@ -26,6 +27,9 @@ from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.kernels import _simt_tilings
 
+WAVE = 64
+"""Work-items of what multiplies with AMD's matrix cores."""
+
 RUN_BYTES = 16
 """What a work-item reads and copies at once: the most that one instruction moves."""
 
@@ -36,7 +40,9 @@ class Simt(KernelVariant):
     STAGES tiles of A and B are in local memory: one is multiplied, the others are on their way. On NVIDIA's GPUs from Ampere on
     they are copied asynchronously (cp.async), in CUDA and OpenCL alike; elsewhere work-items copy them.
 
-    With MMA, a warp's float64 products go through the matrix unit, 16 × 8 sums and 4 terms at a time, at twice the rate.
+    With MMA = 1, a warp's float64 products go through NVIDIA's matrix unit, 16 × 8 sums and 4 terms at a time, at twice the
+    rate. With MMA = 2, products of float32 and float64 go through AMD's matrix cores, 16 × 16 sums and 4 terms at a time, and
+    what is said of warps is of waves of 64 work-items. It was simulated, but never run: only the user chooses it.
 
     With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
 
@@ -68,7 +74,12 @@ class Simt(KernelVariant):
             maximum=8,
         ),
         Parameter("PORTS", 0, "1: machine code in the order that the register file's ports like best", choices=(0, 1)),
-        Parameter("MMA", 0, "1: by the matrix unit, float64 on NVIDIA's GPUs from Hopper on", choices=(0, 1)),
+        Parameter(
+            "MMA",
+            0,
+            "by the matrix unit: 1: float64 on NVIDIA's GPUs from Hopper on; 2: float32 and float64 on AMD's from CDNA 2 on",
+            choices=(0, 1, 2),
+        ),
         Parameter("ACROSS", 0, "1: operands that lie along k are transposed beforehand", choices=(0, 1)),
         padding(4),
     )
@@ -79,8 +90,10 @@ class Simt(KernelVariant):
         Constraint("TSM % WM = 0, whole warp tiles of rows", lambda TSM, WM: TSM % WM == 0),
         Constraint("TSN % WN = 0, whole warp tiles of columns", lambda TSN, WN: TSN % WN == 0),
         Constraint(
-            "WM % WPTM = 0, WN % WPTN = 0 and WM / WPTM · WN / WPTN = 32, the work-items of a warp",
-            lambda WM, WN, WPTM, WPTN: WM % WPTM == 0 and WN % WPTN == 0 and WM // WPTM * (WN // WPTN) == WARP,
+            "WM % WPTM = 0, WN % WPTN = 0 and WM / WPTM · WN / WPTN = 32, the work-items of a warp; with MMA = 2, 64 of a wave",
+            lambda WM, WN, WPTM, WPTN, MMA: (
+                WM % WPTM == 0 and WN % WPTN == 0 and WM // WPTM * (WN // WPTN) in ((WAVE,) if MMA == 2 else (WARP,))
+            ),
         ),
         Constraint(
             "WPTM % 4 = 0 and WPTN % 4 = 0, whole runs of every type",
@@ -93,14 +106,18 @@ class Simt(KernelVariant):
         ),
         Constraint("PAD % 4 = 0, so that rows stay aligned", lambda PAD: PAD % 4 == 0),
         Constraint(
-            "MMA = 0, or WM = 8 · WPTM and WN = 4 · WPTN, which is how the matrix unit spreads a tile over a warp",
-            lambda MMA, WM, WN, WPTM, WPTN: not MMA or (WM == 8 * WPTM and WN == 4 * WPTN),
+            "MMA ≠ 1, or WM = 8 · WPTM and WN = 4 · WPTN, which is how the matrix unit spreads a tile over a warp",
+            lambda MMA, WM, WN, WPTM, WPTN: MMA != 1 or (WM == 8 * WPTM and WN == 4 * WPTN),
+        ),
+        Constraint(
+            "MMA ≠ 2, or WM = 4 · WPTM and WN = 16 · WPTN, which is how matrix cores spread a tile over a wave",
+            lambda MMA, WM, WN, WPTM, WPTN: MMA != 2 or (WM == 4 * WPTM and WN == 16 * WPTN),
         ),
         Constraint(
             "MMA = 0 or TSK / SLICES % 8 = 0, pairs of the matrix unit's 4 terms",
             lambda MMA, TSK, SLICES: not MMA or TSK // SLICES % 8 == 0,
         ),
-        Constraint("MMA = 0 or PAD = 0: lines are turned instead", lambda MMA, PAD: not MMA or PAD == 0),
+        Constraint("MMA ≠ 1 or PAD = 0: lines are turned instead", lambda MMA, PAD: MMA != 1 or PAD == 0),
         Constraint(
             "TSK / SLICES · WPTM · WPTN ≤ 2048, the multiply-adds that a step is written out to",
             lambda TSK, SLICES, WPTM, WPTN: TSK // SLICES * WPTM * WPTN <= 2048,
@@ -118,9 +135,11 @@ class Simt(KernelVariant):
         return stages * tile.depth * (tile.rows + tile.columns + 2 * pad) * problem.accumulator.sum_bytes
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        """Of sums, and of two terms of rows and columns; the matrix unit's columns are spread over twice as many work-items."""
+        """Of sums, and of two terms of rows and columns; the matrix unit's columns are spread over twice as many work-items,
+        and the rows of matrix cores over four times as many.
+        """
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
-        read = rows + (columns // 2 if parameters["MMA"] else columns)
+        read = {0: rows + columns, 1: rows + columns // 2, 2: rows // 4 + columns}[int(parameters["MMA"])]
         return ceil_div((rows * columns + 2 * read) * problem.accumulator.sum_bytes, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -144,6 +163,8 @@ class Simt(KernelVariant):
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not parameters["MMA"]:
             return None
+        if parameters["MMA"] == 2:
+            return _unfit_for_cores(int(parameters["WPTM"]), problem, device)
         if problem.accumulator != FLOAT64:
             return f"MMA = 1: the matrix unit's products are of float64, not {problem.accumulator}; MMA must be 0"
         if not multiplies_float64_matrices(device):
@@ -220,7 +241,7 @@ class Simt(KernelVariant):
         defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
         if parameters["PORTS"] and has_known_ports(device) and problem.accumulator == FLOAT32:
             defines["SCHEDULE_FOR_PORTS"] = parameters["GROUPS"]
-        if parameters["MMA"] and device.backend == "opencl":
+        if parameters["MMA"] == 1 and device.backend == "opencl":
             defines["LINKED"] = 1  # as under CUDA
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
 
@@ -243,6 +264,18 @@ class Simt(KernelVariant):
         launches.append(launch(shared * runs, _slice(parameters), shares=1, function="combine"))
         parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.dtype.itemsize)
         return Steps(launches, [parts])
+
+
+def _unfit_for_cores(rows: int, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why AMD's matrix cores cannot do it, with so many rows per work-item; None where they can."""
+    if problem.accumulator not in (FLOAT32, FLOAT64):
+        return f"MMA = 2: matrix cores multiply float32 and float64, not {problem.accumulator}; MMA must be 0"
+    if not has_matrix_cores(device):
+        found = device.architecture or device.name
+        return f"MMA = 2: AMD's GPUs have the instructions from CDNA 2 on (gfx90a), this is {found}; MMA must be 0"
+    if rows % (least := 4 * RUN_BYTES // problem.dtype.itemsize):
+        return f"MMA = 2: WPTM must be a multiple of {least}, the rows of four runs; got {rows}"
+    return None
 
 
 def _slice(parameters: Parameters) -> int:

@@ -6,14 +6,14 @@
 #include "ptx.cu"
 #include "runs.cu"
 
-#define WARP 32
+#define WARP (32 + MMA / 2 * 32) // 64 with MMA = 2: a wave
 #define WARPS_N (TSN / WN)
 #define SLICE_THREADS (TSM / WM * WARPS_N * WARP)
 #define THREADS (SLICE_THREADS * SLICES)
 #define TERMS (TSK / SLICES) // of a step, for each slice
 #define LANES_N (WN / WPTN) // threads of a warp along its columns
 #define LANES_M (WM / WPTM) // and along its rows
-#define ROW_RUNS (WPTM / WIDTH)
+#define ROW_RUNS (WPTM / WIDTH / (MMA == 2 ? 4 : 1)) // that it reads
 #define COLUMN_RUNS (WPTN / WIDTH)
 #define PITCH_A (TSM + PAD) // numbers from one term of a tile to the next
 #define PITCH_B (TSN + PAD)
@@ -26,13 +26,13 @@
 // Where a tile, which holds its lines, rows of A or columns of B, by term, has a number; `more` is known to the compiler. With MMA, the
 // matrix unit adds up AT_ONCE terms at once, and the lanes of a warp read different ones: the lines of each are turned by as many
 // banks as keep these reads apart, which takes no memory.
-#if MMA
+#if MMA == 1
 #define AT_ONCE 4
 #define JOINED WIDTH // neighbouring runs of columns of a thread
 #define TURNED(line, term) ((line) ^ (term) % AT_ONCE * 4)
 #define PLACE(pitch, term, line, more) (term) * (pitch) + TURNED((line) + (more), term)
 #else
-#define AT_ONCE 1
+#define AT_ONCE (MMA == 2 ? 4 : 1)
 #define JOINED 1
 #define PLACE(pitch, term, line, more) (term) * (pitch) + (line) + (more)
 #endif
@@ -271,14 +271,39 @@ __device__ inline wide_t wide_sum(wide_t x, wide_t y)
 // Where in a tile the first of a thread's numbers are. Without the matrix unit, they are those of its sums. What the unit multiplies
 // and adds up is spread over a warp (PTX ISA, mma.m16n8k4 with .f64): thread 4 · g + t has term t of the unit's rows g and g + 8 and of its
 // column g, and the sums of these rows in columns 2 · t and 2 · t + 1.
-#if MMA
+#if MMA == 1
+#define ROW_STEP (LANES_M * WIDTH)
 #define COLUMN_STEP (LANES_M * WIDTH)
 __device__ inline int first_of_a(int thread) { return PLACE(PITCH_A, thread % AT_ONCE, row_of(thread, 0), 0); }
 __device__ inline int first_of_b(int thread)
 {
     return PLACE(PITCH_B, thread % AT_ONCE, thread / WARP % WARPS_N * WN + thread % WARP / LANES_N * WIDTH, 0);
 }
+#elif MMA == 2
+// AMD's matrix cores multiply 16 × 4 numbers by 4 × 16 that the 64 lanes of a wave have (AMD MI200 ISA guide; AMD Matrix Instruction
+// Calculator, v_mfma_f32_16x16x4f32 and v_mfma_f64_16x16x4f64): lane 16 · t + i has term t of the cores' row i and of their column i, and
+// four sums of column i: of float32 those of rows 4 · t to 4 · t + 3, of float64 those of rows t, t + 4, t + 8 and t + 12. Its s-th sum
+// shall be that of line 4 · s + t of a tile, so that lanes have runs side by side. CORE_ROW is the line of the row that a lane has.
+#define CORE_TERM(item) ((item) % WARP / 16)
+#define CORE_COLUMN(item) ((item) % 16)
+#define CORE_ROW(item) PASTE(CORE_ROW_, ACC)(item)
+#define CORE_ROW_float32(item) ((item) % 4 * 4 + (item) % 16 / 4)
+#define CORE_ROW_float64(item) ((item) % 16)
+#define CORE_MUL_ADD PASTE(CORE_MUL_ADD_, ACC)
+#define CORE_MUL_ADD_float32 CORE_MUL_ADD_32
+#define CORE_MUL_ADD_float64 CORE_MUL_ADD_64
+#define ROW_STEP (LANES_N * WIDTH)
+#define COLUMN_STEP (LANES_N * WIDTH)
+__device__ inline int first_of_a(int thread)
+{
+    return PLACE(PITCH_A, CORE_TERM(thread), thread / WARP / WARPS_N * WM + CORE_ROW(thread) * WIDTH, 0);
+}
+__device__ inline int first_of_b(int thread)
+{
+    return PLACE(PITCH_B, CORE_TERM(thread), thread / WARP % WARPS_N * WN + CORE_COLUMN(thread) * WIDTH, 0);
+}
 #else
+#define ROW_STEP (LANES_M * WIDTH)
 #define COLUMN_STEP (LANES_N * WIDTH)
 __device__ inline int first_of_a(int thread) { return row_of(thread, 0); }
 __device__ inline int first_of_b(int thread) { return slot_of_columns(thread, 0); }
@@ -289,7 +314,7 @@ __device__ inline void read_rows(wide_t *a, const acc_t *place)
 {
     #pragma unroll
     for (int r = 0; r < ROW_RUNS; ++r)
-        a[r] = OF_A(*(const wide_t *)(place + r * LANES_M * WIDTH));
+        a[r] = OF_A(*(const wide_t *)(place + r * ROW_STEP));
 }
 __device__ inline void read_columns(wide_t *b, const acc_t *place)
 {
@@ -297,7 +322,7 @@ __device__ inline void read_columns(wide_t *b, const acc_t *place)
     for (int c = 0; c < COLUMN_RUNS / JOINED; ++c)
         b[c] = OF_B(*(const wide_t *)(place + c * COLUMN_STEP));
 }
-#if MMA
+#if MMA == 1
 // Which rows and columns of the tile the unit's are is free: its rows g and g + 8 are the numbers of a run here; and its column g is
 // that of as many products as a run of columns has numbers, which makes their sums neighbours.
 __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
@@ -311,6 +336,21 @@ __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[
                 MATRIX_MUL_ADD(
                     ELEMENT(sum[r][c], w), ELEMENT(sum[r][c + 1], w), ELEMENT(sum[r + 1][c], w), ELEMENT(sum[r + 1][c + 1], w),
                     ELEMENT(a[r / WIDTH], 0), ELEMENT(a[r / WIDTH], 1), ELEMENT(b[c / JOINED], w));
+}
+#elif MMA == 2
+// Each number of a run of rows meets each of a run of columns; the sums of a product lie in four runs of the lane's rows.
+#define SUM(i) ELEMENT(sum[(4 * r + (i)) * WIDTH + v][c], w)
+__device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
+{
+    #pragma unroll
+    for (int r = 0; r < ROW_RUNS; ++r)
+        #pragma unroll
+        for (int c = 0; c < COLUMN_RUNS; ++c)
+            #pragma unroll
+            for (int v = 0; v < WIDTH; ++v)
+                #pragma unroll
+                for (int w = 0; w < WIDTH; ++w)
+                    CORE_MUL_ADD(SUM(0), SUM(1), SUM(2), SUM(3), ELEMENT(a[r], v), ELEMENT(b[c], w));
 }
 #else
 __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])

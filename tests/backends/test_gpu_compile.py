@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import gemmport as gp
@@ -14,7 +16,9 @@ from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import CompileError
 from gemmport.core.plan import KernelSource
 from gemmport.core.problem import Layout, as_op
-from gemmport.kernels import copy_strided, fill_random, reduce, times_vector, transpose
+from gemmport.inspection import amdgcn
+from gemmport.inspection.loops import hot_loop
+from gemmport.kernels import copy_strided, fill_random, reduce, simt, times_vector, transpose
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
 from gemmport.planning import lookup
@@ -85,6 +89,41 @@ def test_passes_compile(architecture: str, dtype: str) -> None:
     launches += copy_strided.PASS.launches((2, 3), side, side, own, own, 1024)
     for kernel in dict.fromkeys(launch.kernel for launch in launches):
         compiled(kernel, device)
+
+
+# Of `simt`, by type: what one wave computes is 64 × 64 of float32, and 32 × 64 of float64.
+BY_MATRIX_CORES = {
+    "float32": {"TSM": 128, "TSN": 128, "TSK": 16, "WM": 64, "WN": 64, "WPTM": 16, "WPTN": 4, "STAGES": 2, "MMA": 2},
+    "float64": {"TSM": 64, "TSN": 128, "TSK": 8, "WM": 32, "WN": 64, "WPTM": 8, "WPTN": 4, "STAGES": 2, "MMA": 2},
+}
+
+
+@pytest.mark.sample(architecture=["gfx90a"], ops=["NT"])
+@pytest.mark.parametrize("architecture", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("dtype", list(BY_MATRIX_CORES))
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_products_are_the_matrix_cores_where_they_are_asked_for(architecture: str, dtype: str, ops: str) -> None:
+    skip_without(AMD_COMPILER)
+    device, params = device_of(architecture), BY_MATRIX_CORES[dtype]
+    if not _amdgpu.knows(architecture):
+        pytest.skip(beyond(device, f"{_amdgpu.compiler().name} does not compile for it"))
+    problem = gp.GemmProblem.create(61, 61, 256, dtype=dtype, trans_a=ops[0], trans_b=ops[1])
+    (launch,) = gp.plan(problem, device, kernel="simt", params=params).launches
+    found = offline.disassemble(device, assemble(launch.kernel, "opencl"), "simt")
+    loop = hot_loop(amdgcn.parse(found.listings[0].text))
+    names = [instruction.text.split()[0] for instruction in loop]
+    products = params["TSK"] * params["WM"] * params["WN"] // (16 * 16 * 4)
+    assert sum(bool(re.match(rf"v_mfma_f{dtype[5:]}_16x16x4", name)) for name in names) == products
+    assert not [name for name in names if re.match(r"v_(pk_)?(fma|mul|add)\w*_f\d\d", name)]
+    assert not found.resources.spill_stores
+
+
+def test_nothing_chooses_matrix_cores_by_itself() -> None:
+    """Nobody has run them yet."""
+    for dtype in BY_MATRIX_CORES:
+        problem = gp.GemmProblem.create(4096, 4096, 4096, dtype=dtype)
+        assert all(each.get("MMA", 0) == 0 for each in simt.VARIANT.considered(problem, device_of("gfx90a")))
+        assert gp.plan(problem, device_of("gfx90a")).values.get("MMA", 0) == 0
 
 
 @pytest.mark.parametrize("architecture", ["gfx90a", "dg2"])

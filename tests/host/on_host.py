@@ -52,6 +52,23 @@ BY_MATRIX_UNIT: Parameters = {
 }  # fmt: skip
 """Of `simt`, in float64."""
 
+BY_MATRIX_CORES: dict[str, Parameters] = {
+    "float32": {"TSM": 64, "TSN": 128, "TSK": 8, "WM": 64, "WN": 64, "WPTM": 16, "WPTN": 4, "STAGES": 2, "MMA": 2},
+    "float64": {
+        "TSM": 64,
+        "TSN": 64,
+        "TSK": 16,
+        "WM": 32,
+        "WN": 64,
+        "WPTM": 8,
+        "WPTN": 4,
+        "SLICES": 2,
+        "MMA": 2,
+        "PAD": 0,
+    },
+}
+"""Of `simt`, by type."""
+
 
 def opened() -> Host:
     """The host's only device."""
@@ -126,6 +143,7 @@ def main(arguments: Sequence[str]) -> None:
                 product(backend, name, "TN")
             if name == "simt":
                 product(backend, name, "TN", BY_MATRIX_UNIT, "float64")
+                product(backend, name, "NT", BY_MATRIX_CORES["float32"])
 
 
 if __name__ == "__main__":

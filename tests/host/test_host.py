@@ -20,7 +20,7 @@ from gemmport import kernels
 from gemmport.backends.objects import Program
 from host import ORDERS, Host
 from mutations import Edit, Mutation, planted
-from on_host import BY_MATRIX_UNIT, FAULTS, MORE, PASSES, VARIANTS, fault, opened, product, run_pass
+from on_host import BY_MATRIX_CORES, BY_MATRIX_UNIT, FAULTS, MORE, PASSES, VARIANTS, fault, opened, product, run_pass
 from test_dtypes import TYPES, Types
 
 pytestmark = needs(CXX)
@@ -57,6 +57,31 @@ def test_passes_are_exact_in_every_order(cpu: Host, name: str) -> None:
 @pytest.mark.parametrize("ops", ["NN", "TT"])
 def test_the_matrix_unit_s_products_are_exact(cpu: Host, ops: str) -> None:
     product(cpu, "simt", ops, BY_MATRIX_UNIT, "float64")
+
+
+@pytest.mark.parametrize("ops", ["NN", "TT"])
+@pytest.mark.parametrize("dtype", list(BY_MATRIX_CORES))
+def test_products_of_matrix_cores_are_exact(cpu: Host, ops: str, dtype: str) -> None:
+    product(cpu, "simt", ops, BY_MATRIX_CORES[dtype], dtype)
+
+
+@pytest.mark.parametrize("dtype", list(BY_MATRIX_CORES))
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"(#define CORE_ROW_float\d+\(item\)) .*", r"\1 ((item) % 8 * 2 + (item) % 16 / 8)"),
+        (r"(#define CORE_TERM\(item\)) .*", r"\1 ((item) % 4)"),
+        (r"CORE_MUL_ADD\(SUM\(0\), SUM\(1\)", r"CORE_MUL_ADD(SUM(1), SUM(0)"),
+    ],
+    ids=["has other rows", "has other terms", "takes the sums of other rows"],
+)
+def test_faults_of_where_matrix_cores_have_numbers_show(cpu: Host, pattern: str, replacement: str, dtype: str) -> None:
+    count = 2 if "ROW" in pattern else 1
+    with (
+        planted(Mutation(pattern, (Edit(pattern, replacement, count),), ("simt",)), "simt"),
+        pytest.raises(AssertionError),
+    ):
+        product(cpu, "simt", "TN", BY_MATRIX_CORES[dtype], dtype)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "float64", "complex128"])

@@ -12,6 +12,7 @@ from absences import CUDA_COMPILER, needs
 from exact import Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
+from gemmport.contracts.named_devices import device_of
 from gemmport.contracts.nvidia import multiplies_float64_matrices
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
@@ -54,9 +55,33 @@ def test_who_has_no_matrix_unit_says_so(device: gp.DeviceInfo, dtype: str, reaso
         gp.plan(problem, device, kernel="simt", params=WIDE)
 
 
+CORES = {"TSM": 64, "TSN": 64, "WM": 64, "WN": 64, "WPTM": 16, "WPTN": 4, "STAGES": 2, "MMA": 2}
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "params", "reason"),
+    [
+        (device_of("gfx90a"), "complex64", {}, "float32 and float64, not complex64"),
+        (device_of("gfx906"), "float32", {}, "from CDNA 2 on .gfx90a., this is gfx906"),
+        (device_of("gfx1100"), "float64", {}, "this is gfx1100"),
+        (CUDA, "float32", {}, "this is sm_90"),
+        (device_of("gfx90a"), "float32", {"WPTM": 8, "WM": 32}, "WPTM must be a multiple of 16, .* got 8"),
+    ],
+    ids=["complex64", "gfx906", "gfx1100", "nvidia", "rows"],
+)
+def test_who_has_no_matrix_cores_says_so(
+    device: gp.DeviceInfo, dtype: str, params: dict[str, int], reason: str
+) -> None:
+    problem = gp.GemmProblem.create(128, 128, 128, dtype=dtype)
+    with pytest.raises(gp.ParameterError, match=rf"simt on .*: MMA = 2: .*{reason}"):
+        gp.plan(problem, device, kernel="simt", params={**CORES, **params})
+
+
 @pytest.mark.parametrize(
     ("params", "rule"),
     [
+        ({"MMA": 2, "WM": 32, "WPTM": 8, "WN": 64, "WPTN": 8}, "with MMA = 2, 64 of a wave"),
+        ({"MMA": 2, "WM": 64, "WPTM": 8, "WN": 32, "WPTN": 4}, "WM = 4 · WPTM and WN = 16 · WPTN"),
         ({"WM": 32, "WPTM": 8, "WN": 32, "WPTN": 4}, "WM = 8 · WPTM and WN = 4 · WPTN"),
         ({"SLICES": 2, "TSM": 64, "TSN": 64, "STAGES": 8}, "TSK / SLICES % 8 = 0"),
         ({"PAD": 4}, "PAD = 0"),

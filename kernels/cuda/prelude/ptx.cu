@@ -46,6 +46,23 @@
     asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
                  : "+d"(d00), "+d"(d01), "+d"(d10), "+d"(d11) : "d"(a0), "d"(a1), "d"(b))
 
+// Products of AMD's matrix cores, in clang's words for them, of float32 and of float64: the sums d0 to d3 of a work-item, plus those of
+// 16 × 4 numbers by 4 × 16, of which it has a and b.
+#define CORE_MUL_ADD_32(d0, d1, d2, d3, a, b)                                             \
+    do {                                                                                  \
+        typedef acc_t four_t __attribute__((ext_vector_type(4)));                         \
+        const four_t before = {d0, d1, d2, d3};                                           \
+        const four_t after = __builtin_amdgcn_mfma_f32_16x16x4f32(a, b, before, 0, 0, 0); \
+        d0 = after.s0, d1 = after.s1, d2 = after.s2, d3 = after.s3;                       \
+    } while (0)
+#define CORE_MUL_ADD_64(d0, d1, d2, d3, a, b)                                             \
+    do {                                                                                  \
+        typedef acc_t four_t __attribute__((ext_vector_type(4)));                         \
+        const four_t before = {d0, d1, d2, d3};                                           \
+        const four_t after = __builtin_amdgcn_mfma_f64_16x16x4f64(a, b, before, 0, 0, 0); \
+        d0 = after.s0, d1 = after.s1, d2 = after.s2, d3 = after.s3;                       \
+    } while (0)
+
 // No instruction, but what the compiler has to believe: that an address, or memory, is another now.
 #define TOUCH_PLACE(place) asm volatile("" : "+l"(place))
 #define TOUCH_MEMORY() asm volatile("" ::: "memory")

@@ -75,10 +75,23 @@ _ARCHITECTURES: dict[str, Architecture] = {
 
 ARCHITECTURES = tuple(_ARCHITECTURES)
 
+_CDNA = ("gfx90a", "gfx942")
+
+MATRIX_CORES = "v_mfma"
+"""Instructions, by the name under which another device may have them among its `extensions`."""
+
 
 def architecture(name: str) -> Architecture | None:
     """The limits of an architecture, "gfx90a"; None where they are not known."""
     return _ARCHITECTURES.get(name)
+
+
+def has_matrix_cores(device: DeviceInfo) -> bool:
+    """Whether the device has products of 16 × 4 and 4 × 16 numbers, of float32 and of float64, as one instruction of a wave:
+    AMD's CDNA 2 and 3 (MI200 and MI300 ISA guides, `v_mfma_f32_16x16x4` and `v_mfma_f64_16x16x4`), whose OpenCL takes clang's
+    words for them; and others that name them.
+    """
+    return MATRIX_CORES in device.extensions or (device.vendor == "amd" and device.architecture in _CDNA)
 
 
 def device_of(name: str) -> DeviceInfo:

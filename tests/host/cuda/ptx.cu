@@ -45,7 +45,28 @@ inline void matrix_mul_add(double &d00, double &d01, double &d10, double &d11, d
     }
 }
 
+// v_mfma_f32_16x16x4f32 and v_mfma_f64_16x16x4f64: lane 16 · t + i has term t of row i (a) and of column i (b), and sums of column i:
+// of float those of rows 4 · t to 4 · t + 3, of double those of rows t, t + 4, t + 8 and t + 12.
+template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number &d2, Number &d3, Number a, Number b, int line)
+{
+    static Number rows[1024], columns[1024];
+    const unsigned item = position.thread.x, lane = item % 64, wave = item - lane;
+    rows[item] = a;
+    columns[item] = b;
+    group_barrier(line);
+    Number *const sums[] = {&d0, &d1, &d2, &d3};
+    for (unsigned s = 0; s < 4; ++s) {
+        const unsigned row = sizeof(Number) == 4 ? lane / 16 * 4 + s : s * 4 + lane / 16;
+        for (unsigned t = 0; t < 4; ++t)
+            *sums[s] += rows[wave + 16 * t + row] * columns[wave + 16 * t + lane % 16];
+    }
+    group_barrier(line);
 }
+
+}
+
+#define CORE_MUL_ADD_32(d0, d1, d2, d3, a, b) host::core_mul_add<float>(d0, d1, d2, d3, a, b, __LINE__)
+#define CORE_MUL_ADD_64(d0, d1, d2, d3, a, b) host::core_mul_add<double>(d0, d1, d2, d3, a, b, __LINE__)
 
 #define HALF_MUL_ADD(r, x, y, z) ((r) = host::to_half(host::from_half(x) * host::from_half(y) + host::from_half(z)))
 #define HALF_MUL(r, x, y) ((r) = host::to_half(host::from_half(x) * host::from_half(y)))
