@@ -16,12 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import gemmport as gp
-from absences import CUDA_COMPILER, NVDISASM, needs, none_of
+from absences import AMD_COMPILER, CUDA_COMPILER, LLVM_MCA, NVDISASM, needs, none_of
 from gemmport.backends import _machinecode, _nvrtc, _sass
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.core.errors import GemmportError
 from gemmport.core.problem import GemmProblem
+from gemmport.inspection import amdgcn
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 from mutations import NAIVE, planted
@@ -31,6 +32,7 @@ import launch_events
 import loop_costs
 import machine_code
 import matrix_unit
+import modelled_tiles
 import parameters
 import register_ports
 
@@ -42,6 +44,48 @@ HOPPER = DEVICES["NVIDIA sm_90 under CUDA"]
 def run(script: Any, backend: Backend, *arguments: object) -> Result:
     given = ["--device", backend.device.selector, *map(str, arguments)]
     return CliRunner().invoke(script.main, given, catch_exceptions=False)
+
+
+# modelled_tiles.py
+
+
+def test_multiply_adds_are_those_of_packed_and_paired_instructions() -> None:
+    text = """
+        v_pk_fma_f32 v[0:1], v[2:3], v[4:5], v[0:1]
+        v_dual_fmac_f32 v0, v2, v4 :: v_dual_fmac_f32 v1, v3, v7
+        v_dual_mov_b32 v0, v54 :: v_dual_fmac_f32 v1, v3, v7
+        v_fma_f64 v[0:1], v[2:3], v[4:5], v[0:1]
+        v_mad_u64_u32 v[58:59], s[0:1], v51, s20, 0
+        v_mul_f32_e32 v0, v1, v2
+    """
+    assert modelled_tiles.multiply_adds(amdgcn.parse(text)) == 2 + 2 + 1 + 1
+
+
+def choice(share: float | None, cache: float, registers: int = 64) -> modelled_tiles.Found:
+    return modelled_tiles.Found({}, registers, 4.0, 0 if share else 8, share, "vector unit", {"cache": cache})
+
+
+def test_the_best_choice_spills_nothing_and_loads_least_of_its_equals() -> None:
+    found = [choice(0.5, 1), choice(0.900, 40), choice(0.899, 20), choice(0.899, 20, registers=32), choice(None, 1)]
+    assert modelled_tiles.best(found) is found[3]
+    assert modelled_tiles.best(found[:2]) is found[1]
+    assert modelled_tiles.best(found[4:]) is None
+
+
+@needs(AMD_COMPILER, LLVM_MCA)
+def test_tiles_are_compiled_and_the_best_is_told(tmp_path: Path) -> None:
+    output = tmp_path / "tiles.json"
+    given = ["--arch", "gfx90a", "--dtype", "float32", "--kernel", "tiled", "--output", str(output)]
+    done = CliRunner().invoke(modelled_tiles.main, given, catch_exceptions=False)
+    assert done.exit_code == 0
+    document = json.loads(output.read_text("utf-8"))
+    (own,) = document["results"]
+    assert own["tried"] == len(modelled_tiles.GRIDS["tiled"])
+    assert own["spilled"] == 0
+    assert 0 < own["best"]["share"] < 1
+    assert own["best"] == own["next"][0]
+    assert own["best"]["limit"] == max(own["best"]["clocks"], key=own["best"]["clocks"].get)
+    assert document["compiler"].startswith("clang ")
 
 
 # parameters.py

@@ -125,6 +125,11 @@ JARGON = re.compile(r"Input|valid (string|integer|dictionary|tuple)|Value error|
         ({"match": {"version": "3.1"}}, "match.version must be a range of versions, such as '>=3.1,<4'; got '3.1'"),
         ({"match": {"version": 3}}, "entry 'mine': match.version must be a text; got 3; write it in quotes"),
         ({"provenance": {"tuned": "maybe"}}, "entry 'mine': provenance.tuned must be true or false; got 'maybe'"),
+        ({"provenance": {"modelled": 1}}, "entry 'mine': provenance.modelled must be true or false; got 1"),
+        (
+            {"provenance": {"tuned": True, "modelled": True}},
+            "entry 'mine': provenance must be tuned or modelled, not both; got {'modelled': True, 'tuned': True}",
+        ),
         ({"name": 5}, "entry number 2: name must be a text that is not empty; got 5; write it in quotes"),
         ({"name": ""}, "entry number 2: name must be a text that is not empty; got ''"),
         ({"kernels": {"naiv": {}}}, "entry 'mine': kernels: no kernel 'naiv': there are naive, tiled"),
@@ -848,6 +853,13 @@ def test_the_provenance_of_every_shipped_entry_is_stated(loaded: LoadedEntry) ->
         assert stated.figures
     else:
         assert stated.note
+        assert not stated.modelled or "benchmarks/results/" in stated.note
+
+
+def test_what_a_model_chose_is_told_apart_from_what_was_measured() -> None:
+    stated = [{"tuned": True}, {"tuned": False}, {"tuned": False, "modelled": True}]
+    told = [configuration({**entry(), "provenance": own}).entries[0].entry.provenance.how for own in stated]
+    assert told == ["tuned", "not tuned", "modelled, not tuned"]
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)

@@ -71,9 +71,8 @@ def _show(
 ) -> None:  # fmt: skip
     """An entry that matches, and its kernels: what each is given, why it is passed over, and which was chosen."""
     alone = replace(configuration, entries=(loaded,))
-    tuned = "tuned" if loaded.entry.provenance.tuned else "not tuned"
     console.print(f"  {loaded.origin}", style="bold", end="")
-    console.print(f"  ({tuned}; matches {_conditions(loaded)})")
+    console.print(f"  ({loaded.entry.provenance.how}; matches {_conditions(loaded)})")
     for kernel, values in loaded.entry.kernels.items():
         told = " ".join(f"{key}={value}" for key, value in values.items())
         verdict = "  ← chosen" if kernel == chosen else _verdict(alone, kernel, problem, device)

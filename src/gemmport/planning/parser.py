@@ -13,7 +13,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from gemmport import kernels
@@ -106,6 +115,7 @@ class _Provenance(_Strict):
     """Those of `gemmport.planning.schema.Provenance`."""
 
     tuned: Annotated[StrictBool, Field(description="true or false")] = False
+    modelled: Annotated[StrictBool, Field(description="true or false")] = False
     date: Annotated[
         dt.date | None, BeforeValidator(_calendar_date), Field(description="a date, such as 2026-11-21")
     ] = None  # fmt: skip
@@ -116,6 +126,12 @@ class _Provenance(_Strict):
     sizes: Text = ""
     figures: Text = ""
     note: Text = ""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> _Provenance:
+        if self.tuned and self.modelled:
+            raise ValueError("tuned or modelled, not both")
+        return self
 
 
 def _number(value: object) -> object:

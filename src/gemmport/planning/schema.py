@@ -125,9 +125,12 @@ def _unmet(
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an entry's numbers come from. What does not say so is not tuned."""
+    """Where an entry's numbers come from. What does not say so is not tuned; `modelled` says that a model chose the tiles, by
+    what the compiler makes of them.
+    """
 
     tuned: bool = False
+    modelled: bool = False
     date: dt.date | None = None
     device: str = ""
     driver: str = ""
@@ -147,6 +150,11 @@ class Provenance:
         """Plain data for JSON; `of` reads it back."""
         stated = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**stated, "date": self.date.isoformat() if self.date else None}
+
+    @property
+    def how(self) -> str:
+        """How the tiles were chosen, for people."""
+        return "tuned" if self.tuned else "modelled, not tuned" if self.modelled else "not tuned"
 
 
 @dataclass(frozen=True)
