@@ -39,7 +39,7 @@ from gemmport.core.plan import ParameterValue, Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.inspection.instructions import Instruction
 from gemmport.inspection.report import Inspection, inspect
-from gemmport.kernels import simt
+from gemmport.kernels import _simt_tilings
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import make_plan
 
@@ -89,12 +89,14 @@ class Found:
     """What came of one choice.
 
     Attributes:
+        groups: on a compute unit at once. waves: of a SIMD.
         share: of the SIMD's multiply-adds; None where registers are spilled.
         limit: what the round's time is that of.
     """
 
     parameters: dict[str, ParameterValue]
     registers: int
+    groups: int
     waves: float
     spills: int
     share: float | None
@@ -102,12 +104,14 @@ class Found:
     clocks: dict[str, float]
 
 
-def choices(kernel: str, problem: GemmProblem, device: gp.DeviceInfo) -> Sequence[Parameters]:
-    """All that are tried of a kernel: a grid; of `simt` the tilings that it chooses among, with fewer stages, too."""
+def choices(kernel: str) -> Sequence[Parameters]:
+    """All that are tried of a kernel: a grid; of `simt` the tilings that it chooses among on Hopper and elsewhere, with fewer
+    stages, too.
+    """
     if kernel != "simt":
         return GRIDS[kernel]
-    own = {"SHARE": 0, "PORTS": 0, "ACROSS": 0, "GROUPS": 1}
-    tilings = [{**each, **own} for each in simt.VARIANT.considered(problem, device)]
+    known = load_configuration().model(device_of("sm_90")).tilings["simt"]
+    tilings = [{**each, "PORTS": 0, "GROUPS": 1} for each in (*known, *_simt_tilings.generated())]
     staged = [{**each, "STAGES": stages} for each in tilings for stages in range(2, int(each["STAGES"]) + 1)]
     return list({tuple(each.items()): each for each in staged}.values())
 
@@ -127,7 +131,7 @@ def found(kernel: str, parameters: Parameters, architecture: str, dtype: str) ->
     limit = max(clocks, key=lambda name: clocks[name])
     done = own.occupancy.per_scheduler * multiply_adds(own.codes[-1].loop) * plan.device.sub_group
     return Found(
-        dict(plan.values), int(own.resources.registers or 0), own.occupancy.per_scheduler, spills,
+        dict(plan.values), int(own.resources.registers or 0), own.occupancy.groups, own.occupancy.per_scheduler, spills,
         None if spills else done / (clocks[limit] * rate(architecture, dtype)), limit, clocks,
     )  # fmt: skip
 
@@ -194,9 +198,7 @@ def best(all_found: Sequence[Found]) -> Found | None:
 
 def study(architecture: str, dtype: str, kernel: str, pool: ProcessPoolExecutor) -> dict[str, Any]:
     """All choices of a kernel, the best first."""
-    problem = GemmProblem.create(SIZE, SIZE, SIZE, dtype=dtype)
-    wanted = list(choices(kernel, problem, device_of(architecture)))
-    tried = list(filter(None, pool.map(partial(_found, kernel, architecture, dtype), wanted)))
+    tried = list(filter(None, pool.map(partial(_found, kernel, architecture, dtype), choices(kernel))))
     chosen = best(tried)
     ranked = sorted(tried, key=lambda own: -(own.share or 0.0))
     return {
@@ -207,7 +209,18 @@ def study(architecture: str, dtype: str, kernel: str, pool: ProcessPoolExecutor)
         "spilled": sum(own.spills > 0 for own in tried),
         "best": chosen and vars(chosen),
         "next": [vars(own) for own in ranked[:5]],
+        "tiles": [vars(own) for own in of_each_tile(ranked)] if kernel == "simt" else [],
     }
+
+
+def of_each_tile(ranked: Sequence[Found]) -> Iterator[Found]:
+    """The first of each size of tiles and number of slices, without spills: what suits other sizes of products."""
+    seen: set[tuple[ParameterValue, ...]] = set()
+    for own in ranked:
+        tile = tuple(own.parameters[name] for name in ("TSM", "TSN", "SLICES"))
+        if own.share is not None and tile not in seen:
+            seen.add(tile)
+            yield own
 
 
 def _found(kernel: str, architecture: str, dtype: str, parameters: Parameters) -> Found | None:
@@ -228,16 +241,21 @@ def table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 @click.command()
-@click.option("--arch", default="gfx90a,gfx1030,gfx1100", show_default=True, help="NAME[,NAME]")
-@click.option("--dtype", default="float32,float64", show_default=True, help="NAME[,NAME]")
+@click.option(
+    "--targets",
+    default="gfx90a:float32,gfx90a:float64,gfx1030:float32,gfx1100:float32",
+    show_default=True,
+    help="ARCHITECTURE:DTYPE[,ARCHITECTURE:DTYPE]",
+)
 @click.option("--kernel", default=",".join((*GRIDS, "simt")), show_default=True, help="NAME[,NAME]")
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, too.")
-def main(arch: str, dtype: str, kernel: str, output: Path | None) -> None:
+def main(targets: str, kernel: str, output: Path | None) -> None:
     """Compiles all choices, and tells the best of each kernel."""
     results = []
     with ProcessPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        for architecture, name, own in itertools.product(arch.split(","), dtype.split(","), kernel.split(",")):
-            results.append(study(architecture, name, own, pool))
+        for target, own in itertools.product(targets.split(","), kernel.split(",")):
+            architecture, _, dtype = target.partition(":")
+            results.append(study(architecture, dtype, own, pool))
             sys.stdout.write("".join(f"{line}\n" for line in table(results[-1:])))
             sys.stdout.flush()
     if output is not None:

@@ -120,10 +120,12 @@ def test_products_are_the_matrix_cores_where_they_are_asked_for(architecture: st
 
 def test_nothing_chooses_matrix_cores_by_itself() -> None:
     """Nobody has run them yet."""
+    device = device_of("gfx90a")
+    model = lookup.load_configuration().model(device)
     for dtype in BY_MATRIX_CORES:
         problem = gp.GemmProblem.create(4096, 4096, 4096, dtype=dtype)
-        assert all(each.get("MMA", 0) == 0 for each in simt.VARIANT.considered(problem, device_of("gfx90a")))
-        assert gp.plan(problem, device_of("gfx90a")).values.get("MMA", 0) == 0
+        assert all(each.get("MMA", 0) == 0 for each in simt.VARIANT.considered(problem, device, model))
+        assert gp.plan(problem, device).values.get("MMA", 0) == 0
 
 
 @pytest.mark.parametrize("architecture", ["gfx90a", "dg2"])

@@ -62,7 +62,7 @@ def test_multiply_adds_are_those_of_packed_and_paired_instructions() -> None:
 
 
 def choice(share: float | None, cache: float, registers: int = 64) -> modelled_tiles.Found:
-    return modelled_tiles.Found({}, registers, 4.0, 0 if share else 8, share, "vector unit", {"cache": cache})
+    return modelled_tiles.Found({}, registers, 1, 4.0, 0 if share else 8, share, "vector unit", {"cache": cache})
 
 
 def test_the_best_choice_spills_nothing_and_loads_least_of_its_equals() -> None:
@@ -75,7 +75,7 @@ def test_the_best_choice_spills_nothing_and_loads_least_of_its_equals() -> None:
 @needs(AMD_COMPILER, LLVM_MCA)
 def test_tiles_are_compiled_and_the_best_is_told(tmp_path: Path) -> None:
     output = tmp_path / "tiles.json"
-    given = ["--arch", "gfx90a", "--dtype", "float32", "--kernel", "tiled", "--output", str(output)]
+    given = ["--targets", "gfx90a:float32", "--kernel", "tiled", "--output", str(output)]
     done = CliRunner().invoke(modelled_tiles.main, given, catch_exceptions=False)
     assert done.exit_code == 0
     document = json.loads(output.read_text("utf-8"))

@@ -1,7 +1,7 @@
-// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), each in one macro, and the only `asm`. A backend for other GPUs
-// replaces this file (`overrides` of gemmport.runtime.sources.assemble).
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro; and the only `asm`. A backend
+// for other GPUs replaces this file (`overrides` of gemmport.runtime.sources.assemble).
 //
-// Macros, not functions: an instruction's operands are variables of the caller. NVIDIA's compiler alone meets them: elsewhere
+// Macros, not functions: an instruction's operands are variables of the caller. Other compilers than NVIDIA's, and AMD's, do not meet them:
 // no kernel asks. In a warp whose lanes have x = 100 + their number, WARP_SHUFFLE(y, x, 3) sets y to 103 in all of them.
 
 // The lanes of a warp: y = what lane `lane` has in x; what the lane so far above has; and a barrier.
