@@ -54,7 +54,7 @@ Parameters = Mapping[str, ParameterValue]
 TILES = [
     {"TSM": m, "TSN": n, "TSK": k, "WPTM": rows, "WPTN": columns}
     for m, n in ((32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128))
-    for k in (8, 16, 32)
+    for k in (8, 16)
     for rows, columns in ((4, 4), (8, 4), (4, 8), (8, 8))
     if 64 <= (m // rows) * (n // columns) <= amd.MAX_WORK_GROUP
 ]
@@ -73,7 +73,7 @@ GRIDS: dict[str, list[Parameters]] = {
     "prefetch": [
         {**tile, "WIDTH": 4, "PAD": 4, "STAGES": stages, "REG_PREFETCH": ahead}
         for tile in TILES
-        for stages, ahead in ((1, 0), (2, 0), (2, 1))
+        for stages, ahead in ((1, 0), (2, 1))
     ],
     "padded": [{**tile, "PADDINGX": 16, "PADDINGY": 4} for tile in TILES],
     "direct": [
@@ -105,14 +105,14 @@ class Found:
 
 
 def choices(kernel: str) -> Sequence[Parameters]:
-    """All that are tried of a kernel: a grid; of `simt` the tilings that it chooses among on Hopper and elsewhere, with fewer
-    stages, too.
+    """All that are tried of a kernel: a grid; of `simt` the tilings that it chooses among on Hopper and elsewhere, with two
+    and three stages.
     """
     if kernel != "simt":
         return GRIDS[kernel]
     known = load_configuration().model(device_of("sm_90")).tilings["simt"]
     tilings = [{**each, "PORTS": 0, "GROUPS": 1} for each in (*known, *_simt_tilings.generated())]
-    staged = [{**each, "STAGES": stages} for each in tilings for stages in range(2, int(each["STAGES"]) + 1)]
+    staged = [{**each, "STAGES": stages} for each in tilings for stages in (2, 3)]
     return list({tuple(each.items()): each for each in staged}.values())
 
 
