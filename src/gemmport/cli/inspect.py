@@ -138,8 +138,8 @@ def _sides(
             architecture = None
         sides.append(_Side(own["KERNEL"], one, other, architecture, own["--dtype"], params))
     if arch is not None and all(side.arch is None for side in sides):
-        own = " and ".join(dict.fromkeys(device_of(name).backend for name in arch.split(",")))
-        raise click.UsageError(f"--arch {arch} is of {own}: leave it out, or choose --backend {own}")
+        its = " and ".join(dict.fromkeys(device_of(name).backend for name in arch.split(",")))
+        raise click.UsageError(f"--arch {arch} is of {its}: leave it out, or choose --backend {its}")
     if device is not None and all(side.arch is not None for side in sides):
         raise click.UsageError("--arch compiles for a device that need not be here: leave out --device")
     return sides

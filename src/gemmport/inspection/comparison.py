@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from gemmport.backends.objects import LoopBound
@@ -119,9 +120,13 @@ def _bounds(inspections: Sequence[Inspection]) -> Iterator[Row]:
 
     yield row("at least: its busiest unit", lambda own: own.busiest)
     for unit in sorted({name for own in bounds if own for name in own.units}):
-        yield row(f"  busy: {unit}", lambda own, unit=unit: own.units.get(unit))
+        yield row(f"  busy: {unit}", partial(_busy, unit))
     yield row("of one wave that waits for nothing", lambda own: own.cycles)
     yield row("of one wave that is alone", lambda own: own.alone)
+
+
+def _busy(unit: str, bound: LoopBound) -> float | None:
+    return bound.units.get(unit)
 
 
 def headings(inspections: Sequence[Inspection]) -> list[str]:
