@@ -53,23 +53,19 @@ Parameters = Mapping[str, ParameterValue]
 
 TILES = [
     {"TSM": m, "TSN": n, "TSK": k, "WPTM": rows, "WPTN": columns}
-    for m, n in ((32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128))
+    for m, n in ((64, 64), (64, 128), (128, 64), (128, 128))
     for k in (8, 16)
-    for rows, columns in ((4, 4), (8, 4), (4, 8), (8, 8))
-    if 64 <= (m // rows) * (n // columns) <= amd.MAX_WORK_GROUP
+    for rows, columns in ((4, 4), (8, 4), (8, 8))
+    if (m // rows) * (n // columns) <= amd.MAX_WORK_GROUP
 ]
 
 GRIDS: dict[str, list[Parameters]] = {
     "tiled": [{"TS": size} for size in (8, 16)],
-    "wpt": [{"TS": size, "WPT": rows} for size in (16, 32, 64) for rows in (4, 8, 16) if size * size // rows <= 256],
-    "vectorized": [{"TS": size, "WIDTH": width} for size in (16, 32) for width in (2, 4, 8)],
-    "transposed_b": [
-        {"TS": size, "WPT": rows, "TSDK": depth} for size in (16, 32) for rows in (4, 8) for depth in (8, 16, 32)
-    ],
-    "register_tiled": [
-        {**tile, "ARRANGE": order} for tile in TILES for order in ("strided", "contiguous", "quads")
-    ],
-    "register_tiled_vectorized": [{**tile, "WIDTH": width, "PAD": width} for tile in TILES for width in (2, 4)],
+    "wpt": [{"TS": size, "WPT": rows} for size in (32, 64) for rows in (8, 16) if size * size // rows <= 256],
+    "vectorized": [{"TS": 32, "WIDTH": width} for width in (4, 8)],
+    "transposed_b": [{"TS": 32, "WPT": 8, "TSDK": depth} for depth in (8, 16)],
+    "register_tiled": [{**tile, "ARRANGE": order} for tile in TILES for order in ("strided", "contiguous")],
+    "register_tiled_vectorized": [{**tile, "WIDTH": 4, "PAD": 4} for tile in TILES],
     "prefetch": [
         {**tile, "WIDTH": 4, "PAD": 4, "STAGES": stages, "REG_PREFETCH": ahead}
         for tile in TILES
@@ -77,11 +73,10 @@ GRIDS: dict[str, list[Parameters]] = {
     ],
     "padded": [{**tile, "PADDINGX": 16, "PADDINGY": 4} for tile in TILES],
     "direct": [
-        {"THREADSX": x, "THREADSY": y, "RX": rx, "RY": ry, "RK": 4, "WIDTH": 4}
-        for x, y in ((8, 8), (16, 4), (16, 8), (16, 16))
-        for rx, ry in ((4, 4), (4, 8), (8, 8))
+        {"THREADSX": x, "THREADSY": y, "RX": 8, "RY": 8, "RK": 4, "WIDTH": 4} for x, y in ((8, 8), (16, 4), (16, 8))
     ],
-}  # fmt: skip
+}
+"""By kernel; `simt` has its tilings elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +101,13 @@ class Found:
 
 def choices(kernel: str) -> Sequence[Parameters]:
     """All that are tried of a kernel: a grid; of `simt` the tilings that it chooses among on Hopper and elsewhere, with two
-    and three stages.
+    stages, and with three where these are one slice.
     """
     if kernel != "simt":
         return GRIDS[kernel]
     known = load_configuration().model(device_of("sm_90")).tilings["simt"]
     tilings = [{**each, "PORTS": 0, "GROUPS": 1} for each in (*known, *_simt_tilings.generated())]
-    staged = [{**each, "STAGES": stages} for each in tilings for stages in (2, 3)]
+    staged = [{**each, "STAGES": stages} for each in tilings for stages in (2, 3) if stages == 2 or each["SLICES"] == 1]
     return list({tuple(each.items()): each for each in staged}.values())
 
 
