@@ -67,8 +67,8 @@ def test_kernels_compile_as_they_are_planned(architecture: str, kernel: str, dty
 
 
 @pytest.mark.sample(architecture=["gfx1100"], dtype=["complex64"])
-@pytest.mark.every_pair("architecture", ARCHITECTURES)
-@pytest.mark.every_pair("dtype", list(DTYPES))
+@pytest.mark.every_value("architecture", ARCHITECTURES)
+@pytest.mark.every_value("dtype", list(DTYPES))
 def test_passes_compile(architecture: str, dtype: str) -> None:
     skip_without(COMPILERS[architecture])
     device, own = device_of(architecture), DTYPES[dtype]
