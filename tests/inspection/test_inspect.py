@@ -668,7 +668,7 @@ def test_local_memory_is_what_is_declared_and_what_is_given_at_launch():
 @with_amd_compiler
 @pytest.mark.parametrize(("rows", "columns"), [(4, 4), (8, 4)])
 def test_amds_code_shows_what_register_tiling_is_for(rows, columns):
-    found = inspected("register_tiled", "gfx1030", WPTM=rows, WPTN=columns)
+    found = inspected("register_tiled", "gfx1030", TSM=64, TSN=64, WPTM=rows, WPTN=columns)
     (own,) = found.codes
     assert own.listing.language == "AMDGCN"
     assert own.counts.kinds[Kind.UNKNOWN] == 0
