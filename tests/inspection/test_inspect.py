@@ -825,11 +825,11 @@ def test_nvidias_opencl_gives_ptx_and_the_log_of_ptxas(backend, monkeypatch):
     call.program = replace(call.program, binary=text.encode() + b"\0")
     asked: list[tuple[str, ...]] = []
 
-    def built(program: object, source: str, *options: str) -> SimpleNamespace:
+    def build(source: str, *options: str) -> SimpleNamespace:
         asked.append((source, *options))
         return SimpleNamespace(get_build_info=lambda *_: LOG)
 
-    monkeypatch.setattr(backend, "_built", built)
+    monkeypatch.setattr(backend, "_build", build)
     monkeypatch.setattr(backend, "device", replace(backend.device, platform="nvidia"))
     found = backend.disassemble(call)
     assert [(own.language, own.text) for own in found.listings] == [("PTX", text)]
@@ -841,7 +841,7 @@ def test_nvidias_opencl_gives_ptx_and_the_log_of_ptxas(backend, monkeypatch):
     assert compiled != source  # what the driver has cached comes without its log
     backend.disassemble(call)
     assert asked[1] != asked[0]
-    monkeypatch.setattr(backend, "_built", lambda *_: SimpleNamespace(get_build_info=lambda *_: ""))
+    monkeypatch.setattr(backend, "_build", lambda *_: SimpleNamespace(get_build_info=lambda *_: ""))
     silent = backend.disassemble(call).resources
     assert silent.registers is None
     assert silent.local_bytes is not None
