@@ -6,14 +6,22 @@
 #include "ptx.cu"
 #include "runs.cu"
 
-#define WARP (32 + MMA / 2 * 32) // 64 with MMA = 2: a wave
+#if MMA == 2
+#define WARP 64 // a wave
+#else
+#define WARP 32
+#endif
 #define WARPS_N (TSN / WN)
 #define SLICE_THREADS (TSM / WM * WARPS_N * WARP)
 #define THREADS (SLICE_THREADS * SLICES)
 #define TERMS (TSK / SLICES) // of a step, for each slice
 #define LANES_N (WN / WPTN) // threads of a warp along its columns
 #define LANES_M (WM / WPTM) // and along its rows
-#define ROW_RUNS (WPTM / WIDTH / (MMA == 2 ? 4 : 1)) // that it reads
+#if MMA == 2
+#define ROW_RUNS (WPTM / WIDTH / 4) // that it reads
+#else
+#define ROW_RUNS (WPTM / WIDTH)
+#endif
 #define COLUMN_RUNS (WPTN / WIDTH)
 #define PITCH_A (TSM + PAD) // numbers from one term of a tile to the next
 #define PITCH_B (TSN + PAD)
@@ -32,7 +40,11 @@
 #define TURNED(line, term) ((line) ^ (term) % AT_ONCE * 4)
 #define PLACE(pitch, term, line, more) (term) * (pitch) + TURNED((line) + (more), term)
 #else
-#define AT_ONCE (MMA == 2 ? 4 : 1)
+#if MMA == 2
+#define AT_ONCE 4
+#else
+#define AT_ONCE 1
+#endif
 #define JOINED 1
 #define PLACE(pitch, term, line, more) (term) * (pitch) + (line) + (more)
 #endif
@@ -272,7 +284,7 @@ __device__ inline wide_t wide_sum(wide_t x, wide_t y)
 // and adds up is spread over a warp (PTX ISA, mma.m16n8k4 with .f64): thread 4 · g + t has term t of the unit's rows g and g + 8 and of its
 // column g, and the sums of these rows in columns 2 · t and 2 · t + 1.
 #if MMA == 1
-#define ROW_STEP (LANES_M * WIDTH)
+#define ROW_LANES LANES_M
 #define COLUMN_STEP (LANES_M * WIDTH)
 __device__ inline int first_of_a(int thread) { return PLACE(PITCH_A, thread % AT_ONCE, row_of(thread, 0), 0); }
 __device__ inline int first_of_b(int thread)
@@ -292,7 +304,7 @@ __device__ inline int first_of_b(int thread)
 #define CORE_MUL_ADD PASTE(CORE_MUL_ADD_, ACC)
 #define CORE_MUL_ADD_float32 CORE_MUL_ADD_32
 #define CORE_MUL_ADD_float64 CORE_MUL_ADD_64
-#define ROW_STEP (LANES_N * WIDTH)
+#define ROW_LANES LANES_N
 #define COLUMN_STEP (LANES_N * WIDTH)
 __device__ inline int first_of_a(int thread)
 {
@@ -303,7 +315,7 @@ __device__ inline int first_of_b(int thread)
     return PLACE(PITCH_B, CORE_TERM(thread), thread / WARP % WARPS_N * WN + CORE_COLUMN(thread) * WIDTH, 0);
 }
 #else
-#define ROW_STEP (LANES_M * WIDTH)
+#define ROW_LANES LANES_M
 #define COLUMN_STEP (LANES_N * WIDTH)
 __device__ inline int first_of_a(int thread) { return row_of(thread, 0); }
 __device__ inline int first_of_b(int thread) { return slot_of_columns(thread, 0); }
@@ -314,7 +326,7 @@ __device__ inline void read_rows(wide_t *a, const acc_t *place)
 {
     #pragma unroll
     for (int r = 0; r < ROW_RUNS; ++r)
-        a[r] = OF_A(*(const wide_t *)(place + r * ROW_STEP));
+        a[r] = OF_A(*(const wide_t *)(place + r * ROW_LANES * WIDTH));
 }
 __device__ inline void read_columns(wide_t *b, const acc_t *place)
 {
