@@ -41,8 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, meaning in tiers.MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     # Tests say themselves which device and configuration they mean.
-    for name in ("GEMMPORT_BACKEND", "GEMMPORT_DEVICE", "GEMMPORT_CONFIG_PATH"):
+    for name in ("GEMMPORT_BACKEND", "GEMMPORT_DEVICE"):
         os.environ.pop(name, None)
+    os.environ["GEMMPORT_CONFIG_PATH"] = ""  # nor the folder of whoever runs them
     # JAX would take three quarters of the GPU's memory at its first use.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # Mesa's OpenCL on the CPU is off by default. It is the poorest device there is: 32 KB of local memory, no float64.

@@ -46,7 +46,7 @@ run_both() {
     export PIP_CONFIG_FILE=${PIP_CONFIG_FILE:-$HOME/.pip/pip.conf}
   fi
   mkdir "$WORK/home"
-  export HOME=$WORK/home XDG_CACHE_HOME=$WORK/home/.cache
+  export HOME=$WORK/home XDG_CACHE_HOME=$WORK/home/.cache XDG_CONFIG_HOME=$WORK/home/.config
   cd "$WORK/project"
   SECONDS=0
   make run

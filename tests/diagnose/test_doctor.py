@@ -285,7 +285,7 @@ def test_a_configuration_that_asks_too_much_of_the_device_is_a_problem(with_faul
     monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(folder))
     diagnosis = with_fault()
     assert diagnosis.exit_status == 3
-    assert any("TSM = 512" in f.detail and "unset GEMMPORT_CONFIG_PATH" in f.remedy for f in problems(diagnosis))
+    assert any("TSM = 512" in f.detail and "export GEMMPORT_CONFIG_PATH=" in f.remedy for f in problems(diagnosis))
 
 
 @pytest.mark.processes

@@ -52,7 +52,7 @@ def plan(
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planning.planner.make_plan`.
     """
     asked = _asked(params)
-    folders = os.environ.get("GEMMPORT_CONFIG_PATH", "")
+    folders = os.environ.get("GEMMPORT_CONFIG_PATH")
     left_out = frozenset(without)
     return _cached_plan(problem, device, kernel, asked, left_out, _config_files(config), folders, kernels.variants())
 
@@ -65,7 +65,7 @@ def _cached_plan(
     params: tuple[tuple[str, ParameterValue], ...],
     without: frozenset[str],
     files: tuple[str, ...],
-    _folders: str,
+    _folders: str | None,
     _family: tuple[KernelVariant, ...],  # part of the key: a variant may be registered over another
 ) -> Plan:
     configuration = _configuration(files, _folders)
@@ -73,7 +73,7 @@ def _cached_plan(
 
 
 @lru_cache(maxsize=16)
-def _configuration(files: tuple[str, ...], _folders: str) -> Configuration:
+def _configuration(files: tuple[str, ...], _folders: str | None) -> Configuration:
     """The configuration of these files; `_folders`, which it reads from the environment, is here to tell it apart."""
     return load_configuration(files)
 

@@ -38,7 +38,7 @@ PRODUCTS = ("float32", "float64", "float16", "complex64", "int8")
 VARIABLES = {
     "GEMMPORT_BACKEND": "the backend that is taken where none is named",
     "GEMMPORT_DEVICE": "the device that is taken where none is named",
-    "GEMMPORT_CONFIG_PATH": "folders of configurations that go before the shipped ones",
+    "GEMMPORT_CONFIG_PATH": "folders of configurations that go before the shipped ones; empty leaves out the user's own, too",
     "GEMMPORT_CACHE_DIR": "the folder of compiled programs",
     "GEMMPORT_CLBLAST": "the file of the CLBlast library",
     "GEMMPORT_CLBLAST_TUNING": "the folder of what CLBlast's tuners found",
@@ -152,8 +152,8 @@ class _Examination:
             configuration = load_configuration()
         except ConfigError as error:
             # What is shipped is sound: the fault is in a file of the user's, without which the devices are looked at.
-            self.environment.pop("GEMMPORT_CONFIG_PATH", None)
-            remedy = "correct it (gemmport configs --check FILE), or unset GEMMPORT_CONFIG_PATH"
+            self.environment["GEMMPORT_CONFIG_PATH"] = ""
+            remedy = f"correct it (gemmport configs --check FILE), or {_WITHOUT_YOURS}"
             yield Finding("problem", "settings", "configuration", str(error), remedy)
         else:
             loaded = configuration.entries
@@ -203,7 +203,7 @@ class _Examination:
                 remedy = f"do not use this device; report it with gemmport doctor --json; {_ELSEWHERE}"
             elif line is not None and line["status"] == "refused":
                 detail = f"{dtype}: {reason}"
-                remedy = "correct the entry of yours that asks for it, or unset GEMMPORT_CONFIG_PATH"
+                remedy = f"correct the entry of yours that asks for it, or {_WITHOUT_YOURS}"
             else:
                 detail = f"{dtype}: {reason}" if dtype else f"all products are right, but the process {reason}"
                 remedy = f"upgrade its runtime or driver, or {_ELSEWHERE}"
@@ -301,6 +301,8 @@ def _empty_cache() -> Iterator[str]:
 
 
 _ELSEWHERE = "use another device: export GEMMPORT_DEVICE=PLATFORM[:DEVICE]"
+
+_WITHOUT_YOURS = "leave out the files of yours: export GEMMPORT_CONFIG_PATH="
 
 
 def _versions() -> Finding:

@@ -2,8 +2,8 @@
 models that say what a kind of device takes for the parts of a product.
 
 Three sources, the first before the second before the third: files named in the call (`--config`, `config=`), the user's own
-folders (GEMMPORT_CONFIG_PATH), and the files that gemmport ships. Within one source the most specific matching entry comes
-first.
+folders (those of GEMMPORT_CONFIG_PATH, then `user_folder`), and the files that gemmport ships. Within one source the most
+specific matching entry comes first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +24,7 @@ from gemmport.core.errors import ConfigError, UntrustedError
 from gemmport.core.problem import GemmProblem
 from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Model, Source
 from gemmport.runtime import trust
-from gemmport.runtime.cache import load_text, program_key, store_text
+from gemmport.runtime.cache import load_text, program_key, store_text, user_config_folder
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,18 @@ class Configuration:
     entries: tuple[LoadedEntry, ...]
     refused: tuple[str, ...] = ()
     models: tuple[LoadedModel, ...] = ()
+
+    def with_first(self, *entries: LoadedEntry) -> Configuration:
+        """The same with entries before all others."""
+        return replace(self, entries=(*entries, *self.entries))
+
+    def of_models(self) -> Configuration:
+        """The same without any entry."""
+        return replace(self, entries=())
+
+    def without(self, source: Source) -> Configuration:
+        """The same without the entries of one source."""
+        return replace(self, entries=tuple(loaded for loaded in self.entries if loaded.source != source))
 
     def matching(self, device: DeviceInfo, problem: GemmProblem | None = None) -> list[LoadedEntry]:
         """Entries for a device (and a problem), in the order in which they are tried."""
@@ -80,6 +92,17 @@ class Configuration:
 _RANK: dict[Source, int] = {"call": 0, "user": 1, "shipped": 2}
 
 
+PATH = "GEMMPORT_CONFIG_PATH"
+"""The variable that names the user's folders; set to nothing, it leaves out `user_folder`, too."""
+
+
+def user_folder() -> Path | None:
+    """The folder for configurations of the user's own that are read by default, which need not be there; None where an empty
+    GEMMPORT_CONFIG_PATH leaves it out.
+    """
+    return None if os.environ.get(PATH) == "" else user_config_folder("gemmport")
+
+
 def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     """The configuration: `extra` files of this call, then the user's folders, then what gemmport ships.
 
@@ -91,10 +114,13 @@ def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     """
     found = sum((load_file(path) for path in extra), Loaded())
     refused: list[str] = []
-    for folder in filter(None, os.environ.get("GEMMPORT_CONFIG_PATH", "").split(os.pathsep)):
+    for folder in filter(None, os.environ.get(PATH, "").split(os.pathsep)):
         if not Path(folder).is_dir():
-            raise ConfigError(f"GEMMPORT_CONFIG_PATH must name folders; got {folder}")
+            raise ConfigError(f"{PATH} must name folders; got {folder}")
         found += sum(_found_in(Path(folder), refused), Loaded())
+    own = user_folder()
+    if own is not None and own.is_dir():
+        found += sum(_found_in(own, refused), Loaded())
     found += _shipped()
     return Configuration(found.entries, tuple(refused), found.models)
 
@@ -152,7 +178,7 @@ def _refuse(path: Path, error: Exception, refused: list[str]) -> None:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     refused.append(str(error))
     _warn_once(
-        f"GEMMPORT_CONFIG_PATH: {error}. It is not read: a file of --config (config=) is, wherever it stands"
+        f"configuration: {error}. It is not read: a file of --config (config=) is, wherever it stands"
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +54,17 @@ def cache_folder() -> Path:
 
 def user_cache_folder(application: str) -> Path:
     """The folder in which an application keeps its cache by default; for a user without a home, one that cannot be made."""
+    return _of_user(platformdirs.user_cache_dir, application)
+
+
+def user_config_folder(application: str) -> Path:
+    """The folder in which a user configures an application by default; for a user without a home, one that cannot be made."""
+    return _of_user(platformdirs.user_config_dir, application)
+
+
+def _of_user(folder_of: Callable[[str, str], str], application: str) -> Path:
     try:
-        folder = Path(platformdirs.user_cache_dir(application, application))
+        folder = Path(folder_of(application, application))
     except RuntimeError:  # newer versions raise it where the user has no home; older ones return a path with "~"
         folder = Path("~")
     return folder if folder.is_absolute() else Path(os.devnull, application)
