@@ -18,6 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gemmport as gp
 from gemmport import backends, configs, kernels
 from gemmport.contracts.device_model import derived
 from gemmport.core.device import DeviceInfo
@@ -69,7 +70,7 @@ JARGON = re.compile(r"Input|valid (string|integer|dictionary|tuple)|Value error|
     [
         (
             {"kernles": {}},
-            "entry 'mine': kernles is an unknown key: there are name, match, kernels, provenance; did you mean kernels?",
+            "entry 'mine': kernles is an unknown key: there are name, match, kernels, provenance, trials; did you mean",
         ),
         ({"match": {"devise": "x"}}, "entry 'mine': match.devise is an unknown key: there are device, architecture, "),
         ({"match": {"devise": "x"}}, ", ops, shape; did you mean device?"),
@@ -87,11 +88,11 @@ JARGON = re.compile(r"Input|valid (string|integer|dictionary|tuple)|Value error|
         ({"kernels": {}}, f"entry 'mine': kernels must be {KERNELS}; got {{}}"),
         (
             {"kernels": {"naive": [8]}},
-            "entry 'mine': kernels.naive must be a mapping of parameters to values; got [8]",
+            "entry 'mine': kernels.naive must be a mapping of parameters to values, or a list of such; got [8]",
         ),
         (
             {"kernels": {"naive": None}},
-            "kernels.naive must be a mapping of parameters to values; got None; write naive: {} for its defaults",
+            "kernels.naive must be a mapping of parameters to values, or a list of such; got None; write naive: {} for its",
         ),
         ({"kernels": {"naive": {"TS": 8.5}}}, "entry 'mine': naive: TS = 8.5 is not allowed"),
         ({"kernels": {"naive": {"TS": True}}}, "entry 'mine': naive: TS = True is not allowed"),
@@ -490,7 +491,7 @@ def test_yaml_aliases_and_merge_keys_are_read() -> None:
         - {name: one, kernels: {naive: &small {TS: 4}}, provenance: &untuned {tuned: false}}
         - {name: two, kernels: {tiled: {<<: *small, PAD: 0}}, provenance: *untuned}
     """
-    assert parse(text)[1].parameters("tiled") == {"TS": 4, "PAD": 0}
+    assert parse(text)[1].tilings("tiled") == ({"TS": 4, "PAD": 0},)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -544,10 +545,52 @@ def test_what_others_may_write_is_not_read_from_a_folder_which_is_said_once(
         (refused,) = configuration.refused
         assert refused.startswith(f"{place} must be owned by root or by you")
     (line,) = caplog.messages
-    assert (
-        line == f"GEMMPORT_CONFIG_PATH: {refused}. It is not read: a file of --config (config=) is, wherever it stands"
-    )
+    assert line == f"configuration: {refused}. It is not read: a file of --config (config=) is, wherever it stands"
     assert of_the_user(load_configuration([found])) == ["mine"]
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that is read where nobody names one, with a file."""
+    monkeypatch.setattr(lookup, "user_config_folder", lambda name: tmp_path / "config" / name)
+    monkeypatch.delenv("GEMMPORT_CONFIG_PATH", raising=False)
+    lookup._warn_once.cache_clear()
+    folder = lookup.user_folder()
+    assert folder is not None
+    folder.mkdir(mode=0o700, parents=True)
+    write(folder / "own.yaml", entry("own"))
+    return folder
+
+
+def test_the_users_folder_is_read_behind_those_that_are_named(
+    own_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert of_the_user(load_configuration()) == ["own"]
+    named = tmp_path / "named"
+    named.mkdir(mode=0o700)
+    write(named / "named.yaml", entry("named"))
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(named))
+    assert of_the_user(load_configuration()) == ["named", "own"]
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", "")
+    assert of_the_user(load_configuration()) == []
+
+
+def test_a_plan_that_was_made_with_the_users_folder_is_none_without_it(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, device = GemmProblem.create(64, 64, 64), DEVICES["NVIDIA sm_90 under CUDA"]
+    assert gp.plan(problem, device).entry.endswith("own.yaml: own")
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", "")
+    assert not gp.plan(problem, device).entry.endswith("own.yaml: own")
+
+
+def test_a_users_folder_that_others_may_change_is_not_read(own_folder: Path) -> None:
+    own_folder.chmod(0o777)
+    assert of_the_user(load_configuration()) == []
+    own_folder.chmod(0o700)
+    (own_folder / "own.yaml").unlink()
+    own_folder.rmdir()
+    assert load_configuration().refused == ()
 
 
 def test_the_other_files_of_the_folder_are_read(found: Path) -> None:
@@ -757,8 +800,8 @@ def test_the_origin_is_file_and_entry(tmp_path: Path) -> None:
 
 def test_parameters_are_those_of_a_listed_kernel_alone() -> None:
     (loaded,) = parse(yaml.safe_dump(document(entry(params={"TS": 8}))))
-    assert loaded.parameters("naive") == {"TS": 8}
-    assert loaded.parameters("tiled") is None
+    assert loaded.tilings("naive") == ({"TS": 8},)
+    assert loaded.tilings("tiled") == ()
 
 
 def test_kernels_keep_the_order_of_preference_of_their_file() -> None:

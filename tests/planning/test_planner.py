@@ -289,7 +289,7 @@ def test_the_first_kernel_of_the_first_entry_is_chosen() -> None:
     plan = make_plan(problem("odd"), DEVICES["Apple"], SHIPPED)
     (default,) = SHIPPED.matching(DEVICES["Apple"], problem("odd"))[-1:]
     assert plan.variant == next(iter(default.entry.kernels))
-    assert plan.values == kernels.variant(plan.variant).complete(default.parameters(plan.variant) or {})
+    assert plan.values == kernels.variant(plan.variant).complete(default.tilings(plan.variant)[0])
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,11 @@ def _show(
     alone = replace(configuration, entries=(loaded,))
     console.print(f"  {loaded.origin}", style="bold", end="")
     console.print(f"  ({loaded.entry.provenance.how}; matches {_conditions(loaded)})")
-    for kernel, values in loaded.entry.kernels.items():
-        told = " ".join(f"{key}={value}" for key, value in values.items())
+    for kernel, tilings in loaded.entry.kernels.items():
         verdict = "  ← chosen" if kernel == chosen else _verdict(alone, kernel, problem, device)
-        console.print(f"    {kernel} {told}{verdict}")
+        for values in tilings:
+            told = " ".join(f"{key}={value}" for key, value in values.items())
+            console.print(f"    {kernel} {told}{verdict}")
 
 
 def _explain(plan: Plan, configuration: Configuration, console: Console) -> None:

@@ -20,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    StrictInt,
     ValidationError,
     model_validator,
 )
@@ -30,7 +31,7 @@ from gemmport.core.device import DeviceType
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ConfigError, UnknownNameError
 from gemmport.core.names import PLATFORMS, VENDORS, did_you_mean
-from gemmport.core.problem import OPS, ShapeClass
+from gemmport.core.problem import MAX_EXTENT, OPS, ShapeClass
 from gemmport.planning.faults import NotOneOf, in_words, must_be
 from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Match, Model, Source
 from gemmport.runtime.sources import languages
@@ -183,6 +184,26 @@ class _Model(_Strict):
     provenance: _Provenance = Field(_Provenance(), description="a mapping, such as {tuned: false}")
 
 
+_EXTENT = Field(description=f"a whole number from 1 to {MAX_EXTENT:,}")
+_Extent = Annotated[StrictInt, Field(ge=1, le=MAX_EXTENT)]
+
+
+class _Trial(_Strict):
+    """Those of `gemmport.planning.schema.Trial`."""
+
+    m: _Extent = _EXTENT
+    n: _Extent = _EXTENT
+    k: _Extent = _EXTENT
+    batch: _Extent = Field(1, description=f"a whole number from 1 to {MAX_EXTENT:,}")
+    ops: Annotated[str, AfterValidator(_known_ops)] = Field("NN", description="a pair of letters, such as NT")
+    dtype: Annotated[str, _one_of(tuple(DTYPES))] = Field("float32", description="the name of a type")
+    seconds: dict[str, dict[StrictInt, Rate]] = Field(
+        min_length=1,
+        description="a mapping of kernels to seconds by the number of a tiling, such as {tiled: {0: 0.001}}",
+        title="a mapping of numbers of tilings to seconds above 0",
+    )
+
+
 class _Entry(_Strict):
     """Those of `gemmport.planning.schema.Entry`."""
 
@@ -190,6 +211,7 @@ class _Entry(_Strict):
     match: _Match = Field(_Match(), description=_MATCH)
     kernels: Any = Field(description=_KERNELS)
     provenance: _Provenance = Field(_Provenance(), description="a mapping, such as {tuned: false}")
+    trials: tuple[_Trial, ...] = Field((), description="a list of mappings with m, n, k and seconds")
 
 
 class _File(_Strict):
@@ -268,6 +290,8 @@ def _faults(data: Mapping[str, Any], found: Sequence[ErrorDetails]) -> Iterator[
             if "kernels" in item:
                 check = _faults_of_kernels if rules is _Entry else _faults_of_modelled_kernels
                 yield from (f"{where}: {fault}" for fault in check(item["kernels"]))
+                if rules is _Entry:
+                    yield from (f"{where}: {fault}" for fault in _faults_of_trials(item.get("trials"), item["kernels"]))
 
 
 def _faults_of_kernels(listed_kernels: object) -> Iterator[str]:
@@ -283,9 +307,28 @@ def _faults_of_kernels(listed_kernels: object) -> Iterator[str]:
             continue
         if isinstance(values, dict):
             yield from map(str, variant.faults(values))
+        elif isinstance(values, list) and values and all(isinstance(tiling, dict) for tiling in values):
+            for number, tiling in enumerate(values):
+                yield from (f"{fault} (tiling {number})" for fault in variant.faults(tiling))
         else:
             hint = f"; write {name}: {{}} for its defaults" if values is None else ""
-            yield must_be(f"kernels.{name}", "a mapping of parameters to values", values) + hint
+            yield must_be(f"kernels.{name}", "a mapping of parameters to values, or a list of such", values) + hint
+
+
+def _faults_of_trials(trials: object, listed_kernels: object) -> Iterator[str]:
+    """Where seconds are of tilings that the entry has not; pydantic finds the rest."""
+    if not isinstance(listed_kernels, dict):
+        return
+    counts = {name: len(each) if isinstance(each, list) else 1 for name, each in listed_kernels.items()}
+    for number, trial in enumerate(trials if isinstance(trials, list) else ()):
+        seconds = trial.get("seconds") if isinstance(trial, dict) else None
+        for kernel, each in seconds.items() if isinstance(seconds, dict) else ():
+            for at in each if isinstance(each, dict) else ():
+                if isinstance(at, int) and not 0 <= at < counts.get(kernel, 0):
+                    yield (
+                        f"trials: number {number} has seconds of tiling {at} of {brief(kernel)}; the entry has "
+                        f"{counts.get(kernel, 0)}, counted from 0"
+                    )
 
 
 def _faults_of_modelled_kernels(stated: object) -> Iterator[str]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gemmport import kernels
 from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import KernelVariant, Parameters, Steps, check_limits
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
-from gemmport.core.plan import Choice, ParameterValue, Plan
+from gemmport.core.plan import Choice, Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.core.quirks import reason_of_limit
+from gemmport.planning import expectation
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.schema import LoadedEntry
 from gemmport.runtime.sources import has_source
@@ -30,6 +31,9 @@ class _Candidate:
 
     variant: KernelVariant
     entry: LoadedEntry | None
+    stated: Parameters = field(default_factory=dict)
+    alone: bool = True
+    """Whether the entry has nothing else for the problem that may be taken in its place."""
     parameters: Parameters | None = None
     """Those that the model chose; None where it was not asked yet."""
 
@@ -81,7 +85,7 @@ def make_plan(
     reasons: list[str] = []
     for candidate in _candidates(problem, device, configuration, kernel):
         if candidate.variant.name in without:
-            if candidate.entry is not None and candidate.entry.asked_for:
+            if candidate.alone and candidate.entry is not None and candidate.entry.asked_for:
                 raise UnsupportedError(f"{candidate.origin} asks for {candidate.variant.name}, which does not run here")
             reasons.append(f"{candidate.variant.name}: left out")
             continue
@@ -89,7 +93,7 @@ def make_plan(
             reasons.append(f"{candidate.variant.name}: {reason}")
             log.info("passed over %s", reasons[-1])
             continue
-        user_chose = bool(params) or (candidate.entry is not None and candidate.entry.asked_for)
+        user_chose = bool(params) or (candidate.alone and candidate.entry is not None and candidate.entry.asked_for)
         try:
             plan = _plan_with(candidate, problem, device, model, params or {}, params_origin)
         except UnsupportedError as error:
@@ -133,7 +137,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configur
     found: list[Candidate] = []
     for candidate in _candidates(problem, device, configuration, AUTO):
         variant = candidate.variant
-        stated = candidate.entry.parameters(variant.name) if candidate.entry else candidate.parameters
+        stated = candidate.stated if candidate.entry else candidate.parameters
         considered = [] if stated or problem.empty else variant.considered(problem, device, model)
         declined = variant.declined(problem, device, model)
         for parameters in [stated] if stated else considered or [{}]:
@@ -170,10 +174,12 @@ def _candidates(
     named = None if kernel == AUTO else kernels.variant(kernel)
     listed: list[KernelVariant] = []
     for entry in configuration.matching(device, problem):
-        for name in entry.entry.kernels:
+        found = expectation.ordered(entry.entry, problem, device, configuration.model(device))
+        alone = not entry.entry.is_searched
+        for name, stated in found:
             if named is None or name == named.name:
                 listed.append(kernels.variant(name))
-                yield _Candidate(listed[-1], entry)
+                yield _Candidate(listed[-1], entry, stated, alone)
     for variant in dict.fromkeys((*listed, named) if named else listed):
         yield _Candidate(variant, None)
     if named is None:
@@ -206,7 +212,7 @@ def _plan_with(
     variant = candidate.variant
     if reason := variant.unsupported(problem, device):
         raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
-    stated: dict[str, ParameterValue] = (candidate.entry.parameters(variant.name) if candidate.entry else None) or {}
+    stated = candidate.stated
     suggested: Parameters = {}
     if not (stated or params or problem.empty):
         chosen = candidate.parameters

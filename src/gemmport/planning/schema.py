@@ -115,6 +115,10 @@ def _read(key: str, value: Any) -> str | tuple[str, ...]:
     return tuple(value)
 
 
+def _tilings(stated: Any) -> Tilings:
+    return (stated,) if isinstance(stated, Mapping) else tuple(stated)
+
+
 def _unmet(
     key: str, wanted: Sequence[str], got: str, holds: Callable[[str, str], bool]
 ) -> Iterator[Unmet]:  # fmt: skip
@@ -224,25 +228,73 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What tilings of an entry took for one problem.
+
+    Attributes:
+        m, n, k, batch, ops, dtype: of the problem.
+        seconds: by kernel, and by the number of the tiling in the entry's list for that kernel, counted from 0.
+    """
+
+    m: int
+    n: int
+    k: int
+    seconds: Mapping[str, Mapping[int, float]]
+    batch: int = 1
+    ops: str = "NN"
+    dtype: str = "float32"
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Trial:
+        """The trial of plain data that was checked before; JSON has numbers of tilings as text."""
+        seconds = {kernel: {int(at): took for at, took in each.items()} for kernel, each in data["seconds"].items()}
+        return cls(**{**data, "seconds": seconds})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; `of` reads it back."""
+        sizes = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seconds"}
+        return {**sizes, "seconds": self.seconds}
+
+
+Tilings = tuple[Mapping[str, ParameterValue], ...]
+"""Parameters that an entry has for a kernel: one set of them, or several, of which the planner chooses for each problem."""
+
+
+@dataclass(frozen=True)
 class Entry:
-    """Kernels with their parameters, in order of preference, for what `match` describes."""
+    """Kernels with their parameters, in order of preference, for what `match` describes.
+
+    Attributes:
+        kernels: by name.
+        trials: what of it took how long; the planner corrects its predictions by them. Empty where nobody says so.
+    """
 
     name: str
     match: Match
-    kernels: Mapping[str, Mapping[str, ParameterValue]]
+    kernels: Mapping[str, Tilings]
     provenance: Provenance
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the planner chooses among what it has for each problem, instead of taking the first that fits."""
+        return bool(self.trials) or any(len(each) > 1 for each in self.kernels.values())
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Entry:
         """The entry of plain data that was checked before; a list of one may be written as its only member."""
-        return cls(
-            data["name"], Match.of(data.get("match", {})), data["kernels"], Provenance.of(data.get("provenance", {}))
-        )
+        kernels = {name: _tilings(stated) for name, stated in data["kernels"].items()}
+        trials = tuple(Trial.of(trial) for trial in data.get("trials", ()))
+        provenance = Provenance.of(data.get("provenance", {}))
+        return cls(data["name"], Match.of(data.get("match", {})), kernels, provenance, trials)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `of` reads it back."""
+        kernels = {name: each[0] if len(each) == 1 else list(each) for name, each in self.kernels.items()}
+        trials = {"trials": [trial.to_dict() for trial in self.trials]} if self.trials else {}
         return {
-            "name": self.name, "match": self.match.stated, "kernels": self.kernels, "provenance": self.provenance.to_dict(),
+            "name": self.name, "match": self.match.stated, "kernels": kernels, "provenance": self.provenance.to_dict(),
+            **trials,
         }  # fmt: skip
 
 
@@ -264,10 +316,9 @@ class LoadedEntry:
         """Whether the user chose it, so that a limit of the device is an error and not a reason to pass it over."""
         return self.source != "shipped"
 
-    def parameters(self, kernel: str) -> dict[str, ParameterValue] | None:
-        """Parameters it states for a kernel; None where it does not list the kernel."""
-        found = self.entry.kernels.get(kernel)
-        return None if found is None else dict(found)
+    def tilings(self, kernel: str) -> Tilings:
+        """Sets of parameters that it states for a kernel; empty where it does not list the kernel."""
+        return self.entry.kernels.get(kernel, ())
 
 
 @dataclass(frozen=True)

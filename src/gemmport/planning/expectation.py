@@ -1,0 +1,99 @@
+"""In which order the kernels and tilings of an entry are tried for a problem: as the model predicts, corrected by the trials.
+
+An entry without trials and with one tiling for each kernel is tried as it is written. Where a kernel has several, they are
+sorted by their predictions; where there are trials, all kernels are, with all their tilings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmport import kernels
+from gemmport.contracts.device_model import DeviceModel
+from gemmport.contracts.kernel import Parameters
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import GemmportError
+from gemmport.core.problem import GemmProblem
+from gemmport.planning.correction import Correction, Place, Ratio
+from gemmport.planning.schema import Entry, Trial
+
+Choice = tuple[str, Parameters]
+"""A kernel, and the parameters that an entry states for it; none for what its model suggests."""
+
+
+def ordered(entry: Entry, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[Choice]:
+    """What an entry has for a problem, in the order in which it is to be tried."""
+    listed = [(name, tiling) for name, tilings in entry.kernels.items() for tiling in tilings]
+    if not entry.is_searched or problem.empty:
+        return listed
+    correction = _correction(entry, device, model)
+    place = Place.of(problem)
+    seconds = {
+        at: predicted * correction.factor(place, name, tiling)
+        for at, (name, tiling) in enumerate(listed)
+        if (predicted := predict(name, tiling, problem, device, model)) is not None
+    }
+    names = list(entry.kernels)
+
+    def key(at: int) -> tuple[float, float]:
+        in_kernel = seconds.get(at, float("inf"))
+        return (0.0 if entry.trials else names.index(listed[at][0])), in_kernel
+
+    return [listed[at] for at in sorted(range(len(listed)), key=key)]
+
+
+def predict(
+    kernel: str, stated: Parameters, problem: GemmProblem, device: DeviceInfo, model: DeviceModel
+) -> float | None:
+    """Seconds that a kernel is expected to take with the parameters that are stated; None where it cannot compute the problem
+    on the device with them.
+    """
+    variant = kernels.variant(kernel)
+    if variant.unsupported(problem, device):
+        return None
+    try:
+        values = variant.complete(stated or variant.suggested(problem, device, model))
+    except GemmportError:
+        return None
+    if variant.unfit(values, problem, device):
+        return None
+    return variant.predicted(problem, device, model, values).seconds
+
+
+_corrections: dict[int, tuple[Entry, DeviceInfo, DeviceModel, Correction]] = {}
+"""By the id of an entry, with that it was made of: to predict all of its trials takes longer than the rest of a plan."""
+
+_MOST_CORRECTIONS = 64
+
+
+def _correction(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Correction:
+    known = _corrections.get(id(entry))
+    if known is not None and known[0] is entry and known[1] == device and known[2] is model:
+        return known[3]
+    correction = Correction(_ratios(entry, device, model))
+    if len(_corrections) >= _MOST_CORRECTIONS:
+        _corrections.clear()
+    _corrections[id(entry)] = (entry, device, model, correction)
+    return correction
+
+
+def _ratios(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Iterator[Ratio]:
+    """What the trials of an entry took over what is predicted of them."""
+    for trial in entry.trials:
+        problem, place = _problem(trial), _place(trial)
+        for kernel, each in trial.seconds.items():
+            for at, seconds in each.items():
+                tiling = entry.kernels[kernel][at]
+                predicted = predict(kernel, tiling, problem, device, model)
+                if predicted:
+                    yield Ratio(place, kernel, tiling, seconds / predicted)
+
+
+def _problem(trial: Trial) -> GemmProblem:
+    return GemmProblem.create(
+        trial.m, trial.n, trial.k, batch=trial.batch, dtype=trial.dtype, trans_a=trial.ops[0], trans_b=trial.ops[1]
+    )
+
+
+def _place(trial: Trial) -> Place:
+    return Place.at(trial.m, trial.n, trial.k, trial.batch, trial.ops.upper(), trial.dtype)
