@@ -24,7 +24,6 @@ import document
 import numpy as np
 from loop_costs import ROWS, as_compiled, reordered
 from parameters import bound_baseline, workloads
-from sweep import random_operands
 
 import gemmport as gp
 from gemmport.backends import _compilation, _nvrtc, _sass
@@ -36,6 +35,7 @@ from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind
 from gemmport.execution.selection import get_backend, select_device
+from gemmport.tuning.measuring import random_operands
 
 COMPILED, TAKEN = "as compiled", "as taken"
 

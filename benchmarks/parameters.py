@@ -20,7 +20,6 @@ from typing import Any
 import click
 import document
 import numpy as np
-from sweep import is_right, random_operands
 
 import gemmport as gp
 from gemmport import baselines, kernels
@@ -41,6 +40,7 @@ from gemmport.core.plan import ParameterValue, Plan
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import bind
 from gemmport.execution.selection import get_backend
+from gemmport.tuning.measuring import fault_of, random_operands
 
 Settings = Mapping[str, ParameterValue]
 
@@ -122,7 +122,7 @@ def compared(
         verified = []
         for number, trial in enumerate(found):
             bound = bind(trial.plan, backend, memory)
-            verified.append(is_right(bound, memory))
+            verified.append(not fault_of(bound, memory))
             enqueue[str(number)] = bound.enqueue
         beside = {name: bound for name in names if (bound := bound_baseline(name, problem, backend, memory))}
         contestants = [Contestant(name, bound.enqueue, bound.clock) for name, bound in beside.items()]

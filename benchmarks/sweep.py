@@ -6,8 +6,8 @@
 
 Tries what the planner chooses, what the kernels' models choose among, and the candidates of a file (default: that of
 candidates/ for GPUs or CPUs), which tells its form; those that break a rule of the kernel or a limit of the device are left
-out. Prints the best of each kernel, which are verified on the device; writes all of them, a line for each workload as it is
-done (docs/shapes.md). With --jobs, so many processes compile beforehand, into the cache on disk.
+out. Each is verified on the device, then timed. Prints the best of each kernel; writes all of them, a line for each workload
+as it is done (docs/shapes.md). With --jobs, so many processes compile beforehand, into the cache on disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,27 +27,23 @@ import yaml
 import gemmport as gp
 from gemmport import kernels
 from gemmport.backends.base import Backend
-from gemmport.backends.objects import Memory
 from gemmport.bench.environment import host_environment
 from gemmport.bench.standings import Workload
 from gemmport.bench.sweeps import Swept, Timed, header
-from gemmport.bench.timing import Contestant, measure
-from gemmport.checking import verification
-from gemmport.checking.device_check import check_freivalds_on, fill_random_on
 from gemmport.cli.shapes import read_shapes
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Launch, ParameterValue, Plan
-from gemmport.core.problem import GemmProblem, Operand
-from gemmport.execution.executor import BoundPlan, bind
+from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import get_backend, select_device
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.sources import assemble
+from gemmport.tuning.measuring import Bench
 
 Candidate = dict[str, ParameterValue]
 
 BEST = 3
-"""Candidates of each kernel and workload that are verified and printed."""
+"""Candidates of each kernel and workload that are printed."""
 
 CANDIDATES = Path(__file__).parent / "candidates"
 
@@ -118,44 +113,19 @@ def compile_beforehand(target: DeviceInfo, found: Iterable[Plan], jobs: int) -> 
 
 
 def sweep(workload: Workload, backend: Backend, found: Sequence[Plan], repeat: int) -> Swept:
-    """Times the plans of a workload on random operands, and verifies the fastest of each kernel; the fastest first."""
-    with ExitStack() as stack:
-        memory = random_operands(workload.problem, backend, stack)
-        timed: list[tuple[Timed, Plan]] = []
+    """Verifies and times the plans of a workload on random operands; the fastest first. Of what is wrong, one call is timed."""
+    timed: list[Timed] = []
+    with Bench(workload.problem, backend) as bench:
         for plan in found:
             try:
-                bound = bind(plan, backend, memory)
-                (timing,) = measure(backend, [Contestant(plan.variant, bound.enqueue)], repeat=repeat).values()
+                bound = bench.bind(plan)
+                wrong = bool(bench.fault(bound))
+                seconds = bench.look(bound) if wrong else bench.times([bound], repeat)[0].median
             except (gp.CompileError, gp.LaunchError, gp.DeviceMemoryError) as error:
                 sys.stderr.write(f"{workload.name}: {plan.variant} {plan.values}: {error}\n")
                 continue
-            timed.append((Timed(plan.variant, plan.values, timing.median), plan))
-        timed.sort(key=lambda pair: pair[0].seconds)
-        right: dict[str, int] = {}
-        for at, (one, plan) in enumerate(timed):
-            if right.setdefault(one.kernel, 0) < BEST or plan is found[0]:
-                verified = is_right(bind(plan, backend, memory), memory)
-                right[one.kernel] += verified
-                timed[at] = (replace(one, verified=verified), plan)
-    return Swept(workload, tuple(one for one, _ in timed))
-
-
-def random_operands(problem: GemmProblem, backend: Backend, stack: ExitStack) -> dict[Operand, Memory]:
-    """Memory of a product's operands on the device, full of random numbers, D too; the stack frees it."""
-    memory: dict[Operand, Memory] = {}
-    for seed, operand in enumerate((*verification.inputs(problem), "d")):
-        element, layout = problem.element_type(operand), problem.layout(operand)
-        memory[operand] = stack.enter_context(backend.allocate(problem.span(operand) * element.itemsize))
-        rows, columns = problem.stored_shape(operand)
-        fill_random_on(backend, memory[operand], element, layout, rows, columns, problem.batch, seed=seed)
-    return memory
-
-
-def is_right(bound: BoundPlan, memory: Mapping[Operand, Memory]) -> bool:
-    """Whether a plan computes D, which is NaN before, by Freivalds' check."""
-    bound.backend.fill(memory["d"], 0xFF)
-    bound.enqueue()
-    return check_freivalds_on(bound.backend, bound.plan.problem, memory, seed=0).passed
+            timed.append(Timed(plan.variant, plan.values, seconds, verified=not wrong))
+    return Swept(workload, tuple(sorted(timed, key=lambda one: one.seconds)))
 
 
 def told(swept: Swept) -> Iterator[str]:

@@ -61,6 +61,9 @@ SECTIONS = {
         "matrix": "gemmport.cli.matrix:matrix",
         "fuzz": "gemmport.cli.fuzz:fuzz",
     },
+    "Tune": {
+        "tune": "gemmport.cli.tune:tune",
+    },
     "Keep": {
         "cache": "gemmport.cli.cache:cache",
     },

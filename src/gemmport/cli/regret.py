@@ -23,7 +23,7 @@ from gemmport.planning.lookup import load_configuration
 @options.config_files
 @options.report("table", "json")
 def regret(file: Path, config_files: tuple[Path, ...], form: str, output: Path | None) -> int:
-    """Judge the planner by the sweep in FILE, which benchmarks/sweep.py wrote.
+    """Judge the planner by the sweep in FILE, which benchmarks/sweep.py or gemmport tune wrote.
 
     For every workload, the time that the sweep recorded for the planner's choice over that of the best candidate:
     median, 90th percentile and worst. Nothing is run, and the device of the sweep need not be there.

@@ -1,0 +1,55 @@
+"""benchmarks/tuning.py: a tuner that is killed loses nothing, and what is summed up of unseen products."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import gemmport as gp
+from gemmport.cli.shapes import read_shapes
+from gemmport.core.problem import GemmProblem
+from gemmport.tuning.crew import Outcome
+from gemmport.tuning.study import Tried
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "tuning.py"
+sys.path.insert(0, str(FILE.parent))  # it imports a module that stands beside it
+SPEC = importlib.util.spec_from_file_location("tuning_script", FILE)
+script = importlib.util.module_from_spec(SPEC)
+sys.modules["tuning_script"] = script  # dataclasses look there
+SPEC.loader.exec_module(script)
+sys.path.remove(str(FILE.parent))
+
+
+def test_half_of_the_products_are_unseen_and_none_is_seen_too():
+    workloads = read_shapes(script.SHAPES, GemmProblem.create)
+    seen, unseen = ({w.problem for w in workloads if w.source == source} for source in (script.SEEN, script.UNSEEN))
+    assert (len(workloads), len(seen), len(unseen)) == (40, 20, 20)
+    assert not seen & unseen
+
+
+def test_ratios_are_summed_up_and_what_failed_is_not_counted():
+    measured = [{"tuned": {"ratio": ratio}, "model": {"ratio": 1.0}} for ratio in (0.5, 2.0, 1.0)]
+    found = script.summary([*measured, {"error": "it hung"}])
+    assert (found["products"], found["measured"]) == (4, 3)
+    assert found["tuned"] == {"geometric mean": pytest.approx(1.0), "worst": 0.5}
+
+
+def tried(seconds: float, fate: str = "timed") -> Tried:
+    return Tried("naive", {}, Outcome(fate, seconds), "model")  # type: ignore[arg-type]
+
+
+def test_the_best_is_of_those_that_were_timed():
+    assert script.best([tried(2.0), tried(1.0), tried(0.5, "slow")]) == 1.0
+    assert script.best([]) == float("inf")
+
+
+@pytest.mark.processes
+def test_a_tuner_that_is_killed_again_and_again_loses_no_trial(best_backend: gp.Backend, tmp_path: Path):
+    runs = list(script.killed_runs(best_backend.device, 3, tmp_path, seed=1, least=5.0, most=9.0))
+    assert [run.lost for run in runs] == [0, 0, 0]
+    assert [run.worse for run in runs] == [0, 0, 0]
+    assert all(run.after >= run.before for run in runs)
+    assert runs[-1].after > 0

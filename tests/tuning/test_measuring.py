@@ -1,0 +1,45 @@
+"""Candidates on operands that lie on the device: what is wrong is found, whatever lies in D before."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemmport as gp
+from gemmport.core.problem import GemmProblem
+from gemmport.tuning.measuring import Bench
+from mutations import NAIVE, planted
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64"])
+def test_a_right_plan_has_no_fault_and_a_wrong_one_has(best_backend: gp.Backend, dtype: str) -> None:
+    problem = GemmProblem.create(19, 13, 11, dtype=dtype)
+    with Bench(problem, best_backend) as bench:
+        right = bench.bind(gp.plan(problem, best_backend.device, kernel="tiled"))
+        assert bench.fault(right) == ""
+        assert bench.look(right) > 0
+        (timing,) = bench.times([right], 2)
+        assert len(timing.samples) == 2
+        if dtype != "bool":  # one term less does not change an "or" of as many
+            with planted("drops the last term", NAIVE):
+                assert bench.fault(bench.bind(gp.plan(problem, best_backend.device, kernel=NAIVE)))
+
+
+def test_a_plan_that_writes_nothing_does_not_pass_by_what_another_left(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = GemmProblem.create(19, 13, 11)
+    with Bench(problem, best_backend) as bench:
+        first = bench.bind(gp.plan(problem, best_backend.device, kernel="tiled", params={"TS": 4}))
+        idle = bench.bind(gp.plan(problem, best_backend.device, kernel="tiled", params={"TS": 8}))
+        monkeypatch.setattr(idle, "enqueue", lambda: None)
+        assert bench.fault(first) == ""
+        assert bench.fault(idle)
+
+
+def test_operands_are_freed(best_backend: gp.Backend) -> None:
+    bench = Bench(GemmProblem.create(19, 13, 11, beta=0.5), best_backend)
+    memory = dict(bench._memory)
+    assert set(memory) == {"a", "b", "c", "d"}
+    assert not any(block.released for block in memory.values())
+    bench.close()
+    assert all(block.released for block in memory.values())
