@@ -15,7 +15,7 @@ import pytest
 from gemmport.bench.regret import judge
 from gemmport.bench.standings import Workload
 from gemmport.bench.sweeps import read_sweep
-from gemmport.core.errors import LaunchError
+from gemmport.core.errors import DtypeError, LaunchError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import parser
@@ -239,6 +239,15 @@ def test_compiling_has_a_share_of_the_budget(tmp_path: Path) -> None:
         list(session.search(found.studies, crew, 1000.0))  # type: ignore[arg-type]
     assert shares
     assert set(shares) == {session.COMPILE_SHARE * 1000.0}
+
+
+def test_a_type_that_the_device_does_not_compute_in_is_refused(tmp_path: Path) -> None:
+    device = next(device for device in DEVICES.values() if "float64" not in device.computes)
+    options = Options(
+        device, CURRENT, [Task(Workload(GemmProblem.create(8, 8, 8, dtype="float64")))], journal=tmp_path / "j"
+    )
+    with pytest.raises(DtypeError, match="float64"), tuner.opened_with(options, FormulaCrew(formula)):  # type: ignore[arg-type]
+        pass
 
 
 @pytest.mark.parametrize("name", ["CPU under PoCL", "NVIDIA sm_90 under CUDA", "AMD gfx90a"])

@@ -14,7 +14,7 @@ from gemmport.bench.environment import host_environment
 from gemmport.bench.standings import Workload
 from gemmport.bench.sweeps import header
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import DtypeError, LaunchError, ParameterError, UnsupportedError
+from gemmport.core.errors import LaunchError, ParameterError, UnsupportedError
 from gemmport.core.plan import Plan
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
@@ -231,7 +231,7 @@ def opened(options: Options) -> Iterator[Tuner]:
 
     Raises:
         LibraryUnavailableError: Optuna is not installed. RecordError: as `gemmport.tuning.journal.opened`.
-        LaunchError: the device does not open.
+        LaunchError: the device does not open. DtypeError: it does not compute in the type of a product.
     """
     journal.import_optuna()
     with Crew(options.device, options.imports) as crew:
@@ -266,10 +266,14 @@ def key_of(device: DeviceInfo) -> str:
 
 
 def current_choice(workload: Workload, options: Options) -> Plan | None:
-    """What the planner chooses as things are; None where it finds nothing."""
+    """What the planner chooses as things are; None where it finds nothing.
+
+    Raises:
+        DtypeError: the device does not compute in the product's type.
+    """
     try:
         return make_plan(workload.problem, options.device, options.configuration)
-    except (DtypeError, ParameterError, UnsupportedError) as error:
+    except (ParameterError, UnsupportedError) as error:
         log.info("no current choice for %s: %s", workload.name, error)
         return None
 
