@@ -51,7 +51,7 @@ SHAPES = Path(__file__).parent / "shapes" / "tuning.csv"
 SEEN, UNSEEN = "seen", "unseen"
 """The sources of products in a file of shapes."""
 
-TURNS = 9
+TURNS = 5
 """Samples of each of two choices, in turns."""
 
 TURN_SECONDS = 300.0

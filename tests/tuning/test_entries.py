@@ -24,6 +24,7 @@ MODEL: Tiling = ("gemv", ())
 TABLE = [
     Times(GemmProblem.create(512, 512, 512), {A: 1.23456789e-3, B: 2e-3}),
     Times(GemmProblem.create(1, 512, 512, trans_b="T"), {A: 1e-3, MODEL: 1e-4}),
+    Times(GemmProblem.create(9, 9, 9)),  # for which nothing has a time
 ]
 
 

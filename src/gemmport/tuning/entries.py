@@ -42,6 +42,7 @@ def entry_of(device: DeviceInfo, dtype: str, table: Sequence[Times], kept: Seque
     Args:
         tried: how many candidates there were.
     """
+    table = [times for times in table if times.seconds]
     kernels: dict[str, list[Mapping[str, ParameterValue]]] = {}
     places: dict[Tiling, int] = {}
     for kernel, values in kept:
