@@ -45,6 +45,9 @@ ROUNDS = 3
 BETTER = 1.01
 """Times as fast as the current choice, in turns: what is not is not better."""
 
+CLEAR = 4.0
+"""Times the time of the new choice: a current one that took so long in the search is not measured once more."""
+
 NEAR_BEST = 1.5
 """Times the best time of some product: a tiling that never was so near is not asked for others."""
 
@@ -213,6 +216,9 @@ class Tuner:
         before = (current.variant, current.values)
         if current.launches == tuned.launches:
             return Compared(workload, before, candidate)
+        then, now = study.seconds_of(before), study.seconds_of(candidate)
+        if then is not None and now is not None and then > CLEAR * now:
+            return Compared(workload, before, candidate, (then, now))
         try:
             samples = self.crew.in_turns(problem, (before, candidate), repeat=TURNS, seconds=TURN_SECONDS)
         except LaunchError as error:
