@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmport.core.problem import GemmProblem
-from gemmport.planning.correction import Correction, Place, Ratio
+from gemmport.planning.correction import UNTRIED, Correction, Place, Ratio
 
 TILING, OTHER = {"TS": 8}, {"TS": 16}
 
@@ -78,3 +78,15 @@ def test_trials_may_come_one_after_the_other() -> None:
     assert correction.factor(place(512), "tiled", TILING) == pytest.approx(2.0)
     correction.add(ratio(place(512), 3.0))
     assert correction.factor(place(512), "tiled", TILING) == pytest.approx(3.0, rel=0.01)
+
+
+def test_what_was_tried_near_a_product_is_not_doubted() -> None:
+    correction = Correction([ratio(place(512), 2.0)])
+    assert correction.doubt(place(600), "tiled", TILING) == 1
+    for at, kernel, tiling in (
+        (place(4096), "tiled", TILING),
+        (place(600), "tiled", OTHER),
+        (place(600), "naive", TILING),
+    ):
+        assert correction.doubt(at, kernel, tiling) == UNTRIED > 1
+    assert Correction().doubt(place(512), "tiled", TILING) == 1

@@ -157,7 +157,9 @@ class Repeated:
         if queue is not None:
             try:
                 owner = backend.as_owner(home)
-            except LaunchError:  # nothing keeps the library's queue: its handle, which the key has, is that of another now
+            except (
+                LaunchError
+            ):  # nothing keeps the library's queue: its handle, which the key has, is that of another now
                 return None
             where = backend.as_queue(queue)
             if backend.is_captured(where) or backend.is_captured(owner):

@@ -21,6 +21,11 @@ POWER = 4.0
 LEAST_DISTANCE = 0.05
 """At which a trial stands for the product itself: sizes within some percent."""
 
+UNTRIED = 1.1
+"""As many times as long is expected of a tiling that was not tried within `OTHER_TILING` of a product: one that was, and is as
+good by the model, goes before it.
+"""
+
 OTHER_TILING, OTHER_KERNEL, OTHER_OPS, OTHER_TYPE = 1.5, 4.0, 1.0, 3.0
 """Doublings that such a difference counts as."""
 
@@ -84,6 +89,14 @@ class Correction:
             total += weight * math.log(trial.ratio)
             weights += weight
         return math.exp(total / weights) if weights else 1.0
+
+    def doubt(self, place: Place, kernel: str, tiling: Mapping[str, ParameterValue]) -> float:
+        """By what the corrected prediction is to be multiplied, too, where a choice is not to be an experiment."""
+        tried = any(
+            trial.kernel == kernel and trial.tiling == tiling and squared <= OTHER_TILING**2
+            for trial, squared in zip(self._trials, self._squared_distances(place), strict=True)
+        )
+        return 1.0 if tried or not self._trials else UNTRIED
 
     def _squared_distances(self, place: Place) -> list[float]:
         """Of each trial; many candidates are asked for at one place."""

@@ -29,7 +29,7 @@ def ordered(entry: Entry, problem: GemmProblem, device: DeviceInfo, model: Devic
     correction = _correction(entry, device, model)
     place = Place.of(problem)
     seconds = {
-        at: predicted * correction.factor(place, name, tiling)
+        at: predicted * correction.factor(place, name, tiling) * correction.doubt(place, name, tiling)
         for at, (name, tiling) in enumerate(listed)
         if (predicted := predict(name, tiling, problem, device, model)) is not None
     }

@@ -196,7 +196,7 @@ def _by_model(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> l
         for parameters in [{}] if useless else variant.considered(problem, device, model) or [{}]:
             values = variant.complete(parameters)
             expected = math.inf if useless else variant.predicted(problem, device, model, values).seconds
-            found.append((expected, _Candidate(variant, None, parameters)))
+            found.append((expected, _Candidate(variant, None, parameters=parameters)))
     found.sort(key=lambda pair: pair[0])
     return [candidate for _, candidate in found]
 
