@@ -11,13 +11,25 @@ import numpy.typing as npt
 
 import gemmport as gp
 from gemmport.backends.objects import Memory
+from gemmport.calibration.benchmarks import (
+    Benchmark,
+    Chase,
+    CopyGlobal,
+    MultiplyAdds,
+    PassRound,
+    ReadGlobal,
+    ReadLocal,
+    Start,
+)
+from gemmport.calibration.bound import Bound
 from gemmport.checking import guarded_run
 from gemmport.checking.device_check import fill_random_on
 from gemmport.checking.guarded_run import changed, same_bits
 from gemmport.checking.reference import applied
 from gemmport.checking.verification import laid_out, poison
 from gemmport.contracts.kernel import Parameters
-from gemmport.core.dtypes import as_dtype
+from gemmport.core.dtypes import DTYPES, as_dtype
+from gemmport.core.errors import CalibrationError
 from gemmport.core.layout import matrices
 from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposes
 from gemmport.execution.executor import prepare_launch
@@ -179,3 +191,28 @@ def moved(
     grown[:, :rows, :columns] = views["source"]
     views["target"][...] = grown.transpose(0, 2, 1) if turned else grown
     return got.view(np.uint8), flat["target"].view(np.uint8)
+
+
+def microbenchmarks(device: gp.DeviceInfo) -> list[Benchmark]:
+    """Each function once, and `multiply_adds` in every type that the device computes: small, of several groups and runs."""
+    form = {"ITEMS": 4, "WIDTH": 4, "CHAINS": 3}
+    types = [dtype for dtype in map(DTYPES.get, ("float16", "float32", "float64", "int32")) if dtype is not None]
+    return [
+        *(MultiplyAdds(3, 16, form, dtype) for dtype in types if not dtype.precision or dtype.name in device.computes),
+        ReadGlobal(9, 4, form),
+        CopyGlobal(9, 4, form),
+        ReadLocal(3, 40, form),
+        Chase(1, 70, {"ITEMS": 1, "WIDTH": 1, "CHAINS": 1}, memory=50 * 256),
+        Start(5, 1, form),
+        PassRound(3, 7, form),
+    ]
+
+
+def check_microbenchmarks(backend: gp.Backend) -> None:
+    """Asserts that every micro-benchmark writes what it must."""
+    for benchmark in microbenchmarks(backend.device):
+        with Bound(benchmark, backend, np.random.default_rng(0)) as bound:
+            try:
+                bound.check(benchmark.function)
+            except CalibrationError as error:
+                raise AssertionError(f"{benchmark.function} is wrong: {error}") from error

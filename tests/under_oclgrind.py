@@ -38,7 +38,7 @@ from gemmport.kernels.shuffle import Shuffle
 from gemmport.kernels.times_vector import Sums
 from gemmport.runtime.child_processes import Channel
 from mutations import planted
-from on_device import check_wide_sums, filled, moved, placed, summed
+from on_device import check_microbenchmarks, check_wide_sums, filled, moved, placed, summed
 
 
 def times_vector(backend: gp.Backend, ops: str) -> None:
@@ -106,8 +106,14 @@ def pack(backend: gp.Backend, ops: str) -> None:
         check(backend, problem_of(Sizes(17, 15, 13), ops, dtype, batch=2, share_a=True), "packed", panels)
 
 
+def microbenchmarks(backend: gp.Backend, ops: str) -> None:
+    """Each function, of several groups."""
+    check_microbenchmarks(backend)
+
+
 PASSES = {
     "pack": pack,
+    "microbenchmarks": microbenchmarks,
     "copy_strided": copy_strided,
     "times_vector": times_vector,
     "fill_random": fill_random,

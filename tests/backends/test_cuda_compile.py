@@ -20,10 +20,11 @@ from absences import CUDA_COMPILER, NVCC, needs, skip_without
 from extensions import EXTENSIONS
 from gemmport import kernels
 from gemmport.backends import _nvrtc
+from gemmport.calibration.suite import ARITHMETIC
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.problem import Layout, as_op
-from gemmport.kernels import copy_strided, fill_random, reduce, times_vector, transpose
+from gemmport.kernels import copy_strided, fill_random, microbenchmarks, reduce, times_vector, transpose
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
 from gemmport.planning import lookup
@@ -185,6 +186,13 @@ def test_reduce_compiles(architecture: str, name: str, tree: str) -> None:
 def test_every_step_of_the_transpose_compiles(architecture: str, name: str) -> None:
     for rung in transpose.LADDER:
         (launch,) = rung.own.steps(61, 64, DTYPES[name], rung.parameters, H200).launches
+        assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
+
+
+@pytest.mark.parametrize(("architecture", "name"), [each for each in PASSES_FOR if each[1] in ARITHMETIC])
+def test_microbenchmarks_compile(architecture: str, name: str) -> None:
+    for form in ({"WIDTH": 1, "CHAINS": 8}, {"WIDTH": 4, "CHAINS": 4}):
+        launch = microbenchmarks.PASS.launch("multiply_adds", DTYPES[name], form, 1, 8)
         assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
 
 

@@ -50,6 +50,7 @@ SECTIONS = {
         "bench": "gemmport.cli.bench:bench",
         "calls": "gemmport.cli.calls:calls",
         "ladder": "gemmport.cli.ladder:ladder",
+        "calibrate": "gemmport.cli.calibrate:calibrate_command",
     },
     "Understand": {
         "explain": "gemmport.cli.explain:explain_command",

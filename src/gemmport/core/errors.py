@@ -122,3 +122,7 @@ class RecordError(GemmportError, ValueError):
 
 class ComparisonError(GemmportError, ValueError):
     """Results that cannot be compared: of unlike devices, or with nothing in common."""
+
+
+class CalibrationError(GemmportError, RuntimeError):
+    """A micro-benchmark that computes wrongly, or takes a time in which no device does what it claims to do."""

@@ -1,0 +1,123 @@
+// microbenchmarks: what a device takes for the parts of a product, each by itself. Nothing can be left out: every number comes from
+// memory, what comes of it is stored, and the host knows what it must be.
+#include "vectors.cl"
+
+// CHAINS sums that do not wait for each other, each multiplied and added to in every step. A compiler cannot foresee what
+// comes of it.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void multiply_adds(__global const wide_t *source, __global wide_t *target, int steps)
+{
+    const int x = (int)get_local_id(0);
+    const wide_t a = source[x];
+    const wide_t b = source[ITEMS + x];
+    wide_t sum[CHAINS];
+    #pragma unroll
+    for (int c = 0; c < CHAINS; ++c)
+        sum[c] = source[(2 + c) * ITEMS + x];
+    #pragma unroll 1
+    for (int s = 0; s < steps; s += UNROLL)
+        #pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            #pragma unroll
+            for (int c = 0; c < CHAINS; ++c)
+                sum[c] = lanes_mul_add(sum[c], a, b);
+    target += (index_t)get_group_id(0) * (CHAINS * ITEMS) + x;
+    #pragma unroll
+    for (int c = 0; c < CHAINS; ++c)
+        target[c * ITEMS] = sum[c];
+}
+
+// The sum of a work-item's runs, those of neighbours side by side: memory is read from its beginning to its end.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void read_global(__global const wide_t *source, __global wide_t *target, int steps)
+{
+    source += (index_t)get_group_id(0) * steps * (CHAINS * ITEMS) + (int)get_local_id(0);
+    wide_t sum[CHAINS];
+    #pragma unroll
+    for (int c = 0; c < CHAINS; ++c)
+        sum[c] = WIDE_ZERO;
+    #pragma unroll 1
+    for (int s = 0; s < steps; ++s, source += CHAINS * ITEMS)
+        #pragma unroll
+        for (int c = 0; c < CHAINS; ++c)
+            sum[c] = wide_mul_add(ACC_ONE, source[c * ITEMS], sum[c]);
+    #pragma unroll
+    for (int c = 1; c < CHAINS; ++c)
+        sum[0] = wide_mul_add(ACC_ONE, sum[c], sum[0]);
+    target[(index_t)get_group_id(0) * ITEMS + (int)get_local_id(0)] = sum[0];
+}
+
+// The same runs, stored in the same places of the target.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void copy_global(__global const wide_t *restrict source, __global wide_t *restrict target, int steps)
+{
+    const index_t first = (index_t)get_group_id(0) * steps * (CHAINS * ITEMS) + (int)get_local_id(0);
+    source += first;
+    target += first;
+    #pragma unroll 1
+    for (int s = 0; s < steps; ++s, source += CHAINS * ITEMS, target += CHAINS * ITEMS)
+        #pragma unroll
+        for (int c = 0; c < CHAINS; ++c)
+            target[c * ITEMS] = source[c * ITEMS];
+}
+
+// The sum of runs of local memory, of which each step reads others: no compiler knows the stride.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void read_local(__global const wide_t *source, __global wide_t *target, int steps, unsigned stride)
+{
+    __local wide_t tile[ROOM + (CHAINS - 1) * ITEMS];
+    const int x = (int)get_local_id(0);
+    for (int i = x; i < ROOM + (CHAINS - 1) * ITEMS; i += ITEMS)
+        STORE_LOCAL(tile[i], source[i]);
+    barrier(CLK_LOCAL_MEM_FENCE); // the tile is complete
+    wide_t sum[CHAINS];
+    #pragma unroll
+    for (int c = 0; c < CHAINS; ++c)
+        sum[c] = WIDE_ZERO;
+    unsigned at = (unsigned)x;
+    #pragma unroll 1
+    for (int s = 0; s < steps; ++s, at = (at + stride) % ROOM)
+        #pragma unroll
+        for (int c = 0; c < CHAINS; ++c)
+            sum[c] = wide_mul_add(ACC_ONE, tile[at + c * ITEMS], sum[c]);
+    #pragma unroll
+    for (int c = 1; c < CHAINS; ++c)
+        sum[0] = wide_mul_add(ACC_ONE, sum[c], sum[0]);
+    target[(index_t)get_group_id(0) * ITEMS + x] = sum[0];
+}
+
+// One work-item goes from place to place, each of which tells the next; it begins where it ended the last time.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void chase(__global const unsigned *source, __global unsigned *target, int steps)
+{
+    unsigned at = target[0];
+    #pragma unroll 1
+    for (int s = 0; s < steps; ++s)
+        at = source[at];
+    target[0] = at;
+}
+
+// A group that does no more than to leave a word.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void start(__global unsigned *target, int steps)
+{
+    if (get_local_id(0) == 0)
+        target[get_group_id(0)] = (unsigned)get_group_id(0) * 2 + (unsigned)steps;
+}
+
+// Words go round a group, from each work-item to the one before it, a barrier for every step. The next step's are in the other
+// half of local memory: nobody overwrites what is being read.
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void pass_round(__global const unsigned *source, __global unsigned *target, int steps)
+{
+    __local unsigned words[2][ITEMS];
+    const int x = (int)get_local_id(0);
+    unsigned word = source[x];
+    #pragma unroll 1
+    for (int s = 0; s < steps; ++s) {
+        words[s % 2][x] = word;
+        barrier(CLK_LOCAL_MEM_FENCE); // all words are there
+        word = words[s % 2][(x + 1) % ITEMS];
+    }
+    target[get_group_id(0) * ITEMS + x] = word;
+}
