@@ -204,7 +204,7 @@ def microbenchmarks(device: gp.DeviceInfo) -> list[Benchmark]:
         ReadLocal(3, 40, form),
         Chase(1, 70, {"ITEMS": 1, "WIDTH": 1, "CHAINS": 1}, memory=50 * 256),
         Start(5, 1, form),
-        PassRound(3, 7, form),
+        PassRound(3, 6, form),
     ]
 
 

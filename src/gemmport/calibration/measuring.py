@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,8 +39,9 @@ MOST_GROUPS, MOST_STEPS, MOST_TARGET_BYTES = 2**20, 2**14, 2**27
 TRIES = 3
 """Times that are taken of a form, of which the least counts."""
 
-MOST_TRIES = 30
-"""Likewise, of half the work and all of it, before one is said to take as long as the other: a busy machine disturbs some."""
+COUNTED_TRIES, MOST_TRIES = 8, 30
+"""Likewise, of half the work and all of it: at least, and at most before one is said to take as long as the other. A busy machine
+disturbs some."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,6 @@ class Measured:
     forms: Mapping[str, Benchmark]
     left_out: Mapping[str, str]
     seconds: float
-
-
-@dataclass
-class _Chosen:
-    """What is timed."""
-
-    benchmarks: dict[str, Bound] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def calibrate(
@@ -92,25 +85,24 @@ def calibrate(
         LaunchError, DeviceMemoryError: the device fails.
     """
     start = clock()
+    chosen: dict[str, Bound] = {}
+    left_out: dict[str, str] = {}
+    every = suite(backend.device)
     with ExitStack() as stack:
-        chosen = _Chosen()
-        every = suite(backend.device)
-        for number, (name, forms) in enumerate(every.items(), 1):
-            if clock() - start > SHARE_OF_PREPARATION * limit and chosen.benchmarks:
-                chosen.left_out[name] = f"no time was left of {limit:g} s"
+        for number, (name, candidates) in enumerate(every.items(), 1):
+            if clock() - start > SHARE_OF_PREPARATION * limit and chosen:
+                left_out[name] = f"no time was left of {limit:g} s"
                 continue
             progress(f"preparing {name} ({number} of {len(every)})")
             try:
-                chosen.benchmarks[name] = stack.enter_context(_fastest(name, forms, backend, seed))
+                chosen[name] = stack.enter_context(_fastest(name, candidates, backend, seed))
             except (CompileError, LaunchError, ParameterError, DeviceMemoryError) as error:
                 log.info("%s is left out: %s", name, error)
-                chosen.left_out[name] = str(error)
-        seconds = _times(backend, chosen.benchmarks, rounds, lambda: clock() - start < limit, progress)
-    forms_taken = {name: bound.benchmark for name, bound in chosen.benchmarks.items()}
-    measured = {name: (forms_taken[name], seconds[name]) for name in seconds}
-    return Measured(
-        backend.device, tuple(figures(backend.device, measured)), forms_taken, chosen.left_out, clock() - start
-    )  # fmt: skip
+                left_out[name] = str(error)
+        seconds = _times(backend, chosen, rounds, lambda: clock() - start < limit, progress)
+    forms = {name: bound.benchmark for name, bound in chosen.items()}
+    found = figures(backend.device, {name: (form, seconds[name]) for name, form in forms.items()})
+    return Measured(backend.device, tuple(found), forms, left_out, clock() - start)
 
 
 def _fastest(name: str, forms: Sequence[Benchmark], backend: Backend, seed: int) -> Bound:
@@ -174,7 +166,7 @@ def _check_counted(name: str, bound: Bound) -> None:
     for _ in range(MOST_TRIES):
         whole.append(bound.seconds())
         half.append(bound.seconds(half=True))
-        if len(whole) >= TRIES and is_counted(half, whole):
+        if len(whole) >= COUNTED_TRIES and is_counted(half, whole):
             return
     raise CalibrationError(
         f"{name} on {bound.backend.device.label} must take longer with more to do; half of it took {min(half):.3g} s, and all of it "

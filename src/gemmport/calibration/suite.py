@@ -34,8 +34,11 @@ SHARE_BYTES = 2**18
 TIMES_CACHES = 4
 """As large as a CPU's caches are the memories that shall not come from them, in so many times."""
 
-SHARE_OF_MEMORY = 16
-"""Each of four such memories may be so small a part of the device's."""
+SHARE_OF_MEMORY = 8
+"""Each of four such memories is at most such a part of the device's."""
+
+ROUND_STEPS = 257
+"""That words go round a group, some times over: nowhere near a multiple of its size, after which they would be where they were."""
 
 FEW_STEPS, MANY_STEPS = 1024, 16384
 """Multiply-adds of each sum: float16 holds no more exactly; a CPU's group of one work-item takes more to be worth its start."""
@@ -61,7 +64,7 @@ def suite(device: DeviceInfo) -> dict[str, Sequence[Benchmark]]:
     found["latency"] = [Chase(1, FEW_STEPS, item, memory=large)]
     found["launch"] = [Start(1, 1, group)]
     found["group"] = [Start(64 * units, 1, group)]
-    found["barrier"] = [PassRound(units, 256, _form(_items(device, 64 if device.type == "cpu" else 256), 1, 1))]
+    found["barrier"] = [PassRound(units, ROUND_STEPS, _form(_items(device, 64 if device.type == "cpu" else 256), 1, 1))]
     return found
 
 

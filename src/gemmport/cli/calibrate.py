@@ -31,6 +31,9 @@ from gemmport.execution.selection import get_backend
 from gemmport.planning.lookup import load_configuration, user_folder
 from gemmport.runtime import files
 
+DISTURBED = 0.1
+"""Spread of a number above which the machine is said to have done something else."""
+
 
 @click.command("calibrate")
 @options.one_device
@@ -127,6 +130,11 @@ def _told(measured: Measured, before: DeviceModel, target: Path | None, seconds:
     device = measured.device
     lines = [
         f"{device.label}, driver {device.driver or 'unknown'}, in {seconds:.0f} s; before: {before.origin}",
+        *(
+            f"{figure.name} was disturbed: let nothing else run, and measure again"
+            for figure in measured.figures
+            if figure.spread > DISTURBED
+        ),
         *(f"{name} is left out, and derived: {reason}" for name, reason in measured.left_out.items()),
     ]
     if not measured.figures:

@@ -1,0 +1,193 @@
+"""Which forms are taken, how long they are made, when measuring ends, and what is left out; by made-up times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import gemmport as gp
+from gemmport.bench.timing import Timing
+from gemmport.calibration import measuring
+from gemmport.calibration.benchmarks import Benchmark, MultiplyAdds, PassRound, Start
+from gemmport.calibration.measuring import calibrate
+from gemmport.calibration.suite import large_bytes, suite
+from gemmport.core.errors import CalibrationError, CompileError, LaunchError
+from made_up_devices import DEVICES
+
+FORM = {"ITEMS": 4, "WIDTH": 1, "CHAINS": 2}
+
+
+class Clock:
+    """Seconds that pass when somebody says so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class MadeUp:
+    """Takes the place of `Bound`: times are those of `seconds_of`, and nothing is launched."""
+
+    seconds_of: dict[str, float]
+    refuses: dict[int, Exception]
+    half_takes = 0.5
+    released: list[Benchmark]
+
+    def __init__(self, benchmark: Benchmark, backend: Any, rng: Any) -> None:
+        if benchmark.items in self.refuses:
+            raise self.refuses[benchmark.items]
+        self.benchmark, self.backend = benchmark, backend
+
+    def __enter__(self) -> MadeUp:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        self.released.append(self.benchmark)
+
+    def check(self, name: str) -> None: ...
+
+    def enqueue(self) -> None: ...
+
+    def seconds(self, *, half: bool = False) -> float:
+        b = self.benchmark
+        return b.amount / b.items * 1e-9 * (self.half_takes if half else 1)
+
+
+class Nothing:
+    """A backend that is not asked for anything but its device."""
+
+    device = DEVICES["CPU under PoCL"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Each round of measuring takes ten seconds, and preparing one benchmark one."""
+    own = Clock()
+
+    def measure(backend: Any, contestants: Any, *, repeat: int) -> dict[str, Timing]:
+        own.now += 10
+        return {each.name: Timing((1e-3 if each.name != "launch" else 1e-5,), 1) for each in contestants}
+
+    made_up = type("Own", (MadeUp,), {"refuses": {}, "released": []})
+    monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr(measuring, "Bound", made_up)
+    own.bound = made_up  # type: ignore[attr-defined]
+    return own
+
+
+def run(clock: Clock, **more: Any) -> measuring.Measured:
+    def tell(text: str) -> None:
+        clock.now += text.startswith("preparing")
+
+    return calibrate(Nothing(), clock=clock, progress=tell, **more)  # type: ignore[arg-type]
+
+
+def test_rounds_end_with_the_time(clock: Clock) -> None:
+    measured = run(clock, limit=50.0)
+    assert {len(figure.samples) for figure in measured.figures} == {4}  # 10 of 50 s prepare; the fourth round begins at 40
+    assert measured.seconds == 50
+    assert not measured.left_out
+    assert [figure.name for figure in measured.figures] == list(suite(Nothing.device))
+
+
+def test_rounds_are_no_more_than_asked_for(clock: Clock) -> None:
+    assert {len(figure.samples) for figure in run(clock, limit=1e9, rounds=3).figures} == {3}
+
+
+def test_what_there_is_no_time_to_prepare_is_left_out_by_name(clock: Clock) -> None:
+    measured = run(clock, limit=5.0)
+    names = list(suite(Nothing.device))
+    assert list(measured.left_out) == names[4:]
+    assert measured.left_out["latency"] == "no time was left of 5 s"
+    assert [figure.name for figure in measured.figures] == names[:4]
+
+
+def test_all_memory_is_given_back(clock: Clock) -> None:
+    run(clock, rounds=1)
+    released = clock.bound.released  # type: ignore[attr-defined]
+    assert len(released) == sum(len(forms) + 1 for forms in suite(Nothing.device).values())
+
+
+def test_the_form_that_does_most_is_taken_and_made_long_enough(clock: Clock) -> None:
+    forms = [MultiplyAdds(2, 64, {**FORM, "ITEMS": items}) for items in (2, 8, 4)]
+    bound = measuring._fastest("multiply-adds float32", forms, Nothing(), 0)  # type: ignore[arg-type]
+    assert bound.benchmark.items == 8
+    assert bound.seconds() >= measuring.TARGET_SECONDS["cpu"] > bound.seconds() - 2 * forms[1].amount / 8 * 1e-9
+
+
+def test_a_form_that_the_device_refuses_is_passed_over_and_the_last_reason_is_told(clock: Clock) -> None:
+    clock.bound.refuses[2] = CompileError("no")  # type: ignore[attr-defined]
+    forms = [MultiplyAdds(2, 64, {**FORM, "ITEMS": items}) for items in (2, 4)]
+    assert measuring._fastest("x", forms, Nothing(), 0).benchmark.items == 4  # type: ignore[arg-type]
+    clock.bound.refuses[4] = LaunchError("never")  # type: ignore[attr-defined]
+    with pytest.raises(LaunchError, match="never"):
+        measuring._fastest("x", forms, Nothing(), 0)  # type: ignore[arg-type]
+    clock.bound.refuses[1] = LaunchError("not one")  # type: ignore[attr-defined]
+    clock.bound.refuses[64] = LaunchError("not many")  # type: ignore[attr-defined]
+    measured = run(clock)
+    assert measured.left_out["barrier"] == "not many"
+    assert measured.left_out["latency"] == "not one"
+    assert not measured.figures
+
+
+def test_steps_are_no_more_than_a_runtime_takes(clock: Clock) -> None:
+    grown = measuring._fastest("barrier", [PassRound(1, 257, FORM)], Nothing(), 0)  # type: ignore[arg-type]
+    assert measuring.MOST_STEPS - 257 < grown.benchmark.steps <= measuring.MOST_STEPS
+
+
+def test_half_the_work_in_the_same_time_is_refused_by_name(clock: Clock) -> None:
+    clock.bound.half_takes = 0.95  # type: ignore[attr-defined]
+    with pytest.raises(CalibrationError, match=r"group on .* must take longer with more to do; half of it took 0\.0"):
+        measuring._fastest("group", [Start(64, 1, FORM)], Nothing(), 0)  # type: ignore[arg-type]
+    with pytest.raises(CalibrationError):
+        run(clock)
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+def test_every_device_has_a_suite_within_its_limits(device: gp.DeviceInfo) -> None:
+    every = suite(device)
+    assert {"read_bandwidth", "latency", "launch", "group", "barrier", "multiply-adds int32"} <= every.keys()
+    assert ("multiply-adds float64" in every) == ("float64" in device.computes)
+    for forms in every.values():
+        for form in forms:
+            launch = form.launch
+            assert launch.work_group[0] <= min(device.max_work_group, device.max_work_item_sizes[0])
+            assert launch.local_bytes <= device.local_memory
+            assert max(form.source_bytes, form.target_bytes) <= device.max_allocation
+    assert 4 * large_bytes(device) <= device.memory
+    if device.type == "cpu" and device.caches:
+        assert large_bytes(device) > max(device.caches) * device.compute_units
+
+
+def of_one_type(device: gp.DeviceInfo) -> dict[str, list[Benchmark]]:
+    """The first forms of those micro-benchmarks."""
+    return {
+        name: [*forms[:1]]
+        for name, forms in suite(device).items()
+        if name.split()[-1] not in ("float16", "float64", "int32")
+    }
+
+
+@contextmanager
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One form of each benchmark, over little memory, and none of them long; one type stands for all."""
+    with monkeypatch.context() as patch:
+        patch.setattr("gemmport.calibration.suite.PAST_CACHES", 2**21)
+        patch.setattr(measuring, "suite", of_one_type)
+        patch.setattr(measuring, "TARGET_SECONDS", dict.fromkeys(("cpu", "gpu", "accelerator"), 2e-4))
+        yield
+
+
+def test_a_device_is_measured(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    with small(monkeypatch):
+        measured = calibrate(best_backend, rounds=1)
+    assert not measured.left_out
+    assert [figure.name for figure in measured.figures] == list(of_one_type(best_backend.device))
+    assert all(figure.value > 0 for figure in measured.figures)
