@@ -17,8 +17,8 @@ STRIDE = 8
 """Runs of local memory that a work-item goes on by in a step; told at the launch, so that no compiler foresees what is read."""
 
 ROOM = 256
-"""Runs of local memory among which a work-item's first one goes round: as many as a group has work-items at most, and a power of
-two, so that nothing is divided."""
+"""Runs of local memory among which a work-item's first one goes round: as many as a group has work-items at most, and a power
+of two, so that nothing is divided."""
 
 WORD_BYTES = 4
 """Of what `chase`, `start` and `pass_round` read and write."""
@@ -57,7 +57,7 @@ class Microbenchmarks(Pass):
             steps: of `multiply_adds`, a multiple of UNROLL.
         """
         values = self.complete(parameters)
-        items, width, chains = (int(values[name]) for name in ("ITEMS", "WIDTH", "CHAINS"))
+        items, width = int(values["ITEMS"]), int(values["WIDTH"])
         run = width * dtype.itemsize
         local = {
             "read_local": local_runs(values) * run,

@@ -195,7 +195,7 @@ def moved(
 
 def microbenchmarks(device: gp.DeviceInfo) -> list[Benchmark]:
     """Each function once, and `multiply_adds` in every type that the device computes: small, of several groups and runs."""
-    form = {"ITEMS": 4, "WIDTH": 4, "CHAINS": 3}
+    form = {"ITEMS": 3, "WIDTH": 4, "CHAINS": 3}
     types = [dtype for dtype in map(DTYPES.get, ("float16", "float32", "float64", "int32")) if dtype is not None]
     return [
         *(MultiplyAdds(3, 16, form, dtype) for dtype in types if not dtype.precision or dtype.name in device.computes),
@@ -204,7 +204,7 @@ def microbenchmarks(device: gp.DeviceInfo) -> list[Benchmark]:
         ReadLocal(3, 40, form),
         Chase(1, 70, {"ITEMS": 1, "WIDTH": 1, "CHAINS": 1}, memory=50 * 256),
         Start(5, 1, form),
-        PassRound(3, 6, form),
+        PassRound(3, 7, form),
     ]
 
 

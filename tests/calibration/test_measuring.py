@@ -91,7 +91,8 @@ def run(clock: Clock, **more: Any) -> measuring.Measured:
 
 def test_rounds_end_with_the_time(clock: Clock) -> None:
     measured = run(clock, limit=50.0)
-    assert {len(figure.samples) for figure in measured.figures} == {4}  # 10 of 50 s prepare; the fourth round begins at 40
+    rounds = {len(figure.samples) for figure in measured.figures}
+    assert rounds == {4}  # 10 of 50 s prepare, and the fourth round begins at 40
     assert measured.seconds == 50
     assert not measured.left_out
     assert [figure.name for figure in measured.figures] == list(suite(Nothing.device))

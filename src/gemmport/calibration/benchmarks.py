@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.contracts.kernel import Parameters, ceil_div
+from gemmport.contracts.kernel import Parameters
 from gemmport.core.dtypes import FLOAT32, DType
 from gemmport.core.plan import Launch
 from gemmport.kernels.microbenchmarks import PASS, ROOM, STRIDE, WORD_BYTES, Function, local_runs
@@ -110,7 +110,7 @@ class Benchmark(ABC):
 
 
 class MultiplyAdds(Benchmark):
-    """Half of the work-items count: s + b; the other half goes back and forth: b - s. Both are exact in every type, so that not one
+    """Half of the work-items count: s + b; the other half goes back and forth: b - s. Both are exact in every type, so that no
     step of a sum can be missing; integers are multiplied by any number, and wrap.
     """
 

@@ -94,9 +94,9 @@ class Bound:
                 at = int(wrong[0]) // size * size
                 told, right = (part[at : at + size].view(expected.dtype)[0] for part in (got, wanted))
                 raise CalibrationError(
-                    f"{name} on {self.backend.device.label} must write {right}, and wrote {told} as element {(start + at) // size} "
-                    f"({PASS.name}.{self.benchmark.function}, {_told(self.benchmark)}): nothing it measures counts; "
-                    "gemmport doctor looks at the device"
+                    f"{name} on {self.backend.device.label} must write {right}, and wrote {told} as element "
+                    f"{(start + at) // size} ({PASS.name}.{self.benchmark.function}, {_told(self.benchmark)}): nothing it "
+                    "measures counts; gemmport doctor looks at the device"
                 )
 
     def _upload(self, source: HostArray) -> None:

@@ -77,8 +77,8 @@ def _provenance(measured: Measured, environment: Mapping[str, str]) -> dict[str,
         "driver": device.driver or "unknown",
         "runtime": f"{device.platform_name or device.platform} {device.platform_version}".strip(),
         "gemmport": environment["gemmport"],
-        "figures": f"medians of {rounds} rounds by gemmport calibrate, in {measured.seconds:.0f} s; spread (half the distance of "
-        f"the quartiles): {spreads}",
+        "figures": f"medians of {rounds} rounds by gemmport calibrate, in {measured.seconds:.0f} s; spread (half the distance "
+        f"of the quartiles): {spreads}",
         **({"note": left_out[:1000]} if left_out else {}),
     }
 

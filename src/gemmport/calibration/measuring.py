@@ -1,4 +1,4 @@
-"""Measures a device: of each micro-benchmark the fastest form, verified, made long enough, and timed in turn with all others."""
+"""Measures a device: of each micro-benchmark the fastest form, verified, made long enough, and timed in turn with others."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ MOST_GROUPS, MOST_STEPS, MOST_TARGET_BYTES = 2**20, 2**14, 2**27
 TRIES = 3
 """Times that are taken of a form, of which the least counts."""
 
-COUNTED_TRIES, MOST_TRIES = 8, 30
-"""Likewise, of half the work and all of it: at least, and at most before one is said to take as long as the other. A busy machine
-disturbs some."""
+COUNTED_TRIES = (8, 16, 32)
+"""Times that are taken of half the work and of all of it, where one seemed to take as long as the other by fewer: a busy
+machine disturbs some."""
 
 
 @dataclass(frozen=True)
@@ -163,14 +163,15 @@ def _check_counted(name: str, bound: Bound) -> None:
     """Raises CalibrationError where half of the work takes as long as all of it: somebody found out how to leave it out."""
     half: list[float] = []
     whole: list[float] = []
-    for _ in range(MOST_TRIES):
-        whole.append(bound.seconds())
-        half.append(bound.seconds(half=True))
-        if len(whole) >= COUNTED_TRIES and is_counted(half, whole):
+    for tries in COUNTED_TRIES:
+        while len(whole) < tries:
+            whole.append(bound.seconds())
+            half.append(bound.seconds(half=True))
+        if is_counted(half, whole):
             return
     raise CalibrationError(
-        f"{name} on {bound.backend.device.label} must take longer with more to do; half of it took {min(half):.3g} s, and all of it "
-        f"{min(whole):.3g} s: a compiler, or the clock, leaves something out; nothing is kept of it"
+        f"{name} on {bound.backend.device.label} must take longer with more to do; half of it took {min(half):.3g} s, and all "
+        f"of it {min(whole):.3g} s: a compiler, or the clock, leaves something out; nothing is kept of it"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gemmport.bench.passes import PAST_CACHES
 from gemmport.calibration.benchmarks import (
@@ -38,15 +38,15 @@ SHARE_OF_MEMORY = 8
 """Each of four such memories is at most such a part of the device's."""
 
 ROUND_STEPS = 257
-"""That words go round a group, some times over: nowhere near a multiple of its size, after which they would be where they were."""
+"""That words go round a group: no multiple of its size, however often, after which they would be where they were."""
 
 FEW_STEPS, MANY_STEPS = 1024, 16384
 """Multiply-adds of each sum: float16 holds no more exactly; a CPU's group of one work-item takes more to be worth its start."""
 
 
 def suite(device: DeviceInfo) -> dict[str, Sequence[Benchmark]]:
-    """The forms of each micro-benchmark by its name, small at first: of "multiply-adds TYPE", "read_bandwidth", "copy_bandwidth",
-    "local_bandwidth", "latency", "launch" (one group), "group" (many) and "barrier".
+    """The forms of each micro-benchmark by its name, small at first: of "multiply-adds TYPE", "read_bandwidth",
+    "copy_bandwidth", "local_bandwidth", "latency", "launch" (one group), "group" (many) and "barrier".
     """
     units, large = max(device.compute_units, 1), large_bytes(device)
     types = [DTYPES[name] for name in ARITHMETIC if not DTYPES[name].precision or name in device.computes]
@@ -85,8 +85,8 @@ def _items(device: DeviceInfo, wanted: int) -> int:
 
 
 def _of_rates(device: DeviceInfo, dtype: DType) -> list[Parameters]:
-    """A GPU's work-items compute numbers. On a CPU one computes vectors, as `packed` does, or many are what the runtime makes vectors
-    of; of vectors, some CPUs compute those of half the width as fast.
+    """A GPU's work-items compute numbers. On a CPU one computes vectors, as `packed` does, or many are what the runtime makes
+    vectors of; of vectors, some CPUs compute those of half the width as fast.
     """
     if device.type != "cpu":
         return [_form(_items(device, 256), 1, 8)]

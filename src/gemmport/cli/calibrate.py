@@ -1,4 +1,4 @@
-"""`gemmport calibrate`: measures what a device takes for the parts of a product, and writes it as a model of a configuration."""
+"""`gemmport calibrate`: measures what a device takes for the parts of a product, and writes it as a device model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DISTURBED = 0.1
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Write the model there, as a configuration for --config.",
-)
+)  # fmt: skip
 @click.option("--install", is_flag=True, help="Write it into your configuration folder, which is read from then on.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def calibrate_command(
@@ -85,7 +85,9 @@ def _target(output: Path | None, install: bool, name: str) -> Path | None:
     if install:
         folder = user_folder()
         if folder is None:
-            raise click.UsageError("--install: an empty GEMMPORT_CONFIG_PATH leaves your configuration folder out; unset it")
+            raise click.UsageError(
+                "--install: an empty GEMMPORT_CONFIG_PATH leaves your configuration folder out; unset it"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
