@@ -167,7 +167,7 @@ class _OfRuns(Benchmark):
 class ReadGlobal(_OfRuns):
     """All of a memory, read once; half of it, with half of the steps."""
 
-    function = "read_global"
+    function: ClassVar[Function] = "read_global"
     grows = ""
 
     @property
