@@ -46,7 +46,7 @@ def test_a_table_shows_each_number_beside_what_held_before(gemmport_command):
     assert "21 GB/s" in out
     assert "5.12 µs" in out
     assert "before: what the device tells" in out
-    assert "read_bandwidth was disturbed" in out
+    assert "disturbed: read_bandwidth; let nothing else run" in out
     assert "latency is left out, and derived: no time was left" in out
     assert "written nowhere" in out
 

@@ -130,13 +130,10 @@ def _in_units(name: str, value: float) -> str:
 
 def _told(measured: Measured, before: DeviceModel, target: Path | None, seconds: float) -> list[str]:
     device = measured.device
+    disturbed = [figure.name for figure in measured.figures if figure.spread > DISTURBED]
     lines = [
         f"{device.label}, driver {device.driver or 'unknown'}, in {seconds:.0f} s; before: {before.origin}",
-        *(
-            f"{figure.name} was disturbed: let nothing else run, and measure again"
-            for figure in measured.figures
-            if figure.spread > DISTURBED
-        ),
+        *([f"disturbed: {', '.join(disturbed)}; let nothing else run, and measure again"] if disturbed else []),
         *(f"{name} is left out, and derived: {reason}" for name, reason in measured.left_out.items()),
     ]
     if not measured.figures:
