@@ -106,7 +106,7 @@ def test_what_there_is_no_time_to_prepare_is_left_out_by_name(clock: Clock) -> N
     measured = run(clock, limit=5.0)
     names = list(suite(Nothing.device))
     assert list(measured.left_out) == names[4:]
-    assert measured.left_out["latency"] == "no time was left of 5 s"
+    assert measured.left_out["read_bandwidth"] == "no time was left of 5 s"
     assert [figure.name for figure in measured.figures] == names[:4]
 
 

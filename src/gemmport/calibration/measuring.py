@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmport.backends.base import Backend
-from gemmport.bench.timing import Contestant, measure
+from gemmport.bench.timing import SLOW_SECONDS, Contestant, measure
 from gemmport.calibration.benchmarks import Benchmark
 from gemmport.calibration.bound import Bound
 from gemmport.calibration.figures import Figure, figures, is_counted
@@ -41,7 +41,7 @@ TRIES = 3
 
 COUNTED_TRIES = (8, 16, 32)
 """Times that are taken of half the work and of all of it, where one seemed to take as long as the other by fewer: a busy
-machine disturbs some."""
+machine disturbs some, but what takes SLOW_SECONDS less, so that there TRIES may do."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _check_counted(name: str, bound: Bound) -> None:
     """Raises CalibrationError where half of the work takes as long as all of it: somebody found out how to leave it out."""
     half: list[float] = []
     whole: list[float] = []
-    for tries in COUNTED_TRIES:
+    for tries in (TRIES, *COUNTED_TRIES) if bound.seconds() >= SLOW_SECONDS else COUNTED_TRIES:
         while len(whole) < tries:
             whole.append(bound.seconds())
             half.append(bound.seconds(half=True))

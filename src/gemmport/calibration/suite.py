@@ -45,8 +45,8 @@ FEW_STEPS, MANY_STEPS = 1024, 16384
 
 
 def suite(device: DeviceInfo) -> dict[str, Sequence[Benchmark]]:
-    """The forms of each micro-benchmark by its name, small at first: of "multiply-adds TYPE", "read_bandwidth",
-    "copy_bandwidth", "local_bandwidth", "latency", "launch" (one group), "group" (many) and "barrier".
+    """The forms of each micro-benchmark by its name, small at first: of "multiply-adds TYPE", "local_bandwidth", "latency",
+    "launch" (one group), "group" (many) and "barrier"; last those that may take long, "read_bandwidth" and "copy_bandwidth".
     """
     units, large = max(device.compute_units, 1), large_bytes(device)
     types = [DTYPES[name] for name in ARITHMETIC if not DTYPES[name].precision or name in device.computes]
@@ -57,14 +57,14 @@ def suite(device: DeviceInfo) -> dict[str, Sequence[Benchmark]]:
         for dtype in types
     }
     runs = _of_memory(device)
-    found["read_bandwidth"] = [ReadGlobal(*_shares(large, form), form) for form in runs]
-    found["copy_bandwidth"] = [CopyGlobal(*_shares(large, form), form) for form in runs]
     found["local_bandwidth"] = [ReadLocal(4 * units, FEW_STEPS, form) for form in runs]
     item, group = _form(1, 1, 1), _form(1 if device.type == "cpu" else _items(device, 256), 1, 1)
     found["latency"] = [Chase(1, FEW_STEPS, item, memory=large)]
     found["launch"] = [Start(1, 1, group)]
     found["group"] = [Start(64 * units, 1, group)]
     found["barrier"] = [PassRound(units, ROUND_STEPS, _form(_items(device, 64 if device.type == "cpu" else 256), 1, 1))]
+    found["read_bandwidth"] = [ReadGlobal(*_shares(large, form), form) for form in runs]
+    found["copy_bandwidth"] = [CopyGlobal(*_shares(large, form), form) for form in runs]
     return found
 
 
