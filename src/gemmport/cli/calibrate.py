@@ -27,7 +27,7 @@ from gemmport.cli.output import (
 )
 from gemmport.contracts.device_model import DeviceModel
 from gemmport.core.errors import CalibrationError
-from gemmport.execution.selection import get_backend
+from gemmport.execution.selection import get_backend, select_device
 from gemmport.planning.lookup import load_configuration, user_folder
 from gemmport.runtime import files
 
@@ -54,11 +54,10 @@ def calibrate_command(
     Exit status: 0; 1 a benchmark computes wrongly, or leaves work out, and nothing is written; 2 bad usage or configuration;
     3 a device refuses, or is not usable.
     """
-    chosen, _ = options.chosen_devices(backend, device)
-    (info,) = chosen
+    info = select_device(device, backend)
     target = _target(output, install, file_name(info))
     before = load_configuration().model(info)
-    meter = ProgramMeter(chosen)
+    meter = ProgramMeter([info])
     opened = get_backend(device=info)
     start = time.monotonic()
     with progress_on_terminal() as tell:
@@ -69,7 +68,8 @@ def calibrate_command(
             return 1
     if target is not None and measured.figures:
         files.write_text(target, file_text(measured))
-    conditions = Conditions(chosen, {}, meter.counts(), options.told_choice(backend, device, chosen))
+    taken = options.told_choice(backend, [device] if device else [], [info])
+    conditions = Conditions([info], {}, meter.counts(), taken)
     if form == "json":
         write(to_json(_document(measured, target), conditions), None)
     else:
@@ -102,7 +102,7 @@ def _sheet(measured: Measured, before: DeviceModel, notes: Sequence[str]) -> She
     """A row for each number, beside what held before."""
     columns = (
         Column("number"), Column("measured", numbers=True), Column("spread", numbers=True), Column("before", numbers=True),
-        Column("by"),
+        Column("by", dispensable=1),
     )  # fmt: skip
     rows = []
     for figure in measured.figures:
