@@ -119,7 +119,7 @@ def fit(
     Args:
         own: constants by the names of `FITTED`.
     """
-    values = dict(tiling)
+    values = {**{each.name: each.default for each in simt.parameters if each.name in SMALLEST}, **tiling}
     stages = int(values["STAGES"])
     while stages > 2 and simt.local_bytes({"PAD": 4, **values, "STAGES": stages}, problem) > device.local_memory:
         stages -= 1

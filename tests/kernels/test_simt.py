@@ -360,6 +360,15 @@ def test_generated_tilings_are_whole_wavefronts(width: int) -> None:
     assert {(tiling["TSM"], tiling["TSN"]) for tiling in found} >= {(128, 128), (16, 128), (128, 16), (64, 64)}
 
 
+def test_what_a_tiling_of_a_model_does_not_state_is_as_usual() -> None:
+    model = derived(GPU).over({"tilings": {"simt": ({"TSM": 64, "TSN": 64},)}}, "")
+    problem = gp.GemmProblem.create(512, 512, 512)
+    usual = SIMT.complete({"TSM": 64, "TSN": 64})
+    assert SIMT.considered(problem, GPU, model)
+    for each in SIMT.considered(problem, GPU, model):
+        assert {**usual, **each, "SHARE": 0} == usual
+
+
 def test_a_wavefront_of_64_gets_no_group_of_32() -> None:
     wide = DEVICES["AMD gfx90a"]
     for problem in (gp.GemmProblem.create(16, 32, 64), gp.GemmProblem.create(1000, 999, 77)):
