@@ -141,8 +141,8 @@ def test_every_list_fits_a_narrow_terminal(width: int) -> None:
     for command in (["kernels"], ["devices"], ["--help"], ["run", "--help"]):
         status, text = shown(command, width)
         assert status == 0
-        broken = [line for line in without_colours(text).splitlines() if len(line) > width and " " in line.strip()]
-        assert broken == []
+        lines = [line for line in without_colours(text).splitlines() if len(line) > width and " " in line.strip()]
+        assert [line for line in lines if not line.startswith("    gemmport ")] == []  # examples can be copied
 
 
 def test_colours_and_columns_do_not_change_the_table_in_a_pipe(best_backend: gp.Backend) -> None:

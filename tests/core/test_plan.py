@@ -116,7 +116,7 @@ def test_printing_shows_every_parameter_with_its_value_and_origin() -> None:
     made = plan(PROBLEMS["plain"], "register_tiled", params={"TSK": 8}, params_origin="--set")
     text = str(made).splitlines()
     assert text[0] == f"float32 NN 100×90×80 on {DEVICE.label}"
-    assert text[1] == "  kernel register_tiled, from configs/amd.yaml: AMD GPUs"
+    assert text[1] == "  kernel register_tiled, from configs/amd.yaml: CDNA 2 and 3, float32"
     assert "    TSK = 8  (--set)" in text
     for name, choice in made.parameters:
         assert f"    {name} = {choice.value}  ({choice.origin})" in text

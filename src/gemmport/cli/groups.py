@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,10 @@ from gemmport.cli import streams
 
 _COUNT = "gemmport.verbose"
 """Where a context keeps how often -v stands on the command line, before and behind the command's name."""
+
+
+_CLICKS_LEAST = 52
+"""Columns of a terminal below which click writes helps as if it had so many."""
 
 
 class Group(click.Group):
@@ -49,6 +54,14 @@ class Root(Group):
         super().__init__(*args, **options)
         self._sections = sections
         self._places = {name: place for section in sections.values() for name, place in section.items()}
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        columns = shutil.get_terminal_size().columns
+        if columns < _CLICKS_LEAST:
+            extra = {"terminal_width": columns - 2, **extra}
+        return super().make_context(info_name, args, parent, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._places, *(name for name in super().list_commands(ctx) if name not in self._places)]
