@@ -3,9 +3,10 @@
     python benchmarks/tuning.py unseen --device intel --budget 5m --output FILE
     python benchmarks/tuning.py kills --device intel --kills 20 --output FILE
 
-`unseen` tunes the products of a file that it calls "seen" with no configuration at all, and sets what the planner then chooses
-for those that it calls "unseen" beside the shipped choice, in turns. `kills` ends `gemmport tune` with SIGKILL at random
-moments and goes on; it exits with 1 where a finished trial is lost, or the best of a product becomes worse.
+`unseen` tunes the products of a file that it calls "seen". It leaves out the shipped entries, but not the shipped models.
+What the planner then chooses for those that it calls "unseen" is set beside the shipped choice, in turns. `kills` ends
+`gemmport tune` with SIGKILL at random moments and goes on; it exits with 1 where a finished trial is lost, or the best of a
+product becomes worse.
 """
 
 from __future__ import annotations

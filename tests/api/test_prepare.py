@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gemmport as gp
 from absences import beyond
+from gemmport.api import plans
+from gemmport.planning import lookup
 
 PROBLEMS = {
     "dense": gp.GemmProblem.create(5, 6, 7, batch=2, beta=1),
@@ -63,3 +66,21 @@ def test_memory_of_the_host_is_waited_for(best_backend: gp.Backend, monkeypatch:
     monkeypatch.setattr(best_backend, "give_back", given_back.append)
     gp.prepare(gp.GemmProblem.create(5, 6, 7), best_backend.device, kernel="naive")
     assert [memory.keeper.shape for memory in given_back] == [(5, 6)]
+
+
+def test_explaining_a_plan_does_not_bring_in_a_folder_that_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, best_backend: gp.Backend
+) -> None:
+    """An empty GEMMPORT_CONFIG_PATH leaves out the user's own folder, one that is not set does not."""
+    text = "schema: 1\nentries: [{name: own, kernels: {naive: {TS: 4}}}]\n"
+    (tmp_path / "gemmport").mkdir()
+    (tmp_path / "gemmport" / "own.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(lookup, "user_config_folder", lambda name: tmp_path / name)
+    plans._configuration.cache_clear()
+    problem = gp.GemmProblem.create(37, 41, 43)
+    monkeypatch.delenv("GEMMPORT_CONFIG_PATH", raising=False)
+    assert "own.yaml" in gp.explain(problem, best_backend.device).plan.entry
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", "")
+    assert "own.yaml" not in gp.explain(problem, best_backend.device).plan.entry
+    assert "own.yaml" not in gp.plan(problem, best_backend.device).entry
+    plans._configuration.cache_clear()

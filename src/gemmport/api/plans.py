@@ -84,7 +84,7 @@ def configuration_of(config: Config) -> Configuration:
     Raises:
         ConfigError: as `gemmport.planning.lookup.load_configuration`.
     """
-    return _configuration(_config_files(config), os.environ.get("GEMMPORT_CONFIG_PATH", ""))
+    return _configuration(_config_files(config), os.environ.get("GEMMPORT_CONFIG_PATH"))
 
 
 def _asked(params: Parameters | None) -> tuple[tuple[str, ParameterValue], ...]:
