@@ -35,6 +35,7 @@ class MadeUp:
     seconds_of: dict[str, float]
     refuses: dict[int, Exception]
     half_takes = 0.5
+    start_takes = 0.0
     released: list[Benchmark]
 
     def __init__(self, benchmark: Benchmark, backend: Any, rng: Any) -> None:
@@ -57,7 +58,7 @@ class MadeUp:
 
     def seconds(self, *, half: bool = False) -> float:
         b = self.benchmark
-        return b.amount / b.items * 1e-9 * (self.half_takes if half else 1)
+        return self.start_takes + b.amount / b.items * 1e-9 * (self.half_takes if half else 1)
 
 
 class Nothing:
@@ -149,6 +150,15 @@ def test_half_the_work_in_the_same_time_is_refused_by_name(clock: Clock) -> None
         measuring._fastest("group", [Start(64, 1, FORM)], Nothing(), 0)  # type: ignore[arg-type]
     with pytest.raises(CalibrationError):
         run(clock)
+
+
+def test_where_the_start_of_a_launch_takes_longer_than_its_work_more_is_done(clock: Clock) -> None:
+    form = PassRound(256, 2, FORM)
+    clock.bound.start_takes = 5e-6  # type: ignore[attr-defined]
+    assert measuring._fastest("barrier", [form], Nothing(), 0).benchmark.steps == measuring.MOST_STEPS  # type: ignore[arg-type]
+    clock.bound.start_takes = 1e-4  # type: ignore[attr-defined]
+    with pytest.raises(CalibrationError, match=r"barrier on .* must take longer with more to do"):
+        measuring._fastest("barrier", [form], Nothing(), 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)

@@ -43,6 +43,9 @@ COUNTED_TRIES = (8, 16, 32)
 """Times that are taken of half the work and of all of it, where one seemed to take as long as the other by fewer: a busy
 machine disturbs some, but what takes SLOW_SECONDS less, so that there TRIES may do."""
 
+LONGER = 8
+"""Times as much a launch does where half of it took as long as all of it."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -128,14 +131,33 @@ def _fastest(name: str, forms: Sequence[Benchmark], backend: Backend, seed: int)
     if best is None:
         assert refused is not None
         raise refused
-    bound = _bound(name, best.grown(times), backend, seed)
-    try:
-        if best.amount > 1:  # of one group, there is no half
+    if best.amount == 1:  # of one group, there is no half
+        return _bound(name, best, backend, seed)
+    return _counted(name, best, times, backend, seed)
+
+
+def _counted(name: str, form: Benchmark, times: int, backend: Backend, seed: int) -> Bound:
+    """The form, so long that half of it takes clearly less than all of it: the start of a launch takes long on a busy machine.
+
+    Raises:
+        CalibrationError: it takes as long however long it is made.
+    """
+    longest = _times_as_much(form, 0.0, backend.device)
+    while True:
+        bound = _bound(name, form.grown(times), backend, seed)
+        try:
             _check_counted(name, bound)
-    except BaseException:
-        bound.release()
-        raise
-    return bound
+        except CalibrationError as error:
+            bound.release()
+            if times >= longest:
+                raise
+            log.info("%s is made longer: %s", name, error)
+            times = min(LONGER * times, longest)
+        except BaseException:
+            bound.release()
+            raise
+        else:
+            return bound
 
 
 def _bound(name: str, form: Benchmark, backend: Backend, seed: int) -> Bound:
