@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -221,6 +222,65 @@ def test_an_entry_whose_kernels_do_not_fit_is_told_with_their_reasons() -> None:
     assert "needs 1,024 work-items per group; " in told
     asked = section(explain(SQUARE, HOPPER, RATES, kernel="register_tiled"), "entries")
     assert "mine.yaml: first: passed over: it does not list register_tiled 1 more" in asked
+
+
+TRIED = configuration(
+    """
+    schema: 1
+    entries:
+    - name: tuned
+      kernels: {tiled: [{TS: 32}, {TS: 16}], naive: {TS: 16}}
+      trials:
+      - {m: 1024, n: 1024, k: 1024, seconds: {tiled: {0: 0.004, 1: 0.002}, naive: {0: 0.001}}}
+    """
+)
+"""Trials that turn around what a model expects."""
+
+
+def test_what_trials_say_is_what_was_compared_and_both_numbers_are_told() -> None:
+    """The model expects less of the plan than of another candidate, which the trials know to be slower."""
+    found = explain(SQUARE, HOPPER, TRIED)
+    of_entry = {
+        (each.kernel, each.parameters["TS"]): each for each in found.considered if each.origin == found.plan.entry
+    }
+    own, other = of_entry["naive", 16], of_entry["tiled", 32]
+    assert own.chosen
+    assert own.seconds is not None
+    assert other.seconds is not None
+    assert own.seconds > other.seconds  # by the model alone, the page would contradict the choice
+    assert own.compared == pytest.approx(0.001, rel=0.01)  # the product that was tried has the time that was measured
+    assert other.compared == pytest.approx(0.004, rel=0.01)
+    assert of_entry["tiled", 16].compared == pytest.approx(0.002, rel=0.01)
+    assert {each.verdict for each in of_entry.values()} == {"", "the plan is expected to be faster"}
+    told = section(found, "candidates")
+    assert told.startswith("1 ms  1.00×  naive  ")
+    assert " by the model; the plan " in told
+    assert re.search(r" 2 ms +2\.00× +tiled +[0-9.]+ [mµ]s by the model; the plan is expected", told)
+    assert f"trials of mine.yaml: tuned multiply it by {own.factor:.3g}: 1 ms was compared" in section(
+        found, "prediction"
+    )
+    data = found.to_dict()
+    assert data["prediction"]["compared"] == own.compared
+    assert [one["compared"] for one in data["candidates"] if one["chosen"]] == [own.compared]
+
+
+def test_a_candidate_that_was_not_tried_nearby_is_doubted() -> None:
+    far = GemmProblem.create(64, 8192, 64)
+    found = explain(far, HOPPER, TRIED)
+    own = found.chosen
+    assert own.doubt > 1
+    assert own.seconds is not None
+    assert own.compared == pytest.approx(own.seconds * own.factor * own.doubt)
+    fitting = [each for each in found.considered if not each.passed_over and each.origin == found.plan.entry]
+    assert own.compared == min(each.compared for each in fitting if each.compared is not None)
+    assert f"and by {own.doubt:.3g} as none is near" in section(found, "prediction")
+
+
+def test_without_trials_what_the_model_predicts_is_compared() -> None:
+    found = explain(SQUARE, HOPPER, RATES)
+    assert all(each.compared == each.seconds for each in found.considered)
+    assert "compared" not in str(found)
+    assert "by the model" not in str(found)
 
 
 # What was measured

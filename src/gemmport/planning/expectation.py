@@ -6,7 +6,9 @@ sorted by their predictions; where there are trials, all kernels are, with all t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gemmport import kernels
 from gemmport.contracts.device_model import DeviceModel
@@ -17,29 +19,47 @@ from gemmport.core.problem import GemmProblem
 from gemmport.planning.correction import Correction, Place, Ratio
 from gemmport.planning.schema import Entry, Trial
 
-Choice = tuple[str, Parameters]
-"""A kernel, and the parameters that an entry states for it; none for what its model suggests."""
+
+@dataclass(frozen=True)
+class Choice:
+    """What an entry has for a problem.
+
+    Attributes:
+        kernel: its name. stated: the parameters that the entry states for it; none for what its model suggests.
+        factor: by what the entry's trials multiply a prediction of it; 1 where there are none.
+        doubt: by what else it is multiplied, because no trial of it is near.
+    """
+
+    kernel: str
+    stated: Parameters
+    factor: float = 1.0
+    doubt: float = 1.0
 
 
 def ordered(entry: Entry, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[Choice]:
     """What an entry has for a problem, in the order in which it is to be tried."""
-    listed = [(name, tiling) for name, tilings in entry.kernels.items() for tiling in tilings]
+    listed = [Choice(name, tiling) for name, tilings in entry.kernels.items() for tiling in tilings]
     if not entry.is_searched or problem.empty:
         return listed
-    correction = _correction(entry, device, model)
-    place = Place.of(problem)
-    seconds = {
-        at: predicted * correction.factor(place, name, tiling) * correction.doubt(place, name, tiling)
-        for at, (name, tiling) in enumerate(listed)
-        if (predicted := predict(name, tiling, problem, device, model)) is not None
-    }
+    if entry.trials:
+        correction, place = _correction(entry, device, model), Place.of(problem)
+        listed = [
+            Choice(
+                each.kernel,
+                each.stated,
+                correction.factor(place, each.kernel, each.stated),
+                correction.doubt(place, each.kernel, each.stated),
+            )
+            for each in listed
+        ]
     names = list(entry.kernels)
 
-    def key(at: int) -> tuple[float, float]:
-        in_kernel = seconds.get(at, float("inf"))
-        return (0.0 if entry.trials else names.index(listed[at][0])), in_kernel
+    def key(each: Choice) -> tuple[float, float]:
+        predicted = predict(each.kernel, each.stated, problem, device, model)
+        expected = math.inf if predicted is None else predicted * each.factor * each.doubt
+        return (0.0 if entry.trials else names.index(each.kernel)), expected
 
-    return [listed[at] for at in sorted(range(len(listed)), key=key)]
+    return sorted(listed, key=key)
 
 
 def predict(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from gemmport import kernels
@@ -64,7 +64,9 @@ class Considered:
     """A kernel with parameters that might have been taken.
 
     Attributes:
-        seconds: that are expected of it; None where it cannot compute the product here, or there is nothing to compute.
+        seconds: that its model predicts; None where it cannot compute the product here, or there is nothing to compute.
+        factor: by what the trials of its entry multiply that; 1 where there are none.
+        doubt: by what else it is multiplied, because no trial of it is near.
         chosen: whether it is the plan's. passed_over: whether it would not do, or would be a bad choice.
         verdict: why it was not chosen; empty where it was.
     """
@@ -76,6 +78,13 @@ class Considered:
     chosen: bool = False
     passed_over: bool = False
     verdict: str = ""
+    factor: float = 1.0
+    doubt: float = 1.0
+
+    @property
+    def compared(self) -> float | None:
+        """Seconds that the planner compared: those of the model, corrected by trials, and doubted."""
+        return None if self.seconds is None else self.seconds * self.factor * self.doubt
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,11 @@ class Explanation:
         """Where."""
         return self.plan.device
 
+    @property
+    def chosen(self) -> Considered:
+        """The plan's own among the candidates."""
+        return next(each for each in self.considered if each.chosen)
+
     def __str__(self) -> str:
         from gemmport.planning.explanation_page import page  # noqa: PLC0415 - it is told in the words of that module
 
@@ -165,10 +179,14 @@ class Explanation:
             "prediction": self.prediction
             and {
                 "seconds": self.prediction.seconds,
+                "compared": self.chosen.compared,
                 "parts": dict(self.prediction.parts),
                 "facts": dict(self.prediction.facts),
             },
-            "candidates": [{**asdict(each), "parameters": dict(each.parameters)} for each in self.considered],
+            "candidates": [
+                {**asdict(each), "parameters": dict(each.parameters), "compared": each.compared}
+                for each in self.considered
+            ],
             "entries": _entries_to_dict(self.precedence),
             "measured": measured
             and {
@@ -226,29 +244,32 @@ def _considered(
 ) -> list[Considered]:  # fmt: skip
     """The candidates, each once, with what was said against it; the plan's own in front where it is none of them."""
     seconds = prediction.seconds if prediction else None
-    own = Considered(plan.variant, plan.values, plan.entry, seconds, chosen=True)
+    chosen = (plan.variant, plan.entry, plan.values)
+    factor, doubt = next(
+        ((each.factor, each.doubt) for each in found if (each.kernel, each.origin, each.parameters) == chosen),
+        (1.0, 1.0),
+    )
+    own = Considered(plan.variant, plan.values, plan.entry, seconds, chosen=True, factor=factor, doubt=doubt)
     considered: dict[tuple[object, ...], Considered] = {}
     for each in found:
-        expected = each.prediction.seconds if each.prediction else None
-        verdict = each.reason or asked or _verdict(each, own, standings)
         other = Considered(
-            each.kernel, each.parameters, each.origin, expected, passed_over=bool(each.reason), verdict=verdict
-        )
+            each.kernel, each.parameters, each.origin, each.prediction.seconds if each.prediction else None,
+            passed_over=bool(each.reason), factor=each.factor, doubt=each.doubt,
+        )  # fmt: skip
+        other = replace(other, verdict=each.reason or asked or _verdict(other, own, standings))
         key = (each.kernel, *sorted(each.parameters.items()))
         considered.setdefault(key, own if key == (own.kernel, *sorted(own.parameters.items())) else other)
     return [*considered.values()] if own in considered.values() else [own, *considered.values()]
 
 
-def _verdict(candidate: Candidate, own: Considered, standings: Precedence) -> str:
+def _verdict(candidate: Considered, own: Considered, standings: Precedence) -> str:
     """Why a candidate that would do is not the plan."""
-    if standings.winner is None or (candidate.kernel, candidate.origin) == (own.kernel, own.origin):
-        expected = candidate.prediction.seconds if candidate.prediction else 0.0
-        return (
-            "the plan is expected to be faster"
-            if expected >= (own.seconds or 0.0)
-            else "so small a gain is not counted on"
-        )
-    if candidate.origin == own.origin:
+    winner = standings.winner
+    of_one_entry = candidate.origin == own.origin
+    if winner is None or (of_one_entry and (winner.entry.trials or candidate.kernel == own.kernel)):
+        slower = (candidate.compared or 0.0) >= (own.compared or 0.0)
+        return "the plan is expected to be faster" if slower else "so small a gain is not counted on"
+    if of_one_entry:
         return f"its entry prefers {own.kernel}"
     if any(candidate.origin == standing.loaded.origin for standing in standings.behind):
         return f"of {candidate.origin}, which lost"

@@ -115,6 +115,8 @@ def _prediction(found: Explanation) -> Iterator[str]:
         return
     yield f"{span(prediction.seconds)}{_rate(found, prediction.seconds)}; its parts overlap:"
     yield from _bars({name: seconds for name, seconds in prediction.parts.items() if seconds > 0})
+    if (corrected := _corrected(found)) is not None:
+        yield corrected
     facts = dict(prediction.facts)
     groups, waves, tail = (facts.pop(name, None) for name in ("groups", "waves", "tail"))
     if groups is not None and waves is not None and tail is not None:
@@ -130,6 +132,17 @@ def _prediction(found: Explanation) -> Iterator[str]:
         told.insert(0, f"{quantity(products, 'multiply-adds')}{beyond}")
     if told:
         yield "; ".join(told)
+
+
+def _corrected(found: Explanation) -> str | None:
+    """What trials make of the prediction, which is what was compared; None where that is the prediction."""
+    own = found.chosen
+    if own.compared is None or own.factor * own.doubt == 1:
+        return None
+    told = f"trials of {own.origin} multiply it by {own.factor:.3g}"
+    if own.doubt != 1:
+        told += f", and by {own.doubt:.3g} as none is near"
+    return f"{told}: {span(own.compared)} was compared"
 
 
 def _rate(found: Explanation, seconds: float) -> str:
@@ -166,15 +179,17 @@ def _measured(found: Explanation) -> Iterator[str]:
 def _candidates(found: Explanation) -> Iterator[str | tuple[str, int]]:
     if found.prediction is None:
         return
-    (own,) = (each for each in found.considered if each.chosen)
+    own = found.chosen
     fitting = [each for each in found.considered if not each.passed_over]
-    fitting.sort(key=lambda each: (not each.chosen, each.seconds or 0.0))
+    fitting.sort(key=lambda each: (not each.chosen, each.compared or 0.0))
     shown = [*_of_each_kernel(fitting)]
     width = max(len(each.kernel) for each in shown)
     for each in shown:
-        ratio = f"{each.seconds / own.seconds:.2f}×" if each.seconds and own.seconds else ""
-        expected = "" if each.seconds is None else span(each.seconds)
-        told = "the plan" if each.chosen else "; ".join(filter(None, [_apart(each, own), each.verdict]))
+        ratio = f"{each.compared / own.compared:.2f}×" if each.compared and own.compared else ""
+        expected = "" if each.compared is None else span(each.compared)
+        predicted = f"{span(each.seconds)} by the model" if each.seconds and each.compared != each.seconds else ""
+        why = "the plan" if each.chosen else each.verdict
+        told = "; ".join(filter(None, ["" if each.chosen else _apart(each, own), predicted, why]))
         yield f"{expected:>8} {ratio:>6}  {each.kernel:{width}}  {told}", width + 19
     if len(fitting) > len(shown):
         yield f"and {len(fitting) - len(shown)} more: --format json tells all"

@@ -36,6 +36,10 @@ class _Candidate:
     """Whether the entry has nothing else for the problem that may be taken in its place."""
     parameters: Parameters | None = None
     """Those that the model chose; None where it was not asked yet."""
+    factor: float = 1.0
+    """By what the entry's trials multiply a prediction."""
+    doubt: float = 1.0
+    """By what else it is multiplied, because no trial is near."""
 
     @property
     def origin(self) -> str:
@@ -120,6 +124,8 @@ class Candidate:
         parameters: all of them. origin: where they come from.
         prediction: None where the kernel cannot compute the product on the device, and where D has no elements.
         reason: why it is passed over; empty where it may serve.
+        factor: by what the trials of its entry multiply the prediction; 1 where there are none.
+        doubt: by what else it is multiplied, because no trial of it is near.
     """
 
     kernel: str
@@ -127,6 +133,8 @@ class Candidate:
     origin: str
     prediction: Prediction | None
     reason: str = ""
+    factor: float = 1.0
+    doubt: float = 1.0
 
 
 def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configuration) -> list[Candidate]:
@@ -151,7 +159,9 @@ def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configur
                 reason = reason or str(error)
             else:
                 prediction = None if problem.empty else variant.predicted(problem, device, model, values)
-            found.append(Candidate(variant.name, values, candidate.origin, prediction, reason))
+            found.append(
+                Candidate(variant.name, values, candidate.origin, prediction, reason, candidate.factor, candidate.doubt)
+            )
     return found
 
 
@@ -176,10 +186,10 @@ def _candidates(
     for entry in configuration.matching(device, problem):
         found = expectation.ordered(entry.entry, problem, device, configuration.model(device))
         alone = not entry.entry.is_searched
-        for name, stated in found:
-            if named is None or name == named.name:
-                listed.append(kernels.variant(name))
-                yield _Candidate(listed[-1], entry, stated, alone)
+        for choice in found:
+            if named is None or choice.kernel == named.name:
+                listed.append(kernels.variant(choice.kernel))
+                yield _Candidate(listed[-1], entry, choice.stated, alone, factor=choice.factor, doubt=choice.doubt)
     for variant in dict.fromkeys((*listed, named) if named else listed):
         yield _Candidate(variant, None)
     if named is None:
