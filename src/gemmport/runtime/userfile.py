@@ -27,6 +27,8 @@ MOST_CHARACTERS = 2000
 MOST_DEPTH = 32
 """Of nested lists and mappings; libyaml's composer takes the stack of C for each. A configuration has 5."""
 
+_TOO_DEEP = f"lists and mappings must nest at most {MOST_DEPTH} deep; write it flatter"
+
 MOST_NODES = 2**18
 """Texts, lists and mappings, each alias counted as all that it stands for."""
 
@@ -212,7 +214,7 @@ class _Bounds:
             else:
                 self.open.append(_Open(event.anchor, 1))
                 if len(self.open) - 1 > MOST_DEPTH:
-                    raise ConfigError(f"lists and mappings must nest at most {MOST_DEPTH} deep; write it flatter")
+                    raise ConfigError(_TOO_DEEP)
 
     def _add(self, nodes: int) -> None:
         for each in self.open:
@@ -228,9 +230,19 @@ def _check_bounds(text: str) -> None:
         ConfigError: it is beyond a bound; with the line. yaml.YAMLError: it is not YAML.
     """
     bounds = _Bounds()
-    for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        try:
-            bounds.tell(event)
-        except ConfigError as error:
-            line = 0 if event.start_mark is None else event.start_mark.line
-            raise ConfigError(f"line {line + 1}: {error}") from None
+    try:
+        for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            try:
+                bounds.tell(event)
+            except ConfigError as error:
+                raise ConfigError(_at_line(event.start_mark.line if event.start_mark else 0, str(error))) from None
+    except yaml.MarkedYAMLError as error:
+        # PyYAML 6.0.4's scanner has a bound of its own, 1000, and reads ahead of the events.
+        if "maximum nesting depth" not in (error.problem or ""):
+            raise
+        raise ConfigError(_at_line(error.problem_mark.line if error.problem_mark else 0, _TOO_DEEP)) from None
+
+
+def _at_line(line: int, fault: str) -> str:
+    """A fault with its line, counted from 0."""
+    return f"line {line + 1}: {fault}"
