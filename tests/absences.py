@@ -137,6 +137,7 @@ LLVM_MCA = Thing(
 OBJDUMP = program("objdump", "reading the machine code of CPUs", "apt-get install binutils")
 CLANG = program("clang", "what a compiler warns of in OpenCL sources", "apt-get install clang")
 CPP = program("cpp", "preprocessing OpenCL sources", "apt-get install cpp")
+ZSH, FISH = (program(name, f"what {name} completes", f"apt-get install {name}") for name in ("zsh", "fish"))
 CXX = Thing("A C++ compiler", "CUDA sources on the host", "apt-get install g++", lambda: _of_host("found") is not None)
 SANITIZERS = Thing(
     "GCC's sanitizers",
@@ -182,7 +183,7 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
     CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
-    COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, LINUX,
+    ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, LINUX,
 )  # fmt: skip
 
 

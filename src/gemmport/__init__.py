@@ -16,40 +16,44 @@ errors              GemmportError, of which every other is one; each is one of P
 level INFO, which device it takes.
 """
 
-from gemmport.api import operations as _operations  # noqa: F401  # lends device arrays what they compute
-from gemmport.api.explain import explain
-from gemmport.api.gemm import gemm
-from gemmport.api.matmul import matmul
-from gemmport.api.plans import plan, run
-from gemmport.api.prepare import prepare
-from gemmport.backends import register as register_backend
-from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import Backend
-from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import (
-    AmbiguousDeviceError,
-    ArrayError,
-    BackendUnavailableError,
-    CompileError,
-    ConfigError,
-    CopyError,
-    DeviceLostError,
-    DeviceMemoryError,
-    DeviceNotFoundError,
-    DtypeError,
-    ForkError,
-    GemmportError,
-    LaunchError,
-    ParameterError,
-    ShapeError,
-    UnknownNameError,
-    UnsupportedError,
-    WorkGroupError,
-)
-from gemmport.core.plan import Plan
-from gemmport.core.problem import GemmProblem, Layout
-from gemmport.execution.selection import devices, get_backend, open_backend
-from gemmport.kernels import register
+import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that waits for a completion needs none of these
+    from gemmport.api import operations as _operations  # noqa: F401  # lends device arrays what they compute
+    from gemmport.api.explain import explain
+    from gemmport.api.gemm import gemm
+    from gemmport.api.matmul import matmul
+    from gemmport.api.plans import plan, run
+    from gemmport.api.prepare import prepare
+    from gemmport.backends import register as register_backend
+    from gemmport.backends.array import DeviceArray
+    from gemmport.backends.base import Backend
+    from gemmport.core.device import DeviceInfo
+    from gemmport.core.errors import (
+        AmbiguousDeviceError,
+        ArrayError,
+        BackendUnavailableError,
+        CompileError,
+        ConfigError,
+        CopyError,
+        DeviceLostError,
+        DeviceMemoryError,
+        DeviceNotFoundError,
+        DtypeError,
+        ForkError,
+        GemmportError,
+        LaunchError,
+        ParameterError,
+        ShapeError,
+        UnknownNameError,
+        UnsupportedError,
+        WorkGroupError,
+    )
+    from gemmport.core.plan import Plan
+    from gemmport.core.problem import GemmProblem, Layout
+    from gemmport.execution.selection import devices, get_backend, open_backend
+    from gemmport.kernels import register
 
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",

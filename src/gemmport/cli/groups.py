@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from gemmport.cli import streams
+from gemmport.cli import outline, streams
 
 _COUNT = "gemmport.verbose"
 """Where a context keeps how often -v stands on the command line, before and behind the command's name."""
@@ -68,9 +68,16 @@ class Root(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._places and cmd_name not in self.commands:
-            module, _, name = self._places[cmd_name].partition(":")
-            self.add_command(getattr(importlib.import_module(module), name), cmd_name)
+            if ctx.resilient_parsing:  # a shell asks, and waits
+                self.add_command(outline.command(cmd_name, lambda: self._loaded(cmd_name), ctx), cmd_name)
+            else:
+                self.add_command(self._loaded(cmd_name), cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def _loaded(self, name: str) -> click.Command:
+        module, _, attribute = self._places[name].partition(":")
+        found: click.Command = getattr(importlib.import_module(module), attribute)
+        return found
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
         super().add_command(cmd, name)
