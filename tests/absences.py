@@ -177,13 +177,18 @@ BASELINES = {
 """What the tests of each baseline need."""
 
 JAX_ON_CPUS = package("jax", "arrays of JAX in the host's memory")
+DASK, DISTRIBUTED = (
+    package(name, serves, "pip install 'gemmport[dask]'")
+    for name, serves in (("dask", "products of Dask arrays"), ("distributed", "clusters, by Dask's scheduler"))
+)
 
 LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
     CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
-    ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, LINUX,
+    ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, DASK,
+    DISTRIBUTED, LINUX,
 )  # fmt: skip
 
 

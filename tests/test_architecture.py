@@ -30,7 +30,7 @@ PLACES = {
 ROOMS = (
     "core", "runtime", "pages", "shapes", "contracts", "backends", "kernels", "configs", "planning", "execution", "api", "",
     "checking", "baselines", "bench", "calibration", "tuning", "diagnose", "inspection", "profiling", "fuzz", "matrix", "cli",
-    "__main__", "torch", "jax",
+    "__main__", "torch", "jax", "dask",
 )  # fmt: skip
 """From the ground up: a module imports modules of its own room and of lower ones. "" is `gemmport` itself."""
 
@@ -145,7 +145,7 @@ def test_nothing_but_backends_imports_a_runtime(name: str) -> None:
     assert name.startswith("backends.") or not found & RUNTIMES
 
 
-@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("library", ["torch", "jax", "dask"])
 @each_module
 def test_a_library_is_imported_by_its_own_room_alone_which_only_users_import(name: str, library: str) -> None:
     if name.partition(".")[0] != library:

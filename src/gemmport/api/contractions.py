@@ -144,11 +144,11 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Array:
 # NumPy's functions
 
 
-def tensordot(a: Array, b: Array, axes: Any = 2) -> Array:
-    """As `numpy.tensordot`.
+def summed_pairs(a: Any, b: Any, axes: Any) -> list[tuple[int, int]]:
+    """Which dimensions of A and of B `numpy.tensordot` sums over, of arrays of which `shape` and `ndim` are known.
 
     Raises:
-        ShapeError: axes that the operands do not have, or of unlike sizes.
+        ShapeError: axes that the operands do not have.
     """
     if isinstance(axes, int | np.integer):
         pairs = [*zip(range(a.ndim - int(axes), a.ndim), range(int(axes)), strict=True)]
@@ -159,6 +159,16 @@ def tensordot(a: Array, b: Array, axes: Any = 2) -> Array:
         pairs = [*zip(of_a, of_b, strict=True)]
     if any(not -a.ndim <= i < a.ndim or not -b.ndim <= j < b.ndim for i, j in pairs):
         raise ShapeError(f"axes must be dimensions of the operands, of shapes {a.shape} and {b.shape}; got {axes}")
+    return pairs
+
+
+def tensordot(a: Array, b: Array, axes: Any = 2) -> Array:
+    """As `numpy.tensordot`.
+
+    Raises:
+        ShapeError: axes that the operands do not have, or of unlike sizes.
+    """
+    pairs = summed_pairs(a, b, axes)
     labels_a: list[Label] = [("a", i) for i in range(a.ndim)]
     labels_b: list[Label] = [("b", j) for j in range(b.ndim)]
     for number, (i, j) in enumerate(pairs):

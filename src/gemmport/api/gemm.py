@@ -19,6 +19,7 @@ from gemmport.api.arguments import (
     result_shape,
     types_of,
 )  # fmt: skip
+from gemmport.api.collections import room_of
 from gemmport.api.host import deliver, host_product
 from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
@@ -199,6 +200,10 @@ def computed(
     """The product of `gemm`, found anew; of the same arguments."""
     op_a, op_b = as_op(trans_a), as_op(trans_b)
     check_present(a, b, c, out, beta)
+    if (room := room_of(a, b, c, out)) is not None:
+        raise ArrayError(
+            f"operands must be in memory; got {room.TITLE}: use {room.__name__}.matmul, or call compute() first"
+        )
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
     if on_device and out is not None and not given["out"].on_device:

@@ -27,6 +27,7 @@ from gemmport.api.arguments import (
     is_on_device,
     queue_of_operands,
 )
+from gemmport.api.collections import room_of
 from gemmport.api.gemm import Computed, computed
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement, Result
@@ -37,7 +38,7 @@ from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, as_dtype
-from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError
+from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError, UnsupportedError
 from gemmport.core.problem import check_size
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, library_of, untraced
@@ -87,7 +88,7 @@ def matmul(
     """The matrix product with the rules of `numpy.matmul`: vectors are promoted, the dimensions before the last two broadcast.
 
     Python objects, long doubles and whatever else NumPy multiplies and no device does are multiplied by NumPy on the host; the
-    first product of each such type logs a warning.
+    first product of each such type logs a warning. Dask arrays are multiplied by `gemmport.dask.matmul`, when Dask is asked to.
 
     Args:
         a, b: of one dimension (k), or of two or more (…, m, k) and (…, k, n); of any strides. What `numpy.asarray` takes, or
@@ -123,6 +124,21 @@ def matmul(
         wanted, product = repeated.again(a, b, None, out, ("matmul", kernel), backend, device)
         if product is not None:
             return product
+    if (room := room_of(a, b, out)) is not None:
+        others = {
+            "out": out is not None,
+            "casting": casting != "same_kind",
+            "order": order != "K",
+            "axes": axes is not None,
+        }
+        if told := [name for name, is_given in others.items() if is_given]:
+            raise UnsupportedError(
+                f"a product of {room.TITLE} must be without {' and '.join(told)}; got {told[0]}: leave it out"
+            )
+        return room.matmul(
+            a, b, dtype=dtype, backend=backend, device=device, kernel=kernel, params=params, config=config,
+            deterministic=deterministic,
+        )  # fmt: skip
     choice = Choice(kernel, params, config, None, deterministic)
     how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
@@ -164,11 +180,27 @@ def described(a: Any, b: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     Raises:
         ShapeError, DtypeError: as `matmul`, and where no device computes in the type.
     """
-    dtype = _result_type(a, b, None, {})
-    _check_shapes(a, b, None)
-    as_dtype(dtype if _is_converted(a, b, dtype) else np.result_type(a.dtype, b.dtype))
+    shape, dtype, _ = described_in_pieces(a, b)
     _check_sizes(a, b)
-    return _product_shape(a, b), dtype
+    return shape, dtype
+
+
+def described_in_pieces(
+    a: Any, b: Any, dtype: npt.DTypeLike | None = None
+) -> tuple[tuple[int, ...], np.dtype[Any], np.dtype[Any] | None]:
+    """As `described`, of arrays of any size, which are multiplied piece by piece; and the type to convert them to first.
+
+    Args:
+        dtype: the type to compute in, as of `matmul`.
+
+    Returns:
+        None as the last where pieces are read as they are.
+    """
+    wanted = _result_type(a, b, None, {} if dtype is None else {"dtype": dtype})
+    _check_shapes(a, b, None)
+    is_converted = _is_converted(a, b, wanted)
+    as_dtype(wanted if is_converted else np.result_type(a.dtype, b.dtype))
+    return _product_shape(a, b), wanted, wanted if is_converted else None
 
 
 def _given(a: Any, b: Any, out: Any) -> dict[str, Given]:
