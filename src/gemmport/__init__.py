@@ -40,6 +40,7 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
         DeviceLostError,
         DeviceMemoryError,
         DeviceNotFoundError,
+        DevicesFailedError,
         DtypeError,
         ForkError,
         GemmportError,
@@ -57,10 +58,10 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
 
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
-    "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DtypeError", "ForkError",
-    "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "UnknownNameError",
-    "UnsupportedError", "WorkGroupError", "devices", "explain", "gemm", "get_backend", "matmul", "open_backend", "plan",
-    "prepare", "register", "register_backend", "run",
+    "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DevicesFailedError",
+    "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError",
+    "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "gemm", "get_backend", "matmul",
+    "open_backend", "plan", "prepare", "register", "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -20,6 +20,7 @@ from gemmport.api.arguments import (
     types_of,
 )  # fmt: skip
 from gemmport.api.collections import room_of
+from gemmport.api.dealt import check_dealt, dealt_product
 from gemmport.api.host import deliver, host_product
 from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
@@ -33,6 +34,7 @@ from gemmport.core.problem import Op, as_number, as_op, scalar_key
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, untraced
 from gemmport.execution.selection import get_backend, is_meant
+from gemmport.multidevice.selection import Devices
 from gemmport.planning.planner import AUTO
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def gemm(
     wait_for: Any = (),
     backend: str | None = None,
     device: str | int | DeviceInfo | None = None,
+    devices: Devices | None = None,
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
@@ -111,6 +114,9 @@ def gemm(
             given, else that on which a device array was written last, else the backend's own.
         wait_for: an event of gemmport or of the runtime, or a list of them, that the work waits for.
         backend, device: see `get_backend`. Device arrays say themselves where they are: what means another device is an error.
+        devices: several devices that compute the product of arrays in the host's memory together: "all", or a list of what
+            `device` takes and of open backends. Each computes tiles of the result, as many as it is fast; what is too small
+            for that, one computes. docs/scale.md says what is promised of it.
         kernel, params, config: see `plan`.
         deterministic: one product has the same bits each time. Else a plan that needs less memory is taken where the device is
             short of it, with a warning in the log; it may add up in another order.
@@ -123,6 +129,7 @@ def gemm(
         ShapeError, DtypeError, ArrayError: operands that do not fit together, or have masked elements.
         ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`.
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
+        DevicesFailedError: each of `devices` has failed; `out` may hold anything then.
         CompileError, LaunchError, DeviceMemoryError: the device refused, or has no memory for what `deterministic` asks for.
         WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
             asked for, others are taken, or another kernel.
@@ -135,7 +142,7 @@ def gemm(
         )  # fmt: skip
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
     wanted = None
-    if wait_for == () and params is None and config is None:
+    if wait_for == () and params is None and config is None and devices is None:
         # To ask for the type that a product has anyway is to ask for nothing.
         plain = (
             c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
@@ -150,7 +157,7 @@ def gemm(
     choice = Choice(kernel, params, config, accumulator, deterministic)
     product = computed(
         a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
-        backend=backend, device=device, choice=choice,
+        backend=backend, device=device, devices=devices, choice=choice,
     )  # fmt: skip
     product.keep(wanted, elsewhere=queue is not None)
     return product.given
@@ -196,6 +203,7 @@ def computed(
     wait_for: Any = (),
     backend: str | None = None,
     device: str | int | DeviceInfo | None = None,
+    devices: Devices | None = None,
 ) -> Computed:
     """The product of `gemm`, found anew; of the same arguments."""
     op_a, op_b = as_op(trans_a), as_op(trans_b)
@@ -206,6 +214,8 @@ def computed(
         )
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
+    if devices is not None:
+        check_dealt(on_device, device, queue, wait_for)
     if on_device and out is not None and not given["out"].on_device:
         where = backend_of_operands(on_device).device.label
         raise ArrayError(
@@ -219,6 +229,12 @@ def computed(
     shape, k = result_shape(given, op_a, op_b)
     if out is not None:
         check_out(given["out"], shape, types.output)
+    if devices is not None:
+        host = [given[name].arrays[0] for name in ("a", "b")]
+        read = given["c"].arrays[0] if beta != 0 else None
+        product = Product(host[0], host[1], read, alpha, beta, op_a, op_b, types, shape, k)
+        dealt = dealt_product(devices, backend, product, given, choice)
+        return Computed(deliver(dealt.result, given, out), dealt.place, host, dealt.result)
     if place is None:
         place = Placement(get_backend(backend, device), awaited=True)
     target = place.backend

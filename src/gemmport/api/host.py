@@ -19,14 +19,9 @@ from gemmport.core.layout import element_strides, writable_in_place
 
 def host_product(place: Placement, product: Product, given: Mapping[str, Given], choice: Choice) -> HostArray:
     """The product of host arrays, which was awaited: in `out`, where that is written in place, else in a new array."""
-    out, c = cast("HostArray | None", given["out"].arrays[0] if "out" in given else None), product.c
-    # As an update in place: each element of C is read by who writes it.
-    update = isinstance(c, np.ndarray) and out is not None and is_same_on_host(c, out)
-    others = [x for x in (product.a, product.b, None if update else c) if isinstance(x, np.ndarray)]
-    result = out if out is not None and _takes(out, product.types.output, others) else None
-    if result is None:
-        place.backend.check_allocation(math.prod(product.shape) * product.types.output.itemsize)
-        result, update = np.empty(product.shape, product.types.output), False
+    out = given["out"].arrays[0] if "out" in given else None
+    place.backend.check_allocation(math.prod(product.shape) * product.types.output.itemsize)
+    result, update = result_of(product, given)
     lent = place.borrow_host(result)
     if lent is None:
         computed = enqueue(place, product, None, choice).get()
@@ -44,6 +39,18 @@ def host_product(place: Placement, product: Product, given: Mapping[str, Given],
     in_place = not update and place.uses(*operands) and (out is None or out is result)
     place.as_given = place.as_given and in_place
     return result
+
+
+def result_of(product: Product, given: Mapping[str, Given]) -> tuple[HostArray, bool]:
+    """Where the product of host arrays is written: `out`, where that is done in place, else a new array; and whether C is
+    there, which is updated: each element of C is read by who writes it.
+    """
+    out, c = cast("HostArray | None", given["out"].arrays[0] if "out" in given else None), product.c
+    update = isinstance(c, np.ndarray) and out is not None and is_same_on_host(c, out)
+    others = [x for x in (product.a, product.b, None if update else c) if isinstance(x, np.ndarray)]
+    if out is not None and _takes(out, product.types.output, others):
+        return out, update
+    return np.empty(product.shape, product.types.output), False
 
 
 def _takes(out: HostArray, output: np.dtype[Any], others: Sequence[HostArray]) -> bool:

@@ -28,6 +28,7 @@ from gemmport.api.arguments import (
     queue_of_operands,
 )
 from gemmport.api.collections import room_of
+from gemmport.api.dealt import check_dealt
 from gemmport.api.gemm import Computed, computed
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement, Result
@@ -43,6 +44,7 @@ from gemmport.core.problem import check_size
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, library_of, untraced
 from gemmport.execution.copies import assign, dense_copy
+from gemmport.multidevice.selection import Devices
 from gemmport.planning.planner import AUTO
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ def matmul(
     subok: bool = True,
     backend: str | None = None,
     device: str | int | DeviceInfo | None = None,
+    devices: Devices | None = None,
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
@@ -100,7 +103,7 @@ def matmul(
             devices are row-major.
         axes: a list of three: where the matrices of a, b and the result have their dimensions, the last two by default.
         subok: False gives a plain array where an operand is of a subclass.
-        backend, device: as `gemm`.
+        backend, device, devices: as `gemm`.
         kernel, params, config: see `plan`.
         deterministic: as `gemm`.
 
@@ -117,10 +120,11 @@ def matmul(
     if is_traced():
         return untraced(matmul)(
             a, b, out, casting=casting, order=order, dtype=dtype, axes=axes, subok=subok, backend=backend, device=device,
-            kernel=kernel, params=params, config=config, deterministic=deterministic,
+            devices=devices, kernel=kernel, params=params, config=config, deterministic=deterministic,
         )  # fmt: skip
     wanted: Hashable = None
-    if params is None and config is None and axes is None and dtype is None and order == "K" and casting == "same_kind":
+    plain = axes is None and dtype is None and order == "K" and casting == "same_kind"
+    if plain and params is None and config is None and devices is None:
         wanted, product = repeated.again(a, b, None, out, ("matmul", kernel), backend, device)
         if product is not None:
             return product
@@ -130,6 +134,7 @@ def matmul(
             "casting": casting != "same_kind",
             "order": order != "K",
             "axes": axes is not None,
+            "devices": devices is not None,
         }
         if told := [name for name, is_given in others.items() if is_given]:
             raise UnsupportedError(
@@ -141,6 +146,7 @@ def matmul(
         )  # fmt: skip
     choice = Choice(kernel, params, config, None, deterministic)
     how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice}
+    how |= {} if devices is None else {"devices": devices}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
     rules |= {} if casting == "same_kind" else {"casting": casting}
     rules |= {} if order == "K" else {"order": order}
@@ -216,7 +222,7 @@ def _of_host_arrays_of_libraries(
         check_library_writes(given["out"])
     x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
     product, choice = None, how["choice"]
-    if wanted is None and not rules and choice.params is None and choice.config is None:
+    if wanted is None and not rules and choice.params is None and choice.config is None and "devices" not in how:
         place = how.get("backend"), how.get("device")
         wanted, product = repeated.again(x, y, None, target, ("matmul", choice.kernel), *place)
     if product is None:
@@ -232,6 +238,8 @@ def _on_a_device(
 ) -> Any:  # fmt: skip
     """The product of operands of which one is on a device, or that is written there: enqueued, not awaited."""
     given = _given(a, b, out)
+    if "devices" in how:
+        check_dealt([x for x in given.values() if x.on_device], how["device"])
     if out is not None:
         check_library_writes(given["out"])
         if not given["out"].on_device:

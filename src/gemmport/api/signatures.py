@@ -18,6 +18,7 @@ from gemmport.backends.array import DeviceArray
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import Op
+from gemmport.multidevice.selection import Devices
 
 OnHost: TypeAlias = "HostArray | np.generic | complex | Sequence[OnHost]"
 """What NumPy makes an array of, of NumPy's and Python's own types."""
@@ -53,6 +54,7 @@ Written = TypeVar("Written", bound=_Shaped)
 class _Place(TypedDict, total=False):
     backend: str | None
     device: str | int | DeviceInfo | None
+    devices: Devices | None
     kernel: str
     params: Parameters | None
     config: Config

@@ -5,6 +5,8 @@ A message says what was wrong, the value, the rule it broke, and what to do abou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class GemmportError(Exception):
     """The base of all exceptions of this package."""
@@ -72,6 +74,18 @@ class LaunchError(GemmportError, RuntimeError):
 
 class DeviceLostError(LaunchError):
     """A kernel failed in such a way that nothing runs on the device any more in this process."""
+
+
+class DevicesFailedError(GemmportError, RuntimeError):
+    """Every device that a product was dealt to has failed.
+
+    Attributes:
+        reasons: by the device's label, what it failed with.
+    """
+
+    def __init__(self, message: str, *, reasons: Mapping[str, Exception] | None = None) -> None:
+        super().__init__(message)
+        self.reasons = dict(reasons or {})
 
 
 class WorkGroupError(LaunchError):

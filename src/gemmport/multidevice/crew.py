@@ -1,0 +1,78 @@
+"""The devices of a deal at work, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from gemmport.core.errors import DevicesFailedError, GemmportError
+from gemmport.multidevice.deal import Deal, Member, Wait
+from gemmport.multidevice.tiles import Tile
+from gemmport.runtime.side_by_side import side_by_side
+
+Work: TypeAlias = Callable[[Tile], "float | None"]
+"""Computes a tile on one device, to its end. Returns the seconds that another tile of the size would take, None where the time
+that this one took says nothing of that. Raises GemmportError or MemoryError where the device fails; the tile's part of the
+result may hold anything then, but what is read must be as it was."""
+
+
+def compute(deal: Deal, works: Sequence[Work]) -> None:
+    """Computes all tiles of a deal, each once, but those at which a device failed.
+
+    Args:
+        works: of each member, in order.
+
+    Raises:
+        DevicesFailedError: each device has failed. What a work raises beside its device's failures ends all; tiles that others
+            have begun are awaited.
+    """
+    crew = _Crew(deal)
+    side_by_side(crew.work, [*zip(deal.members, works, strict=True)])
+    if not deal.done:
+        reasons = {member.name: member.fault for member in deal.members if member.fault is not None}
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise DevicesFailedError(f"every device failed; {told}", reasons=reasons)
+
+
+class _Crew:
+    def __init__(self, deal: Deal) -> None:
+        self.deal = deal
+        self.changed = threading.Condition()
+        self.stopped = False
+
+    def work(self, pair: tuple[Member, Work]) -> None:
+        """What a device's thread does: computes its tiles one after another."""
+        member, work = pair
+        try:
+            while (tile := self._next(member)) is not None:
+                self._compute(member, tile, work)
+        except BaseException:
+            self.stopped = True
+            raise
+        finally:
+            with self.changed:
+                self.changed.notify_all()
+
+    def _compute(self, member: Member, tile: Tile, work: Work) -> None:
+        fault, seconds = None, None
+        try:
+            seconds = work(tile)
+        except (GemmportError, MemoryError) as error:
+            fault = error
+        with self.changed:
+            if fault is None:
+                self.deal.finished(member, time.perf_counter(), seconds)
+            else:
+                self.deal.lost(member, fault)
+            self.changed.notify_all()
+
+    def _next(self, member: Member) -> Tile | None:
+        with self.changed:
+            while not self.stopped:
+                found = self.deal.take(member, time.perf_counter())
+                if not isinstance(found, Wait):
+                    return found
+                self.changed.wait(min(found.seconds, threading.TIMEOUT_MAX))
+        return None

@@ -1,0 +1,67 @@
+"""Which devices a product is dealt to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from gemmport.backends.base import Backend
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError
+from gemmport.execution.selection import ALL, AUTO, devices, get_backend, select_device
+
+Described: TypeAlias = str | int | DeviceInfo | Backend
+"""One device: as `get_backend` takes it, or open."""
+
+Devices: TypeAlias = str | Sequence[Described]
+"""Several, or "all"."""
+
+
+def chosen_backends(given: Devices, backend: str | None = None) -> list[Backend]:
+    """The devices of `devices=`, open, each once.
+
+    Args:
+        given: "all", which is `distinct` of those of `backend`; or a list of descriptions, as of `get_backend`, of
+            `DeviceInfo`s and of open backends.
+        backend: name of the backend whose devices are meant; default GEMMPORT_BACKEND, or every one.
+
+    Raises:
+        DeviceNotFoundError: it is no list, an empty one, or there is no such device. BackendUnavailableError: none is here.
+        Others as `get_backend`.
+    """
+    if isinstance(given, str):
+        if given.lower() != ALL:
+            raise DeviceNotFoundError(f"devices must be 'all' or a list; got {given!r}: write [{given!r}], or device=")
+        found = distinct(devices(backend or os.environ.get("GEMMPORT_BACKEND") or AUTO))
+        if not found:
+            raise BackendUnavailableError("no device: gemmport doctor says what is missing")
+        return [get_backend(device=device) for device in found]
+    if not isinstance(given, Sequence) or not given:
+        raise DeviceNotFoundError(f"devices must be 'all' or a list of one device or more; got {given!r}")
+    opened = [
+        each if isinstance(each, Backend) else get_backend(device=select_device(_named(each), backend))
+        for each in given
+    ]
+    return [each for number, each in enumerate(opened) if all(each is not other for other in opened[:number])]
+
+
+def _named(device: str | int | DeviceInfo) -> str | int | DeviceInfo:
+    """What is no default."""
+    if device is None or device == "":
+        raise DeviceNotFoundError(f"each of devices must be a description, a DeviceInfo or a Backend; got {device!r}")
+    return device
+
+
+def distinct(found: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """Of devices, the best first, each chip once: of several runtimes for it the first.
+
+    All runtimes for CPUs have the host's. GPUs of one vendor and name are of one kind, all of which a runtime reaches.
+    """
+    runtimes: dict[tuple[str, ...], tuple[str, int]] = {}
+    kept = []
+    for device in found:
+        kind = (device.type,) if device.type == "cpu" else (device.type, device.vendor, device.name)
+        if runtimes.setdefault(kind, (device.backend, device.index[0])) == (device.backend, device.index[0]):
+            kept.append(device)
+    return kept

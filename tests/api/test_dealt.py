@@ -1,0 +1,243 @@
+"""Products that several devices compute: `devices=`, with two runtimes of one CPU as two devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from absences import INTEL, POCL_WHEEL, skip_without
+from exact import integers
+from gemmport.core.errors import DeviceLostError
+from gemmport.multidevice import deal, outlook
+from runtimes import RUNTIMES
+
+PAIR = (RUNTIMES[2], RUNTIMES[0])
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[gp.Backend]]:
+    """Two runtimes, opened for the test alone, between which every product is dealt in many tiles."""
+    skip_without(INTEL, POCL_WHEEL)
+    monkeypatch.setattr(outlook.Outlook, "pays", True)
+    monkeypatch.setattr(deal, "SHORTEST", 0.0)
+    found = [next(device for device in gp.devices("opencl") if runtime.is_of(device)) for runtime in PAIR]
+    with gp.open_backend(device=found[0]) as first, gp.open_backend(device=found[1]) as second:
+        yield [first, second]
+
+
+def without_sharing(backend: gp.Backend) -> gp.Backend:
+    """As a device with a memory of its own: operands are sent to it."""
+    backend._borrow = lambda data: None
+    return backend
+
+
+def numpys(a: Any, b: Any, op_a: str = "N", op_b: str = "N") -> Any:
+    ops: dict[str, Callable[[Any], Any]] = {
+        "N": lambda x: x, "T": lambda x: x.swapaxes(-1, -2), "C": lambda x: x.swapaxes(-1, -2).conj(), "R": np.conj,
+    }  # fmt: skip
+    return ops[op_a](a) @ ops[op_b](b)
+
+
+@pytest.mark.sample(ops=["TC"], dtype=["complex64"])
+@pytest.mark.parametrize("ops", ["NN", "TC", "RN"])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int32"])
+@pytest.mark.parametrize("sent", [False, True], ids=["in place", "sent"])
+def test_every_op_and_scalar(pair: list[gp.Backend], ops: str, dtype: str, *, sent: bool) -> None:
+    if sent:
+        without_sharing(pair[1])
+    m, n, k = 331, 257, 40
+    a = integers((k, m) if ops[0] in "TC" else (m, k), dtype)
+    b = integers((n, k) if ops[1] in "TC" else (k, n), dtype)
+    c = integers((m, n), dtype)
+    d = gp.gemm(a, b, c=c, alpha=2, beta=3, trans_a=ops[0], trans_b=ops[1], devices=pair)
+    np.testing.assert_array_equal(d, 2 * numpys(a, b, *ops) + 3 * c)
+    assert d.dtype == dtype
+
+
+@pytest.mark.sample(a=[(64, 0), (0, 5), (131, 129), (2, 3, 8, 9)], sent=[True])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((1, 1), (1, 1)), ((1, 7), (7, 503)), ((503, 7), (7, 1)), ((64, 0), (0, 64)), ((0, 5), (5, 3)), ((131, 129), (129, 127)),
+     ((3, 65, 5), (5, 70)), ((4, 65, 5), (4, 5, 70)), ((2, 3, 8, 9), (3, 9, 4)), ((5,), (5,)), ((5,), (5, 200)),
+     ((0, 3, 3), (0, 3, 3))],
+)  # fmt: skip
+@pytest.mark.parametrize("sent", [False, True], ids=["in place", "sent"])
+def test_shapes_of_matmul(pair: list[gp.Backend], a: tuple[int, ...], b: tuple[int, ...], *, sent: bool) -> None:
+    if sent:
+        without_sharing(pair[0])
+    x, y = integers(a, "float32"), integers(b, "float32")
+    np.testing.assert_array_equal(gp.matmul(x, y, devices=pair), x @ y)
+
+
+@pytest.mark.sample(dtype=["float16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "complex128", "uint8", "bool", "int64"])
+def test_types(pair: list[gp.Backend], dtype: str) -> None:
+    x, y = integers((130, 33), dtype), integers((33, 140), dtype)
+    np.testing.assert_array_equal(gp.matmul(x, y, devices=pair), gp.matmul(x, y, device=pair[0].device))
+
+
+def test_out_may_be_c_or_an_operand_or_any_view(pair: list[gp.Backend]) -> None:
+    a, b, c = (integers((200, 200), "float32", np.random.default_rng(n)) for n in range(3))
+    expected = 2 * (a @ b) + 3 * c
+    for out in (
+        np.empty((200, 200), "f"),
+        np.empty((200, 200), "f").T,
+        np.empty((200, 400), "f")[:, ::2],
+        np.empty((200, 200)),
+    ):
+        assert gp.gemm(a, b, c=c, alpha=2, beta=3, out=out, devices=pair) is out
+        np.testing.assert_array_equal(out, expected)
+    update = c.copy()
+    gp.gemm(a, b, c=update, alpha=2, beta=3, out=update, devices=pair)
+    np.testing.assert_array_equal(update, expected)
+    operand = a.copy()
+    gp.matmul(operand, b, operand, devices=pair)
+    np.testing.assert_array_equal(operand, a @ b)
+
+
+def test_both_devices_compute(pair: list[gp.Backend], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gemmport.api.dealt")
+    a = integers((1024, 512), "float32")
+    gp.matmul(a, a.T, devices=pair)
+    told = [record.getMessage() for record in caplog.records]
+    assert all(any(one.device.label in line and "computed 0.0 %" not in line for line in told) for one in pair)
+
+
+def fails(
+    backend: gp.Backend, error: Callable[[], Exception], after: int = 0, beside: gp.Backend | None = None
+) -> None:
+    """Plants a fault: from a tile on, the device fails when it has given a result back.
+
+    Args:
+        beside: another device, which gives nothing back before: so this one gets as many tiles.
+    """
+    count, failed = 0, threading.Event()
+
+    def failing(method: Callable[..., None]) -> Callable[..., None]:
+        def fail(*arguments: Any, **options: Any) -> None:
+            nonlocal count
+            method(*arguments, **options)
+            count += 1
+            if count > after:
+                failed.set()
+                raise error()
+
+        return fail
+
+    def patient(method: Callable[..., None]) -> Callable[..., None]:
+        def wait(*arguments: Any, **options: Any) -> None:
+            assert failed.wait(60)
+            method(*arguments, **options)
+
+        return wait
+
+    if beside is not None:
+        beside.give_back, beside.download = patient(beside.give_back), patient(beside.download)
+    backend.give_back, backend.download = failing(backend.give_back), failing(backend.download)
+
+
+def test_a_device_that_fails_in_the_middle_costs_no_result(
+    pair: list[gp.Backend], caplog: pytest.LogCaptureFixture
+) -> None:
+    fails(pair[0], lambda: gp.LaunchError("out of order"), after=2, beside=pair[1])
+    a, b, c = (integers((900, 900), "float32", np.random.default_rng(n)) for n in range(3))
+    expected = a @ b + c
+    np.testing.assert_array_equal(gp.gemm(a, b, c=c, beta=1, out=c, devices=pair), expected)
+    assert "out of order" in caplog.text
+
+
+def test_a_device_that_is_lost_costs_no_result(pair: list[gp.Backend]) -> None:
+    def lost() -> Exception:
+        with pytest.raises(DeviceLostError):
+            pair[1].lose(DeviceLostError("a bus fell off"))
+        return DeviceLostError("a bus fell off")
+
+    fails(pair[1], lost, after=1, beside=pair[0])
+    a = integers((900, 300), "float32")
+    np.testing.assert_array_equal(gp.matmul(a, a.T, devices=pair), a @ a.T)
+    assert pair[1].closed
+
+
+def test_a_device_without_memory_for_its_tile_gets_a_smaller_one(
+    pair: list[gp.Backend], caplog: pytest.LogCaptureFixture
+) -> None:
+    first = without_sharing(pair[0])
+    allocate, most = first._allocate, 2**15
+    largest = []
+
+    def short(nbytes: int) -> Any:
+        if nbytes > most:
+            raise gp.DeviceMemoryError("full")
+        largest.append(nbytes)
+        return allocate(nbytes)
+
+    first._allocate = short
+    caplog.set_level(logging.INFO, "gemmport.api.dealt")
+    a = integers((256, 64), "float32")
+    np.testing.assert_array_equal(gp.matmul(a, a.T, devices=[first]), a @ a.T)
+    assert "gets smaller tiles" in caplog.text
+    assert max(largest) <= most
+
+
+def test_where_all_fail_the_error_says_why_each_did(pair: list[gp.Backend]) -> None:
+    fails(pair[0], lambda: gp.LaunchError("out of order"))
+    fails(pair[1], lambda: gp.LaunchError("on fire"))
+    a = integers((300, 300), "float32")
+    with pytest.raises(gp.DevicesFailedError, match="out of order") as caught:
+        gp.matmul(a, a, devices=pair)
+    assert [str(reason) for reason in caught.value.reasons.values()] == ["out of order", "on fire"]
+    assert list(caught.value.reasons) == [one.device.label for one in pair]
+
+
+def test_what_is_no_fault_of_a_device_ends_all(pair: list[gp.Backend]) -> None:
+    fails(pair[0], lambda: RuntimeError("a bug"), beside=pair[1])
+    a = integers((300, 300), "float32")
+    with pytest.raises(RuntimeError, match="a bug"):
+        gp.matmul(a, a, devices=pair)
+
+
+def test_panels_are_sent_once(pair: list[gp.Backend]) -> None:
+    """Of a square product each row of A, and all of B, goes once to a device with a memory of its own."""
+    one = without_sharing(pair[0])
+    sent = []
+    upload = one._upload
+    one._upload = lambda memory, data, *rest: (sent.append(data.nbytes), upload(memory, data, *rest))
+    a = integers((1024, 64), "float32")
+    gp.matmul(a, a.T.copy(), devices=[one])
+    assert len(sent) > 3
+    assert sum(sent) == 2 * a.nbytes
+
+
+def test_a_small_product_goes_to_the_fastest(caplog: pytest.LogCaptureFixture) -> None:
+    skip_without(INTEL, POCL_WHEEL)
+    caplog.set_level(logging.INFO, "gemmport.api.dealt")
+    a = integers((20, 20), "float32")
+    np.testing.assert_array_equal(gp.matmul(a, a, devices=["intel", "pocl 3.0"]), a @ a)
+    assert "too small to deal" in caplog.text
+
+
+def test_what_cannot_be_dealt_is_refused(best_backend: gp.Backend) -> None:
+    a = integers((20, 20), "float32")
+    on_device = best_backend.asarray(a)
+    device = best_backend.device
+    for multiply in (gp.matmul, gp.gemm):
+        with pytest.raises(gp.ArrayError, match="devices= deals arrays that are in the host's memory"):
+            multiply(on_device, a, devices="all")
+        with pytest.raises(gp.UnsupportedError, match="deterministic"):
+            multiply(a, a, devices="all", deterministic=True)
+        with pytest.raises(gp.UnsupportedError, match="add it to devices"):
+            multiply(a, a, devices="all", device=device)
+        with pytest.raises(gp.DeviceNotFoundError, match="write \\['intel'\\]"):
+            multiply(a, a, devices="intel")
+        with pytest.raises(gp.DeviceNotFoundError, match="one device or more"):
+            multiply(a, a, devices=[])
+        with pytest.raises(gp.ShapeError):
+            multiply(a, a[:3], devices=[device])
+    with pytest.raises(gp.UnsupportedError, match="queue"):
+        gp.gemm(a, a, devices="all", queue=best_backend.queue)
