@@ -18,7 +18,7 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
-from gemmport.contracts.prediction import CPU_EDGES, ON_A_CPU, USUAL_ITEMS, facts_of, joined
+from gemmport.contracts.prediction import USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Integer, Launch, ParameterValue
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand, transposes
@@ -35,6 +35,7 @@ FITTED = {
     "most_extent": "rows, columns and terms of the products that it is chosen for: larger ones are worth a group of their own",
     "most_numbers": "of A, B and D of a product that it is chosen for",
     "read_share": "of the bandwidth of memory, that it reaches",
+    "share": "of a CPU's multiply-adds and local memory, that it reaches: its runtime makes vectors of work-items",
     "least_per_unit": "products of a batch for each compute unit that it is chosen for. `simt`'s groups, of one product each, "
     "run side by side as long as they are few, and are done sooner; more of them take turns",
 }
@@ -46,6 +47,7 @@ USUAL = {
     "most_numbers": 768,
     "least_per_unit": 6,
     "read_share": 1.0,
+    "share": 0.035,
 }
 """Where the device's model states nothing."""
 
@@ -155,7 +157,7 @@ class Batched(KernelVariant):
         # On a GPU, few work-items leave a unit waiting for each other's results.
         hidden = min(1.0, items * min(of_fullest, resident) / USUAL_ITEMS)
         if device.type == "cpu":
-            hidden = ON_A_CPU * CPU_EDGES
+            hidden = own["share"]
         overlapping = {
             "multiply-adds": of_fullest
             * items
@@ -243,7 +245,7 @@ class Batched(KernelVariant):
 def _constants(model: DeviceModel) -> Mapping[str, int]:
     """Numbers by which products are chosen and tiled."""
     stated = {**USUAL, **model.constants("batched")}
-    return {name: int(value) for name, value in stated.items() if name != "read_share"}
+    return {name: int(value) for name, value in stated.items() if name not in ("read_share", "share")}
 
 
 def _whole(problem: GemmProblem) -> dict[str, int]:

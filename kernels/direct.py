@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
-from gemmport.contracts.prediction import SHARE, of_tiles_on_cpu
+from gemmport.contracts.prediction import SHARE, WAKE, of_tiles_on_cpu
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, FLOAT64
 from gemmport.core.plan import ParameterValue
@@ -31,10 +31,15 @@ FITTED = {
     "item_seconds": "to begin a work-item, and to store its sums",
     "alone": "as much of it is left where a group has one work-item",
     "edges": "as much of it is left where tiles cross the edges of D",
+    "piecemeal": "as much of it is left where rows are not aligned for runs, and elements are read one by one",
+    "wake": WAKE,
 }
 """What the model of a CPU may state, with its meaning."""
 
-USUAL = {"share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.4, "item_seconds": 0.11e-6}
+USUAL = {
+    "share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.4, "item_seconds": 0.11e-6, "piecemeal": 0.4,
+    "wake": 0.0,
+}  # fmt: skip
 """Where it states nothing."""
 
 
@@ -110,11 +115,14 @@ class Direct(KernelVariant):
             device.caches[1] if len(device.caches) > 1 else 2**18
         ):
             share *= own["far"]
+        if any(problem.alignment(operand) % (int(parameters["WIDTH"]) * size) for operand in ("a", "b", "d")):
+            share *= own["piecemeal"]
         items = math.prod(self.work_group(parameters))
         if items == 1:
             share *= own["alone"]
         return of_tiles_on_cpu(
-            problem, device, model, tile=tile, share=share, edges=own["edges"], items_seconds=items * own["item_seconds"]
+            problem, device, model, tile=tile, share=share, edges=own["edges"], items_seconds=items * own["item_seconds"],
+            wake=own["wake"],
         )  # fmt: skip
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:

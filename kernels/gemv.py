@@ -153,9 +153,10 @@ class Gemv(KernelVariant):
         facts = facts_of(problem, problem.m, problem.n, 1) | {"groups": groups}
         steps = ceil_div(ceil_div(max(work.terms, 1), parts), work.step)
         if device.type == "cpu":
-            read = matrix / (own["read_share"] * model.read_bandwidth)
-            if matrix <= units * sum(device.caches):
-                read = matrix / (own["cache_bandwidth"] * units)
+            bandwidth = own["read_share"] * model.read_bandwidth
+            if matrix <= units * sum(device.caches):  # no slower than the memory behind them
+                bandwidth = max(own["cache_bandwidth"] * units, bandwidth)
+            read = matrix / bandwidth
             padded = math.ceil(groups / units) * work.group_rows * work.vectors * work.step * steps
             multiplied = padded * units / (own["share"] * model.rate(problem.accumulator))
             latency = 0.0

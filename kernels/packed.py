@@ -17,7 +17,7 @@ from gemmport.contracts.kernel import (
     ceil_div,
     run_defines,
 )
-from gemmport.contracts.prediction import SHARE, facts_of
+from gemmport.contracts.prediction import SHARE, WAKE, facts_of, waking
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand
@@ -39,11 +39,16 @@ less than tiles that do not fit."""
 FITTED = {
     "share": SHARE,
     "tile_seconds": "to begin and end a micro-tile: its sums are set, scaled and stored",
+    "group_seconds": "to begin a macro-tile, beside what any group takes",
     "pack_bandwidth": "bytes per second of a core that lays out an operand, read plus written, from its caches",
+    "own_bandwidth": "likewise, of the operand that macro-tiles lay out themselves",
+    "wake": WAKE,
 }
 """What a device's model may state, with its meaning."""
 
-USUAL = {"share": 0.95, "tile_seconds": 60e-9, "pack_bandwidth": 20e9}
+USUAL = {
+    "share": 0.95, "tile_seconds": 60e-9, "group_seconds": 100e-9, "pack_bandwidth": 20e9, "own_bandwidth": 40e9, "wake": 0.0,
+}  # fmt: skip
 """Where it states nothing: of a core of some 3 GHz."""
 
 LATENCY = 8
@@ -152,25 +157,32 @@ class Packed(KernelVariant):
         share = own["share"] * min(1.0, mr * nr / LATENCY)
         sizes = problem.m * problem.k, problem.k * problem.n
         itself = values.get("OWN")  # the operand that groups lay out
-        read = problem.batch * sum(sizes) * problem.dtype.itemsize
-        written = sum(
-            size * problem.accumulator.sum_bytes for x, size in zip("ab", sizes, strict=True) if x != itself
-        ) * problem.batch  # fmt: skip
+        size, sums = problem.dtype.itemsize, problem.accumulator.sum_bytes
+        alone = problem.batch * sum(count for x, count in zip("ab", sizes, strict=True) if x == itself)
+        before = problem.batch * sum(sizes) - alone
         results = problem.m * problem.n * problem.batch * problem.output.itemsize
-        in_caches = read + written + results <= units * sum(device.caches)
-        packing = (read + written) / (own["pack_bandwidth"] * units)
+        in_caches = (before + alone) * size + before * sums + results <= units * sum(device.caches)
+        packing = before * (size + sums) / (own["pack_bandwidth"] * units)
+        laid_out = alone * (size + sums) / (own["own_bandwidth"] * units)
         if not in_caches:
-            packing += read / model.read_bandwidth + written / model.copy_bandwidth
+            packing += before * (size / model.read_bandwidth + sums / model.copy_bandwidth)
+            laid_out += alone * size / model.read_bandwidth
         parts = {
             "launches": 2 * model.launch,
-            "groups": 2 * ceil_div(groups, units) * model.group,
+            "groups": ceil_div(groups, units) * (2 * model.group + own["group_seconds"]),
             "multiply-adds": at_once * tiles * rows * columns * terms / (share * model.rate(problem.accumulator)),
             "tiles": at_once * tiles * ceil_div(terms, int(values["KC"])) * own["tile_seconds"] / units,
             "passes": packing,
+            "panels": laid_out,
             "results": 0.0
             if in_caches
             else 2 * results / model.copy_bandwidth,  # lines are read before they are written
         }
+        of_fullest = ceil_div(groups, units)
+        of_group = (parts["groups"] + parts["multiply-adds"] + parts["tiles"] + laid_out) / of_fullest
+        parts["waking"] = waking(groups, of_fullest, of_group, units, own["wake"]) + waking(
+            units, 1, packing, units, own["wake"]
+        )
         return Prediction(parts, sum(parts.values()), facts_of(problem, mc, nc, units))
 
     def fitted(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> dict[str, ParameterValue]:

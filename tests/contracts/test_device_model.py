@@ -9,7 +9,7 @@ import pytest
 import gemmport as gp
 from gemmport import kernels
 from gemmport.contracts.device_model import RATES, derived
-from gemmport.contracts.prediction import facts_of, joined
+from gemmport.contracts.prediction import facts_of, joined, waking
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ParameterError, UnsupportedError
 from gemmport.planning.lookup import load_configuration
@@ -154,3 +154,44 @@ def test_a_share_that_a_model_states_counts() -> None:
             for share in (0.01, 0.001)
         )
         assert tenth > 2 * half, variant.name
+
+
+def test_on_cpus_the_first_core_works_alone_until_the_others_are_awake() -> None:
+    """Of two groups of 10 µs on two cores: side by side 10; where the other takes 8 to wake, each works 4 longer."""
+    assert waking(2, 1, 10e-6, 2, 0.0) == 0
+    assert waking(2, 1, 10e-6, 2, 8e-6) == pytest.approx(4e-6)
+    assert waking(2, 1, 3e-6, 2, 8e-6) == pytest.approx(3e-6)  # the first core has done both before
+    assert waking(1, 1, 10e-6, 2, 8e-6) == 0  # nothing for another
+    assert waking(64, 8, 10e-6, 8, 8e-6) == pytest.approx(7e-6)
+
+
+@pytest.mark.parametrize("name", ["direct", "packed"])
+def test_a_wake_that_a_model_states_counts_as_much_for_large_products_as_for_small(name: str) -> None:
+    variant, device = kernels.variant(name), replace(CPU, compute_units=2)
+    late = model_of(device).over({"fitted": {name: {"wake": 50e-6}}}, "")
+    none = model_of(device).over({"fitted": {name: {"wake": 0.0}}}, "")
+
+    def more(size: int) -> float:
+        problem = gp.GemmProblem.create(size, size, size)
+        values = variant.complete(WIDE if name == "direct" else {})
+        with_, without = (variant.predicted(problem, device, model, values).seconds for model in (late, none))
+        return with_ - without
+
+    launches = 2 if name == "packed" else 1
+    assert 0 < more(64) < more(512)
+    assert more(2048) == pytest.approx(launches * 25e-6)
+
+
+def test_on_cpus_rows_that_are_not_aligned_for_runs_cost_direct_more() -> None:
+    aligned, odd = (on_a_cpu("direct", gp.GemmProblem.create(256, 256, k), cores=2, **WIDE) for k in (256, 255))
+    assert odd > 2 * aligned
+
+
+def test_on_cpus_caches_are_no_slower_than_memory_for_gemv() -> None:
+    device, variant = replace(CPU, compute_units=2), kernels.variant("gemv")
+    problem = gp.GemmProblem.create(1, 512, 512)
+    assert problem.bytes < 2 * sum(device.caches)
+    values = make_plan(problem, device, load_configuration(), kernel="gemv").values
+    fast = model_of(device).over({"read_bandwidth": 1e12}, "")
+    part = variant.predicted(problem, device, fast, values).parts["global memory"]
+    assert part == pytest.approx(512 * 512 * 4 / 1e12)

@@ -57,9 +57,24 @@ def joined(parts: Mapping[str, float], sharpness: float = SHARPNESS) -> float:
     return float(longest * sum((part / longest) ** sharpness for part in parts.values()) ** (1 / sharpness))
 
 
+WAKE = "seconds until another core takes part in a launch: so much less does each of them do meanwhile"
+
+
+def waking(groups: float, of_fullest: float, group_seconds: float, units: int, wake: float) -> float:
+    """Seconds that a launch takes longer because the other cores of a CPU take part only when they are awake.
+
+    The first core does meanwhile what would be theirs: at most all of it.
+
+    Args:
+        groups: of the launch; `of_fullest`: of the core that has most of them, were all there from the start.
+        group_seconds: of a core for one of them.
+    """
+    return min((groups - of_fullest) * group_seconds, wake * (units - 1) / units)
+
+
 def of_tiles_on_cpu(
     problem: GemmProblem, device: DeviceInfo, model: DeviceModel, *,
-    tile: tuple[int, int, int], share: float, edges: float, items_seconds: float = 0.0, launches: int = 1,
+    tile: tuple[int, int, int], share: float, edges: float, items_seconds: float = 0.0, launches: int = 1, wake: float = 0.0,
 ) -> Prediction:  # fmt: skip
     """A product of which a core computes tile by tile.
 
@@ -68,6 +83,7 @@ def of_tiles_on_cpu(
         share: of the device's multiply-adds, that the inner loop reaches; `edges`: as much of it is left where tiles cross the
             edges of D.
         items_seconds: to begin and end the work-items of a group.
+        wake: seconds until another core takes part in a launch.
     """
     rows, columns, depth = tile
     units, terms = max(device.compute_units, 1), max(problem.effective_k, 1)
@@ -84,6 +100,8 @@ def of_tiles_on_cpu(
         "global memory": 0.0 if in_caches else (problem.bytes - results) / model.read_bandwidth,
         "results": 0.0 if in_caches else 2 * results / model.copy_bandwidth,  # lines are read before they are written
     }
+    of_group = (parts["groups"] + parts["multiply-adds"]) / of_fullest
+    parts["waking"] = waking(facts["groups"], of_fullest, of_group, units, wake)
     return Prediction(parts, sum(parts.values()), facts)
 
 

@@ -1,0 +1,50 @@
+"""benchmarks/predictions.py sets predictions beside recorded times."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RESULTS = BENCHMARKS / "results" / "intel"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmarks_predictions", BENCHMARKS / "predictions.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_share_is_of_those_within_the_factor_on_both_sides(script: ModuleType) -> None:
+    assert script.share([0.79, 0.8, 1.0, 1.25, 1.26], 1.25) == pytest.approx(3 / 5)
+
+
+def test_the_halves_are_all_products_and_have_none_in_common(script: ModuleType) -> None:
+    command = ["--config", str(BENCHMARKS / "models" / "zen4.yaml"), str(RESULTS / "run" / "squares-float32.json")]
+
+    def times(*more: Any) -> int:
+        done = CliRunner().invoke(script.main, [*command, *more], catch_exceptions=False)
+        (row,) = [line.split() for line in done.output.splitlines() if " as chosen " in line]
+        return int(row[-5])
+
+    assert times() == 6
+    assert 0 < times("--fit", "half") == 6 - times("--fit", "held")
+
+
+def test_both_kinds_of_documents_are_read(script: ModuleType) -> None:
+    files = [str(RESULTS / "tuning" / "unseen.json"), str(RESULTS / "run" / "batches-float32.json")]
+    done = CliRunner().invoke(script.main, [*files, "--each"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "direct" in done.output
+    assert " µs × " in done.output
