@@ -8,7 +8,8 @@ products            matmul, gemm
 devices             devices; get_backend, which all of a process share; open_backend, for the caller alone
 arrays on them      Backend.asarray, .zeros, .empty and .wrap make a DeviceArray; its get() copies it to the host
 plans               plan: how a GemmProblem is computed on a DeviceInfo, as a Plan; run carries it out; prepare compiles ahead;
-                    explain: why, and how long that is expected to take; Layout: how matrices lie
+                    explain: why, and how long that is expected to take; explain_cluster: on many devices; Layout: how
+                    matrices lie
 extensions          register: a kernel; register_backend: a subclass of Backend
 errors              GemmportError, of which every other is one; each is one of Python's own, too, such as ValueError
 
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that waits for a completion needs none of these
     from gemmport.api import operations as _operations  # noqa: F401  # lends device arrays what they compute
-    from gemmport.api.explain import explain
+    from gemmport.api.explain import explain, explain_cluster
     from gemmport.api.gemm import gemm
     from gemmport.api.matmul import matmul
     from gemmport.api.plans import plan, run
@@ -60,8 +61,8 @@ __all__ = [
     "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
     "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DevicesFailedError",
     "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError",
-    "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "gemm", "get_backend", "matmul",
-    "open_backend", "plan", "prepare", "register", "register_backend", "run",
+    "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm", "get_backend",
+    "matmul", "open_backend", "plan", "prepare", "register", "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -47,6 +47,47 @@ def test_a_configuration_is_explained(gemmport_command, tmp_path):
         assert text in told
 
 
+CLUSTER = ("--cluster", "nodes=4,gpus=2,link=100GB/s,net=10GB/s")
+
+
+def test_a_cluster_is_explained_of_a_device_of_a_file_and_of_a_chip_by_name(gemmport_command):
+    status, out, err = gemmport_command("explain", *CLUSTER, "--size", 16384, "--device", "h200")
+    assert (status, err) == (0, "")
+    assert out == f"{gp.explain_cluster((16384, 16384, 16384), CLUSTER[1], 'H200')}\n"
+    recorded = ("--recorded", H200, "--backend", "cuda", "--format", "json")
+    status, text, _ = gemmport_command("explain", 16384, 8192, 4096, *CLUSTER, *recorded)
+    found = json.loads(text)
+    assert (status, found["problem"]["n"], found["cluster"]["devices"]) == (0, 8192, 8)
+    assert found["device"]["name"] == "NVIDIA H200"
+    assert [each["name"] for each in found["schedules"]] == ["1-D", "2-D", "2.5-D"]
+    status, out, _ = gemmport_command("explain", *CLUSTER, "--size", 512)  # on the device that is here
+    assert status == 0
+    assert " on 4 nodes of 2 × " in out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["--cluster", "nodes=4", "--size", 64], 2, "net must be the bandwidth between nodes"),
+        ([*CLUSTER, "--size", 64, "--measure"], 2, "--cluster predicts: leave out --measure and --plot"),
+        ([*CLUSTER, 64, 64, 64, "--size", 64], 2, "leave out one or the other"),
+        ([64, 64], 2, "M, N and K must be three numbers, or --size one"),
+        ([*CLUSTER, "--size", 64, "--batch", 2], 2, "a product must be one"),
+        ([*CLUSTER, "--size", 2**20, "--device", "H200"], 3, "nodes would do"),
+    ],
+    ids=str,
+)
+def test_what_is_no_cluster_and_what_has_no_room_on_one_is_told(gemmport_command, words, status, told):
+    found, out, err = gemmport_command("explain", *words)
+    assert (found, out) == (status, "")
+    assert told in " ".join(err.split())
+
+
+def test_a_size_stands_for_three(gemmport_command):
+    one, three = (gemmport_command("explain", *words)[1] for words in (("--size", 48), (48, 48, 48)))
+    assert one == three
+
+
 def test_what_is_measured_is_verified_and_stands_beside_the_prediction(gemmport_command):
     status, out, err = gemmport_command("explain", 64, 64, 64, "--measure", "--repeat", 2)
     assert (status, err) == (0, "")

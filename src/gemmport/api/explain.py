@@ -1,15 +1,18 @@
-"""`explain`: why a product is computed the way it is, and how long that is expected to take."""
+"""`explain`: why a product is computed the way it is, and how long that should take; `explain_cluster`: on many devices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gemmport.api.plans import Config, configuration_of
 from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.named_devices import chip_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ShapeError
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import select_device
+from gemmport.planning.cluster import Cluster, ClusterExplanation
+from gemmport.planning.cluster import explain_cluster as cluster_explanation
 from gemmport.planning.explanation import Explanation
 from gemmport.planning.explanation import explain as explanation
 from gemmport.planning.planner import AUTO
@@ -40,11 +43,49 @@ def explain(
     Raises:
         ShapeError: sizes that are not three. Others as `plan` and `get_backend`.
     """
+    target = select_device(device, backend)
+    return explanation(_problem(problem, described), target, configuration_of(config), kernel=kernel, params=params)
+
+
+def explain_cluster(
+    problem: GemmProblem | Sequence[int],
+    cluster: Cluster | str,
+    device: DeviceInfo | str | int | None = None,
+    *,
+    backend: str | None = None,
+    kernel: str = AUTO,
+    params: Parameters | None = None,
+    config: Config = None,
+    **described: object,
+) -> ClusterExplanation:
+    """How long a product would take on a cluster of alike devices, what moves between them, and how much memory each needs, by
+    1-D, 2-D and 2.5-D schedules beside the least that any moves. Nothing is run.
+
+    `print` shows it as one page; its attributes are the facts, and `to_dict` makes plain data of them.
+
+    Args:
+        problem: from `GemmProblem.create`, or its sizes (m, n, k).
+        cluster: such as "nodes=64,gpus=8,link=450GB/s,net=50GB/s" (`gemmport.planning.cluster.KEYS`).
+        device: as `explain`; or a chip that configurations have a model of, such as "H200", which need not be here.
+        backend, kernel, params, config, described: as `explain`.
+
+    Raises:
+        ParameterError: a cluster that is described wrongly.
+        DeviceMemoryError: no schedule has room; it says how many nodes are needed.
+        ShapeError: sizes that are not three, a batch, or a product of nothing. Others as `explain`.
+    """
+    asked = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
+    target = (chip_of(device) if isinstance(device, str) else None) or select_device(device, backend)
+    return cluster_explanation(
+        _problem(problem, described), asked, target, configuration_of(config), kernel=kernel, params=params
+    )
+
+
+def _problem(problem: GemmProblem | Sequence[int], described: Mapping[str, object]) -> GemmProblem:
     if not isinstance(problem, GemmProblem):
         if isinstance(problem, str) or len(problem) != 3:
             raise ShapeError(f"problem must be a GemmProblem or its sizes (m, n, k); got {problem!r}")
-        problem = GemmProblem.create(*problem, **described)  # type: ignore[arg-type]  # it checks each
-    elif described:
+        return GemmProblem.create(*problem, **described)  # type: ignore[arg-type]  # it checks each
+    if described:
         raise ShapeError(f"a GemmProblem says all of itself: pass no {', '.join(described)}, or sizes (m, n, k)")
-    target = select_device(device, backend)
-    return explanation(problem, target, configuration_of(config), kernel=kernel, params=params)
+    return problem

@@ -12,16 +12,20 @@ from gemmport.bench.products import Options
 from gemmport.cli import options, plots, streams
 from gemmport.cli.output import progress_on_terminal, write
 from gemmport.cli.recorded import recorded_device
+from gemmport.contracts.named_devices import CHIPS, chip_of
+from gemmport.core.device import DeviceInfo
 from gemmport.execution.selection import select_device
-from gemmport.planning.explanation import explain
+from gemmport.planning.cluster import Cluster, ClusterExplanation, explain_cluster
+from gemmport.planning.explanation import Explanation, explain
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import AUTO
 
 
 @click.command("explain")
-@click.argument("m", type=int)
-@click.argument("n", type=int)
-@click.argument("k", type=int)
+@click.argument("m", type=int, required=False)
+@click.argument("n", type=int, required=False)
+@click.argument("k", type=int, required=False)
+@click.option("--size", type=int, help="M, N and K in one number.")
 @click.option("--batch", type=int, default=1, show_default=True, help="Products in one launch.")
 @options.dtype
 @click.option("--output-dtype", help="Of C and D. Default: that of A and B.")
@@ -35,6 +39,13 @@ from gemmport.planning.planner import AUTO
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="A device that need not be here: of a JSON document of gemmport devices or run; --device takes words of its label.",
+)
+@click.option(
+    "--cluster",
+    "cluster_text",
+    metavar="KEY=VALUE,...",
+    help="Predict schedules on many such devices: nodes=64,gpus=8,link=450GB/s,net=50GB/s[,memory=80GB]; --device may be a "
+    f"chip that is not here: {', '.join(CHIPS)}.",
 )
 @click.option("--kernel", default=AUTO, show_default=True, help="A kernel by name; auto: as the configuration says.")
 @options.config_files
@@ -50,14 +61,15 @@ from gemmport.planning.planner import AUTO
 )
 @options.report("text", "json")
 def explain_command(
-    m: int, n: int, k: int, batch: int, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
-    trans_b: str, alpha: complex, beta: complex, backend: str | None, device: str | None, recorded: Path | None, kernel: str,
-    config_files: tuple[Path, ...], settings: tuple[str, ...], measure: bool, repeat: int, picture: Path | None, form: str,
-    output: Path | None,
+    m: int | None, n: int | None, k: int | None, size: int | None, batch: int, dtype: str, output_dtype: str | None,
+    accumulator: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex, backend: str | None, device: str | None,
+    recorded: Path | None, cluster_text: str | None, kernel: str, config_files: tuple[Path, ...], settings: tuple[str, ...],
+    measure: bool, repeat: int, picture: Path | None, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Explain on one page how a product of M × K by K × N matrices is computed on a device, and why.
 
-    Roofline, plan, predicted time by part, what else was considered, and which configuration entries lost.
+    Roofline, plan, predicted time by part, what else was considered, and which configuration entries lost. With --cluster:
+    time, traffic and memory of each device by 1-D, 2-D and 2.5-D schedules, beside the least that any moves.
 
     Exit status: 0 all well; 1 what --measure ran failed verification; 2 bad usage or configuration; 3 the backend or device
     is not usable here.
@@ -67,12 +79,22 @@ def explain_command(
     plots.check_plot(picture)
     if recorded is not None and measure:
         raise click.UsageError("--measure runs on a device that is here: leave out --recorded")
+    m, n, k = _extents(m, n, k, size)
     problem = options.make_problem(
         m=m, n=n, k=k, batch=batch, dtype=dtype, output=output_dtype, accumulator=accumulator, trans_a=trans_a,
         trans_b=trans_b, alpha=alpha, beta=beta,
     )  # fmt: skip
     configuration = load_configuration(config_files)
     params = options.chosen_parameters(settings, kernel)
+    if cluster_text is not None:
+        if measure or picture is not None:
+            raise click.UsageError("--cluster predicts: leave out --measure and --plot")
+        on_many = explain_cluster(
+            problem, Cluster.parse(cluster_text), _chip_or_device(device, backend, recorded), configuration, kernel=kernel,
+            params=params, params_origin="--set",
+        )  # fmt: skip
+        _tell(on_many, form, output)
+        return 0
     target = select_device(device, backend) if recorded is None else recorded_device(recorded, device, backend)
     found = explain(problem, target, configuration, kernel=kernel, params=params, params_origin="--set")
     if measure:
@@ -81,8 +103,29 @@ def explain_command(
             found = measured(found, chosen, progress=tell)
     if picture is not None:
         plots.plot_roofline(found, picture)
+    _tell(found, form, output)
+    return 1 if found.measured is not None and found.measured.verified is False else 0
+
+
+def _extents(m: int | None, n: int | None, k: int | None, size: int | None) -> tuple[int, int, int]:
+    """Those of the arguments, or of --size."""
+    if size is not None:
+        if m is not None:
+            raise click.UsageError("--size is in the place of M, N and K: leave out one or the other")
+        return size, size, size
+    if m is None or n is None or k is None:
+        raise click.UsageError("M, N and K must be three numbers, or --size one")
+    return m, n, k
+
+
+def _chip_or_device(device: str | None, backend: str | None, recorded: Path | None) -> DeviceInfo:
+    if recorded is not None:
+        return recorded_device(recorded, device, backend)
+    return (chip_of(device) if device else None) or select_device(device, backend)
+
+
+def _tell(found: Explanation | ClusterExplanation, form: str, output: Path | None) -> None:
     if form == "json":
         write(json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n", output)
     else:
         write(streams.shown(f"{found}\n"), output)
-    return 1 if found.measured is not None and found.measured.verified is False else 0

@@ -1,8 +1,12 @@
 """Devices that need not be here, by the names of their architectures: "sm_90" of NVIDIA's, "gfx90a" of AMD's, "dg2" of
-Intel's.
+Intel's; and by the names of chips that configs/ has a model of.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from gemmport.contracts import amd, intel, occupancy
 from gemmport.core.device import DeviceInfo
@@ -24,3 +28,19 @@ def device_of(name: str) -> DeviceInfo:
     families = (occupancy.ARCHITECTURES, amd.ARCHITECTURES, intel.ARCHITECTURES)
     known = "; ".join(", ".join(names) for names in families)
     raise DeviceNotFoundError(f"architecture must be one that is known; got {name!r}; there are {known}")
+
+
+CHIPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "H200": (
+        "sm_90",
+        {"name": "NVIDIA H200", "compute_units": 132, "clock_mhz": 1980, "memory": 150_109_880_320,
+         "max_allocation": 150_109_880_320},
+    ),
+}  # fmt: skip
+"""By the name that a shipped model matches: the architecture, and what the chip told of itself when it was measured."""
+
+
+def chip_of(name: str) -> DeviceInfo | None:
+    """A chip that need not be here, as its driver tells of it under CUDA; None where none of that name is known."""
+    known = CHIPS.get(name.upper())
+    return None if known is None else replace(device_of(known[0]), **known[1])
