@@ -10,8 +10,10 @@ from dataclasses import replace
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.gpu_model import WARP, Constants, Tiling, clocks, pass_clocks, phases
 from gemmport.contracts.kernel import KernelVariant, Parameters, check_limits
+from gemmport.contracts.nvidia import multiplies_float64_matrices
 from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import FLOAT64
 from gemmport.core.errors import ParameterError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
@@ -77,6 +79,35 @@ def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
     return tuple(found)
 
 
+_MATRIX_ITEM_TILES = ((8, 8), (4, 16), (4, 8), (4, 4))
+
+_LEAST_MATRIX_ITEMS = 128
+"""Work-items of a group that multiplies by the matrix unit: a warp for each of a unit's four schedulers."""
+
+
+def generated_for_matrix_unit() -> tuple[Mapping[str, int], ...]:
+    """Likewise by NVIDIA's matrix unit, which spreads a tile over a warp in its own way: of one with WPTM × WPTN per work-item,
+    8 · WPTM rows and 4 · WPTN columns. Each slice has whole pairs of its 4 terms.
+    """
+    found = []
+    for rows, columns in itertools.product(_EXTENTS[1:], _EXTENTS[1:]):
+        for item_rows, item_columns in _MATRIX_ITEM_TILES:
+            warp = 8 * item_rows, 4 * item_columns
+            if rows % warp[0] or columns % warp[1]:
+                continue
+            for slices in (1, 2, 4):
+                items = rows * columns // (item_rows * item_columns) * slices
+                sums_fit = slices == 1 or rows * columns <= 3 * 8 * slices * (rows + columns)  # where the tiles were
+                if not (sums_fit and _LEAST_MATRIX_ITEMS <= items <= _MOST_ITEMS):
+                    continue
+                found.append({
+                    "TSM": rows, "TSN": columns, "TSK": 8 * slices, "WM": warp[0], "WN": warp[1], "WPTM": item_rows,
+                    "WPTN": item_columns, "SLICES": slices, "STAGES": 3,
+                    "GROUPS": min(max(_USUAL_ITEMS // items, 1), 8), "PORTS": 0, "MMA": 1, "PAD": 0,
+                })  # fmt: skip
+    return tuple(found)
+
+
 def _warp_tile(rows: int, columns: int, item_rows: int, item_columns: int) -> tuple[int, int] | None:
     """Rows and columns of a warp's tile, nearly square; None where none divides the tile."""
     found = [
@@ -94,7 +125,10 @@ def considered(
     `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
     constants, own = Constants.of(device, model), {**USUAL, **model.constants("simt")}
-    tilings = (*model.tilings.get("simt.mma", ()), *(model.tilings.get("simt") or generated(device.sub_group)))
+    by_matrix = model.tilings.get("simt.mma", ())
+    if not by_matrix and problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
+        by_matrix = generated_for_matrix_unit()
+    tilings = (*by_matrix, *(model.tilings.get("simt") or generated(device.sub_group)))
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]

@@ -12,11 +12,15 @@ from absences import CUDA_COMPILER, needs
 from exact import Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
+from gemmport.contracts.device_model import derived
 from gemmport.contracts.named_devices import device_of
 from gemmport.contracts.nvidia import multiplies_float64_matrices
+from gemmport.kernels._simt_tilings import generated_for_matrix_unit
+from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 
+SIMT = kernels.variant("simt")
 CUDA = DEVICES["NVIDIA sm_90 under CUDA"]
 NVIDIA = DEVICES["NVIDIA sm_90 under OpenCL"]
 
@@ -124,3 +128,62 @@ def test_sums_of_the_matrix_unit_are_exact(backend: gp.Backend, tile: str, ops: 
         else:
             with pytest.raises(gp.GemmportError, match=r"MMA = 1|float64"):
                 gp.plan(problem, backend.device, kernel="simt", params=params)
+
+
+# Where no file has tilings for it
+
+
+@pytest.mark.parametrize("device", [CUDA, NVIDIA], ids=["CUDA", "OpenCL"])
+@pytest.mark.parametrize("size", [256, 1024, 4096])
+def test_a_derived_model_offers_tilings_of_the_matrix_unit(device: gp.DeviceInfo, size: int) -> None:
+    """As of a Hopper that nobody calibrated: its matrix unit makes twice the products of the other units."""
+    device = replace(device, computes=device.computes | {"float64"})
+    problem = gp.GemmProblem.create(size, size, size, dtype="float64")
+    best = SIMT.suggested(problem, device, derived(device))
+    assert best["MMA"] == 1
+    found = SIMT.considered(problem, device, derived(device))
+    assert {each.get("MMA", 0) for each in found} == {0, 1}
+    for each in found:
+        assert SIMT.unfit(SIMT.complete(each), problem, device) is None
+    plain = min(
+        SIMT.predicted(problem, device, derived(device), SIMT.complete(each)).seconds
+        for each in found
+        if not each.get("MMA", 0)
+    )
+    assert SIMT.predicted(problem, device, derived(device), SIMT.complete(best)).seconds < plain
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [(CUDA, "float32"), (CUDA, "complex128"), (replace(CUDA, architecture="sm_80"), "float64"),
+     (DEVICES["AMD gfx90a"], "float64")],
+    ids=["float32", "complex128", "sm_80", "AMD"],
+)  # fmt: skip
+def test_what_has_no_matrix_unit_gets_none_of_its_tilings(device: gp.DeviceInfo, dtype: str) -> None:
+    problem = gp.GemmProblem.create(1024, 1024, 1024, dtype=dtype)
+    assert all(not each.get("MMA", 0) for each in SIMT.considered(problem, device, derived(device)))
+
+
+def test_tilings_that_a_file_states_are_the_only_ones() -> None:
+    problem, model = gp.GemmProblem.create(1024, 1024, 1024, dtype="float64"), load_configuration().model(CUDA)
+    stated = {(each["TSM"], each["TSN"], each["TSK"], each["SLICES"]) for each in model.tilings["simt.mma"]}
+    found = [each for each in SIMT.considered(problem, CUDA, model) if each.get("MMA", 0)]
+    assert found
+    assert {(each["TSM"], each["TSN"], each["TSK"], each["SLICES"]) for each in found} <= stated
+
+
+def test_generated_tilings_have_a_warp_for_each_scheduler() -> None:
+    found = generated_for_matrix_unit()
+    assert len({tuple(sorted(each.items())) for each in found}) == len(found)
+    assert all(128 <= SIMT.work_group(SIMT.complete(each))[0] <= 256 for each in found)
+    assert {(each["TSM"], each["TSN"]) for each in found} >= {(128, 128), (64, 64), (32, 32), (128, 32)}
+
+
+@needs(CUDA_COMPILER)
+def test_tilings_of_a_derived_model_compile_to_the_matrix_unit_s_products() -> None:
+    problem = gp.GemmProblem.create(256, 256, 256, dtype="float64")
+    found = [each for each in SIMT.considered(problem, CUDA, derived(CUDA)) if each.get("MMA", 0) and not each["SHARE"]]
+    assert len(found) > 10
+    for tiling in (found[0], found[len(found) // 2], found[-1]):
+        (launch,) = gp.plan(problem, CUDA, kernel="simt", params=tiling).launches
+        assert "mma.sync.aligned.m16n8k4" in _nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), "sm_999").decode()

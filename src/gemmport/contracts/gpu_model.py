@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gemmport.contracts.device_model import DeviceModel, clock
 from gemmport.contracts.kernel import ceil_div
+from gemmport.contracts.nvidia import is_hopper
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem, transposes
 
@@ -26,6 +27,9 @@ WARP = 32
 
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
+
+HOPPER_MATRIX_RATE = 2.0
+"""Multiply-adds of float64 of Hopper's matrix unit for one of its others: 67 and 34 TFLOPS (NVIDIA H100 data sheet, SXM)."""
 
 MATRIX_PRODUCTS = 16
 """Multiply-adds of one instruction of the matrix unit, for each work-item of the warp: 16 × 8 × 4 by 32 of them."""
@@ -114,7 +118,7 @@ class Constants:
         values = {
             "issue": issue,
             "ports_issue": 1.0,
-            "matrix_rate": 1.0,
+            "matrix_rate": HOPPER_MATRIX_RATE if is_hopper(device) else 1.0,
             "schedulers": max(issue / WARP, 1.0),
             "one_warp": 1.0,
             "alone_clocks": barrier,
