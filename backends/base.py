@@ -323,6 +323,15 @@ class Backend(NoCopy, ABC):
         for start in range(0, memory.nbytes, _FILLED_AT_ONCE):
             self._upload(memory, np.full(min(_FILLED_AT_ONCE, memory.nbytes - start), byte, np.uint8), start, queue)
 
+    def host_buffer(self, nbytes: int) -> HostArray:
+        """Bytes of the host's memory, from and to which copies are the fastest: pinned, where the runtime does that."""
+        return np.empty(nbytes, np.uint8)
+
+    @property
+    def free_memory(self) -> int:
+        """Bytes of the device's memory that are free, as far as the runtime tells; without that, all it has."""
+        return self.device.memory
+
     def _address(self, memory: Memory) -> tuple[int, int]:
         """`address`, asked of the runtime. Without that, all memory is in one space of addresses."""
         return 0, memory.handle
@@ -646,7 +655,8 @@ class Backend(NoCopy, ABC):
         most = self.device.max_allocation
         if nbytes > most:
             raise DeviceMemoryError(
-                f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {most:,}"
+                f"{self.device.label}: {nbytes:,} bytes in one allocation; the device allows {most:,}: keep the array on the "
+                "host, where products pass through the device in tiles"
             )
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:

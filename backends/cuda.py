@@ -178,6 +178,15 @@ class CUDA(Backend):
         with self.current():
             streams.fill(memory.handle, byte, memory.nbytes, self._handle(queue))
 
+    def host_buffer(self, nbytes: int) -> HostArray:
+        with self.current():
+            return cast("HostArray", cu.pagelocked_empty(max(nbytes, 1), np.uint8))[:nbytes]
+
+    @property
+    def free_memory(self) -> int:
+        with self.current():
+            return int(cu.mem_get_info()[0])
+
     @property
     def dlpack_device(self) -> tuple[int, int] | None:
         return dlpack.CUDA, self.device.index[1]

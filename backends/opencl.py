@@ -227,6 +227,15 @@ class OpenCL(Backend):
             elif rest:
                 cl.enqueue_fill_buffer(queue, native, pattern[:1], 0, rest)
 
+    def host_buffer(self, nbytes: int) -> HostArray:
+        if self.device.type == "cpu":
+            return super().host_buffer(nbytes)
+        flags = cast("cl.map_flags", cl.map_flags.READ | cl.map_flags.WRITE)
+        with self.current():
+            buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, max(nbytes, 1))
+            mapped, _ = cl.enqueue_map_buffer(self.queue, buffer, flags, 0, (max(nbytes, 1),), np.dtype(np.uint8))
+        return cast("HostArray", mapped)[:nbytes]  # unmapped when nothing refers to it
+
     def _address(self, memory: Memory) -> tuple[int, int]:
         with self.current():
             buffer = memory.native

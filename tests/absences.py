@@ -156,6 +156,7 @@ COMPILED_CALLS = Thing(
 )
 MATPLOTLIB = package("matplotlib", "pictures", "pip install 'gemmport[plot]'")
 MYPY = package("mypy", "what type checkers are told", "pip install 'gemmport[dev]'")
+ZARR = package("zarr", "products of Zarr arrays", "pip install 'gemmport[zarr]'")
 PYRIGHT = Thing(
     "pyright",
     "what Pyright is told",
@@ -187,7 +188,7 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
     CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
-    ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, DASK,
+    ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, ZARR, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, DASK,
     DISTRIBUTED, LINUX,
 )  # fmt: skip
 

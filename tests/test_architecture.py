@@ -29,8 +29,8 @@ PLACES = {
 
 ROOMS = (
     "core", "runtime", "pages", "shapes", "contracts", "backends", "kernels", "configs", "planning", "execution", "multidevice",
-    "api", "", "checking", "baselines", "bench", "calibration", "tuning", "diagnose", "inspection", "profiling", "fuzz",
-    "matrix", "cli", "__main__", "torch", "jax", "dask",
+    "outofcore", "api", "", "checking", "baselines", "bench", "calibration", "tuning", "diagnose", "inspection", "profiling",
+    "fuzz", "matrix", "cli", "__main__", "torch", "jax", "dask",
 )  # fmt: skip
 """From the ground up: a module imports modules of its own room and of lower ones. "" is `gemmport` itself."""
 

@@ -35,6 +35,7 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
         AmbiguousDeviceError,
         ArrayError,
         BackendUnavailableError,
+        CheckpointError,
         CompileError,
         ConfigError,
         CopyError,
@@ -58,7 +59,8 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
     from gemmport.kernels import register
 
 __all__ = [
-    "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CompileError", "ConfigError", "CopyError",
+    "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CheckpointError",
+    "CompileError", "ConfigError", "CopyError",
     "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DevicesFailedError",
     "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError",
     "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm", "get_backend",

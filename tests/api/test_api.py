@@ -477,19 +477,19 @@ class TestTooLarge:
     @pytest.mark.parametrize("product", [gp.gemm, gp.matmul])
     def test_a_result_is_refused(self, where: dict[str, Any], product: Any) -> None:
         a = np.broadcast_to(np.float32(1), (2**30, 1))
-        with pytest.raises(gp.DeviceMemoryError, match="4,611,686,018,427,387,904 bytes in one allocation"):
+        with pytest.raises(gp.DeviceMemoryError, match="the result takes 4,611,686,018,427,387,904 bytes"):
             product(a, a.T, **where)
 
-    @pytest.mark.parametrize("other", [np.float32, np.float64, ">f4"])
     @pytest.mark.parametrize("product", [gp.gemm, gp.matmul])
-    def test_an_operand_is_refused(
-        self, best_backend: gp.Backend, where: dict[str, Any], monkeypatch: pytest.MonkeyPatch, product: Any, other: Any
+    def test_an_operand_beside_one_on_the_device_is_refused(
+        self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, product: Any
     ) -> None:
         small = replace(best_backend.device, max_allocation=2**30)
         monkeypatch.setattr(best_backend, "device", small)
-        a, b = self.LONG[:, : 2**30], np.broadcast_to(np.ones((), other), (2**30, 1))
-        with pytest.raises(gp.DeviceMemoryError, match="bytes in one allocation; the device allows 1,073,741,824"):
-            product(a, b, **where)
+        a, b = self.LONG[:, : 2**30], replace(best_backend.ones((1, 1), np.float32), shape=(2**30, 1), strides=(0, 0))
+        told = "bytes in one allocation; the device allows 1,073,741,824: keep the array on the host"
+        with pytest.raises(gp.DeviceMemoryError, match=told):
+            product(a, b)
 
     def test_an_array_is_refused(self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=2**30))

@@ -16,6 +16,7 @@ from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 from gemmport.core.layout import overlaps_itself
 from gemmport.core.problem import Op, Scalar, check_size, transposes
 from gemmport.execution.adapters import Library, home_of, library_of
+from gemmport.outofcore.operands import Sliced, is_sliced
 
 HostArray: TypeAlias = npt.NDArray[Any]
 
@@ -28,6 +29,7 @@ class Given:
         value: what was passed.
         library: that it, or its first element, came from; None for NumPy and for ours.
         arrays: the same as our arrays on the device, from `Placement.borrow` on, or as one host array; several for a list.
+            What is read in slices is a `Sliced`, which only streamed products take.
     """
 
     name: str
@@ -52,6 +54,9 @@ class Given:
             return cls(name, value, library, on_device=True)
         if library is not None:
             return cls(name, value, library, on_device=False, arrays=[library.to_host(value)])
+        if isinstance(value, Sliced) or is_sliced(value):
+            sliced = value if isinstance(value, Sliced) else Sliced(value)
+            return cls(name, value, None, on_device=False, arrays=[cast("HostArray", sliced)])
         check_unmasked(name, value)
         return cls(name, value, None, on_device=False, arrays=[as_numpy(name, value)])
 
@@ -170,6 +175,8 @@ def check_out(out: Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None
     if out.on_device:
         return
     host = cast("HostArray", out.arrays[0])
+    if isinstance(host, Sliced):
+        return
     if not host.flags.writeable:
         raise ArrayError(f"out of shape {shape} is read-only: use another array")
     if overlaps_itself(host.shape, host.strides):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import logging
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,22 +27,27 @@ from gemmport.api.host import deliver, host_product
 from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
 from gemmport.api.product import Choice, Product, enqueue
+from gemmport.api.streamed import NO_BOUNDS, Bounds, is_streamed, streamed_product
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.objects import Event
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import ArrayError
+from gemmport.core.errors import ArrayError, DeviceMemoryError
 from gemmport.core.problem import Op, as_number, as_op, scalar_key
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, untraced
 from gemmport.execution.selection import get_backend, is_meant
 from gemmport.multidevice.selection import Devices
+from gemmport.outofcore.operands import Sliced
+from gemmport.outofcore.progress import Tell
 from gemmport.planning.planner import AUTO
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from gemmport.api.signatures import GemmOptions, OnDevice, OnHost, Operand, Other, Written
+
+log = logging.getLogger(__name__)
 
 
 @overload
@@ -90,6 +97,10 @@ def gemm(
     params: Parameters | None = None,
     config: Config = None,
     deterministic: bool = False,
+    device_memory: int | str | None = None,
+    host_memory: int | str | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    progress: Tell | None = None,
 ) -> Any:
     """alpha · op(A) · op(B) + beta · C, as BLAS defines it.
 
@@ -120,6 +131,12 @@ def gemm(
         kernel, params, config: see `plan`.
         deterministic: one product has the same bits each time. Else a plan that needs less memory is taken where the device is
             short of it, with a warning in the log; it may add up in another order.
+        device_memory, host_memory: bytes that a product of arrays on the host may take on the device, and on the host beside
+            operands and result: a number, or a text such as "1GiB". What does not fit passes through the device in tiles, as it
+            does without them where the device has no room (docs/scale.md).
+        checkpoint: a folder in which the state of such a product is kept, so that the same call goes on after its process was
+            killed. `out` must be on disk; without it the result is in the folder.
+        progress: is called with a `gemmport.outofcore.progress.Progress` as such a product goes on, by threads in turns.
 
     Returns:
         `out`, or a new array of the kind of the first operand on a device: a PyTorch tensor, a CuPy, JAX or PyOpenCL array,
@@ -131,6 +148,7 @@ def gemm(
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         DevicesFailedError: each of `devices` has failed; `out` may hold anything then.
         CompileError, LaunchError, DeviceMemoryError: the device refused, or has no memory for what `deterministic` asks for.
+        CheckpointError: the checkpoint is of another product, or this one cannot be kept.
         WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
             asked for, others are taken, or another kernel.
     """
@@ -138,11 +156,14 @@ def gemm(
         return untraced(gemm)(
             a, b, alpha=alpha, beta=beta, c=c, trans_a=trans_a, trans_b=trans_b, out=out, dtype=dtype, accumulator=accumulator,
             queue=queue, wait_for=wait_for, backend=backend, device=device, kernel=kernel, params=params, config=config,
-            deterministic=deterministic,
+            deterministic=deterministic, device_memory=device_memory, host_memory=host_memory, checkpoint=checkpoint,
+            progress=progress,
         )  # fmt: skip
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
-    wanted = None
-    if wait_for == () and params is None and config is None and devices is None:
+    wanted, bounds = None, NO_BOUNDS
+    if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
+        bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
+    elif wait_for == () and params is None and config is None and devices is None:
         # To ask for the type that a product has anyway is to ask for nothing.
         plain = (
             c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
@@ -157,7 +178,7 @@ def gemm(
     choice = Choice(kernel, params, config, accumulator, deterministic)
     product = computed(
         a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
-        backend=backend, device=device, devices=devices, choice=choice,
+        backend=backend, device=device, devices=devices, choice=choice, bounds=bounds,
     )  # fmt: skip
     product.keep(wanted, elsewhere=queue is not None)
     return product.given
@@ -204,6 +225,7 @@ def computed(
     backend: str | None = None,
     device: str | int | DeviceInfo | None = None,
     devices: Devices | None = None,
+    bounds: Bounds = NO_BOUNDS,
 ) -> Computed:
     """The product of `gemm`, found anew; of the same arguments."""
     op_a, op_b = as_op(trans_a), as_op(trans_b)
@@ -216,6 +238,11 @@ def computed(
     on_device = [x for x in given.values() if x.on_device]
     if devices is not None:
         check_dealt(on_device, device, queue, wait_for)
+        if bounds.asked or any(isinstance(x.arrays[0], Sliced) for x in given.values() if not x.on_device):
+            raise ArrayError(
+                "devices must be left out where a product passes through one device in tiles: with arrays in slices, "
+                "device_memory, host_memory, checkpoint or progress"
+            )
     if on_device and out is not None and not given["out"].on_device:
         where = backend_of_operands(on_device).device.label
         raise ArrayError(
@@ -224,6 +251,7 @@ def computed(
     place = Placement(backend_of_operands(on_device), awaited=False) if on_device else None
     if place is not None:
         _check_place(place.backend.device, on_device[0].name, backend, device)
+        _check_in_memory(given, bounds)
         place.borrow(on_device)
     types = types_of(given, dtype)
     shape, k = result_shape(given, op_a, op_b)
@@ -243,12 +271,41 @@ def computed(
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
     product = Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
     if not on_device:
-        result = host_product(place, product, given, choice)
+        result = _on_host(place, product, given, choice, bounds)
         operands = [given[name].arrays[0] for name in placed]
         return Computed(deliver(result, given, out), place, operands, result)
     written = place.result(given, shape, types.output)
     enqueue(place, product, written.array, choice)
     return Computed(place.delivered(written), place, [*placed.values()], written)
+
+
+def _on_host(
+    place: Placement, product: Product, given: Mapping[str, Given], choice: Choice, bounds: Bounds
+) -> HostArray:
+    """The product of arrays on the host, at once where the device has room for them."""
+    if not is_streamed(place.backend, product, given, bounds):
+        try:
+            return host_product(place, product, given, choice)
+        except DeviceMemoryError as error:
+            if choice.deterministic or product.c is not None:  # which may be written by now, where it is out
+                raise
+            log.info("%s: it passes through the device in tiles", error)
+    place.as_given = False
+    return cast("HostArray", streamed_product(place, product, given, choice, bounds))
+
+
+def _check_in_memory(given: Mapping[str, Given], bounds: Bounds) -> None:
+    """Raises ArrayError where a product of arrays on a device is to pass through it in tiles."""
+    for x in given.values():
+        if not x.on_device and isinstance(x.arrays[0], Sliced):
+            raise ArrayError(
+                f"{x.name} is read in slices, and another operand is on a device: copy that to the host with get()"
+            )
+    if bounds.asked:
+        raise ArrayError(
+            "device_memory, host_memory, checkpoint and progress are for products of arrays on the host; an operand is on a "
+            "device: leave them out, or copy it to the host with get()"
+        )
 
 
 def _events(given: Any) -> list[Event]:

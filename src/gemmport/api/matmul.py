@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from os import PathLike
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
@@ -34,6 +35,7 @@ from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement, Result
 from gemmport.api.plans import Config
 from gemmport.api.product import Choice, check_writable
+from gemmport.api.streamed import NO_BOUNDS, Bounds
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.contracts.kernel import Parameters
@@ -45,6 +47,8 @@ from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, library_of, untraced
 from gemmport.execution.copies import assign, dense_copy
 from gemmport.multidevice.selection import Devices
+from gemmport.outofcore.operands import is_sliced
+from gemmport.outofcore.progress import Tell
 from gemmport.planning.planner import AUTO
 
 if TYPE_CHECKING:
@@ -87,6 +91,10 @@ def matmul(
     params: Parameters | None = None,
     config: Config = None,
     deterministic: bool = False,
+    device_memory: int | str | None = None,
+    host_memory: int | str | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    progress: Tell | None = None,
 ) -> Any:
     """The matrix product with the rules of `numpy.matmul`: vectors are promoted, the dimensions before the last two broadcast.
 
@@ -105,7 +113,7 @@ def matmul(
         subok: False gives a plain array where an operand is of a subclass.
         backend, device, devices: as `gemm`.
         kernel, params, config: see `plan`.
-        deterministic: as `gemm`.
+        deterministic, device_memory, host_memory, checkpoint, progress: as `gemm`.
 
     Returns:
         `out`, or a new array of shape (…, m, n), without m or n where a or b is a vector; for two vectors a scalar. Of the type
@@ -121,10 +129,14 @@ def matmul(
         return untraced(matmul)(
             a, b, out, casting=casting, order=order, dtype=dtype, axes=axes, subok=subok, backend=backend, device=device,
             devices=devices, kernel=kernel, params=params, config=config, deterministic=deterministic,
+            device_memory=device_memory, host_memory=host_memory, checkpoint=checkpoint, progress=progress,
         )  # fmt: skip
     wanted: Hashable = None
+    bounds = NO_BOUNDS
     plain = axes is None and dtype is None and order == "K" and casting == "same_kind"
-    if plain and params is None and config is None and devices is None:
+    if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
+        bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
+    elif plain and params is None and config is None and devices is None:
         wanted, product = repeated.again(a, b, None, out, ("matmul", kernel), backend, device)
         if product is not None:
             return product
@@ -135,6 +147,7 @@ def matmul(
             "order": order != "K",
             "axes": axes is not None,
             "devices": devices is not None,
+            "bounds of memory, checkpoint or progress": bounds.asked,
         }
         if told := [name for name, is_given in others.items() if is_given]:
             raise UnsupportedError(
@@ -145,7 +158,7 @@ def matmul(
             deterministic=deterministic,
         )  # fmt: skip
     choice = Choice(kernel, params, config, None, deterministic)
-    how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice}
+    how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice, "bounds": bounds}
     how |= {} if devices is None else {"devices": devices}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
     rules |= {} if casting == "same_kind" else {"casting": casting}
@@ -170,6 +183,8 @@ def product_by_rules(
     given = (a, b) if out is None else (a, b, out)
     for name, x in zip(("a", "b", "out"), given, strict=False):
         check_unmasked(name, x)
+    if any(is_sliced(x) for x in given):
+        return _of_sliced_arrays(a, b, out, rules, how)
     if any(is_on_device(x) for x in given):
         return _on_a_device(a, b, out, rules, how, wanted)
     if any(library_of(x) is not None for x in given):
@@ -231,6 +246,34 @@ def _of_host_arrays_of_libraries(
         return out
     library = next(x.library for x in given.values() if x.library is not None)
     return library.from_host(np.asarray(product))
+
+
+def _of_sliced_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+    """The product of operands of which one is read, or the result is written, in slices: it passes through the device."""
+    for name in ("axes", "order", "subok"):
+        if name in rules:
+            raise ArrayError(f"{name} is for arrays in memory; an operand is read in slices: leave it out")
+    given = _given(a, b, out)
+    x, y = (cast("Any", given[name].arrays[0]) for name in ("a", "b"))
+    target = cast("Any", given["out"].arrays[0] if "out" in given else None)
+    dtype = _result_type(x, y, target, rules)
+    _check_shapes(x, y, target)
+    as_dtype(dtype)
+    if x.ndim == 1:
+        x = x[:][np.newaxis, :]
+    if y.ndim == 1:
+        y = y[:][:, np.newaxis]
+    if max(x.ndim, y.ndim) > 3 or (target is not None and target.ndim != max(x.ndim, y.ndim)):
+        raise ShapeError(
+            f"arrays in slices must be matrices, or one batch of them; got shapes {a.shape} and {b.shape}: multiply parts"
+        )
+    if _is_converted(x, y, dtype):
+        x, y = (each.astype(dtype) for each in (x, y))
+    product = computed(x, y, None, out, dtype=dtype, **how).given
+    if out is not None:
+        return out
+    product = product[..., 0, :] if len(a.shape) == 1 else product
+    return product[..., 0] if len(b.shape) == 1 else product
 
 
 def _on_a_device(

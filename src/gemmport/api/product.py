@@ -103,14 +103,14 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     )  # fmt: skip
 
     memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
-    place.prepared, lasts = _enqueued(problem, choice, backend, memory, queue)
+    place.prepared, lasts = enqueue_memory(problem, choice, backend, memory, queue)
     place.turned, place.as_given = turned, place.as_given and lasts
     if written is not d:
         copy_strided(written, d, queue=queue)
     return d
 
 
-def _enqueued(
+def enqueue_memory(
     problem: GemmProblem, choice: Choice, backend: Backend, memory: dict[Operand, Memory], queue: Any
 ) -> tuple[Prepared, bool]:
     """Enqueues a product by the call that is prepared for its kind, or prepares it.

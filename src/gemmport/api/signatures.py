@@ -8,6 +8,7 @@ overloads take an array whose type has Any in it, as that of most arrays has, ch
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from os import PathLike
 from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import Op
 from gemmport.multidevice.selection import Devices
+from gemmport.outofcore.progress import Tell
 
 OnHost: TypeAlias = "HostArray | np.generic | complex | Sequence[OnHost]"
 """What NumPy makes an array of, of NumPy's and Python's own types."""
@@ -59,6 +61,10 @@ class _Place(TypedDict, total=False):
     params: Parameters | None
     config: Config
     deterministic: bool
+    device_memory: int | str | None
+    host_memory: int | str | None
+    checkpoint: str | PathLike[str] | None
+    progress: Tell | None
 
 
 class GemmOptions(_Place, total=False):

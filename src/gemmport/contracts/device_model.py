@@ -16,7 +16,9 @@ from gemmport.core.plan import ParameterValue
 
 Tilings = tuple[Mapping[str, ParameterValue], ...]
 
-RATES = ("read_bandwidth", "copy_bandwidth", "local_bandwidth", "latency", "launch", "group", "barrier")
+RATES = (
+    "read_bandwidth", "copy_bandwidth", "local_bandwidth", "link_bandwidth", "latency", "launch", "group", "barrier",
+)  # fmt: skip
 """The fields of a model that are one number each."""
 
 TOLD = "what the device tells"
@@ -38,6 +40,7 @@ class DeviceModel:
         launch: seconds of one more launch on a queue, back to back.
         group: seconds that one compute unit takes to start one more work-group.
         barrier: seconds of a work-group's barrier.
+        link_bandwidth: bytes per second from the host's memory to the device's, or back.
         fitted: by kernel, constants of its own prediction (clocks of a unit, ratios), where they were fitted to times.
         tilings: by kernel, parameters among which it chooses, where they were found by trial.
     """
@@ -51,6 +54,7 @@ class DeviceModel:
     launch: float
     group: float
     barrier: float
+    link_bandwidth: float
     fitted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tilings: Mapping[str, Tilings] = field(default_factory=dict)
 
@@ -124,6 +128,23 @@ Guide, "Shared Memory"), 128 for the 64 lanes of AMD's compute units (RDNA white
 _FLOPS_PER_BYTE = 20.0
 """Of a GPU's peak in float32 over its memory's: 13 to 17 of data-centre chips, 20 to 80 of others, by their data sheets."""
 
+_LINK_BANDWIDTH = {
+    "sm_9": 50e9,
+    "sm_1": 50e9,
+    "sm_8": 25e9,
+    "gfx94": 50e9,
+    "gfx95": 50e9,
+    "gfx9": 25e9,
+    "gfx11": 25e9,
+    "gfx12": 50e9,
+}
+"""Bytes per second of a GPU's link to the host, by the start of its architecture: four fifths of what 16 lanes of PCIe 5.0 or
+4.0 carry (PCI-SIG: 32 or 16 GT/s a lane, 128 bits of 130: 63 or 31.5 GB/s), as data sheets say which each has.
+"""
+
+_USUAL_LINK = 12e9
+"""Likewise of PCIe 3.0."""
+
 _READ_LATENCY, _LAUNCH, _BARRIER_CLOCKS, _GROUP_CLOCKS = 600e-9, 4e-6, 30.0, 200.0
 """Of GPUs: the order of magnitude that micro-benchmarks find (Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
 Microbenchmarking", 2018; chipsandcheese.com for AMD's and Intel's).
@@ -152,7 +173,13 @@ def _of_gpu(device: DeviceInfo) -> DeviceModel:
         launch=_LAUNCH,
         group=_GROUP_CLOCKS / hertz,
         barrier=_BARRIER_CLOCKS / hertz,
+        link_bandwidth=_link(device.architecture),
     )
+
+
+def _link(architecture: str) -> float:
+    known = max((start for start in _LINK_BANDWIDTH if architecture.startswith(start)), key=len, default="")
+    return _LINK_BANDWIDTH.get(known, _USUAL_LINK)
 
 
 _CORE_BANDWIDTH, _MEMORY_BANDWIDTH = 13e9, 100e9
@@ -178,6 +205,7 @@ def _of_cpu(device: DeviceInfo) -> DeviceModel:
         launch=_CPU_LAUNCH,
         group=_CPU_GROUP,
         barrier=_CPU_BARRIER,
+        link_bandwidth=min(_CORE_BANDWIDTH, read) / 2,  # one core copies within the memory
     )
 
 

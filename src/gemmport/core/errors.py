@@ -138,5 +138,9 @@ class ComparisonError(GemmportError, ValueError):
     """Results that cannot be compared: of unlike devices, or with nothing in common."""
 
 
+class CheckpointError(GemmportError, ValueError):
+    """A checkpoint that belongs to another product, or that a product cannot be kept in."""
+
+
 class CalibrationError(GemmportError, RuntimeError):
     """A micro-benchmark that computes wrongly, or takes a time in which no device does what it claims to do."""

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+from numbers import Integral
+
+from gemmport.core.errors import ParameterError
+
 MOST_LETTERS = 5
 """Of a unit that is written behind its prefix without a blank: 68.7 GFLOPS, 68.7 G multiply-adds."""
 
@@ -21,3 +27,24 @@ def quantity(value: float, unit: str) -> str:
     shown = value / scale
     between = " " if prefix and len(unit) > MOST_LETTERS else ""
     return f"{shown:.3g} {prefix}{between}{unit}" if shown < 999.5 else f"{shown:,.0f} {prefix}{between}{unit}"
+
+
+_SIZES = {"": 1, **{f"{p}{i}": (1024 if i else 1000) ** n for n, p in enumerate("kmgtp", 1) for i in ("", "i")}}
+
+
+def as_bytes(name: str, value: object) -> int:
+    """A number of bytes, or a text such as "1GiB", "500MB" or "2e9".
+
+    Raises:
+        ParameterError: it is something else, or not above 0.
+    """
+    found = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?i?)b?", str(value).strip().lower())
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0:
+        return int(value)
+    try:
+        size = float(found[1]) * _SIZES[found[2]] if isinstance(value, str) and found else math.nan
+    except (ValueError, KeyError):
+        size = math.nan
+    if not 1 <= size < 2**63:
+        raise ParameterError(f'{name} must be a number of bytes, such as 2**30 or "1GiB"; got {value!r}')
+    return int(size)

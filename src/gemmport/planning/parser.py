@@ -176,6 +176,7 @@ class _Model(_Strict):
     read_bandwidth: Rate | None = _RATE
     copy_bandwidth: Rate | None = _RATE
     local_bandwidth: Rate | None = _RATE
+    link_bandwidth: Rate | None = _RATE
     latency: Rate | None = _RATE
     launch: Rate | None = _RATE
     group: Rate | None = _RATE

@@ -1,0 +1,273 @@
+"""Products of arrays on the host that have no room on the device: they pass through it in tiles."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from gemmport import kernels
+from gemmport.api.arguments import Given, HostArray
+from gemmport.api.overlap import is_same_on_host
+from gemmport.api.placement import Placement
+from gemmport.api.plans import configuration_of, plan
+from gemmport.api.product import Choice, Product, enqueue_memory
+from gemmport.backends.base import Backend
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import ArrayError, DeviceMemoryError, ParameterError
+from gemmport.core.problem import GemmProblem, Layout, Op
+from gemmport.core.units import as_bytes
+from gemmport.outofcore.checkpoint import Checkpoint
+from gemmport.outofcore.operands import Matrix, Sliced, may_share
+from gemmport.outofcore.progress import Tell
+from gemmport.outofcore.streaming import Operands, Streamed
+from gemmport.planning.schedule import Cost, Schedule, schedule
+
+log = logging.getLogger(__name__)
+
+_SHARE = 0.85
+"""Of a device's memory, that is used where no bound is given: runtimes and other programs need some."""
+
+_MOST_ON_CPU = 2**31
+"""Bytes that are used on a CPU, whose memory is the host's."""
+
+_LEAST = 2**22
+"""Bytes of a device with which no less is tried."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much memory a product may take, and what else is asked of one that passes through the device in tiles.
+
+    Attributes:
+        device_memory, host_memory: bytes.
+        checkpoint: a folder.
+    """
+
+    device_memory: int | None = None
+    host_memory: int | None = None
+    checkpoint: Path | None = None
+    progress: Tell | None = None
+
+    @classmethod
+    def of(cls, device_memory: Any, host_memory: Any, checkpoint: Any, progress: Tell | None) -> Bounds:
+        """Of the arguments of `gemm`.
+
+        Raises:
+            ParameterError: one is no number of bytes, no path, or no function.
+        """
+        on_device = None if device_memory is None else as_bytes("device_memory", device_memory)
+        on_host = None if host_memory is None else as_bytes("host_memory", host_memory)
+        if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+            raise ParameterError(f"checkpoint must be the path of a folder; got {checkpoint!r}")
+        if progress is not None and not callable(progress):
+            raise ParameterError(f"progress must be a function that takes a Progress; got {progress!r}")
+        return cls(on_device, on_host, None if checkpoint is None else Path(checkpoint), progress)
+
+    @property
+    def asked(self) -> bool:
+        """Whether any is given."""
+        return any(
+            value is not None for value in (self.device_memory, self.host_memory, self.checkpoint, self.progress)
+        )
+
+
+NO_BOUNDS = Bounds()
+
+
+def usable_memory(backend: Backend, *, always: bool = False) -> int:
+    """Bytes of a device that a streamed product takes where no bound is given.
+
+    Args:
+        always: whether it must be the same each time, whatever else is on the device.
+    """
+    device = backend.device
+    if device.type == "cpu":
+        return min(device.memory // 4, _MOST_ON_CPU)
+    return int(_SHARE * (device.memory if always else backend.free_memory))
+
+
+def is_streamed(backend: Backend, product: Product, given: Mapping[str, Given], bounds: Bounds) -> bool:
+    """Whether a product of host arrays passes through the device in tiles."""
+    if bounds.checkpoint is not None or bounds.host_memory is not None:
+        return True
+    if any(isinstance(x, Sliced) for each in given.values() for x in each.arrays):
+        return True
+    memory = backend.device.memory if bounds.device_memory is None else min(bounds.device_memory, backend.device.memory)
+    out = product.types.output.itemsize
+    sizes = [_bytes(x, product.types.inputs) for x in (product.a, product.b)]
+    sizes.append(out * int(np.prod(product.shape, dtype=object)))
+    return sum(sizes) > memory or max(sizes) > backend.device.max_allocation
+
+
+def _bytes(x: Any, dtype: np.dtype[Any]) -> int:
+    return int(np.prod(x.shape, dtype=object)) * dtype.itemsize
+
+
+def streamed_product(
+    place: Placement, product: Product, given: Mapping[str, Given], choice: Choice, bounds: Bounds
+) -> HostArray | Sliced:
+    """The product of host arrays, which was awaited: in `out`, where that is given, else in a new array.
+
+    Raises:
+        CheckpointError: it cannot be kept, or not be gone on with. DeviceMemoryError: no tile has room.
+        ArrayError: `out` has elements of A, B or C in a file.
+        Others as `gemm`.
+    """
+    backend = place.backend
+    a, b = (Matrix(name, cast("Any", x), op) for name, x, op in
+            (("a", product.a, product.op_a), ("b", product.b, product.op_b)))  # fmt: skip
+    c = None if product.c is None else Matrix("c", cast("Any", product.c))
+    problem = _problem(product, choice, a.op, b.op)
+    if bounds.checkpoint is None:
+        out = _result(product, given)
+        _stream(place, problem, Operands(a, b, c, Matrix("out", out)), choice, bounds)
+        return out
+    with Checkpoint(bounds.checkpoint) as checkpoint:
+        kept = _written(given) if "out" in given else checkpoint.result(product.shape, product.types.output)
+        operands = Operands(a, b, c, Matrix("out", kept))
+        found = scheduled(
+            problem, backend.device, choice, bounds.device_memory or usable_memory(backend, always=True),
+            operands.out.multiple,
+        )  # fmt: skip
+        made = plan(
+            found.panel_product, backend.device, kernel=choice.kernel, params=choice.params, config=choice.config
+        )
+        told = {
+            "problem": {name: value for name, value in problem.to_dict().items() if name not in ("a", "b", "c", "d")},
+            "device": backend.device.label,
+            "plan": {
+                "tile": [found.rows, found.columns], "depth": found.depth, "by_rows": found.by_rows,
+                "kernel": made.variant, "parameters": made.values,
+            },
+        }  # fmt: skip
+        checkpoint.begin(found, operands, told)
+        _run(place, found, operands, choice, bounds, checkpoint)
+        return kept
+
+
+def _stream(place: Placement, problem: GemmProblem, operands: Operands, choice: Choice, bounds: Bounds) -> None:
+    """Streams a product, with less of the device's memory where there is less than it told."""
+    backend = place.backend
+    memory = bounds.device_memory or usable_memory(backend)
+    while True:
+        try:
+            found = scheduled(problem, backend.device, choice, memory, operands.out.multiple)
+            _run(place, found, operands, choice, bounds, None)
+        except DeviceMemoryError as error:
+            # What was written is written again; only C must not have been.
+            again = operands.c is None or not may_share(operands.c.array, operands.out.array)
+            if bounds.device_memory is not None or memory // 2 < _LEAST or not again:
+                raise
+            log.warning("%s: %s: tried again with %s bytes", backend.device.label, error, f"{memory // 2:,}")
+            memory //= 2
+        else:
+            return
+
+
+def _run(
+    place: Placement, found: Schedule, operands: Operands, choice: Choice, bounds: Bounds, checkpoint: Checkpoint | None
+) -> None:  # fmt: skip
+    backend = place.backend
+    log.info(
+        "%s passes through %s in %s tiles of %s × %s, %s terms at a time", found.problem, backend.device.label,
+        found.count, found.rows, found.columns, found.depth,
+    )  # fmt: skip
+
+    def multiply(problem: GemmProblem, memory: dict[Any, Any], queue: Any) -> None:
+        enqueue_memory(problem, choice, backend, memory, queue)
+
+    Streamed(
+        backend, place.queue, found, operands, multiply, host_memory=bounds.host_memory, tell=bounds.progress,
+        record=checkpoint,
+    ).run()  # fmt: skip
+
+
+def scheduled(
+    problem: GemmProblem, device: DeviceInfo, choice: Choice, memory: int, multiples: tuple[int, int] = (1, 1)
+) -> Schedule:
+    """The schedule of a product with a kernel that is chosen for its panels.
+
+    Args:
+        multiples: of which a tile has its rows and columns, where there is room.
+
+    Raises:
+        DeviceMemoryError: as `gemmport.planning.schedule.schedule`.
+    """
+    model = configuration_of(choice.config).model(device)
+    cost = panel_cost(device, choice)
+    try:
+        return schedule(problem, device, model, memory=memory, cost=cost, multiples=multiples)
+    except DeviceMemoryError:
+        if multiples == (1, 1):
+            raise
+        return schedule(problem, device, model, memory=memory, cost=cost)
+
+
+def panel_cost(device: DeviceInfo, choice: Choice) -> Cost:
+    """What the plans of products take on a device."""
+    model = configuration_of(choice.config).model(device)
+
+    def cost(problem: GemmProblem) -> tuple[float, int]:
+        made = plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config)
+        if problem.empty:
+            return 0.0, 0
+        seconds = kernels.variant(made.variant).predicted(problem, device, model, made.values).seconds
+        return seconds, made.scratch_bytes
+
+    return cost
+
+
+def _problem(product: Product, choice: Choice, op_a: Op, op_b: Op) -> GemmProblem:
+    batch = product.shape[0] if len(product.shape) == 3 else 1
+    layouts = {}
+    for name, x in (("a", product.a), ("b", product.b)):
+        rows, columns = x.shape[-2:]
+        layouts[name] = Layout(max(rows, columns, 1), 0 if x.ndim == 2 else rows * columns)
+    return GemmProblem.create(
+        product.shape[-2], product.shape[-1], product.k, batch=batch, dtype=product.types.inputs,
+        output=product.types.output, accumulator=choice.accumulator, trans_a=op_a, trans_b=op_b, alpha=product.alpha,
+        beta=product.beta, **layouts,
+    )  # fmt: skip
+
+
+def _result(product: Product, given: Mapping[str, Given]) -> HostArray | Sliced:
+    """Where tiles are written: `out`, or a new array where `out` has elements that are still read."""
+    if "out" not in given:
+        return _new(product)
+    out = cast("Any", _written(given))
+    for name, x in (("a", product.a), ("b", product.b), ("c", product.c)):
+        if x is None or not may_share(cast("Any", x), out):
+            continue
+        if name == "c" and _is_one(x, out):
+            continue  # each tile of C is read before it is written
+        if isinstance(out, Sliced) or not np.may_share_memory(cast("Any", x), out):
+            raise ArrayError(f"out must not have elements of {name}, which lie in the same file: write to another")
+        return _new(product)
+    return cast("HostArray", out)
+
+
+def _new(product: Product) -> HostArray:
+    dtype = product.types.output
+    try:
+        return np.empty(product.shape, dtype)
+    except (MemoryError, ValueError):
+        raise DeviceMemoryError(
+            f"the result takes {int(np.prod(product.shape, dtype=object)) * dtype.itemsize:,} bytes, for which the host has no "
+            "room: pass out=, such as a memory map"
+        ) from None
+
+
+def _written(given: Mapping[str, Given]) -> HostArray | Sliced:
+    return cast("HostArray", given["out"].arrays[0])
+
+
+def _is_one(c: Any, out: Any) -> bool:
+    if isinstance(c, Sliced) or isinstance(out, Sliced):
+        return isinstance(c, Sliced) and isinstance(out, Sliced)
+    return is_same_on_host(c, out)
