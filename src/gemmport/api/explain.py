@@ -10,6 +10,7 @@ from gemmport.contracts.named_devices import chip_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ShapeError
 from gemmport.core.problem import GemmProblem
+from gemmport.core.units import as_bytes
 from gemmport.execution.selection import select_device
 from gemmport.planning.cluster import Cluster, ClusterExplanation
 from gemmport.planning.cluster import explain_cluster as cluster_explanation
@@ -26,6 +27,7 @@ def explain(
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
+    device_memory: int | str | None = None,
     **described: object,
 ) -> Explanation:
     """Why a product is computed on a device as it is, and how long that is expected to take. Nothing is run.
@@ -38,13 +40,17 @@ def explain(
             best.
         backend: "cuda", "opencl" or "auto".
         kernel, params, config: as `plan`.
+        device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is `schedule`.
         described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …
 
     Raises:
-        ShapeError: sizes that are not three. Others as `plan` and `get_backend`.
+        ShapeError: sizes that are not three. ParameterError: `device_memory` is no number of bytes. Others as `plan` and `get_backend`.
     """
     target = select_device(device, backend)
-    return explanation(_problem(problem, described), target, configuration_of(config), kernel=kernel, params=params)
+    memory = None if device_memory is None else as_bytes("device_memory", device_memory)
+    return explanation(
+        _problem(problem, described), target, configuration_of(config), kernel=kernel, params=params, device_memory=memory
+    )
 
 
 def explain_cluster(

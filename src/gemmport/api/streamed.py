@@ -26,15 +26,9 @@ from gemmport.outofcore.checkpoint import Checkpoint
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.progress import Tell
 from gemmport.outofcore.streaming import Operands, Streamed
-from gemmport.planning.schedule import Cost, Schedule, schedule
+from gemmport.planning.schedule import USUAL_SHARE, Cost, Schedule, schedule, usual_memory
 
 log = logging.getLogger(__name__)
-
-_SHARE = 0.85
-"""Of a device's memory, that is used where no bound is given: runtimes and other programs need some."""
-
-_MOST_ON_CPU = 2**31
-"""Bytes that are used on a CPU, whose memory is the host's."""
 
 _LEAST = 2**22
 """Bytes of a device with which no less is tried."""
@@ -86,10 +80,8 @@ def usable_memory(backend: Backend, *, always: bool = False) -> int:
     Args:
         always: whether it must be the same each time, whatever else is on the device.
     """
-    device = backend.device
-    if device.type == "cpu":
-        return min(device.memory // 4, _MOST_ON_CPU)
-    return int(_SHARE * (device.memory if always else backend.free_memory))
+    usual = usual_memory(backend.device)
+    return usual if always else min(usual, int(USUAL_SHARE * backend.free_memory))
 
 
 def is_streamed(backend: Backend, product: Product, given: Mapping[str, Given], bounds: Bounds) -> bool:

@@ -50,6 +50,7 @@ from gemmport.planning.planner import AUTO
 @click.option("--kernel", default=AUTO, show_default=True, help="A kernel by name; auto: as the configuration says.")
 @options.config_files
 @options.settings
+@options.device_memory
 @click.option("--measure", is_flag=True, help="Run it, verify it, and set what it takes beside the prediction.")
 @click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Samples of the measurement.")
 @click.option(
@@ -64,7 +65,7 @@ def explain_command(
     m: int | None, n: int | None, k: int | None, size: int | None, batch: int, dtype: str, output_dtype: str | None,
     accumulator: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex, backend: str | None, device: str | None,
     recorded: Path | None, cluster_text: str | None, kernel: str, config_files: tuple[Path, ...], settings: tuple[str, ...],
-    measure: bool, repeat: int, picture: Path | None, form: str, output: Path | None,
+    device_memory: int | None, measure: bool, repeat: int, picture: Path | None, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Explain on one page how a product of M × K by K × N matrices is computed on a device, and why.
 
@@ -96,7 +97,7 @@ def explain_command(
         _tell(on_many, form, output)
         return 0
     target = select_device(device, backend) if recorded is None else recorded_device(recorded, device, backend)
-    found = explain(problem, target, configuration, kernel=kernel, params=params, params_origin="--set")
+    found = explain(problem, target, configuration, kernel=kernel, params=params, params_origin="--set", device_memory=device_memory)
     if measure:
         chosen = Options(configuration, (kernel,), params, "--set", baselines=(), repeat=repeat)
         with progress_on_terminal() as tell:

@@ -18,10 +18,11 @@ from gemmport import kernels as known_kernels
 from gemmport.cli import completion
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
-from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, UnknownNameError
+from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, ParameterError, UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
+from gemmport.core.units import as_bytes
 from gemmport.execution.selection import ALL, backend_status, parse_backends, select_device
 from gemmport.execution.selection import devices as known_devices
 from gemmport.planning.planner import AUTO
@@ -127,6 +128,25 @@ config_files = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="A configuration that goes before all others; repeatable.",
+)
+
+class _Bytes(click.ParamType):
+    """A number of bytes."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return as_bytes("it", value)
+        except ParameterError as error:
+            self.fail(str(error), param, ctx)
+
+
+device_memory = click.option(
+    "--device-memory",
+    type=_Bytes(),
+    metavar="SIZE",
+    help="Bytes that a product of arrays on the host may take on the device, through which it passes in tiles: 1GiB.",
 )
 
 settings = click.option(

@@ -14,6 +14,7 @@ from gemmport.core.problem import GemmProblem
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, Candidate, candidates, make_plan
 from gemmport.planning.precedence import Precedence, Standing, precedence
+from gemmport.planning.schedule import Schedule, fits, schedule, usual_memory
 
 SCHEMA = 1
 """Of `Explanation.to_dict`; docs/explain.md describes it."""
@@ -113,6 +114,8 @@ class Explanation:
         considered: in the order in which the planner tried them, the plan's own among them.
         precedence: how the entries of the configuration stand for it.
         measured: None where it was not run.
+        schedule: of arrays on the host, where the device has no room for them, or is to give less; else None. The rest is then said
+            of the product as a whole.
     """
 
     plan: Plan
@@ -122,6 +125,7 @@ class Explanation:
     considered: tuple[Considered, ...]
     precedence: Precedence
     measured: Measured | None = None
+    schedule: Schedule | None = None
 
     @property
     def problem(self) -> GemmProblem:
@@ -187,6 +191,7 @@ class Explanation:
                 {**asdict(each), "parameters": dict(each.parameters), "compared": each.compared}
                 for each in self.considered
             ],
+            "schedule": None if self.schedule is None else self.schedule.to_dict(),
             "entries": _entries_to_dict(self.precedence),
             "measured": measured
             and {
@@ -207,11 +212,13 @@ def explain(
     kernel: str = AUTO,
     params: Parameters | None = None,
     params_origin: str = "params=",
+    device_memory: int | None = None,
 ) -> Explanation:
     """Why a product is computed on a device as it is; the device need not be here.
 
     Args:
         kernel, params, params_origin: as `gemmport.planning.planner.make_plan`.
+        device_memory: bytes that a product of arrays on the host may take on the device; default: all but what others need.
 
     Raises:
         GemmportError: as `make_plan`.
@@ -230,7 +237,26 @@ def explain(
         prediction,
         tuple(_considered(plan, prediction, candidates(problem, device, configuration), standings, asked)),
         standings,
+        schedule=_schedule(problem, device, configuration, kernel, params, device_memory),
     )
+
+
+def _schedule(
+    problem: GemmProblem, device: DeviceInfo, configuration: Configuration, kernel: str, params: Parameters | None,
+    device_memory: int | None,
+) -> Schedule | None:  # fmt: skip
+    """How a product passes through the device; None where that has room for all operands."""
+    if fits(problem, min(device_memory or device.memory, device.memory), device.max_allocation):
+        return None
+    model = configuration.model(device)
+
+    def cost(product: GemmProblem) -> tuple[float, int]:
+        made = make_plan(product, device, configuration, kernel=kernel, params=params)
+        if product.empty:
+            return 0.0, 0
+        return kernels.variant(made.variant).predicted(product, device, model, made.values).seconds, made.scratch_bytes
+
+    return schedule(problem, device, model, memory=device_memory or usual_memory(device), cost=cost)
 
 
 def _roofline(problem: GemmProblem, model: DeviceModel) -> Roofline:

@@ -35,6 +35,7 @@ def page(found: Explanation) -> str:
         ("roofline", _roofline(found)),
         ("plan", _plan(found)),
         ("prediction", _prediction(found)),
+        ("in tiles", _schedule(found)),
         ("measured", _measured(found)),
         ("candidates", _candidates(found)),
         ("entries", _entries(found)),
@@ -159,6 +160,32 @@ def _bars(parts: dict[str, float]) -> Iterator[str]:
     width = max(map(len, parts), default=0)
     for name, seconds in sorted(parts.items(), key=lambda part: -part[1]):
         yield f"  {name:{width}}  {span(seconds):>8}  {'█' * round(BAR * seconds / longest)}".rstrip()
+
+
+def _schedule(found: Explanation) -> Iterator[str]:
+    schedule = found.schedule
+    if schedule is None:
+        return
+    traffic, model = schedule.traffic, found.model
+    yield (
+        f"arrays on the host pass through {quantity(schedule.memory, 'B')} of the device: "
+        f"{_counted(schedule.count, 'tile')} of {schedule.rows:,} × {schedule.columns:,} in {schedule.resident}, "
+        f"{schedule.depth:,} terms at a time; {schedule.a_panels} panels of A and {schedule.b_panels} of B stay at a time"
+    )
+    yield (
+        f"moved: {quantity(traffic.elements, 'elements')}, {quantity(schedule.moved_bytes, 'B')} "
+        f"(A {quantity(traffic.a, 'elements')}, B {quantity(traffic.b, 'elements')}, "
+        f"C and D {quantity(traffic.c + traffic.d, 'elements')})"
+    )
+    if schedule.bound:
+        yield (
+            f"bound: 2mnk/√M is {quantity(schedule.bound, 'elements')}, where M is {quantity(schedule.fast_elements, 'elements')}"
+            f": {traffic.elements / schedule.bound:.2f} of that is moved, {schedule.ratio:.2f} of what no schedule does without"
+        )
+    yield (
+        f"expected: {span(schedule.seconds)}{_rate(found, schedule.seconds)}; copies alone take "
+        f"{span(schedule.moved_bytes / model.link_bandwidth)} at {quantity(model.link_bandwidth, 'B/s')}"
+    )
 
 
 def _measured(found: Explanation) -> Iterator[str]:

@@ -425,6 +425,20 @@ def fits(problem: GemmProblem, memory: int, allocation: int) -> bool:
     return sum(sizes) <= memory and max(sizes) <= allocation
 
 
+USUAL_SHARE = 0.85
+"""Of a device's memory, that is used where no bound is given: runtimes and other programs need some."""
+
+_MOST_ON_CPU = 2**31
+"""Bytes that are used on a CPU, whose memory is the host's."""
+
+
+def usual_memory(device: DeviceInfo) -> int:
+    """Bytes of a device that a schedule takes where no bound is given, and nothing else is on the device."""
+    if device.type == "cpu":
+        return min(device.memory // 4, _MOST_ON_CPU)
+    return int(USUAL_SHARE * device.memory)
+
+
 def schedule(
     problem: GemmProblem,
     device: DeviceInfo,
