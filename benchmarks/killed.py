@@ -2,10 +2,10 @@
 
     python benchmarks/killed.py --kills 30 --size 1500
 
-Each run is a product of random whole numbers in memory maps. Its process is killed (SIGKILL) again and again, somewhere between its
-start and its end, until it comes to its end; then the result is compared with NumPy's, element by element, and the journal is
-searched for tiles that were written twice. Runs follow each other until there were enough kills. Prints the counts as JSON; exits
-with 1 if a result is wrong, or a tile was computed twice.
+Each run is a product of random whole numbers in memory maps. Its process is killed (SIGKILL) again and again, somewhere between
+its start and its end, until it comes to its end; then the result is compared with NumPy's, element by element, and the journal
+is searched for tiles that were written twice. Runs follow each other until there were enough kills. Prints the counts as JSON;
+exits with 1 if a result is wrong, or a tile was computed twice.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def run(options: argparse.Namespace, chance: random.Random, seconds: float, coun
         counts["runs"] += 1
         counts["tiles"] += len(set(written))
         counts["computed_twice"] += len(written) - len(set(written))
-        counts["right"] += bool(np.array_equal(np.load(folder / "state" / "result.npy"), a.astype(float) @ b.astype(float)))
+        counts["right"] += bool(
+            np.array_equal(np.load(folder / "state" / "result.npy"), a.astype(float) @ b.astype(float))
+        )
     return seconds
 
 

@@ -69,7 +69,7 @@ def test_v_counts_wherever_it_stands(words: str, level: str) -> None:
         (("ladder", "gem"), "No such command 'gem'. Did you mean gemm?"),
         (("cache", "wram"), "No such command 'wram'. Did you mean warm?"),
         (("nonsense",), "No such command 'nonsense'. gemmport --help lists them."),
-        (("run", "--devcie", "x"), "Did you mean '--device'?"),
+        (("run", "--kernle", "x"), "Did you mean '--kernel'?"),
     ],
 )
 def test_what_is_not_known_is_told_with_what_is_near(

@@ -21,7 +21,7 @@ M, N, K = 301, 203, 409
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "killed.py"
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The process would have ended here."""
 
 
@@ -41,7 +41,7 @@ def stop_after(tiles: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, i
             computed.append(tile.place)
             if len(computed) == tiles:
                 self.state.wait(lambda: self.state.tiles >= tiles)
-                raise Stopped
+                raise StoppedError
 
     monkeypatch.setattr(Streamed, "_leave", leaving)
     return computed
@@ -52,7 +52,7 @@ def begun(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **others: Any) -
     a, b = operands(M, N, K, "float32")
     with monkeypatch.context() as patched:
         stop_after(3, patched)
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedError):
             gp.matmul(a, b, **how, **others)
     return a, b
 
@@ -86,12 +86,14 @@ def test_a_line_that_was_cut_short_is_not_there(how: dict[str, Any], monkeypatch
 
 
 @pytest.mark.parametrize("changed", ["a", "b", "alpha", "device_memory", "kernel", "c", "result"])
-def test_what_was_changed_is_refused_by_name(changed: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_changed_is_refused_by_name(
+    changed: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = operands(M, N, K, "float32")
     c = whole((M, N), "float32", 3)
     with monkeypatch.context() as patched:
         stop_after(3, patched)
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedError):
             gp.gemm(a, b, beta=2, c=c, **how)
     given: dict[str, Any] = {"alpha": 1, **how}
     told = f"^{changed} was changed since"
@@ -99,7 +101,7 @@ def test_what_was_changed_is_refused_by_name(changed: str, how: dict[str, Any], 
         {"a": a, "b": b, "c": c}[changed][0, 0] += 1
     elif changed == "result":
         np.load(how["checkpoint"] / "result.npy", mmap_mode="r+")[0, 0] += 1
-        told = "^out was changed since"
+        told = r"^out was changed since"
     else:
         given[changed] = {"alpha": 2, "device_memory": 90_000, "kernel": "naive"}[changed]
         told = f"belongs to another {'problem' if changed == 'alpha' else 'plan'}"
@@ -107,7 +109,9 @@ def test_what_was_changed_is_refused_by_name(changed: str, how: dict[str, Any], 
         gp.gemm(a, b, beta=2, c=c, **given)
 
 
-def test_results_are_kept_in_maps_and_nothing_is_kept_unasked(how: dict[str, Any], tmp_path: Path, monkeypatch: Any) -> None:
+def test_results_are_kept_in_maps_and_nothing_is_kept_unasked(
+    how: dict[str, Any], tmp_path: Path, monkeypatch: Any
+) -> None:
     out = np.lib.format.open_memmap(tmp_path / "d.npy", "w+", np.float32, (M, N))
     a, b = begun(how, monkeypatch, out=out)
     assert gp.matmul(a, b, out=out, **how) is out
@@ -119,7 +123,9 @@ def test_results_are_kept_in_maps_and_nothing_is_kept_unasked(how: dict[str, Any
     assert sorted(tmp_path.rglob("*")) == found
 
 
-def test_results_are_kept_in_arrays_of_zarr(how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_kept_in_arrays_of_zarr(
+    how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     skip_without(ZARR)
     import zarr  # noqa: PLC0415
 
@@ -128,7 +134,7 @@ def test_results_are_kept_in_arrays_of_zarr(how: dict[str, Any], tmp_path: Path,
     gp.matmul(a, b, out=out, **how)
     np.testing.assert_array_equal(out[...], wanted(a, b, "NN"))
     coarse = zarr.create_array(tmp_path / "e", shape=(M, N), dtype="float32", chunks=(200, 200))
-    with pytest.raises(gp.CheckpointError, match="^out must have chunks that tiles of"):
+    with pytest.raises(gp.CheckpointError, match=r"^out must have chunks that tiles of"):
         gp.matmul(a, b, out=coarse, **{**how, "checkpoint": tmp_path / "other"})
 
 

@@ -40,16 +40,22 @@ def explain(
             best.
         backend: "cuda", "opencl" or "auto".
         kernel, params, config: as `plan`.
-        device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is `schedule`.
+        device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is its `schedule`.
         described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …
 
     Raises:
-        ShapeError: sizes that are not three. ParameterError: `device_memory` is no number of bytes. Others as `plan` and `get_backend`.
+        ShapeError: sizes that are not three. ParameterError: `device_memory` is no number of bytes.
+        Others as `plan` and `get_backend`.
     """
     target = select_device(device, backend)
     memory = None if device_memory is None else as_bytes("device_memory", device_memory)
     return explanation(
-        _problem(problem, described), target, configuration_of(config), kernel=kernel, params=params, device_memory=memory
+        _problem(problem, described),
+        target,
+        configuration_of(config),
+        kernel=kernel,
+        params=params,
+        device_memory=memory,
     )
 
 

@@ -97,7 +97,9 @@ def explain_command(
         _tell(on_many, form, output)
         return 0
     target = select_device(device, backend) if recorded is None else recorded_device(recorded, device, backend)
-    found = explain(problem, target, configuration, kernel=kernel, params=params, params_origin="--set", device_memory=device_memory)
+    found = explain(
+        problem, target, configuration, kernel=kernel, params=params, params_origin="--set", device_memory=device_memory
+    )
     if measure:
         chosen = Options(configuration, (kernel,), params, "--set", baselines=(), repeat=repeat)
         with progress_on_terminal() as tell:

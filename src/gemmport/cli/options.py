@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
@@ -130,7 +130,14 @@ config_files = click.option(
     help="A configuration that goes before all others; repeatable.",
 )
 
-class _Bytes(click.ParamType):
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[int]
+else:
+    _ParamType = click.ParamType  # generic in newer versions of click alone
+
+
+class _Bytes(_ParamType):
     """A number of bytes."""
 
     name = "bytes"

@@ -16,7 +16,16 @@ from typing import Any, Protocol
 
 import click
 from rich.console import JustifyMethod
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +37,7 @@ from gemmport.cli import fitting, once, streams
 from gemmport.core.device import DeviceInfo
 from gemmport.core.units import span
 from gemmport.execution.selection import get_backend
+from gemmport.outofcore.progress import Progress as Moved
 from gemmport.runtime import files
 
 SCHEMA = 1
@@ -45,6 +55,25 @@ def progress_on_terminal() -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda text: progress.update(task, description=text)
+
+
+@contextmanager
+def bytes_on_terminal() -> Iterator[Callable[[Moved], None]]:
+    """Tells bytes, rate and time left of a product that passes through a device, where standard error is a terminal."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    console = streams.console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+
+        def tell(moved: Moved) -> None:
+            if moved.moved < progress.tasks[0].completed:  # the next product
+                progress.reset(task)
+            told = f"{moved.tiles} of {moved.all_tiles} tiles"
+            progress.update(task, total=moved.total, completed=moved.moved, description=told)
+
+        yield tell
 
 
 class ProgramMeter:

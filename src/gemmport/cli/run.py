@@ -11,12 +11,14 @@ import click
 
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.bench.standings import Measured, Workload, standings
+from gemmport.bench.streamed import StreamedResult, run_streamed
 from gemmport.cli import completion, options, streams
 from gemmport.cli.output import (
     Column,
     Conditions,
     ProgramMeter,
     Sheet,
+    bytes_on_terminal,
     drawn,
     duration,
     exit_status,
@@ -31,6 +33,7 @@ from gemmport.cli.output import (
 )
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import MAX_EXTENT, GemmProblem
+from gemmport.core.units import quantity, span
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import AUTO
 
@@ -86,6 +89,7 @@ Examples:
 @click.option("--batch", type=int, default=1, show_default=True, help="Products in one launch.")
 @options.config_files
 @options.settings
+@options.device_memory
 @options.baseline
 @options.measurement
 @click.option(
@@ -108,7 +112,7 @@ def run(
     backend: str | None, device: tuple[str, ...], kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
     sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
     trans_b: str, alpha: complex, beta: complex, batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...],
-    baseline: str, verify: bool, repeat: int, seed: int, threshold: float, committed: Path | None,
+    device_memory: int | None, baseline: str, verify: bool, repeat: int, seed: int, threshold: float, committed: Path | None,
     form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Compute products, verify them, and time them beside the baselines.
@@ -118,6 +122,9 @@ def run(
 
     With --compare, each ratio to a baseline is set beside that of the file: worse and better are beyond the spread of
     both.
+
+    With --device-memory, arrays on the host pass through the device in tiles; time is that of the whole call, without
+    baselines.
 
     Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
     2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device is not usable
@@ -154,6 +161,26 @@ def run(
         check_plot(plot_file)
     if then is not None:
         then.check(Conditions(devices, unavailable, {}))  # refused before anything is measured
+    if device_memory is not None:
+        if form == "csv" or then is not None or plot_file is not None or kernel == "all" or "," in kernel:
+            raise click.UsageError(
+                "--device-memory takes one kernel, and --format table or json: leave out --compare and --plot"
+            )
+        with bytes_on_terminal() as told:
+            streamed = [
+                run_streamed(
+                    workload.problem, each, device_memory, kernel=kernel, params=chosen.params, config=config_files,
+                    verify=verify, repeat=repeat, seed=seed, progress=told,
+                )
+                for workload in workloads
+                for each in devices
+            ]  # fmt: skip
+        here = Conditions(devices, unavailable, {}, options.told_choice(backend, device, devices))
+        if form == "json":
+            write(to_json({"results": [one.to_dict() for one in streamed]}, here), output)
+        else:
+            write(drawn(streamed_sheet(streamed, here), to_terminal=output is None), output)
+        return int(any(one.verified is False for one in streamed))
     meter = ProgramMeter(devices)
     with progress_on_terminal() as tell:
         measured = [
@@ -218,6 +245,31 @@ def _parse_sizes(text: str) -> list[int]:
     if stop > MAX_EXTENT or (stop - start) // step >= MOST_SIZES:
         raise click.UsageError(f"--sizes {text!r}: at most {MOST_SIZES} sizes of at most {MAX_EXTENT}")
     return list(range(start, stop + 1, step))
+
+
+def streamed_sheet(results: Sequence[StreamedResult], conditions: Conditions) -> Sheet:
+    """A row for each product that passed through a device in tiles."""
+    columns = (
+        Column("device", dispensable=2), Column("problem"), Column("tiles"), Column("terms", numbers=True, dispensable=3),
+        Column("moved", numbers=True), Column("× 2mnk/√M", numbers=True), Column("time", numbers=True),
+        Column("GFLOPS", numbers=True), Column("result"),
+    )  # fmt: skip
+    verdicts = {True: "PASS", False: "FAIL", None: "not verified"}
+    rows = [
+        [
+            one.device.label,
+            str(one.problem),
+            f"{one.schedule.count} of {one.schedule.rows}×{one.schedule.columns}",
+            str(one.schedule.depth),
+            quantity(one.schedule.moved_bytes, "B"),
+            number(one.schedule.traffic.elements / one.schedule.bound, 2) if one.schedule.bound else "",
+            span(one.seconds),
+            number(one.gflops, 1),
+            verdicts[one.verified],
+        ]
+        for one in results
+    ]
+    return Sheet(columns, rows, [*conditions.notes()])
 
 
 def products_sheet(measured: Sequence[Measured], told: Sequence[str], conditions: Conditions) -> Sheet:

@@ -114,8 +114,8 @@ class Explanation:
         considered: in the order in which the planner tried them, the plan's own among them.
         precedence: how the entries of the configuration stand for it.
         measured: None where it was not run.
-        schedule: of arrays on the host, where the device has no room for them, or is to give less; else None. The rest is then said
-            of the product as a whole.
+        schedule: of arrays on the host, where the device has no room for them, or is to give less; else None. The rest is
+            then said of the product as a whole.
     """
 
     plan: Plan

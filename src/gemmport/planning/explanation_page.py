@@ -179,8 +179,9 @@ def _schedule(found: Explanation) -> Iterator[str]:
     )
     if schedule.bound:
         yield (
-            f"bound: 2mnk/√M is {quantity(schedule.bound, 'elements')}, where M is {quantity(schedule.fast_elements, 'elements')}"
-            f": {traffic.elements / schedule.bound:.2f} of that is moved, {schedule.ratio:.2f} of what no schedule does without"
+            f"bound: 2mnk/√M is {quantity(schedule.bound, 'elements')}, where M is "
+            f"{quantity(schedule.fast_elements, 'elements')}: {traffic.elements / schedule.bound:.2f} of that is moved, "
+            f"{schedule.ratio:.2f} of what no schedule does without"
         )
     yield (
         f"expected: {span(schedule.seconds)}{_rate(found, schedule.seconds)}; copies alone take "

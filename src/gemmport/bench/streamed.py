@@ -1,0 +1,117 @@
+"""Products of arrays on the host that pass through a device in tiles: verified, and timed as a whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmport.api.gemm import gemm
+from gemmport.api.product import Choice
+from gemmport.api.streamed import scheduled
+from gemmport.contracts.kernel import Parameters
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DType
+from gemmport.core.problem import GemmProblem, transposes
+from gemmport.outofcore.progress import Tell
+from gemmport.planning.schedule import Schedule
+
+HostArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class StreamedResult:
+    """What a product took that passed through a device.
+
+    Attributes:
+        seconds: of the call, of arrays in the host's memory, to the result there; the shortest of the repetitions.
+        verified: whether at least a row of each tile was exact; None where it was not looked at.
+    """
+
+    device: DeviceInfo
+    problem: GemmProblem
+    schedule: Schedule
+    seconds: float
+    verified: bool | None
+
+    @property
+    def gflops(self) -> float:
+        """10⁹ operations per second."""
+        return self.problem.flops / self.seconds * 1e-9 if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "device": self.device.to_dict(),
+            "problem": self.problem.to_dict(),
+            "schedule": self.schedule.to_dict(),
+            "seconds": self.seconds,
+            "gflops": self.gflops,
+            "verified": self.verified,
+        }
+
+
+def run_streamed(
+    problem: GemmProblem, device: DeviceInfo, memory: int, *, kernel: str, params: Parameters, config: Sequence[Path],
+    verify: bool, repeat: int, seed: int, progress: Tell | None = None,
+) -> StreamedResult:  # fmt: skip
+    """Computes a product of small whole numbers, once to compile and then so many times.
+
+    Args:
+        memory: bytes of the device that it may take. Others as `gemmport.gemm`.
+
+    Raises:
+        DeviceMemoryError: no tile has room. Others as `gemmport.gemm`.
+    """
+    rng = np.random.default_rng(seed)
+    batch = (problem.batch,) if problem.batch > 1 else ()
+    a, b, c = (
+        _whole((*batch, *problem.stored_shape(operand)), problem.element_type(operand), rng)
+        for operand in ("a", "b", "c")
+    )
+    choice = Choice(kernel, params or None, tuple(config) or None, problem.accumulator.numpy)
+    found = scheduled(problem, device, choice, memory)
+    taken = []
+    for _ in range(1 + repeat):
+        begin = time.perf_counter()
+        d = gemm(
+            a, b, alpha=problem.alpha, beta=problem.beta, c=c, trans_a=problem.trans_a, trans_b=problem.trans_b,
+            dtype=problem.output.numpy, accumulator=problem.accumulator.numpy, device=device, kernel=kernel,
+            params=params or None, config=tuple(config) or None, device_memory=memory, progress=progress,
+        )  # fmt: skip
+        taken.append(time.perf_counter() - begin)
+    return StreamedResult(device, problem, found, min(taken[1:]), _is_exact(found, a, b, c, d, rng) if verify else None)
+
+
+def _whole(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> HostArray:
+    """Whole numbers so small that no sum is rounded."""
+    values = rng.integers(0 if dtype.kind == "bool" else -2, 2 if dtype.kind == "bool" else 3, shape, np.int8)
+    return values.astype(dtype.numpy)
+
+
+def _is_exact(
+    found: Schedule, a: HostArray, b: HostArray, c: HostArray, d: HostArray, rng: np.random.Generator
+) -> bool:  # fmt: skip
+    """Whether a row of each tile, and the first and last of all, are what NumPy makes of them in a wider type."""
+    problem = found.problem
+    starts = range(0, problem.m, found.rows)
+    rows = sorted({0, max(problem.m - 1, 0), *(min(int(s + rng.integers(found.rows)), problem.m - 1) for s in starts)})
+    if problem.empty:
+        return True
+    wide = {"complex": np.complex128, "real": np.float64}.get(problem.output.kind, np.int64)
+
+    def op(x: HostArray, name: str) -> HostArray:
+        turned = x.swapaxes(-1, -2) if transposes(name) else x  # type: ignore[arg-type]
+        return turned.conj() if name in "CR" else turned
+
+    left: HostArray = op(a, problem.trans_a)[..., rows, :].astype(wide)
+    right: HostArray = op(b, problem.trans_b).astype(wide)
+    product = problem.alpha * (left @ right) + (problem.beta * c[..., rows, :].astype(wide) if problem.beta else 0)
+    wanted = (product != 0) if problem.output.kind == "bool" else product
+    with np.errstate(all="ignore"):
+        return bool(np.array_equal(d[..., rows, :], wanted.astype(problem.output.numpy)))

@@ -1,0 +1,49 @@
+"""`gemmport run --device-memory`: products that pass through a device in tiles."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from gemmport.bench import streamed
+
+SMALL = ("--size", 300, "--device-memory", "300kB", "--repeat", 1)
+
+
+def test_products_in_tiles_are_verified(gemmport_command):
+    options = ("--dtype", "float16", "--beta", 2, "--trans-a", "--format", "json")
+    status, out, err = gemmport_command("run", *SMALL, *options)
+    assert (status, err) == (0, "")
+    (result,) = json.loads(out)["results"]
+    assert result["verified"] is True
+    assert result["schedule"]["tiles"] > 1
+    assert result["schedule"]["device_bytes"] <= 300_000
+    assert "PASS" in gemmport_command("run", *SMALL)[1]
+
+
+def test_a_wrong_result_fails(gemmport_command, monkeypatch):
+    product = streamed.gemm
+
+    def broken(*given, **options):
+        result = product(*given, **options)
+        result[-1, -1] = np.float32(1e6)
+        return result
+
+    monkeypatch.setattr(streamed, "gemm", broken)
+    status, out, _ = gemmport_command("run", *SMALL)
+    assert status == 1
+    assert "FAIL" in out
+
+
+def test_what_does_not_go_with_it_is_refused(gemmport_command):
+    status, _, err = gemmport_command("run", "--size", 30, "--device-memory", "much")
+    assert status == 2
+    assert "must be a number of bytes" in err
+    assert gemmport_command("run", *SMALL, "--format", "csv")[0] == 2
+
+
+def test_an_explanation_tells_the_traffic(gemmport_command):
+    status, out, _ = gemmport_command("explain", 3000, 3000, 3000, "--device-memory", "4MiB")
+    assert status == 0
+    assert "bound: 2mnk/√M is" in out
