@@ -66,7 +66,7 @@ def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
         DeviceInfo.from_dict({key: value for key, value in described.items() if key in _KNOWN})
         for described in document["environment"]["devices"].values()
     ]
-    for one in document["results"]:
+    for one in document.get("results", ()):  # kills have none
         if "problem" in one:
             problem = _problem(one["problem"])
             choices = [one[name] for name in ("shipped", "tuned", "model")]

@@ -54,12 +54,13 @@ FITTED = {
     "share": SHARE,
     "read_share": "of the bandwidth of memory, that it reaches",
     "cache_bandwidth": "bytes per second that a CPU's core reads of a matrix in its caches",
+    "near_bandwidth": "likewise in all but the last of them",
     "small_matrix": "elements of a matrix; batches of products whose matrices have no more are for other kernels",
 }
 
 USUAL = {
     "groups_per_unit": 4, "least_part": 2**17, "most_registers": 128, "few_registers": 20, "small_matrix": 256,
-    "share": 0.8, "read_share": 1.0, "cache_bandwidth": 20e9,
+    "share": 0.8, "read_share": 1.0, "cache_bandwidth": 35e9, "near_bandwidth": 55e9,
 }  # fmt: skip
 """Where the device's model states nothing."""
 
@@ -155,7 +156,8 @@ class Gemv(KernelVariant):
         if device.type == "cpu":
             bandwidth = own["read_share"] * model.read_bandwidth
             if matrix <= units * sum(device.caches):  # no slower than the memory behind them
-                bandwidth = max(own["cache_bandwidth"] * units, bandwidth)
+                near = matrix <= units * sum(device.caches[:-1])
+                bandwidth = max(own["near_bandwidth" if near else "cache_bandwidth"] * units, bandwidth)
             read = matrix / bandwidth
             padded = math.ceil(groups / units) * work.group_rows * work.vectors * work.step * steps
             multiplied = padded * units / (own["share"] * model.rate(problem.accumulator))

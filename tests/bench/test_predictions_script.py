@@ -42,8 +42,10 @@ def test_the_halves_are_all_products_and_have_none_in_common(script: ModuleType)
     assert 0 < times("--fit", "half") == 6 - times("--fit", "held")
 
 
-def test_both_kinds_of_documents_are_read(script: ModuleType) -> None:
-    files = [str(RESULTS / "tuning" / "unseen.json"), str(RESULTS / "run" / "batches-float32.json")]
+def test_both_kinds_of_documents_are_read(script: ModuleType, tmp_path: Path) -> None:
+    kills = tmp_path / "kills.json"
+    kills.write_text('{"environment": {"devices": {}}, "lost": 0}')
+    files = [str(kills), str(RESULTS / "tuning" / "unseen.json"), str(RESULTS / "run" / "batches-float32.json")]
     done = CliRunner().invoke(script.main, [*files, "--each"], catch_exceptions=False)
     assert done.exit_code == 0
     assert "direct" in done.output

@@ -195,3 +195,15 @@ def test_on_cpus_caches_are_no_slower_than_memory_for_gemv() -> None:
     fast = model_of(device).over({"read_bandwidth": 1e12}, "")
     part = variant.predicted(problem, device, fast, values).parts["global memory"]
     assert part == pytest.approx(512 * 512 * 4 / 1e12)
+
+
+def test_gemv_reads_the_cores_own_caches_faster_than_the_last() -> None:
+    device, variant = replace(CPU, compute_units=2), kernels.variant("gemv")
+    near, last = 256, 1024
+    assert 4 * near**2 < 2 * sum(device.caches[:-1]) < 4 * last**2 < 2 * sum(device.caches)
+    rates = []
+    for size in (near, last):
+        problem = gp.GemmProblem.create(1, size, size)
+        values = make_plan(problem, device, load_configuration(), kernel="gemv").values
+        rates.append(4 * size**2 / variant.predicted(problem, device, model_of(device), values).parts["global memory"])
+    assert rates == pytest.approx([2 * 55e9, 2 * 35e9])
