@@ -1,0 +1,214 @@
+"""Products of Dask arrays on clusters of processes on this machine: workers that are killed, and what a second process costs.
+
+    python benchmarks/cluster.py kills --number 20 --output FILE
+    python benchmarks/cluster.py ratio --size 4096 --chunk 1024 --output FILE
+
+Exits with 1 where a result is wrong, or a killed worker cost more than the tiles that it held. Needs gemmport[dask].
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import dask
+import dask.array as da
+import document
+import numpy as np
+from distributed import Client, LocalCluster, SchedulerPlugin, wait
+
+import gemmport as gp
+import gemmport.dask
+from gemmport.dask import chunking
+from gemmport.execution.selection import get_backend
+
+OURS = "gemmport-"
+
+
+@contextmanager
+def cluster(workers: int, threads: int, **options: Any) -> Iterator[Client]:
+    """A client of a cluster of processes, all of which are gone in the end, whatever happens."""
+    pids: set[int] = set()
+    with ExitStack() as ending, tempfile.TemporaryDirectory() as folder:
+        ending.callback(lambda: [end(pid) for pid in pids])
+        # A worker that happens to be restarting so long after it was lost before is closed for good; here one after another is.
+        ending.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}))
+        local = ending.enter_context(
+            LocalCluster(
+                n_workers=workers, threads_per_worker=threads, processes=True, dashboard_address=None,
+                local_directory=folder, **options,
+            )
+        )  # fmt: skip
+        client = ending.enter_context(Client(local))
+        client.wait_for_workers(workers, timeout=120)
+        pids |= set(client.run(os.getpid).values())
+        yield client
+
+
+def end(pid: int) -> None:
+    """Kills a process, which may be gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def whole_numbers(seed: int, shape: tuple[int, int], chunk: int) -> da.Array:
+    """From -3 to 3, as float32: workers draw them, and draw the same ones again where they were lost."""
+    return da.random.default_rng(seed).integers(-3, 4, shape, chunks=chunk).astype(np.float32)
+
+
+class Kill(SchedulerPlugin):  # type: ignore[misc]
+    """Kills a worker when so many tasks of products have begun or ended, and counts what is computed.
+
+    Attributes:
+        computed: how often each task has been. lost: tiles of which the killed worker had computed or was computing something.
+    """
+
+    name = "kill"
+
+    def __init__(self, scheduler: Any, pids: dict[str, int], moment: int, victim: str) -> None:
+        self.scheduler, self.pids, self.moment, self.victim = scheduler, pids, moment, victim
+        self.computed: Counter[Any] = Counter()
+        self.events, self.killed = 0, False
+        self.lost: set[tuple[int, ...]] = set()
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, worker: str | None = None, **more: Any) -> None:
+        """Called by the scheduler for every change of a task's state."""
+        if not (isinstance(key, tuple) and key[0].startswith(OURS)) or finish not in ("processing", "memory"):
+            return
+        task = self.scheduler.tasks[key]
+        where = worker or (task.processing_on.address if task.processing_on else None)
+        if where == self.victim:
+            self.lost.add(tile(key))
+        if start == "processing" and finish == "memory":
+            self.computed[key] += 1
+        self.events += 1
+        if self.events > self.moment and not self.killed:
+            self.killed = True
+            end(self.pids[self.victim])
+
+    @property
+    def again(self) -> dict[Any, int]:
+        """Tasks that were computed more than once."""
+        return {key: count - 1 for key, count in self.computed.items() if count > 1}
+
+
+def tile(key: tuple[Any, ...]) -> tuple[int, ...]:
+    """Of the result, that a task belongs to."""
+    return key[1:3]
+
+
+def killed_run(client: Client, product: da.Array, rng: np.random.Generator) -> tuple[Any, Kill, float]:
+    """A product during which a worker is killed at a random moment.
+
+    Returns:
+        The result, what was counted, and the moment as a share of all beginnings and ends.
+    """
+    tasks = sum(key[0].startswith(OURS) for key in product.__dask_graph__() if isinstance(key, tuple))
+    pids = client.run(os.getpid)
+    moment, victim = int(rng.integers(2 * tasks)), str(rng.choice(sorted(pids)))
+    scheduler = client.cluster.scheduler
+    plugin = Kill(scheduler, pids, moment, victim)
+    scheduler.add_plugin(plugin)
+    try:
+        held = client.persist(product)
+        wait(held)
+        result = held.compute()
+    finally:
+        scheduler.remove_plugin(plugin.name)
+    return result, plugin, moment / (2 * tasks)
+
+
+@click.group()
+def main() -> None:
+    """Products of Dask arrays on clusters of processes."""
+
+
+@main.command()
+@click.option("--number", default=20, show_default=True, help="Of runs in each of which one worker is killed.")
+@click.option("--size", default=600, show_default=True)
+@click.option("--chunk", default=100, show_default=True)
+@click.option("--workers", default=2, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
+def kills(number: int, size: int, chunk: int, workers: int, seed: int, output: Path | None) -> None:
+    """Kills a worker at random moments: the result must be right, and tiles that others held must not be computed again.
+
+    In every other run a task takes one panel, and a tile is a chain of tasks.
+    """
+    rng, runs, usual = np.random.default_rng(seed), [], chunking.TASK_BYTES
+    with cluster(workers, 1) as client:
+        client.register_plugin(gp.dask.WorkerDevice())
+        for run in range(number):
+            chunking.TASK_BYTES = 1 if run % 2 else usual
+            a, b = (whole_numbers(1000 * seed + 2 * run + i, (size, size), chunk) for i in range(2))
+            wanted = np.matmul(*dask.compute(a, b, scheduler="threads"))
+            client.wait_for_workers(workers, timeout=120)
+            result, counted, moment = killed_run(client, gp.matmul(a, b), rng)
+            again = counted.again
+            runs.append({
+                "moment": round(moment, 3), "tasks": len(counted.computed), "again": sum(again.values()),
+                "tiles_again": len({*map(tile, again)}), "tiles_lost": len(counted.lost),
+                "right": bool(np.array_equal(result, wanted)), "killed": counted.killed,
+                "others_again": len({*map(tile, again)} - counted.lost),
+            })  # fmt: skip
+            click.echo(f"{run + 1}: {runs[-1]}", err=True)
+    right, others = sum(run["right"] and run["killed"] for run in runs), sum(run["others_again"] for run in runs)
+    click.echo(f"{right} right results of {number}; {others} tiles of others were computed again", err=True)
+    document.write(output, [get_backend()], size=size, chunk=chunk, workers=workers, runs=runs, right=right)
+    sys.exit(right < number or bool(others))
+
+
+@main.command()
+@click.option("--size", default=4096, show_default=True)
+@click.option("--chunk", default=1024, show_default=True)
+@click.option("--rounds", default=9, show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
+def ratio(size: int, chunk: int, rounds: int, output: Path | None) -> None:
+    """Two workers with one thread each beside one with two, in turns: what it costs that chunks travel between processes."""
+    kinds = {"1 worker, 2 threads": (1, 2), "2 workers, 1 thread": (2, 1)}
+    with ExitStack() as running:
+        turns = {}
+        for name, (workers, threads) in kinds.items():
+            client = running.enter_context(cluster(workers, threads))
+            client.register_plugin(gp.dask.WorkerDevice())
+            operands = [client.persist(whole_numbers(seed, (size, size), chunk)) for seed in range(2)]
+            wait(operands)
+            turns[name] = client, operands
+        seconds: dict[str, list[float]] = {name: [] for name in turns}
+        for _ in range(rounds + 1):
+            for name, (client, (a, b)) in turns.items():
+                start = time.perf_counter()
+                wait(client.persist(gp.matmul(a, b)))
+                seconds[name].append(time.perf_counter() - start)
+    told = {}
+    for name, each in seconds.items():
+        each[:] = each[1:]  # the first compiles
+        told[name] = {"median": statistics.median(each), "rounds": each}
+    one, two = (seconds[name] for name in kinds)
+    ratios = [x / y for x, y in zip(one, two, strict=True)]
+    click.echo(
+        f"speed of 2 × 1 over 1 × 2: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})", err=True
+    )
+    document.write(
+        output,
+        [get_backend()],
+        size=size,
+        chunk=chunk,
+        seconds=told,
+        ratio=round(statistics.median(ratios), 3),
+        ratios=ratios,
+    )
+
+
+if __name__ == "__main__":
+    main()
