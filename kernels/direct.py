@@ -7,10 +7,19 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
-from gemmport.contracts.kernel import Constraint, KernelVariant, Parameter, Parameters, Tile, ceil_div, run_defines
+from gemmport.contracts.kernel import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Parameters,
+    Tile,
+    ceil_div,
+    half_defines,
+    run_defines,
+)
 from gemmport.contracts.prediction import SHARE, WAKE, of_tiles_on_cpu
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import FLOAT32, FLOAT64
+from gemmport.core.dtypes import FLOAT32, FLOAT64, HALVES
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 
@@ -18,6 +27,16 @@ MOST_OF_A_BATCH = 7
 """Products of a batch of small ones that it is chosen for on a CPU, whose tiles are those of large products: mostly edge, which
 a group computes for nothing. `packed`, after the pass that this one does without, took 0.1 to 0.6 of the time of 16 products
 and more of 5 × 13 × 5 to 32 × 32 × 32 (benchmarks/results/{intel,pocl31}/run/batches-float32.json).
+"""
+
+MOST_OF_HALVES = 64**3
+"""Multiply-adds of a product of halves that it is chosen for on a CPU. Beyond them `packed`, whose pass converts each element
+once, takes less: at 96 square half as long, at 64 up to twice as long, on Intel's runtime and PoCL 3.1 (docs/cpu.md).
+"""
+
+WHOLE_OF_HALVES = 32, 64, 8
+"""Rows, columns and terms of which products of halves on a CPU are multiples: of the tile that configs/ has for CPUs. What
+crosses its edges takes Intel's runtime five seconds and more to compile, beside one in float32 and half a one of `packed`.
 """
 
 SMALL = 1024
@@ -84,8 +103,21 @@ class Direct(KernelVariant):
         return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.sum_bytes, 4)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        if device.type == "cpu" and problem.dtype not in (FLOAT32, FLOAT64):
+        halves = problem.dtype in HALVES and problem.accumulator == FLOAT32
+        if device.type == "cpu" and not halves and problem.dtype not in (FLOAT32, FLOAT64):
             return f"on CPUs, runtimes take long to compile its tiles where {problem.dtype} is no vector's element"
+        terms = problem.m * problem.n * problem.effective_k
+        if device.type == "cpu" and halves and terms > MOST_OF_HALVES:
+            return (
+                f"on CPUs it is for {MOST_OF_HALVES:,} multiply-adds at most where A and B are {problem.dtype}, which each "
+                f"work-item converts anew, and these are {terms:,}"
+            )
+        sizes = problem.m, problem.n, problem.effective_k
+        if device.type == "cpu" and halves and any(x % y for x, y in zip(sizes, WHOLE_OF_HALVES, strict=True)):
+            return (
+                f"on CPUs, runtimes take long to compile its edges in {problem.dtype}, and {problem.m} × {problem.n} × "
+                f"{problem.k} is no multiple of {' × '.join(map(str, WHOLE_OF_HALVES))}"
+            )
         elements = problem.m * problem.n
         if device.type == "cpu" and problem.batch > MOST_OF_A_BATCH and elements <= SMALL:
             return (
@@ -126,7 +158,8 @@ class Direct(KernelVariant):
         )  # fmt: skip
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
-        return {**super().defines(parameters, problem), **run_defines(problem, int(parameters["WIDTH"]))}
+        width = int(parameters["WIDTH"])
+        return {**super().defines(parameters, problem), **run_defines(problem, width), **half_defines(problem, width)}
 
 
 def _for_cpu(device: DeviceInfo) -> list[Parameters]:

@@ -17,12 +17,14 @@ from gemmport.contracts.kernel import (
     Tile,
     ceil_div,
     gemm_arguments,
+    half_defines,
     parameter_defines,
     problem_defines,
     run_defines,
 )
 from gemmport.contracts.prediction import SHARE, USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import FLOAT32, HALVES
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
 
@@ -119,6 +121,8 @@ class Gemv(KernelVariant):
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         if min(problem.m, problem.n) > MOST_VECTORS:
             return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
+        if device.type == "cpu" and problem.dtype in HALVES and problem.accumulator != FLOAT32:
+            return f"on CPUs it converts vectors of halves to float32, and the sums are in {problem.accumulator}"
         elements = max(problem.m, problem.n) * problem.effective_k
         small = int(_constants(model)["small_matrix"])
         if device.type == "gpu" and problem.batch > device.compute_units and elements <= small:
@@ -222,7 +226,7 @@ class Gemv(KernelVariant):
             **parameter_defines(own),
             **problem_defines(work.problem),
             **run_defines(work.problem, work.width),
-            **({"ALIGNED_A": 0, "ALIGNED_B": 0} if work.anywhere else {}),
+            **({"ALIGNED_A": 0, "ALIGNED_B": 0, **half_defines(work.problem, work.width)} if work.anywhere else {}),
             "VECTORS": work.vectors,
             "WIDTH": work.width,
             "TRANSPOSED": int(work.exchanged),
@@ -262,9 +266,12 @@ def _constants(model: DeviceModel) -> Mapping[str, float]:
 
 
 def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:
-    """Whole vectors where memory holds them as they are; where each element is converted, that would be much code."""
-    as_they_are = problem.dtype == problem.accumulator and problem.dtype.kind == "real"
-    run, runs = (64, 8) if as_they_are else (16, 4)
+    """Whole vectors where memory holds them as they are, or they are converted at once; where each element is converted, that
+    would be much code.
+    """
+    sums = problem.accumulator
+    whole = (problem.dtype == sums and sums.kind == "real") or (problem.dtype in HALVES and sums == FLOAT32)
+    run, runs = (64, 8) if whole else (16, 4)
     vectors = max(min(problem.m, problem.n), 1)
     return {"ITEMS": 1, "SIDE": 1, "RUN": run, "RUNS": max(runs // vectors, 2), "UNROLL": 2}
 

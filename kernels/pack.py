@@ -11,6 +11,7 @@ from gemmport.contracts.kernel import (
     Pass,
     Steps,
     ceil_div,
+    half_defines,
     parameter_defines,
     problem_defines,
     run_defines,
@@ -68,7 +69,12 @@ class Pack(Pass):
             scratch.append(Scratch(name, count * panels.ld * problem.accumulator.sum_bytes))
         launch = Launch(
             self.source(
-                {**parameter_defines(values), **problem_defines(problem), **run_defines(problem, int(values["WIDTH"]))}
+                {
+                    **parameter_defines(values),
+                    **problem_defines(problem),
+                    **run_defines(problem, int(values["WIDTH"])),
+                    **half_defines(problem, int(values["WIDTH"])),
+                }
             ),
             groups=(sum(groups.values()), 1, 1),
             work_group=(1, 1, 1),

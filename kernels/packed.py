@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,11 +16,12 @@ from gemmport.contracts.kernel import (
     Steps,
     Tile,
     ceil_div,
+    half_defines,
     run_defines,
 )
 from gemmport.contracts.prediction import SHARE, WAKE, facts_of, waking
 from gemmport.core.device import DeviceInfo
-from gemmport.core.plan import ParameterValue
+from gemmport.core.plan import Buffer, ParameterValue, Scratch
 from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand
 from gemmport.core.quirks import reason_of_limit
 from gemmport.kernels import pack
@@ -61,8 +63,8 @@ class Packed(KernelVariant):
     A line is a row of numbers, of which a complex element has two: a micro-tile has half as many rows of those. A first pass
     lays A and B out in panels (`pack`), which takes in ops, strides, types and edges. Where D is so narrow or so low that one
     macro-tile spans it, the group lays out the long operand itself, KC terms at a time, in local memory: no other group reads
-    that part of it. Sums of more than KC terms are kept in D meanwhile; where its type is narrower than that of the sums, all
-    terms are summed at once.
+    that part of it. Sums of more than KC terms are kept in D meanwhile; where its type is narrower than that of the sums, in
+    scratch memory, so that nothing is rounded in between.
 
     The extents are the most that tiles have: `fitted` makes micro-tiles as small as the registers are, and macro-tiles so small
     that caches hold their panels and that there are enough of them for all cores.
@@ -126,9 +128,11 @@ class Packed(KernelVariant):
         return {
             **super().defines(stated, read),
             **run_defines(read, panels["WIDTH"]),
+            **half_defines(read, panels["WIDTH"]),
             "EDGES": int(problem.m % panels["ROWS"] != 0 or problem.n % panels["COLUMNS"] != 0),
             "OWN_A": int(own == "a"),
             "OWN_B": int(own == "b"),
+            "KEEPS_SUMS": int(_keeps_sums(parameters, problem)),
             **panels,
         }
 
@@ -141,7 +145,11 @@ class Packed(KernelVariant):
         packed = pack.PASS.steps(problem, {**packing, "MOVES": fitted["MOVES"]}, prepared)
         a, b = (pack.layout(problem, x, packing) if x in prepared else problem.layout(x) for x in pack.PANELS)
         laid_out = replace(problem, a=a, b=b)
-        return Steps([*packed.launches, self.product(laid_out, fitted, prepared)], packed.scratch)
+        product, scratch = self.product(laid_out, fitted, prepared), [*packed.scratch]
+        if _keeps_sums(fitted, problem):
+            product = replace(product, arguments=(*product.arguments, Buffer("sums")))
+            scratch.append(Scratch("sums", _kept_bytes(problem, packing)))
+        return Steps([*packed.launches, product], scratch)
 
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
@@ -228,7 +236,8 @@ class Packed(KernelVariant):
                 nc //= 2
             else:
                 break
-        values.update(MC=mc, NC=nc, KC=kc if _holds_sums(problem) else MAX_EXTENT)
+        keeps = _holds_sums(problem) or _kept_bytes(problem, panels) <= device.max_allocation
+        values.update(MC=mc, NC=nc, KC=kc if keeps else MAX_EXTENT)
         return values
 
 
@@ -247,11 +256,11 @@ def _lines(rows: int, most: int) -> int:
 
 def _own(problem: GemmProblem, rows: int, columns: int) -> Operand | None:
     """The operand of whose elements each is read by one macro-tile of so many rows and columns alone: the longer one, where
-    both are. None where there is none, and where D cannot keep sums.
+    both are. None where there is none.
     """
     alone: dict[Operand, bool] = {"a": problem.n <= columns, "b": problem.m <= rows}
     longer_first: tuple[Operand, Operand] = ("a", "b") if problem.m > problem.n else ("b", "a")
-    if problem.effective_k == 0 or not _holds_sums(problem):
+    if problem.effective_k == 0:
         return None
     shared = problem.batch > 1
     return next((x for x in longer_first if alone[x] and not (shared and problem.layout(x).batch_stride == 0)), None)
@@ -282,6 +291,19 @@ def _holds_sums(problem: GemmProblem) -> bool:
     """Whether D can keep sums that are not complete without losing anything; integers lose what they would lose in the end."""
     sums, output = problem.accumulator, problem.output
     return sums.kind == output.kind and sums.precision <= output.precision
+
+
+def _keeps_sums(parameters: Parameters, problem: GemmProblem) -> bool:
+    """Whether sums of some of the terms are kept beside D."""
+    return not _holds_sums(problem) and problem.effective_k > int(parameters["KC"])
+
+
+def _kept_bytes(problem: GemmProblem, panels: Mapping[str, int]) -> int:
+    """Bytes of the sums of whole micro-tiles."""
+    rows, columns = (
+        ceil_div(size, panels[name]) * panels[name] for size, name in ((problem.m, "ROWS"), (problem.n, "COLUMNS"))
+    )
+    return rows * columns * problem.batch * problem.accumulator.sum_bytes
 
 
 VARIANT = Packed()

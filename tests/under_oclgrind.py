@@ -102,7 +102,7 @@ def transpose(backend: gp.Backend, ops: str) -> None:
 def pack(backend: gp.Backend, ops: str) -> None:
     """Panels, by way of a product: no extent is a multiple of theirs, and one operand is the same for all of the batch."""
     panels: dict[str, int | str] = {"MR": 6, "NR": 1, "VECTOR": 16, "MC": 6, "NC": 16, "KC": 8}
-    for dtype in ("float32", "complex64", "float16"):
+    for dtype in ("float32", "complex64", "float16", "bfloat16"):
         check(backend, problem_of(Sizes(17, 15, 13), ops, dtype, batch=2, share_a=True), "packed", panels)
 
 

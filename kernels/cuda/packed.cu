@@ -41,13 +41,20 @@
 #define PANEL_B(j) (panels_b + (j) / COLUMNS * ld_b + (index_t)start * COLUMNS)
 #endif
 
+// Where D cannot keep sums of some of the terms, they stand in memory of their own meanwhile: ROWS × NR vectors for each micro-tile.
+#if KEEPS_SUMS
+#define KEPT_SUMS , wide_t *kept_sums
+#else
+#define KEPT_SUMS
+#endif
+
 #define CLEAR(r, v) wide_t sum_##r##_##v = WIDE_ZERO;
 #define LOAD(r, v) const wide_t b_##v = b[v];
 #define ADD(r, v) sum_##r##_##v = add_products(a[r], b_##v, sum_##r##_##v);
 #define KEEP(r, v) sums[r][v] = sum_##r##_##v;
 
 extern "C" __global__ __launch_bounds__(1)
-void packed(GEMM_ARGUMENTS)
+void packed(GEMM_ARGUMENTS KEPT_SUMS)
 {
     const tile_t tile = this_tile(MC, NC, m, n);
     C += offset_c + tile.batch * stride_c;
@@ -91,15 +98,29 @@ void packed(GEMM_ARGUMENTS)
                 }
                 wide_t sums[MR][NR];
                 EACH_SUM(KEEP)
+#if KEEPS_SUMS
+                const index_t across = (n + COLUMNS - 1) / COLUMNS, down = (m + ROWS - 1) / ROWS; // micro-tiles
+                wide_t *kept = kept_sums + ((tile.batch * down + i / ROWS) * across + j / COLUMNS) * (ROWS * NR);
+#endif
 
                 // The first terms meet beta and C, all others what was written before them.
                 for (int r = 0; r < ROWS && INSIDE(i + r < m); ++r)
                     for (int v = 0; v < NR; ++v) {
                         const wide_t sum = joined(sums[NUMBERS * r][v], sums[NUMBERS * r + NUMBERS - 1][v]);
                         const int row = i + r, column = j + v * WIDTH;
+#if KEEPS_SUMS
+                        const wide_t with_kept = start ? lanes_sum(sum, kept[r * NR + v]) : sum;
+                        if (end < k)
+                            kept[r * NR + v] = with_kept;
+                        else
+                            store_run_anywhere(
+                                D + row * ld_d + column, C + row * ld_c + column, with_kept, alpha, beta,
+                                PRESENT(row < m, n - column));
+#else
                         out_t *d = D + row * ld_d + column;
                         const out_t *c = start ? d : C + row * ld_c + column;
                         store_run_anywhere(d, c, sum, alpha, start ? ACC_ONE : beta, PRESENT(row < m, n - column));
+#endif
                     }
             }
     } while ((start += KC) < k);

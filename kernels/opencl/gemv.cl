@@ -44,6 +44,12 @@ inline factor_t factor(__global const in_t *B, index_t ld_b, int p, int j, int p
 {
 #if B_RUNS_ALONG_K
     return OF_B(run_at(B + INDEX_B(p, j), present, ALIGNED_B));
+#elif defined(LOADS_HALVES) // which are converted at once
+    in_run_t run;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        RUN_ELEMENT(in_t, run, w) = w < present ? B[INDEX_B(p + w, j)] : (in_t)0;
+    return to_sums(run);
 #else
     wide_t x;
     #pragma unroll

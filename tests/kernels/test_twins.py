@@ -51,8 +51,13 @@ CUDA: Words = {
 
 APART: dict[str, tuple[str, list[str]]] = {
     "gemv": (
-        "OpenCL C counts groups in size_t, and CUDA C++ in 32 bits; a CPU's compiler takes seconds for 128 rows",
+        (
+            "OpenCL C counts groups in size_t, and CUDA C++ in 32 bits; a CPU's compiler takes seconds for 128 rows; "
+            "CUDA C++ has a zero of every type in its braces"
+        ),
         [
+            "-RUN_ELEMENT(in_t, run, w) = w < present ? B[INDEX_B(p + w, j)] : (in_t)0;",
+            "+RUN_ELEMENT(in_t, run, w) = w < present ? B[INDEX_B(p + w, j)] : in_t{};",
             "-const size_t number = GROUP.x / parts;",
             "-const size_t down = ((size_t)m + GROUP_ROWS - 1) / GROUP_ROWS;",
             "-const size_t across = ((size_t)n + VECTORS - 1) / VECTORS;",
@@ -148,12 +153,23 @@ APART: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "runs": (
-        "CUDA C++ has a zero of every type in its braces",
+        "CUDA C++ has a zero of every type in its braces; OpenCL C, which runs on CPUs, converts vectors of halves at once",
         [
             "-RUN_ELEMENT(in_t, run, w) = w < present ? p[w] : (in_t)0;",
             "+RUN_ELEMENT(in_t, run, w) = w < present ? p[w] : in_t{};",
+            "-#if defined(LOADS_HALVES)",
+            "-return WIDENED(IN, run);",
+            "-#else",
+            "-#endif",
             "-RUN_ELEMENT(out_t, run, w) = w * APART >= begin && w * APART < end ? c[w * APART] : (out_t)0;",
             "+RUN_ELEMENT(out_t, run, w) = w * APART >= begin && w * APART < end ? c[w * APART] : out_t{};",
+            "-#if defined(STORES_HALVES)",
+            "-value = alpha * sum;",
+            "-if (!is_zero(beta))",
+            "-value += beta * WIDENED(OUT, before);",
+            "-run = ROUNDED(OUT, value);",
+            "-#else",
+            "-#endif",
             "-out_run_t before = ;",
             "+out_run_t before = {};",
         ],

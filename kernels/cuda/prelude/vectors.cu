@@ -47,6 +47,16 @@ __device__ inline wide_t lanes_mul_add(wide_t a, wide_t b, wide_t sum)
     return sum;
 }
 
+#if KEEPS_SUMS
+__device__ inline wide_t lanes_sum(wide_t a, wide_t b)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(a, w) = sum_of(ELEMENT(a, w), ELEMENT(b, w));
+    return a;
+}
+#endif
+
 #if CONJUGATE_A || CONJUGATE_B
 __device__ inline wide_t wide_conjugated(wide_t x)
 {

@@ -23,11 +23,15 @@ inline in_run_t fetch_run(__global const in_t *p, int present, int aligned)
 }
 inline wide_t to_sums(in_run_t run)
 {
+#if defined(LOADS_HALVES)
+    return WIDENED(IN, run);
+#else
     wide_t x;
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         ELEMENT(x, w) = to_sum(RUN_ELEMENT(const in_t, run, w));
     return x;
+#endif
 }
 
 // `store` for the elements of a run from column `begin` to before column `end`, counted from its first, in two steps: what C holds,
@@ -51,6 +55,12 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
 {
     wide_t value;
     out_run_t run;
+#if defined(STORES_HALVES)
+    value = alpha * sum;
+    if (!is_zero(beta))
+        value += beta * WIDENED(OUT, before);
+    run = ROUNDED(OUT, value);
+#else
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
@@ -61,6 +71,7 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         RUN_ELEMENT(out_t, run, w) = to_stored(ELEMENT(value, w));
+#endif
     if (ALIGNED_D && begin <= 0 && end >= WIDTH)
         *(__global out_run_t *)d = run;
     else

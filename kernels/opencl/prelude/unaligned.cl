@@ -7,17 +7,22 @@
 // by element, because Intel's compiler keeps fewer sums in registers beside masks: `packed` took a tenth longer (docs/cpu.md).
 // Compilers differ in what they make of the two ways to move a vector (MOVES of `packed`).
 #if defined(MOVES_VLOAD) && SUM_LANES > 1 && __clang_major__ != 14 // which does not compile some of these (pocl-vector-loads)
-#define LOAD_ANYWHERE(p) PASTE(vload, SUM_LANES)(0, p)
-#define STORE_ANYWHERE(x, p) PASTE(vstore, SUM_LANES)(x, 0, p)
+#define LOAD_ANYWHERE(type, p) PASTE(vload, SUM_LANES)(0, p)
+#define STORE_ANYWHERE(type, x, p) PASTE(vstore, SUM_LANES)(x, 0, p)
 #else
 typedef struct __attribute__((packed)) { wide_t run; } anywhere_t;
-#define LOAD_ANYWHERE(p) (((__global const anywhere_t *)(p))->run)
-#define STORE_ANYWHERE(x, p) (((__global anywhere_t *)(p))->run = (x))
+#define LOAD_ANYWHERE(type, p) (((__global const type *)(p))->run)
+#define STORE_ANYWHERE(type, x, p) (((__global type *)(p))->run = (x))
+#if defined(LOADS_HALVES) || defined(STORES_HALVES)
+typedef struct __attribute__((packed)) { halves_t run; } halves_anywhere_t;
+#endif
 #endif
 inline wide_t load_run_anywhere(__global const in_t *p)
 {
 #if LOADS_SUMS
-    return LOAD_ANYWHERE(p);
+    return LOAD_ANYWHERE(anywhere_t, p);
+#elif defined(LOADS_HALVES)
+    return WIDENED(IN, LOAD_ANYWHERE(halves_anywhere_t, p));
 #else
     wide_t x;
     #pragma unroll
@@ -33,8 +38,16 @@ inline void store_run_anywhere(
     if (WIDTH <= present) {
         wide_t value = alpha * sum;
         if (!is_zero(beta))
-            value += beta * LOAD_ANYWHERE(c);
-        STORE_ANYWHERE(value, d);
+            value += beta * LOAD_ANYWHERE(anywhere_t, c);
+        STORE_ANYWHERE(anywhere_t, value, d);
+        return;
+    }
+#elif defined(STORES_HALVES)
+    if (WIDTH <= present) {
+        wide_t value = alpha * sum;
+        if (!is_zero(beta))
+            value += beta * WIDENED(OUT, LOAD_ANYWHERE(halves_anywhere_t, c));
+        STORE_ANYWHERE(halves_anywhere_t, ROUNDED(OUT, value), d);
         return;
     }
 #else

@@ -18,8 +18,23 @@
 #define MOVE_32 uint8
 #define MOVE_64 uint16
 #define MOVE_128 ulong16
+#if defined(__clang_major__) && __clang_major__ == 14 && SUM_LANES > 8 // whose vectors of halves may be wrong, or end it (pocl-vector-loads)
+#undef LOADS_HALVES
+#undef STORES_HALVES
+#endif
+#if defined(LOADS_HALVES) || defined(STORES_HALVES)
+typedef PASTE(ushort, SUM_LANES) halves_t;
+#endif
+#if defined(LOADS_HALVES)
+typedef halves_t in_run_t;
+#else
 typedef PASTE(MOVE_, IN_RUN_BYTES) in_run_t;
+#endif
+#if defined(STORES_HALVES)
+typedef halves_t out_run_t;
+#else
 typedef PASTE(MOVE_, OUT_RUN_BYTES) out_run_t;
+#endif
 
 // As sums: a vector, in which a complex number takes two lanes.
 #define PART_float16 half
@@ -77,6 +92,40 @@ inline wide_t lanes_mul_add(wide_t a, wide_t b, wide_t sum)
     return sum;
 }
 
+#if KEEPS_SUMS
+inline wide_t lanes_sum(wide_t a, wide_t b) { return a + b; }
+#endif
+
+// A run of halves, of float16 or of bfloat16, as floats, and floats rounded to them, to nearest, ties to even: all at once, where the
+// contract says that runs are such (LOADS_HALVES, STORES_HALVES). For {0x3e00, 0x3c00, 0, 0} widened_float16 gives {1.5, 1, 0, 0}.
+#if defined(LOADS_HALVES) || defined(STORES_HALVES)
+#if defined(__F16C__) // instructions for it, where PoCL's functions may go number by number
+typedef __fp16 float16s_t __attribute__((ext_vector_type(SUM_LANES)));
+inline wide_t widened_float16(halves_t x) { return __builtin_convertvector(__builtin_astype(x, float16s_t), wide_t); }
+inline halves_t rounded_float16(wide_t x) { return __builtin_astype(__builtin_convertvector(x, float16s_t), halves_t); }
+#else
+inline wide_t widened_float16(halves_t x) { return PASTE(vload_half, SUM_LANES)(0, (const half *)&x); }
+inline halves_t rounded_float16(wide_t x)
+{
+    halves_t halves;
+    PASTE(PASTE(vstore_half, SUM_LANES), _rte)(x, 0, (half *)&halves);
+    return halves;
+}
+#endif
+inline wide_t widened_bfloat16(halves_t x)
+{
+    return PASTE(as_float, SUM_LANES)(PASTE(convert_uint, SUM_LANES)(x) << 16);
+}
+inline halves_t rounded_bfloat16(wide_t x) // as to_bfloat16
+{
+    const PASTE(uint, SUM_LANES) bits = PASTE(as_uint, SUM_LANES)(x);
+    const PASTE(uint, SUM_LANES) rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return PASTE(convert_ushort, SUM_LANES)((x != x ? bits | 0x400000 : rounded) >> 16);
+}
+#define WIDENED(type, x) PASTE(widened_, type)(x)
+#define ROUNDED(type, x) PASTE(rounded_, type)(x)
+#endif
+
 #if CONJUGATE_A || CONJUGATE_B
 inline wide_t wide_conjugated(wide_t x)
 {
@@ -89,7 +138,7 @@ inline wide_t wide_conjugated(wide_t x)
 // other, as one shuffles cards: after log₂(WIDTH) steps, which are one loop that is soon compiled, they are turned.
 inline void turn(wide_t *x)
 {
-#if LOADS_SUMS && SUM_LANES > 1
+#if (LOADS_SUMS && SUM_LANES > 1) || defined(LOADS_HALVES)
     for (int step = 1; step < WIDTH; step *= 2) {
         wide_t shuffled[WIDTH];
         #pragma unroll

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.prediction import ON_A_CPU, SHARE, of_tiles
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, FLOAT32, FLOAT64, DType
+from gemmport.core.dtypes import DTYPES, FLOAT32, FLOAT64, HALVES, DType
 from gemmport.core.errors import ParameterError, UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.core.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
@@ -355,6 +355,17 @@ def run_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
         "ALIGNED_A": aligned("a"),
         "ALIGNED_B": aligned("b"),
         "ALIGNED_D": aligned("c", "d"),
+    }
+
+
+def half_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
+    """Macros by which OpenCL C converts runs of halves to float32 and back as vectors, where it loads or stores such runs. For
+    kernels of CPUs, whose compilers do not make vectors of single elements that are converted; GPUs have no such vectors.
+    """
+    asked = problem.accumulator == FLOAT32 and width > 1
+    return {
+        **({"LOADS_HALVES": 1} if asked and problem.dtype in HALVES else {}),
+        **({"STORES_HALVES": 1} if asked and problem.output in HALVES else {}),
     }
 
 

@@ -74,14 +74,16 @@ class DType:
         return self.name
 
 
+FLOAT16 = DType("float16", 2, "real", precision=11)
+BFLOAT16 = DType("bfloat16", 2, "real", precision=8)
 FLOAT32 = DType("float32", 4, "real", precision=24)
 FLOAT64 = DType("float64", 8, "real", precision=53)
 
 DTYPES: dict[str, DType] = {
     dtype.name: dtype
     for dtype in (
-        DType("float16", 2, "real", precision=11),
-        DType("bfloat16", 2, "real", precision=8),
+        FLOAT16,
+        BFLOAT16,
         FLOAT32,
         FLOAT64,
         DType("complex64", 8, "complex", precision=24),
@@ -90,6 +92,9 @@ DTYPES: dict[str, DType] = {
         DType("bool", 1, "bool"),
     )
 }
+
+HALVES = (FLOAT16, BFLOAT16)
+"""Types of 16 bits, which become float32 wherever they are summed in that."""
 
 ACCUMULATORS = ("float16", "float32", "float64", "complex64", "complex128", "int32", "int64", "bool")
 """Types of sums. Integers are summed modulo 2³² or 2⁶⁴, which is right for signed and unsigned ones alike."""

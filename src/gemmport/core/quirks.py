@@ -101,9 +101,13 @@ QUIRKS: tuple[Quirk, ...] = (
         versions=">=3.0rc1,<3.1",
         symptom="compiling vload16 and vstore16 in a loop may end the process (LLVM 14)",
         effect="workaround",
-        where=("kernels/opencl/prelude/unaligned.cl: pocl-vector-loads",),
+        where=(
+            "kernels/opencl/prelude/unaligned.cl: pocl-vector-loads",
+            "kernels/opencl/prelude/vectors.cl: pocl-vector-loads",
+        ),
         evidence="PoCL 3.0-rc2 (PyPI): `packed` with MOVES = vload, MR = 14 and VECTOR = 64 ended with LLVM ERROR: Do not know "
-        "how to scalarize this operator's operand!, or with a segmentation fault; through a packed struct it is compiled",
+        "how to scalarize this operator's operand!, or with a segmentation fault; through a packed struct it is compiled; "
+        "rounding vectors of 16 floats to halves ends likewise, or is wrong, and vectors of 8 are right",
     ),
     Quirk(
         id="pocl-local-memory",
