@@ -1,10 +1,11 @@
-"""Quantities for people."""
+"""Quantities for people, and of them."""
 
 from __future__ import annotations
 
 import pytest
 
-from gemmport.core.units import quantity, span
+from gemmport.core.errors import ParameterError
+from gemmport.core.units import as_bytes, quantity, span
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,25 @@ def test_a_span_has_three_digits_and_a_unit_that_fits(seconds: float, told: str)
 )
 def test_a_quantity_has_three_digits_and_a_prefix_that_fits(value: float, unit: str, told: str) -> None:
     assert quantity(value, unit) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (4096, 4096),
+        ("4096", 4096),
+        ("1GiB", 2**30),
+        ("1.5 kB", 1500),
+        ("2e9", 2 * 10**9),
+        ("3m", 3 * 10**6),
+        ("8Ti", 2**43),
+    ],
+)
+def test_bytes_are_read_from_numbers_and_texts(given: object, wanted: int) -> None:
+    assert as_bytes("memory", given) == wanted
+
+
+@pytest.mark.parametrize("given", ["", "GiB", "1.2.3", "-1", "1 byte", "1e99GiB", "nan", 0, -5, 1.5, True, None, "0"])
+def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
+    with pytest.raises(ParameterError, match=r"^memory must be a number of bytes, such as .*; got"):
+        as_bytes("memory", given)

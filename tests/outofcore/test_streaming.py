@@ -132,12 +132,23 @@ def test_out_may_be_c_or_an_operand(best_backend: Backend) -> None:
     np.testing.assert_array_equal(a, expected)
 
 
+@pytest.mark.parametrize("ops", ["NN", "TC"])
 def test_what_no_allocation_holds_passes_through_unasked(
-    best_backend: Backend, monkeypatch: pytest.MonkeyPatch
+    best_backend: Backend, monkeypatch: pytest.MonkeyPatch, ops: str
 ) -> None:
-    monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=2**16))
-    a, b = operands(301, 203, 409, "float32")
-    np.testing.assert_array_equal(gp.matmul(a, b, device=best_backend.device), wanted(a, b, "NN"))
+    """Panels are read where they lie, if the device shares the host's memory and each is in one allocation."""
+    monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=300_000))
+    uploaded: list[int] = []
+    upload = best_backend.upload
+    monkeypatch.setattr(best_backend, "upload", lambda *given, **o: (uploaded.append(1), upload(*given, **o))[1])
+    a, b = operands(3, 8, 20_000, "float32", ops)
+    c = whole((3, 8), "float32", 3)
+    how: dict[str, Any] = {"trans_a": ops[0], "trans_b": ops[1], "device": best_backend.device}
+    np.testing.assert_array_equal(gp.gemm(a, b, **how), wanted(a, b, ops))
+    if ops == "NN":
+        assert bool(uploaded) == (best_backend.borrow(np.zeros(4)) is None)
+    np.testing.assert_array_equal(gp.gemm(a, b, beta=2, c=c, **how), wanted(a, b, ops, 1, 2, c))
+    np.testing.assert_array_equal(gp.gemm(a[::-1], b.astype(np.float64), **how), wanted(a[::-1].astype(float), b, ops))
 
 
 def test_the_device_gives_no_more_than_is_allowed(best_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

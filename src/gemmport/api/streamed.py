@@ -176,7 +176,7 @@ def _run(
 
     Streamed(
         backend, place.queue, found, operands, multiply, host_memory=bounds.host_memory, tell=bounds.progress,
-        record=checkpoint,
+        record=checkpoint, lend=bounds.device_memory is None and bounds.host_memory is None,
     ).run()  # fmt: skip
 
 

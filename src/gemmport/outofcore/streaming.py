@@ -22,7 +22,7 @@ import numpy as np
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Access, Event, Memory
-from gemmport.core.errors import ParameterError
+from gemmport.core.errors import ArrayError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Operand, transposes
 from gemmport.execution.copies import copy_strided
 from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
@@ -170,13 +170,14 @@ class Streamed:
 
     def __init__(
         self, backend: Backend, queue: Any, schedule: Schedule, operands: Operands, multiply: Multiply, *,
-        host_memory: int | None = None, tell: Tell | None = None, record: Record | None = None,
+        host_memory: int | None = None, tell: Tell | None = None, record: Record | None = None, lend: bool = False,
     ) -> None:  # fmt: skip
         """Of a product of the schedule's problem, whose ops are those of the operands.
 
         Args:
             queue: of `Backend.as_queue`, on which it is computed.
             host_memory: bytes of the host's memory that copies pass through.
+            lend: whether panels of A and B are read where they lie, where the device shares the host's memory.
 
         Raises:
             ParameterError: `host_memory` has no room for a row of a panel or tile.
@@ -188,9 +189,24 @@ class Streamed:
         self.state.tiles = schedule.count - len(self.tiles)
         self._telling = threading.Lock()
         self._c_digest = hashlib.blake2b(digest_size=16)
+        self.lent = {name: lend and record is None and self._is_lent(operands.of(name), name) for name in ("a", "b")}
         self.leaving: queues.SimpleQueue[_Strip | None] = queues.SimpleQueue()
         names = ("a", "b", "d", *(("c",) if operands.c is not None else ()))
         self.staging = self._staging(names, host_memory)
+
+    def _is_lent(self, matrix: Matrix, name: str) -> bool:
+        """Whether panels of an operand are read where they lie: each is within one allocation."""
+        array, dtype = matrix.array, self.schedule.problem.dtype.numpy
+        tile = next(iter(self.tiles), None)
+        if tile is None or isinstance(array, Sliced) or array.dtype != dtype or not array.dtype.isnative:
+            return False
+        down, across = array.strides[-2:]
+        rows, columns = stored_block(matrix, name, tile, self.schedule.panel(0))
+        if across != dtype.itemsize or down % dtype.itemsize or down < array.shape[-1] * dtype.itemsize:
+            return False
+        if (rows[1] - rows[0]) * down > self.backend.device.max_allocation:
+            return False
+        return self.backend.borrow(matrix.block(0, rows, columns)) is not None
 
     def _staging(self, names: tuple[str, ...], host_memory: int | None) -> dict[str, int]:
         schedule, problem = self.schedule, self.schedule.problem
@@ -256,10 +272,8 @@ class Streamed:
             def allocate(nbytes: int) -> Memory:
                 return stack.enter_context(backend.allocate(nbytes))
 
-            slots = {
-                name: [allocate(schedule.panel_bytes(name)) for _ in range(schedule.capacity(name))]
-                for name in ("a", "b")
-            }
+            sizes = {name: 0 if self.lent[name] else schedule.panel_bytes(name) for name in ("a", "b")}
+            slots = {name: [allocate(size) for _ in range(schedule.capacity(name))] for name, size in sizes.items()}
             parts = [allocate(schedule.part_rows * width * size) for _ in range(schedule.parts)]
             strips = [allocate(schedule.strip_bytes // DOUBLE) for _ in range(DOUBLE if schedule.converts else 0)]
             owned = [*slots["a"], *slots["b"], *parts, *strips]
@@ -293,8 +307,11 @@ class Streamed:
             if last is not None:
                 if last >= 0:
                     state.wait(lambda last=last: state.enqueued >= last)  # type: ignore[misc]
-                    self.backend.wait(state.after(last), queue=lane.queue)
-                self._bring(name, lane, tile, panel, self._slots[name][slot])
+                if self.lent[name]:
+                    self._lend(name, tile, panel, slot)
+                else:
+                    self.backend.wait(state.after(last) if last >= 0 else (), queue=lane.queue)
+                    self._bring(name, lane, tile, panel, self._slots[name][slot])
             state.tell(lambda step=step: state.brought.__setitem__(name, step))  # type: ignore[misc]
 
     def _uses(self, name: str) -> Iterator[tuple[int, Tile, int, int, int | None]]:
@@ -307,6 +324,29 @@ class Streamed:
             for panel in schedule.order(tile):
                 yield step, tile, panel, *held.use(schedule.key(name, tile, panel), step)
                 step += 1
+
+    def _lend(self, name: str, tile: Tile, panel: int, slot: int) -> None:
+        """Has a slot be the panel itself. What was in it is the caller's, and stays until the product is done."""
+        matrix = self.operands.of(name)
+        block = matrix.block(tile.batch, *stored_block(matrix, name, tile, self.schedule.panel(panel)))
+        memory = self.backend.borrow(block)
+        if memory is None:
+            raise ArrayError(f"{name} cannot be read where it lies, as its first panel could: copy it first")
+        memory.access.home = memory.access.writer = self.queue
+        self._slots[name][slot] = memory
+        self._count(block.nbytes)
+
+    def _layout(self, name: str, slot: int, rows: int, ld: int) -> Layout:
+        """How a panel lies in its slot, from a row of op(A) or a column of op(B) on.
+
+        Args:
+            ld: where it is dense.
+        """
+        memory, matrix = self._slots[name][slot], self.operands.of(name)
+        if self.lent[name] and isinstance(matrix.array, np.ndarray):
+            ld = matrix.array.strides[-2] // matrix.array.itemsize
+        across = transposes(matrix.op) == (name == "a")
+        return Layout(ld=max(ld, 1), offset=rows * (1 if across else ld), base_alignment=memory.alignment)
 
     def _bring(self, name: str, lane: _Lane, tile: Tile, panel: int, slot: Memory) -> None:
         matrix, dtype = self.operands.of(name), self.schedule.problem.dtype.numpy
@@ -382,8 +422,8 @@ class Streamed:
         d = Layout(ld=max(width, 1), offset=(rows[0] - top) * width)
         product = schedule.product(
             rows[1] - rows[0], width, terms, beta=(problem.beta if begins else 1),
-            a=Layout(ld=max(height if turned_a else terms, 1), offset=rows[0] * (1 if turned_a else terms)),
-            b=Layout(ld=max(terms if turned_b else width, 1)),
+            a=self._layout("a", a_slot, rows[0], height if turned_a else terms),
+            b=self._layout("b", b_slot, 0, terms if turned_b else width),
             c=d, d=d,
         )  # fmt: skip
         tile_memory = self._parts[part]

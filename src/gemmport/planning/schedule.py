@@ -33,6 +33,11 @@ MOST_STRIPS, LEAST_STRIP = 8, 256
 DOUBLE = 2
 """Panels of an operand that are on the device at least: one is read by a product while the next arrives."""
 
+HALF_LENGTH = 32
+"""Rows, columns or terms with which a product of a panel reaches half its speed (R. W. Hockney's n½, "Parallel Computers",
+1981): what it takes to begin, of which predictions of whole products tell too little. By seven panels on two Zen 4 cores.
+"""
+
 _SHRINK, _EQUAL_TILES = 0.8, 16
 """Numbers of rows that are tried: equal shares up to a number of tiles, and then each of these times the one before."""
 
@@ -591,7 +596,8 @@ def _seconds(found: Schedule, device: DeviceInfo, model: DeviceModel, panel: flo
     """What a schedule is expected to take, where the product of a panel and a tile takes so long."""
     problem, traffic, link = found.problem, found.traffic, model.link_bandwidth
     share = problem.m * problem.n / max(found.rows * found.columns * found.row_tiles * found.column_tiles, 1)
-    computed = found.count * found.panels * share * panel
+    reached = math.prod(extent / (extent + HALF_LENGTH) for extent in (found.part_rows, found.columns, found.depth))
+    computed = found.count * found.panels * share * panel / reached
     brought = ((traffic.a + traffic.b) * problem.dtype.itemsize + traffic.c * problem.output.itemsize) / link
     taken = traffic.d * problem.output.itemsize / link
     if device.type == "cpu":  # its cores copy, too
