@@ -14,6 +14,7 @@ from gemmport.kernels import (
     fill_random,
     gemv,
     microbenchmarks,
+    mma,
     naive,
     pack,
     packed,
@@ -48,7 +49,7 @@ _LADDER = (
 )
 
 # Beside the ladder: the kernels that win, each on its kind of device.
-_BEYOND = (simt, gemv, packed, batched)
+_BEYOND = (simt, gemv, packed, batched, mma)
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (*_LADDER, *_BEYOND)}
 

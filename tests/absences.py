@@ -136,6 +136,10 @@ LLVM_MCA = Thing(
 )  # fmt: skip
 OBJDUMP = program("objdump", "reading the machine code of CPUs", "apt-get install binutils")
 CLANG = program("clang", "what a compiler warns of in OpenCL sources", "apt-get install clang")
+CLANG_FOR_NVIDIA = program(
+    "clang-19", "that OpenCL sources with NVIDIA's instructions compile", "apt-get install clang-19"
+)
+PTXAS = program("ptxas", "that assembly of OpenCL sources is NVIDIA's", "install the CUDA toolkit, or nvidia-cuda-nvcc")
 CPP = program("cpp", "preprocessing OpenCL sources", "apt-get install cpp")
 ZSH, FISH = (program(name, f"what {name} completes", f"apt-get install {name}") for name in ("zsh", "fish"))
 CXX = Thing("A C++ compiler", "CUDA sources on the host", "apt-get install g++", lambda: _of_host("found") is not None)
@@ -187,9 +191,9 @@ LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.pl
 
 THINGS = (
     GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
-    CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CPP, CXX, SANITIZERS, CHROMIUM,
-    ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, ZARR, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX, JAX_ON_CPUS, DASK,
-    DISTRIBUTED, LINUX,
+    CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CLANG_FOR_NVIDIA, PTXAS, CPP, CXX,
+    SANITIZERS, CHROMIUM, ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, ZARR, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX,
+    JAX_ON_CPUS, DASK, DISTRIBUTED, LINUX,
 )  # fmt: skip
 
 

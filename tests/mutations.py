@@ -22,7 +22,7 @@ TRANSPOSED_B, PADDED = "transposed_b", "padded"
 TRANSPOSE = "transpose"
 PACKED = "packed"
 PREFETCH, DIRECT = "prefetch", "direct"
-GEMV, SIMT, BATCHED = "gemv", "simt", "batched"
+GEMV, SIMT, BATCHED, MMA = "gemv", "simt", "batched", "mma"
 WPT, VECTORIZED, REGISTER_TILED_VECTORIZED = "wpt", "vectorized", "register_tiled_vectorized"
 
 SCALAR = (NAIVE, TILED, WPT, REGISTER_TILED)
@@ -39,6 +39,7 @@ Types = tuple[str, str, str | None]
 """Inputs, output, accumulator (None: the default)."""
 
 FLOAT32: Types = ("float32", "float32", None)
+FLOAT16: Types = ("float16", "float16", None)
 COMPLEX64: Types = ("complex64", "complex64", None)
 
 NoticedBy = Literal[
@@ -59,7 +60,7 @@ NoticedBy = Literal[
 - own columns: a low D, whose macro-tiles lay out B themselves;
 - statistics: the engine of `gemmport run`, on random operands; special values: test_special_values;
 - spans: operands that lie beyond 2³¹ elements; groups: many large work-groups at once, and Oclgrind's detector of races;
-- shared tiles: `simt` where every tile is shared along k (`test_simt.check_shared`);
+- shared tiles: `simt` and `mma` where every tile is shared along k (`check_shared` of test_simt and test_mma);
 - batches: dense matrices in several groups of products (`test_batched.check_batches`);
 - oclgrind: Oclgrind alone, of reads and races that change no result for certain.
 """
@@ -138,6 +139,18 @@ def of_kernel(
     """A mutation of the sources of some kernels (default: all that move one element at a time)."""
     edits = (Edit(pattern, replacement),)
     return Mutation(name, edits, kernels or SCALAR, ops=ops, noticed_by=noticed_by, structure=structure, why=why)
+
+
+def of_mma(
+    name: str, pattern: str, replacement: str, *, ops: str = "NN", noticed_by: NoticedBy = "exact", times: int = 1
+) -> Mutation:
+    """A mutation of `mma`, which shows on halves."""
+    return Mutation(name, (Edit(pattern, replacement, times),), (MMA,), types=FLOAT16, ops=ops, noticed_by=noticed_by)
+
+
+def of_shares(name: str, pattern: str, replacement: str, *, noticed_by: NoticedBy = "exact") -> Mutation:
+    """A mutation of the order of tiles, which a part of the prelude says."""
+    return Mutation(name, (Edit(pattern, replacement),), (SIMT,), prelude=True, noticed_by=noticed_by)
 
 
 def of_panels(name: str, pattern: str, replacement: str) -> Mutation:
@@ -1242,12 +1255,10 @@ _OF_SIMT = (
         ops="NT",
     ),
     of_kernel("keeps the order of slots in D", r"return LINE_IN\((.*), APART\);", r"return \1;", SIMT),
-    of_kernel("exchanges the axes of a band", r"of_band % rows\) \* TSM", "of_band / rows) * TSM", SIMT),
-    of_kernel("takes the last band for a whole one", r"min\(down - band \* height, height\)", "RASTER", SIMT),
-    of_kernel(
-        "computes the first band again", r"\(band \* height \+ of_band", "(of_band", SIMT, noticed_by="structures"
-    ),
-    of_kernel("computes the first matrix only", r"tile\.batch = number / \(across \* down\)", "tile.batch = 0", SIMT),
+    of_shares("exchanges the axes of a band", r"of_band % rows\) \* TSM", "of_band / rows) * TSM"),
+    of_shares("takes the last band for a whole one", r"min\(down - band \* height, height\)", "RASTER"),
+    of_shares("computes the first band again", r"\(band \* height \+ of_band", "(of_band", noticed_by="structures"),
+    of_shares("computes the first matrix only", r"tile\.batch = number / \(across \* down\)", "tile.batch = 0"),
     of_kernel(
         "spreads runs of rows as no one reads them",
         r"r / WIDTH \* LANES_M \+",
@@ -1361,6 +1372,47 @@ _OF_BATCHED = (
     ),
 )
 
+_OF_MMA = (
+    of_mma("reads terms of the other half", r"of_a \? lane / 16 : lane / 8 % 2", "of_a ? lane / 8 % 2 : lane / 16"),
+    of_mma("reads lines of the other eight", r"of_a \? lane / 8 % 2 : lane / 16", "of_a ? lane / 16 : lane / 8 % 2"),
+    of_mma(
+        "reads pieces where no copy put them",
+        r"return PIECE_AT\(row, piece, pieces\)",
+        "return (row * pieces + piece)",
+    ),
+    of_mma(
+        "copies pieces to where nobody reads them",
+        r"tile \+ PIECE_AT\(row, piece, pieces\)",
+        "tile + (row * pieces + piece)",
+    ),
+    of_mma("turns no lines that lie across", r"\n +LOAD_TURNED_MATRICES\(", r"\n            LOAD_MATRICES("),
+    of_mma("multiplies the wrong rows", r"a\[r\]\[0\], a\[r\]\[1\]", "a[r][1], a[r][0]"),
+    of_mma("multiplies by the wrong columns", r"b\[c / 2\]\[c % 2 \* 2\]", "b[c / 2][2 - c % 2 * 2]"),
+    of_mma("multiplies by half of the terms twice", r"b\[c / 2\]\[c % 2 \* 2 \+ 1\]", "b[c / 2][c % 2 * 2]"),
+    of_mma("leaves sums in other rows", r"lane / 4 \+ e / 2 \* 8", "lane / 4 * 2 + e / 2"),
+    of_mma("leaves sums in other columns", r"lane % 4 \* 2 \+ e % 2", "lane % 4 + e % 2 * 4"),
+    of_mma("copies what is beyond the edge", r"max\(min\(present, PIECE\), 0\) \* ELEMENT_BYTES", "PIECE_BYTES"),
+    of_mma("forgets the last row of tiles of A", r"m - tile\.row, terms_left", "m - tile.row - 1, terms_left"),
+    of_mma("brings the terms of the first step again", r"\(along_k \? TSK : TSK \* ld\)", "0"),
+    of_mma("forgets terms that are left", r"terms_left = k - first \* TSK", "terms_left = k - 1 - first * TSK"),
+    of_mma(
+        "multiplies the tile of the step before",
+        r"stage == \(STAGES - 1\) \* STAGE_BYTES \? 0",
+        "stage == (STAGES - 1) * STAGE_BYTES ? STAGE_BYTES",
+        noticed_by="shared tiles",
+    ),
+    of_mma("waits for too few of its copies", r"WAIT_FOR_COPIES\(STAGES - 2\)", "WAIT_FOR_COPIES(STAGES - 1)", times=2),
+    of_mma("leaves every part in one place", r"first == 0, s,", "1, s,", noticed_by="shared tiles"),
+    of_mma("leaves out a tile's last part", r"sharer <= end;", "sharer < end;", noticed_by="shared tiles"),
+    of_mma("adds up parts of other rows", r"r \* COLUMN_EIGHTS \* 4 \+ s", "s", noticed_by="shared tiles", times=2),
+    of_mma(
+        "begins each shared tile anew",
+        r"first = first_step\(number, sharers, shared, steps\);",
+        "first = 0;",
+        noticed_by="shared tiles",
+    ),
+)
+
 EQUIVALENT = (
     of_prelude(
         "brings A along the other index",
@@ -1461,6 +1513,7 @@ MUTATIONS = (
     *_OF_GEMV,
     *_OF_SIMT,
     *_OF_BATCHED,
+    *_OF_MMA,
     *_OF_WPT,
     *_OF_WIDE,
     *_OF_VECTORIZED,

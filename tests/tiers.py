@@ -62,7 +62,7 @@ MARKERS = {
     "sample(name=values)": "in make test, these values stand for all",
 }
 
-OF_GPUS = ("simt",)
+OF_GPUS = ("simt", "mma")
 """Kernels that no CPU's configuration chooses, and that CPUs' runtimes take many seconds to compile."""
 
 STRENGTHS = {"every_pair": EACH_PAIR, "every_value": EACH_VALUE}
@@ -212,8 +212,10 @@ def _arithmetic(types: str | tuple[str | None, ...]) -> str:
 
 
 @cache
-def _lacks(device: gp.DeviceInfo, kernel: str) -> str | None:
-    return kernels.variant(kernel).unsupported(gp.GemmProblem.create(1, 1, 1), device)
+def _lacks(device: gp.DeviceInfo, kernel: str) -> bool:
+    own = kernels.variant(kernel)
+    problem = gp.GemmProblem.create(1, 1, 1, dtype="float32" if "float32" in own.dtypes else min(own.dtypes))
+    return own.unsupported(problem, device) is not None
 
 
 def _facet(value: Any) -> Any:

@@ -3,7 +3,6 @@
 // follow each other in memory without a gap, and are read and written as one row of runs.
 #include "runs.cu"
 
-#define MOST(x, y) ((x) > (y) ? (x) : (y))
 #define BLOCKS_M ((TSM + WPTM - 1) / WPTM)
 #define BLOCKS_N ((TSN + WPTN - 1) / WPTN)
 #define PRODUCT_THREADS (BLOCKS_M * BLOCKS_N)

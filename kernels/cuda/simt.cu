@@ -5,6 +5,7 @@
 // fill the multiprocessors evenly, the last of them are cut along k.
 #include "ptx.cu"
 #include "runs.cu"
+#include "shares.cu"
 
 #if MMA == 2
 #define WARP 64 // a wave
@@ -202,29 +203,6 @@ __device__ __forceinline__ const in_t *bring(
 #define PIECES min((COPIES_A + COPIES_B + AT_A_TERM - 1) / AT_A_TERM, STAGES > 2 ? TERMS / AT_ONCE - 1 : 1)
 #define PIECE(number) ((COPIES_A + COPIES_B) * (number) / PIECES) // where it begins
 
-// The tile of D that is the number-th: matrix by matrix, in bands of RASTER rows of tiles, column by column of a band, so that
-// what is computed at one time reads few rows of A and columns of B. Where tiles OVERLAP, those at the edges begin earlier, so that
-// they are whole, and the loop has no edges to look after.
-__device__ inline tile_t tile_of(int number, int m, int n)
-{
-    const int across = (n + TSN - 1) / TSN;
-    const int down = (m + TSM - 1) / TSM;
-    const int height = min(down, RASTER); // of a band
-    const int of_matrix = number % (across * down);
-    const int band = of_matrix / (height * across);
-    const int rows = min(down - band * height, height);
-    const int of_band = of_matrix - band * height * across;
-    tile_t tile;
-    tile.row = (band * height + of_band % rows) * TSM;
-    tile.column = of_band / rows * TSN;
-#if OVERLAP
-    tile.row = min(tile.row, m - TSM);
-    tile.column = min(tile.column, n - TSN);
-#endif
-    tile.batch = number / (across * down);
-    return tile;
-}
-
 // Which elements of a run of D are a tile's to store: those inside; of tiles that overlap, those from a multiple of their size on.
 #if OVERLAP
 #define FIND_OWN(tile)                                            \
@@ -238,26 +216,6 @@ __device__ inline tile_t tile_of(int number, int m, int n)
 #define OWN_END(i, j) PRESENT((i) < m, n - (j))
 #endif
 
-// Tiles are computed in steps of TSK terms. Those behind the first `whole` tiles are shared: their steps stand in one row, which
-// blocks, the sharers, cut into parts of one length. What a sharer has of a tile that it does not have whole it leaves in `parts`,
-// in one of two places: that of a tile whose first step it has, and that of one whose first step it has not.
-//
-// A sharer begins at step sharer * shared * steps / sharers of the row. 32 bits do not hold that product, and a division of 64 bits
-// is a function: where NVIDIA's linker has to call one, a kernel keeps everything where calls leave it, and moves it from there in
-// its main loop. So the tile comes first, and then the step in it, by products below sharers * sharers: fewer tiles are shared than
-// there are sharers, and these are at most 8 for each multiprocessor (SHARE), so that their square fits on up to 5,792 of them. A tile's
-// first and last sharer are those that have its first and last step.
-__device__ inline int first_tile(int sharer, int sharers, int shared) { return sharer * shared / sharers; }
-__device__ inline int first_step(int sharer, int sharers, int shared, int steps)
-{
-    const int begun = sharer * shared % sharers; // so many of `sharers` parts of the tile are others'
-    return begun * (steps / sharers) + begun * (steps % sharers) / sharers;
-}
-__device__ inline int first_sharer(int tile, int sharers, int shared, int steps)
-{
-    return (tile * sharers + (sharers - 1) / steps) / shared;
-}
-__device__ inline int last_sharer(int tile, int sharers, int shared) { return ((tile + 1) * sharers - 1) / shared; }
 #define PART(sharer, has_first, r, c, thread) \
     (((((index_t)(sharer) * 2 + (has_first)) * WPTM + (r)) * COLUMN_RUNS + (c)) * SLICE_THREADS + (thread))
 

@@ -30,7 +30,7 @@ from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ParameterError, UnknownNameError
 from gemmport.core.plan import Buffer, Integer, KernelSource, ParameterValue, Scalar
 from gemmport.core.problem import GemmProblem, Layout, Operand
-from gemmport.runtime.sources import assemble
+from gemmport.runtime.sources import PRELUDE, assemble
 
 VARIANTS = kernels.variants()
 FOLDERS = {"cuda": "__shared__", "opencl": "__local"}
@@ -575,12 +575,13 @@ def test_the_tile_is_what_the_source_steps_by(variant: KernelVariant, folder: st
     problem = GemmProblem.create(5, 5, 5)
     source = own_source(variant, folder)
     found = re.search(r"this_tile\((.+?), (.+?), m, n\)", source)
-    bands = re.search(r"tile.row = .+ \* (\w+);\n +tile.column = .+ \* (\w+);", source)  # of simt
+    (part,) = Path(kernels.__path__[0], folder, PRELUDE).glob("shares.*")  # of simt and mma
+    bands = re.search(r"tile.row = .+ \* (\w+);\n +tile.column = .+ \* (\w+);", part.read_text("utf-8"))
     rows, columns = (found or bands).groups()
-    depth = re.search(r"start \+= (\w+)|(TSK) - missing", source)
+    depth = re.search(r"start \+= (\w+)|(TSK) - missing|k - first \* (TSK)", source)
     for values in samples(variant):
         macros = _function_macros(source, variant.defines(values, problem))
-        step = _evaluate(depth[1] or depth[2], macros) if depth else 1
+        step = _evaluate(depth[1] or depth[2] or depth[3], macros) if depth else 1
         assert variant.tile(values) == Tile(_evaluate(rows, macros), _evaluate(columns, macros), step), values
 
 
@@ -598,11 +599,13 @@ WORK = {
     "packed": ("MC", "NC"),
     "simt": ("WPTM", "WPTN"),
     "batched": ("WPTM", "WPTN"),
+    "mma": ("WM", "WN"),
 }
 
 
 def sums_per_item(variant: KernelVariant, values: Mapping[str, ParameterValue]) -> int:
-    return math.prod(int(values[name]) for name in WORK.get(variant.name, ()))
+    items = 32 if variant.name == "mma" else 1  # whose parameters are those of a warp
+    return math.prod(int(values[name]) for name in WORK.get(variant.name, ())) // items
 
 
 @pytest.mark.parametrize("variant", EVEN, ids=lambda variant: variant.name)

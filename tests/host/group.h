@@ -28,6 +28,9 @@ extern unsigned char *dynamic_shared;
 // What a lane shows to the others of its warp.
 typedef unsigned char Shown[64];
 
+// What the running work-item does wrong: the launch ends.
+[[noreturn]] void fault(const char *what);
+
 // Runs all groups. Returns the first fault; null where there is none.
 const char *run_groups(const Launch &launch);
 

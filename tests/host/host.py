@@ -22,7 +22,7 @@ import host_compiler
 from gemmport.backends.base import Backend, HostArray
 from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
 from gemmport.contracts.amd import MATRIX_CORES
-from gemmport.contracts.nvidia import ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS
+from gemmport.contracts.nvidia import ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_PRODUCTS
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import BackendUnavailableError, CompileError, LaunchError
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
@@ -210,5 +210,6 @@ def _described() -> DeviceInfo:
         local_memory=48 * 2**10,
         sub_group=32,
         computes=frozenset({"float16", "float32", "float64"}),
-        extensions=frozenset({ASYNC_COPIES, MATRIX_CORES, MATRIX_UNIT, READ_ONLY_LOADS}),
+        extensions=frozenset({ASYNC_COPIES, MATRIX_CORES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_PRODUCTS}),
+        dynamic_local_memory=96 * 2**10,
     )

@@ -30,20 +30,21 @@ from gemmport.contracts.kernel import Parameters  # noqa: E402
 from host import ORDERS, Host  # noqa: E402
 from mutations import Edit, Mutation, planted  # noqa: E402
 from on_device import summed  # noqa: E402
-from test_kernels import BASE  # noqa: E402
+from test_kernels import BASE, typed  # noqa: E402
 
 VARIANTS = tuple(variant.name for variant in kernels.variants())
 
 SIZES = Sizes(33, 19, 21)
 """Edges along every dimension of every tile; more than one step along k."""
 
-OF_SIMT = Sizes(19, 67, 83)
+SHARED = {"simt": Sizes(19, 67, 83), "mma": Sizes(33, 67, 300)}
 """So many steps that groups share tiles."""
 
 MORE: dict[str, Parameters] = {
     "prefetch": {**BASE["prefetch"], "STAGES": 1, "REG_PREFETCH": 0},
     "shuffle": {},  # of several warps
     "simt": {**BASE["simt"], "TSK": 16, "SLICES": 4},
+    "mma": {**BASE["mma"], "WM": 32, "WN": 16, "SHARE": 0},
 }
 """Parameters with which kernels have, or need, barriers that they do without with those of BASE."""
 
@@ -82,13 +83,15 @@ def in_every_order(backend: Host, tried: Callable[[], object]) -> None:
 
 
 def product(
-    backend: Host, kernel: str, ops: str, params: Parameters | None = None, dtype: str = "float32", **types: Any
+    backend: Host, kernel: str, ops: str, params: Parameters | None = None, dtype: str = "", **types: Any
 ) -> None:
-    """A product by a kernel: scaled where its type can be, with edges, of a batch; rows are aligned where A is transposed."""
+    """A product by a kernel, in float32 or what it has instead: scaled where its type can be, with edges, of a batch; rows are
+    aligned where A is transposed.
+    """
+    dtype = dtype or typed(kernel, "float32")
     scalars = {} if dtype == "bool" else {"alpha": 2.0, "beta": -1.0}
     multiple = 1 if ops[0] == "N" else WIDEST_RUN
-    sizes = OF_SIMT if kernel == "simt" else SIZES
-    problem = problem_of(sizes, ops, dtype, batch=2, multiple=multiple, **scalars, **types)
+    problem = problem_of(SHARED.get(kernel, SIZES), ops, dtype, batch=2, multiple=multiple, **scalars, **types)
     chosen = BASE[kernel] if params is None else params
     in_every_order(backend, lambda: check(backend, problem, kernel, chosen))
 
@@ -144,6 +147,8 @@ def main(arguments: Sequence[str]) -> None:
             if name == "simt":
                 product(backend, name, "TN", BY_MATRIX_UNIT, "float64")
                 product(backend, name, "NT", BY_MATRIX_CORES["float32"])
+            if name == "mma":
+                product(backend, name, "TN", MORE[name], "int8", output="int32")
 
 
 if __name__ == "__main__":

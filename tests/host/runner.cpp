@@ -173,8 +173,7 @@ static void complain(const char *format, ...)
     va_end(values);
 }
 
-// What the running work-item does wrong: the launch ends.
-[[noreturn]] static void fault(const char *what)
+[[noreturn]] void fault(const char *what)
 {
     complain("%s", what);
     leave(true);
@@ -402,7 +401,7 @@ const char *run_groups(const Launch &launch)
     random_state = 0x9e3779b97f4a7c15ULL * launch.order;
     message[0] = 0;
     make_stacks();
-    if (posix_memalign((void **)&dynamic_shared, 16, launch.dynamic_bytes ? launch.dynamic_bytes : 1))
+    if (posix_memalign((void **)&dynamic_shared, 128, launch.dynamic_bytes ? launch.dynamic_bytes : 1))
         return "no memory for shared memory";
     position.items = launch.items;
     position.groups = launch.groups;

@@ -28,7 +28,7 @@ pytestmark = needs(CXX)
 HERE = Path(__file__).parent
 SOURCES = Path(kernels.__file__).parent / "cuda"
 
-WAIT = r"(?:__syncthreads|SYNC_SUB_GROUP|END_OF_COPIES|AWAIT_COPIES)\([^()]*\);"
+WAIT = r"(?:__syncthreads|SYNC_SUB_GROUP|END_OF_COPIES|AWAIT_COPIES|COMMIT_COPIES|WAIT_FOR_COPIES)\([^()]*\);"
 """A barrier of a source, a wait for its copies, or what says which copies are waited for."""
 
 WAITS = {path.stem: len(re.findall(WAIT, path.read_text(encoding="utf-8"))) for path in sorted(SOURCES.glob("*.cu"))}

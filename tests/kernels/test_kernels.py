@@ -20,6 +20,8 @@ from absences import beyond
 from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.checking.reference import reference
+from gemmport.contracts.nvidia import multiplies_matrices_by_warps
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.problem import OPERANDS, Operand
 from gemmport.execution.executor import bind
 
@@ -67,6 +69,7 @@ BASE: dict[str, Parameters] = {
         "SHARE": 3,
         "PAD": 4,
     },
+    "mma": {"TSM": 32, "TSN": 64, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 3, "RASTER": 3, "SHARE": 3},
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
 WITH_WIDTH = tuple(
@@ -74,7 +77,7 @@ WITH_WIDTH = tuple(
 )
 """Kernels that move WIDTH elements at once where rows are aligned, and are specialized by it."""
 
-WIDE = (*WITH_WIDTH, "gemv", "simt", "batched")
+WIDE = (*WITH_WIDTH, "gemv", "simt", "batched", "mma")
 """Kernels that move runs whole where rows are aligned."""
 
 PADS_K = ("padded", "packed", "simt")
@@ -89,6 +92,11 @@ LYING: dict[str, dict[str, Any]] = {
     "aligned": {"gap": 0, "multiple": WIDEST_RUN, "beta": 0.5},
 }
 """How rows lie in memory, and scalars to go with it."""
+
+
+def typed(kernel: str, dtype: str) -> str:
+    """A type that the kernel computes, in the place of float32 and float64: `mma` multiplies halves."""
+    return {"float32": "float16", "float64": "bfloat16"}[dtype] if kernel == "mma" else dtype
 
 
 def parameters(kernel: str) -> Parameters:
@@ -127,7 +135,7 @@ class TestProducts:
     ) -> None:
         params = parameters(kernel)
         for sizes in sizes_of(tile(kernel, params))[tiles]:
-            check(backend, problem_of(sizes, ops, dtype, **LYING[lying]), kernel, params)
+            check(backend, problem_of(sizes, ops, typed(kernel, dtype), **LYING[lying]), kernel, params)
 
     @pytest.mark.every_pair("tiles", ["whole", "with edges"])
     def test_scale_with_alpha_and_beta_and_read_nothing_they_cancel(
@@ -137,7 +145,7 @@ class TestProducts:
         params = parameters(kernel)
         sizes = tile(kernel, params) if tiles == "whole" else Sizes(17, 31, 13)
         for alpha, beta in SCALARS:
-            check(backend, problem_of(sizes, ops, dtype, alpha=alpha, beta=beta), kernel, params)
+            check(backend, problem_of(sizes, ops, typed(kernel, dtype), alpha=alpha, beta=beta), kernel, params)
 
     @pytest.mark.every_pair("tiles", ["whole", "with edges"])
     @pytest.mark.every_pair("multiple", (1, WIDEST_RUN))
@@ -149,14 +157,19 @@ class TestProducts:
         for sizes in own:
             for alpha, beta in ((1.0, 1.0), (2.0, 0.5), (0.0, -1.0), (-1.0, 0.0)):
                 problem = problem_of(
-                    sizes, ops, dtype, in_place=True, alpha=alpha, beta=beta, batch=2, multiple=multiple
+                    sizes, ops, typed(kernel, dtype), in_place=True, alpha=alpha, beta=beta, batch=2, multiple=multiple
                 )
                 check(backend, problem, kernel, params, in_place=True)
 
     def test_without_terms_scale_c(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
         params = parameters(kernel)
         for beta in (0.0, 1.0, 0.5):
-            check(backend, problem_of(Sizes(17, 31, 0), ops, dtype, alpha=2.0, beta=beta, batch=2), kernel, params)
+            check(
+                backend,
+                problem_of(Sizes(17, 31, 0), ops, typed(kernel, dtype), alpha=2.0, beta=beta, batch=2),
+                kernel,
+                params,
+            )
 
     @pytest.mark.every_pair("share_a", [False, True])
     def test_of_a_batch_are_each_their_own(
@@ -170,7 +183,7 @@ class TestProducts:
             (Sizes(17, 31, 13), 0),
             (Sizes(9, 20, 0), 3),
         ):
-            problem = problem_of(sizes, ops, dtype, share_a=share_a, batch=batch, alpha=-1.0, beta=2.0)
+            problem = problem_of(sizes, ops, typed(kernel, dtype), share_a=share_a, batch=batch, alpha=-1.0, beta=2.0)
             check(backend, problem, kernel, params)
 
     def test_have_no_edges_where_tiles_are_whole(self, backend: gp.Backend, dtype: str, kernel: str, ops: str) -> None:
@@ -178,7 +191,7 @@ class TestProducts:
         params = parameters(kernel)
         t = tile(kernel, params)
         for dm, dn, dk in itertools.product((0, 1), repeat=3):
-            problem = problem_of(Sizes(t.m + dm, t.n + dn, t.k + dk), ops, dtype)
+            problem = problem_of(Sizes(t.m + dm, t.n + dn, t.k + dk), ops, typed(kernel, dtype))
             *_, product = gp.plan(problem, backend.device, kernel=kernel, params=params).launches
             beyond = (dm or dn) and kernel != "simt"  # whose tiles begin earlier there
             has_edges = bool(beyond or (dk and t.k > 1 and kernel not in PADS_K))
@@ -432,6 +445,19 @@ STRUCTURES += [
     )
 ]
 STRUCTURES += [
+    ("mma", dict(zip(("TSM", "TSN", "TSK", "WM", "WN", "STAGES", "RASTER", "SHARE", "ANEW"), values, strict=True)))
+    for values in (
+        # A warp, and one turn of the unit for each step; two stages, which take turns.
+        (16, 16, 32, 16, 16, 2, 1, 0, 0),
+        # Blocks of rows and of columns one below the other; as many pieces of a row as 128 bytes hold, and more.
+        (64, 32, 64, 32, 16, 2, 2, 1, 1),
+        (64, 128, 32, 32, 64, 3, 8, 0, 0),
+        (128, 32, 128, 64, 32, 2, 8, 2, 1),
+        # More work-items than pieces of a tile.
+        (32, 32, 32, 16, 16, 4, 1, 0, 0),
+    )
+]
+STRUCTURES += [
     ("batched", dict(zip(("TSM", "TSN", "TSK", "WPTM", "WPTN", "PRODUCTS"), values, strict=True)))
     for values in (
         # More work-items than runs; whole runs along k, and what is left of one.
@@ -489,13 +515,14 @@ def check_structure(backend: gp.Backend, kernel: str, params: Parameters) -> Non
         (Sizes(2 * t.m - 1, 2 * t.n + 3, 3 * t.k), 1),
         (Sizes(2 * t.m, 2 * t.n, 2 * t.k + 1), WIDEST_RUN),
     ):
-        problem = problem_of(sizes, ops, "float32", alpha=2.0, beta=-1.0, batch=2, multiple=multiple)
+        problem = problem_of(sizes, ops, typed(kernel, "float32"), alpha=2.0, beta=-1.0, batch=2, multiple=multiple)
         check(backend, problem, kernel, params)
 
 
 MAY_BE_UNSUPPORTED = {
     "shuffle": "exchange registers: ",
     "packed": "one work-item computes a whole macro-tile, which is for CPUs|loops are left after too many rounds",
+    "mma": "NVIDIA's GPUs have the matrix unit's instructions from sm_80 on",
 }
 """Kernels that a device may lack something for, and how that is told."""
 
@@ -503,31 +530,31 @@ MAY_BE_UNSUPPORTED = {
 def test_kernels_are_left_out_only_where_the_device_lacks_what_they_need(backend: gp.Backend) -> None:
     """tiers.py leaves out what is unsupported: here, no more than it must."""
     device = backend.device
-    reasons = {
-        kernel: kernels.variant(kernel).unsupported(gp.GemmProblem.create(1, 1, 1), device) for kernel in VARIANTS
-    }
-    left_out = {kernel for kernel, reason in reasons.items() if reason}
+    problems = {kernel: gp.GemmProblem.create(17, 31, 13, dtype=typed(kernel, "float32")) for kernel in VARIANTS}
+    left_out = {kernel for kernel in VARIANTS if kernels.variant(kernel).unsupported(problems[kernel], device)}
     assert ("packed" in left_out) == (device.type != "cpu" or bool(device.max_terms))
-    assert left_out - {"packed"} <= (set() if device.platform in ("nvidia", "intel") else {"shuffle"})
+    assert ("mma" in left_out) != multiplies_matrices_by_warps(device)
+    assert left_out - {"packed", "mma"} <= (set() if device.platform in ("nvidia", "intel") else {"shuffle"})
     for kernel in left_out:
         with pytest.raises(gp.UnsupportedError, match=MAY_BE_UNSUPPORTED[kernel]):
-            gp.plan(gp.GemmProblem.create(17, 31, 13), device, kernel=kernel)
+            gp.plan(problems[kernel], device, kernel=kernel)
 
 
 @pytest.mark.every_runtime
 @pytest.mark.every_pair("kernel", VARIANTS)
 def test_the_parameters_of_the_configuration_are_exact(backend: gp.Backend, kernel: str) -> None:
     for sizes in (Sizes(65, 129, 33), Sizes(1, 200, 7)):
-        check(backend, problem_of(sizes, "NN", "float32", beta=1.0), kernel)
+        check(backend, problem_of(sizes, "NN", typed(kernel, "float32"), beta=1.0), kernel)
 
 
 @pytest.mark.every_value("kernel", VARIANTS)
 def test_long_sums_have_all_their_terms_or_are_refused(backend: gp.Backend, kernel: str) -> None:
     most = backend.device.max_terms
-    check(backend, problem_of(Sizes(3, 2, most or 600_001), "NN", "float32"), kernel, parameters(kernel))
+    dtype = typed(kernel, "float32")
+    check(backend, problem_of(Sizes(3, 2, most or 600_001), "NN", dtype), kernel, parameters(kernel))
     if most:
         with pytest.raises(gp.UnsupportedError, match=f"known to add up wrongly beyond {most:,} terms"):
-            check(backend, problem_of(Sizes(3, 2, most + 1), "NN", "float32"), kernel, parameters(kernel))
+            check(backend, problem_of(Sizes(3, 2, most + 1), "NN", dtype), kernel, parameters(kernel))
 
 
 @pytest.mark.large
@@ -553,7 +580,8 @@ def check_many_groups(backend: gp.Backend, kernel: str) -> None:
         "padded": {"TSM": 128, "TSN": 128, "TSK": 16, "WPTM": 4, "WPTN": 4},
     }
     large = backend.name == "cuda"
-    check(backend, problem_of(Sizes(517, 523, 509), "NN", "float32"), kernel, most.get(kernel) if large else None)
+    problem = problem_of(Sizes(517, 523, 509), "NN", typed(kernel, "float32"))
+    check(backend, problem, kernel, most.get(kernel) if large else None)
 
 
 @pytest.mark.large
@@ -644,7 +672,16 @@ def test_random_problems_are_exact(backend: gp.Backend, kernel: str, data: st.Da
     }
     layouts["c"] = layouts["d"] if in_place else lies("c", m, n)
     problem = gp.GemmProblem.create(
-        m, n, k, batch=batch, dtype="float32", trans_a=ops[0], trans_b=ops[1], alpha=alpha, beta=beta, **layouts
+        m,
+        n,
+        k,
+        batch=batch,
+        dtype=typed(kernel, "float32"),
+        trans_a=ops[0],
+        trans_b=ops[1],
+        alpha=alpha,
+        beta=beta,
+        **layouts,
     )
     check(backend, problem, kernel, parameters(kernel), in_place=in_place, seed=m * 5041 + n * 71 + k)
 
@@ -653,6 +690,7 @@ def test_random_problems_are_exact(backend: gp.Backend, kernel: str, data: st.Da
 def test_equal_inputs_give_equal_bits(backend: gp.Backend, dtype: str, kernel: str) -> None:
     """Random reals, whose sums are rounded: always in the same order."""
     rng = np.random.default_rng(1)
-    a, b = (backend.asarray(rng.standard_normal((67, 67)).astype(dtype)) for _ in range(2))
+    own = as_dtype(typed(kernel, dtype)).numpy
+    a, b = (backend.asarray(rng.standard_normal((67, 67)).astype(own)) for _ in range(2))
     results = [gp.gemm(a, b, kernel=kernel, params=parameters(kernel)).get() for _ in range(3)]
     assert all(np.array_equal(result, results[0]) for result in results)

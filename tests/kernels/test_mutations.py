@@ -15,6 +15,7 @@ import pytest
 import gemmport as gp
 import test_batched
 import test_kernels
+import test_mma
 import test_simt
 import test_special_values
 from absences import CUDA_COMPILER, beyond, needs
@@ -109,7 +110,9 @@ CHECKS: dict[str, Callable[[gp.Backend, str, Mutation], None]] = {
     "spans": lambda backend, kernel, mutation: check_spans(backend, kernel),
     "groups": lambda backend, kernel, mutation: check_many_groups(backend, kernel),
     "special values": lambda backend, kernel, mutation: test_special_values.check(backend, kernel, mutation.types),
-    "shared tiles": lambda backend, kernel, mutation: test_simt.check_shared(backend),
+    "shared tiles": lambda backend, kernel, mutation: {"simt": test_simt, "mma": test_mma}[kernel].check_shared(
+        backend
+    ),
     "batches": lambda backend, kernel, mutation: test_batched.check_batches(backend),
 }
 

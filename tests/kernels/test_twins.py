@@ -31,7 +31,7 @@ OPENCL: Words = {
     r"\(word_t\)0": "word_t()", r"\(out_run_t\)0": "",
     r"\(unsigned\)\(size_t\)to": "ADDRESS(to)",
     r"typedef struct \{(.*)\} (\w+);": r"struct \2 {\1};",
-    r" __attribute__\(\(aligned\(16\)\)\)": "",
+    r" __attribute__\(\(aligned\(\d+\)\)\)": "",
 }  # fmt: skip
 """Patterns of OpenCL C, in their order, and what both languages call it here. Blanks and comments are gone by then."""
 
@@ -75,6 +75,15 @@ APART: dict[str, tuple[str, list[str]]] = {
             "-#pragma unroll 1",
             "-#else",
             "-#endif",
+        ],
+    ),
+    "mma": (
+        "a launch of CUDA brings more shared memory than can be declared",
+        [
+            "+#if GIVEN",
+            "+extern __shared__ __align__(128) acc_t tiles[];",
+            "+#else",
+            "+#endif",
         ],
     ),
     "times_vector": (

@@ -46,6 +46,33 @@
     asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
                  : "+d"(d00), "+d"(d01), "+d"(d10), "+d"(d11) : "d"(a0), "d"(a1), "d"(b))
 
+// Four matrices of 8 rows of 16 bytes out of shared memory, from compute capability 7.5 on: lane 8 · j + i of a warp says where
+// row i of matrix j is, and each lane gets of matrix j the 4 bytes r_j: those of row lane / 4 that are the (lane % 4)-th. Turned,
+// and of 2-byte elements, lane gets those of column lane / 4 and of rows lane % 4 · 2 and the next.
+#define LOAD_MATRICES(r0, r1, r2, r3, place) \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(SHARED_ADDRESS(place)))
+#define LOAD_TURNED_MATRICES(r0, r1, r2, r3, place) \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(SHARED_ADDRESS(place)))
+
+// Products of the matrix unit, from compute capability 8.0 on: the sums d0, d1 (row g = lane / 4, columns lane % 4 · 2 and the
+// next) and d2, d3 (row g + 8) of a thread, plus 16 lines of 32 bytes by 8 lines of 32 bytes. Of A it has the (lane % 4)-th 4
+// bytes of rows g (a0) and g + 8 (a1), and those 16 bytes further on (a2, a3); of B those of column g (b0), and 16 bytes further
+// on (b1).
+#define WARP_MUL_ADD_F16(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+#define WARP_MUL_ADD_BF16(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+#define WARP_MUL_ADD_S8(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+r"(d0), "+r"(d1), "+r"(d2), "+r"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+#define WARP_MUL_ADD_U8(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+r"(d0), "+r"(d1), "+r"(d2), "+r"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+
 // Products of AMD's matrix cores, in clang's words for them, of float32 and of float64: the sums d0 to d3 of a work-item, plus those of
 // 16 × 4 numbers by 4 × 16, of which it has a and b.
 #define CORE_MUL_ADD_32(d0, d1, d2, d3, a, b)                                             \

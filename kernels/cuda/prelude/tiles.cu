@@ -13,6 +13,9 @@
 #define INSIDE(condition) (condition)
 #endif
 
+// The larger of two extents.
+#define MOST(x, y) ((x) > (y) ? (x) : (y))
+
 // A kernel of blocks of so many threads, as many of which a multiprocessor shall hold at a time: registers are shared out so.
 #define RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)
 

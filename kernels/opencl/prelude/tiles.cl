@@ -13,6 +13,9 @@
 #define INSIDE(condition) (condition)
 #endif
 
+// The larger of two extents.
+#define MOST(x, y) ((x) > (y) ? (x) : (y))
+
 // A kernel of groups of so many work-items, as many of which a compute unit shall hold at a time. OpenCL has no word for that: the
 // backend says it where NVIDIA's driver makes machine code of PTX.
 #define RESIDENT(items, groups) __attribute__((reqd_work_group_size(items, 1, 1)))

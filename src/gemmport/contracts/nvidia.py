@@ -13,6 +13,7 @@ def is_hopper(device: DeviceInfo) -> bool:
 
 
 ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS = "cp.async", "mma.m16n8k4.f64", "ld.global.nc"
+WARP_PRODUCTS = "mma.sync"
 """Instructions, by the names under which another device may have them among its `extensions`."""
 
 
@@ -28,6 +29,14 @@ def multiplies_float64_matrices(device: DeviceInfo) -> bool:
     9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too; and others that name it.
     """
     return MATRIX_UNIT in device.extensions or _compute_capability(device) >= 90
+
+
+def multiplies_matrices_by_warps(device: DeviceInfo) -> bool:
+    """Whether the device has products of 16 × 32 by 32 × 8 bytes (halves, bfloat16, TF32, bytes) as one instruction of a warp:
+    NVIDIA's GPUs from compute capability 8.0 on (PTX ISA, `mma.m16n8k16`, `mma.m16n8k32`), whose OpenCL takes the instructions
+    too; and others that name it. These have `ldmatrix` and `cp.async`, too.
+    """
+    return WARP_PRODUCTS in device.extensions or _compute_capability(device) >= 80
 
 
 def loads_read_only(device: DeviceInfo) -> bool:

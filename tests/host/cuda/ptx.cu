@@ -45,6 +45,101 @@ inline void matrix_mul_add(double &d00, double &d01, double &d10, double &d11, d
     }
 }
 
+// mma.m16n8k16 and its like, by PTX ISA 9.2, 9.7.14.5 "Matrix Fragments for …": where in the warp's matrices the numbers of a lane's
+// registers are. group and place are what these tables call groupID and threadID_in_group; i counts the numbers of a fragment.
+struct Place { int row, column; };
+
+// 9.7.14.5.8, mma.m16n8k16 with floating point type.
+struct Halves {
+    enum { terms = 16, numbers_a = 8, numbers_b = 4, in_register = 2 };
+    static Place of_a(int group, int place, int i)
+    {
+        return {(0 <= i && i < 2) || (4 <= i && i < 6) ? group : group + 8, place * 2 + (i & 1) + (i < 4 ? 0 : 8)};
+    }
+    static Place of_b(int group, int place, int i) { return {place * 2 + (i & 1) + (i < 2 ? 0 : 8), group}; }
+};
+struct F16 : Halves {
+    typedef float Sum;
+    static double number(unsigned bits, int i) { return from_half((unsigned short)(bits >> 16 * i)); }
+};
+struct BF16 : Halves {
+    typedef float Sum;
+    static double number(unsigned bits, int i) { return __uint_as_float(bits >> 16 * i << 16); }
+};
+// 9.7.14.5.10, mma.m16n8k32.
+struct Bytes {
+    enum { terms = 32, numbers_a = 16, numbers_b = 8, in_register = 4 };
+    static Place of_a(int group, int place, int i)
+    {
+        return {(0 <= i && i < 4) || (8 <= i && i < 12) ? group : group + 8, place * 4 + (i & 3) + (i < 8 ? 0 : 16)};
+    }
+    static Place of_b(int group, int place, int i) { return {place * 4 + (i & 3) + (i < 4 ? 0 : 16), group}; }
+};
+struct S8 : Bytes {
+    typedef unsigned Sum;
+    static double number(unsigned bits, int i) { return (signed char)(bits >> 8 * i); }
+};
+struct U8 : Bytes {
+    typedef unsigned Sum;
+    static double number(unsigned bits, int i) { return (unsigned char)(bits >> 8 * i); }
+};
+// The sums, of all of them.
+inline Place of_sums(int group, int place, int i) { return {i < 2 ? group : group + 8, place * 2 + (i & 1)}; }
+
+// A sum is rounded once, to nearest; what the unit itself does to the last bits is not told. Integers wrap.
+inline void add(float &sum, double products) { sum = (float)(sum + products); }
+inline void add(unsigned &sum, double products) { sum += (unsigned)(long long)products; }
+
+template <class Unit> inline void warp_mul_add(
+    typename Unit::Sum &d0, typename Unit::Sum &d1, typename Unit::Sum &d2, typename Unit::Sum &d3,
+    unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, int line)
+{
+    struct Registers { unsigned a[4], b[2]; };
+    const Registers own = {{a0, a1, a2, a3}, {b0, b1}};
+    const Shown *const shown = shown_by_lanes(0xffffffff, &own, sizeof own, line);
+    double a[16][Unit::terms], b[Unit::terms][8];
+    for (int lane = 0; lane < 32; ++lane) {
+        Registers theirs;
+        __builtin_memcpy(&theirs, shown[lane], sizeof theirs);
+        for (int i = 0; i < Unit::numbers_a; ++i) {
+            const Place at = Unit::of_a(lane >> 2, lane % 4, i);
+            a[at.row][at.column] = Unit::number(theirs.a[i / Unit::in_register], i % Unit::in_register);
+        }
+        for (int i = 0; i < Unit::numbers_b; ++i) {
+            const Place at = Unit::of_b(lane >> 2, lane % 4, i);
+            b[at.row][at.column] = Unit::number(theirs.b[i / Unit::in_register], i % Unit::in_register);
+        }
+    }
+    typename Unit::Sum *const sums[] = {&d0, &d1, &d2, &d3};
+    for (int i = 0; i < 4; ++i) {
+        const Place at = of_sums(this_lane() >> 2, this_lane() % 4, i);
+        double products = 0;
+        for (int term = 0; term < Unit::terms; ++term)
+            products += a[at.row][term] * b[term][at.column];
+        add(*sums[i], products);
+    }
+}
+
+// ldmatrix.m8n8.x4 of 2-byte elements, by PTX ISA 9.2, 9.7.14.5.15: lanes 8 · j to 8 · j + 7 say where the rows of matrix j are; a lane has, in
+// register j, of row lane / 4 the elements lane % 4 · 2 and the next; turned, what it would have of the matrix with rows for columns.
+// A row is read when its lane comes: what another lane writes later, though no barrier parts them, is missed.
+inline void load_matrices(unsigned &r0, unsigned &r1, unsigned &r2, unsigned &r3, const void *place, bool turned, int line)
+{
+    if ((size_t)place % 16)
+        fault("ldmatrix: a row must be aligned to its 16 bytes");
+    const Shown *const shown = shown_by_lanes(0xffffffff, place, 16, line);
+    unsigned *const registers[] = {&r0, &r1, &r2, &r3};
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        unsigned short element[8][8];
+        for (int row = 0; row < 8; ++row)
+            __builtin_memcpy(element[row], shown[8 * matrix + row], 16);
+        const int row = this_lane() / 4, first = this_lane() % 4 * 2;
+        const unsigned low = turned ? element[first][row] : element[row][first];
+        const unsigned high = turned ? element[first + 1][row] : element[row][first + 1];
+        *registers[matrix] = low | high << 16;
+    }
+}
+
 // v_mfma_f32_16x16x4f32 and v_mfma_f64_16x16x4f64: lane 16 · t + i has term t of row i (a) and of column i (b), and sums of column i:
 // of float those of rows 4 · t to 4 · t + 3, of double those of rows t, t + 4, t + 8 and t + 12.
 template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number &d2, Number &d3, Number a, Number b, int line)
@@ -89,6 +184,14 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define WAIT_FOR_COPIES(groups) host::await_copies(groups)
 
 #define MATRIX_MUL_ADD(d00, d01, d10, d11, a0, a1, b) host::matrix_mul_add(d00, d01, d10, d11, a0, a1, b, __LINE__)
+
+#define WARP_MUL_ADD(unit, ...) host::warp_mul_add<host::unit>(__VA_ARGS__, __LINE__)
+#define WARP_MUL_ADD_F16(...) WARP_MUL_ADD(F16, __VA_ARGS__)
+#define WARP_MUL_ADD_BF16(...) WARP_MUL_ADD(BF16, __VA_ARGS__)
+#define WARP_MUL_ADD_S8(...) WARP_MUL_ADD(S8, __VA_ARGS__)
+#define WARP_MUL_ADD_U8(...) WARP_MUL_ADD(U8, __VA_ARGS__)
+#define LOAD_MATRICES(r0, r1, r2, r3, place) host::load_matrices(r0, r1, r2, r3, place, false, __LINE__)
+#define LOAD_TURNED_MATRICES(r0, r1, r2, r3, place) host::load_matrices(r0, r1, r2, r3, place, true, __LINE__)
 
 #define TOUCH_PLACE(place) ((void)0)
 #define TOUCH_MEMORY() ((void)0)

@@ -1,0 +1,207 @@
+"""Whether `mma` is right on an NVIDIA GPU, how fast each of its tilings is beside cuBLAS, and which shall be listed.
+
+    python benchmarks/mma.py --seconds 450 --output mma.json
+
+First every tiling of the device's model, shared and not, is verified in every type, on odd sizes and whole tiles. Those that
+failed are told, and not timed. Then come ratios to cuBLAS: of every tiling on squares of one layout, and of the best of them
+on all four. What is left when time is up is told, and not done. OpenCL's times stand beside those of cuBLAS under CUDA in the
+same run. At the end stand, for each type, the tilings that were the fastest somewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import document
+
+from gemmport import kernels
+from gemmport.bench.products import Options, Result, run_benchmark
+from gemmport.contracts.device_model import DeviceModel
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import GemmportError
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import get_backend, select_device
+from gemmport.kernels import _mma_tilings
+from gemmport.planning.lookup import Configuration, load_configuration
+
+MMA = kernels.variant("mma")
+
+OUTPUTS = {"float16": "float16", "bfloat16": "bfloat16", "int8": "int32", "uint8": "int32"}
+"""The types, each with its output's."""
+
+TIMED = ("float16", "int8", "bfloat16")
+
+LAYOUTS = ("NN", "NT", "TN", "TT")
+
+SIZES = (1024, 4096, 256, 2048, 512, 8192)
+"""In the order in which they are timed: what is left out when time is up is least missed."""
+
+BEST = 3
+"""Tilings of a size that are timed in the other layouts, too."""
+
+ODD, WHOLE = (517, 389, 1043), (512, 768, 1024)
+
+Parameters = Mapping[str, ParameterValue]
+
+
+@dataclass
+class Trial:
+    """What is found on one device.
+
+    Attributes:
+        ends: the clock's reading at which no more is begun.
+        wrong: tilings by type that failed, as text, with the reason.
+    """
+
+    device: DeviceInfo
+    configuration: Configuration
+    ends: float
+    results: list[dict[str, Any]] = field(default_factory=list)
+    wrong: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def model(self) -> DeviceModel:
+        return self.configuration.model(self.device)
+
+    def tilings(self, problem: GemmProblem) -> list[Parameters]:
+        """Those of the model that fit the device, for the problem's type."""
+        own = {**_mma_tilings.USUAL, **self.model.constants("mma")}
+        listed = (*self.model.tilings["mma"], _mma_tilings.SMALLEST)
+        return [fitted for each in listed if (fitted := _mma_tilings.fit(MMA, each, problem, self.device, own))]
+
+    def run(self, problem: GemmProblem, tiling: Parameters, *, verify: bool, repeat: int) -> Result | None:
+        """One product; None where time is up. An error is a result, too."""
+        told = f"{problem} on {self.device.backend}: {dict(tiling)}"
+        if time.monotonic() > self.ends:
+            self.left_out.append(told)
+            return None
+        baselines = ("cublas",) if self.device.backend == "cuda" and not verify else ()
+        options = Options(
+            self.configuration, kernels=("mma",), params=dict(tiling), verify=verify, baselines=baselines, repeat=repeat
+        )
+        (result,) = run_benchmark([problem], [self.device], options)
+        return result
+
+    def verified(self) -> None:
+        """Every type, tiling and way to lay out operands, on odd sizes and whole tiles."""
+        for dtype, output in OUTPUTS.items():
+            for number, tiling in enumerate(self.tilings(GemmProblem.create(1, 1, 1, dtype=dtype, output=output))):
+                ops = LAYOUTS[number % len(LAYOUTS)]
+                for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), (ODD, {"SHARE": 0, "ANEW": 1})):
+                    problem = product(*sizes, dtype, ops, beta=-1.0)
+                    result = self.run(problem, {**tiling, **more}, verify=True, repeat=1)
+                    if result is not None and result.status != "ok":
+                        self.wrong[f"{dtype} {dict(tiling)}"] = f"{problem}: {result.status}: {result.reason}"
+                        click.echo(f"WRONG {self.device.backend} {dtype} {dict(tiling)}: {result.reason}", err=True)
+
+    def timed(self, sizes: tuple[int, ...]) -> None:
+        """Every tiling on squares as stored, and the best ones in the other layouts."""
+        for size in sizes:
+            for dtype in TIMED:
+                found: list[tuple[float, Parameters]] = []
+                for tiling in self.tilings(product(size, size, size, dtype, "NN")):
+                    if f"{dtype} {dict(tiling)}" not in self.wrong:
+                        found += self._timed(size, dtype, "NN", tiling)
+                fastest = sorted(found, key=lambda pair: pair[0])
+                best = list({tuple(sorted(tiling.items())): tiling for _, tiling in fastest}.values())[:BEST]
+                for ops in LAYOUTS[1:]:
+                    for tiling in best:
+                        self._timed(size, dtype, ops, tiling)
+
+    def _timed(self, size: int, dtype: str, ops: str, tiling: Parameters) -> Iterator[tuple[float, Parameters]]:
+        """Seconds per work without sharing and with it; on record."""
+        found = []
+        for share in (0, 1):
+            params = {**tiling, "SHARE": share}
+            result = self.run(product(size, size, size, dtype, ops), params, verify=False, repeat=10)
+            if result is None:
+                continue
+            own = result.to_dict()
+            self.results.append({**own, "ops": ops, "tiling": dict(params)})
+            if own.get("gflops"):
+                vendor = own.get("baselines", {}).get("cublas", {}).get("gflops")
+                ratio = f", {own['gflops'] / vendor:.2f} of cuBLAS" if vendor else ""
+                click.echo(
+                    f"{self.device.backend} {dtype} {ops} {size}: {own['gflops']:,.0f} GFLOPS{ratio} {params}", err=True
+                )
+                found.append((1 / own["gflops"], tiling))
+            else:
+                click.echo(
+                    f"{self.device.backend} {dtype} {ops} {size}: {result.status}: {result.reason} {params}", err=True
+                )
+        return iter(found)
+
+
+def product(m: int, n: int, k: int, dtype: str, ops: str, beta: float = 0.0) -> GemmProblem:
+    """A product in a type that is among OUTPUTS."""
+    return GemmProblem.create(
+        m, n, k, dtype=dtype, output=OUTPUTS[dtype], trans_a=ops[0], trans_b=ops[1], alpha=1.0, beta=beta
+    )
+
+
+def best(trials: list[Trial]) -> dict[str, list[dict[str, Any]]]:
+    """By backend and type, the fastest tiling of each size and layout: what is worth a place in a configuration."""
+    fastest: dict[tuple[str, str, int, str], dict[str, Any]] = {}
+    for trial in trials:
+        for own in trial.results:
+            key = (trial.device.backend, own["dtype"], own["m"], own["ops"])
+            if own.get("gflops") and own["gflops"] > fastest.get(key, {"gflops": 0})["gflops"]:
+                fastest[key] = own
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (backend, dtype, size, ops), own in sorted(fastest.items(), key=lambda pair: str(pair[0])):
+        line = {"size": size, "ops": ops, "gflops": own["gflops"], "tiling": own["tiling"]}
+        found.setdefault(f"{backend} {dtype}", []).append(line)
+    return found
+
+
+@click.command()
+@click.option("--device", default=None, metavar="PLATFORM[:DEVICE]", help="As in gemmport run. Default: the best.")
+@click.option("--seconds", default=450.0, show_default=True, help="When no more is begun.")
+@click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Of squares, in their order.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
+def main(device: str | None, seconds: float, sizes: str, output: Path | None) -> None:
+    """Verifies and times `mma` under CUDA and OpenCL."""
+    begun, configuration, trials = time.monotonic(), load_configuration(), list[Trial]()
+    for name in ("cuda", "opencl"):
+        try:
+            target = select_device(device, name)
+        except GemmportError as error:
+            click.echo(f"{name}: {error}", err=True)
+            continue
+        if reason := MMA.unsupported(GemmProblem.create(1, 1, 1, dtype="float16"), target):
+            click.echo(f"{target.label}: {reason}", err=True)
+            continue
+        trials.append(Trial(target, configuration, 0.0))
+    if not trials:
+        raise click.UsageError("the device must be an NVIDIA GPU from sm_80 on; there is none here")
+    # Of the time each backend has its part: a third for whether it is right, the rest for how fast it is.
+    for number, trial in enumerate(trials):
+        start, part = begun + seconds * number / len(trials), seconds / len(trials)
+        trial.ends = start + part / 3
+        trial.verified()
+        trial.ends = start + part
+        trial.timed(tuple(int(size) for size in sizes.split(",")))
+    listed = best(trials)
+    for key, lines in listed.items():
+        for line in lines:
+            click.echo(f"{key} {line['size']} {line['ops']}: {line['gflops']:,.0f} GFLOPS {line['tiling']}", err=True)
+    for trial in trials:
+        told = f"{len(trial.wrong)} tilings wrong, {len(trial.left_out)} trials left out"
+        click.echo(f"{trial.device.label}: {told}", err=True)
+    document.write(
+        output, [get_backend(device=trial.device) for trial in trials],
+        results=[own for trial in trials for own in trial.results], best=listed,
+        wrong={trial.device.backend: trial.wrong for trial in trials},
+        left_out={trial.device.backend: trial.left_out for trial in trials},
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""`mma`: products of halves and of bytes by the matrix unit of NVIDIA's GPUs (mma.sync)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.gpu_model import WARP, sharing_of
+from gemmport.contracts.kernel import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Parameters,
+    Steps,
+    Tile,
+    ceil_div,
+    gemm_arguments,
+    run_defines,
+)
+from gemmport.contracts.nvidia import multiplies_matrices_by_warps
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
+from gemmport.kernels import _mma_tilings, transpose
+
+PIECE_BYTES = 16
+"""What is copied, and read as a line of a matrix, at once."""
+
+AT_ONCE_BYTES = 32
+"""Of a line, that the unit adds up at once, of any type (PTX ISA, `mma.m16n8k16` with `.f16`, `mma.m16n8k32` with `.s8`)."""
+
+LINES = 16
+"""Rows of A, or columns of B, that a warp reads at once."""
+
+_UNITS = {
+    "float16": ("F16", "float32"),
+    "bfloat16": ("BF16", "float32"),
+    "int8": ("S8", "int32"),
+    "uint8": ("U8", "int32"),
+}
+"""By type, what the instruction calls it, and in what it adds up."""
+
+
+class Mma(KernelVariant):
+    """A group computes TSM × TSN of D, a warp WM × WN of them, stepping along k by TSK.
+
+    STAGES tiles of A and B are in local memory: one is multiplied, the others are on their way (cp.async). They lie as the
+    operands do, and are turned as they are read (ldmatrix), which works for elements of two bytes: of one byte, operands that
+    lie across k are transposed beforehand, in scratch memory.
+
+    With ANEW, operands whose rows are not aligned to 16 bytes are laid out anew beforehand, so that they are; else they are
+    copied in shorter pieces.
+
+    With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
+
+    It was compiled and simulated, but never run on a GPU: only the user chooses it.
+    """
+
+    name = "mma"
+    summary = "by the matrix unit (mma.sync): halves and bytes, asynchronous copies, no bank conflicts"
+    dtypes = frozenset(_UNITS)
+    parameters = (
+        Parameter("TSM", 64, "rows of the tile", choices=(16, 32, 64, 128, 256)),
+        Parameter("TSN", 64, "columns of the tile", choices=(16, 32, 64, 128, 256)),
+        Parameter("TSK", 32, "depth of the tile: terms of the sum per step", choices=(16, 32, 64, 128)),
+        Parameter("WM", 32, "rows of a warp's tile", choices=(16, 32, 64, 128)),
+        Parameter("WN", 32, "columns of a warp's tile", choices=(16, 32, 64, 128)),
+        Parameter("STAGES", 2, "tiles of A and of B in local memory at once", minimum=2, maximum=8),
+        Parameter("RASTER", 8, "rows of tiles that are computed side by side", maximum=64),
+        Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", maximum=8),
+        Parameter(
+            "SHARE",
+            0,
+            "groups per compute unit that share the last tiles; 0: each is one group's",
+            minimum=0,
+            maximum=8,
+        ),
+        Parameter("ANEW", 0, "1: operands whose rows are not aligned are laid out anew beforehand", choices=(0, 1)),
+    )
+    constants: ClassVar = {**KernelVariant.constants, **_mma_tilings.FITTED}
+    constraints = (
+        Constraint("WM ≤ TSM, whole warp tiles of rows", lambda TSM, WM: WM <= TSM),
+        Constraint("WN ≤ TSN, whole warp tiles of columns", lambda TSN, WN: WN <= TSN),
+        Constraint("WM · WN ≤ 8192, the sums of a warp", lambda WM, WN: WM * WN <= 8192),
+        Constraint(
+            "TSM / WM · TSN / WN ≤ 32, the warps of a group", lambda TSM, TSN, WM, WN: TSM // WM * (TSN // WN) <= 32
+        ),
+        Constraint(
+            "TSM and TSN ≤ 128 · TSM / WM · TSN / WN, so that each piece of a row of the tile is somebody's",
+            lambda TSM, TSN, WM, WN: max(TSM, TSN) <= 128 * (TSM // WM * (TSN // WN)),
+        ),
+    )
+
+    def tile(self, parameters: Parameters) -> Tile:
+        return Tile(int(parameters["TSM"]), int(parameters["TSN"]), int(parameters["TSK"]))
+
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        return _warps(parameters) * WARP, 1, 1
+
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
+        tile = self.tile(parameters)
+        tiles = int(parameters["STAGES"]) * tile.depth * (tile.rows + tile.columns) * problem.dtype.itemsize
+        return max(tiles, _staged(parameters) * problem.accumulator.sum_bytes)
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """Of sums, and of two turns' rows and columns: 4 for each 16 of them."""
+        rows, columns = int(parameters["WM"]), int(parameters["WN"])
+        read = 2 * 4 * (rows + columns) // LINES
+        return (rows * columns // WARP + read) * ceil_div(problem.accumulator.sum_bytes, 4)
+
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if reason := super().unsupported(problem, device):
+            return reason
+        sums = DTYPES[_UNITS[problem.dtype.name][1]]
+        if problem.accumulator != sums:
+            return f"the matrix unit adds up {problem.dtype} in {sums}, not in {problem.accumulator}"
+        if not multiplies_matrices_by_warps(device):
+            found = device.architecture or device.name
+            return f"NVIDIA's GPUs have the matrix unit's instructions from sm_80 on, this is {found}"
+        return None
+
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+        return "it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
+
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
+        """The tilings that fit, shared or not, by the time that `_mma_tilings.predicted` expects of them."""
+        return _mma_tilings.considered(self, problem, device, model)
+
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        _, made = _laid_out(problem, parameters)
+        anew = sum(each.scratch.nbytes for each in made.values())
+        return _mma_tilings.predicted(problem, device, model, parameters, passes=len(made), pass_bytes=2 * anew)
+
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        depth = int(parameters["TSK"]) * problem.dtype.itemsize
+        if depth % AT_ONCE_BYTES:
+            return f"TSK must be whole turns of the unit, {AT_ONCE_BYTES // problem.dtype.itemsize} terms of {problem.dtype}"
+        return None
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "ANEW")}
+        tile, width = self.tile(parameters), max(min(PIECE_BYTES // problem.output.itemsize, 8), 1)
+        terms = problem.effective_k
+        return {
+            **super().defines(own, problem),
+            **run_defines(problem, width),
+            "WIDTH": width,
+            "ELEMENT_BYTES": problem.dtype.itemsize,
+            "SUM_BYTES": problem.accumulator.sum_bytes,
+            "UNIT_TYPE": _UNITS.get(problem.dtype.name, ("NONE",))[0],
+            "ALIGNMENT_A": min(problem.alignment("a"), PIECE_BYTES),
+            "ALIGNMENT_B": min(problem.alignment("b"), PIECE_BYTES),
+            "WHOLE_ROWS": int(problem.m % tile.rows == 0),
+            "WHOLE_COLUMNS": int(problem.n % tile.columns == 0),
+            "WHOLE_TERMS": int(terms > 0 and terms % tile.depth == 0),
+        }
+
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+        laid_out, made = _laid_out(problem, parameters)
+        names = {operand: each.scratch.name for operand, each in made.items()}
+        product = self._product(laid_out, device, parameters, names)
+        return Steps(
+            [*(each.launch for each in made.values()), *product.launches],
+            [*(each.scratch for each in made.values()), *product.scratch],
+        )
+
+    def _product(
+        self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, prepared: Mapping[Operand, str]
+    ) -> Steps:
+        """The launches of the product itself.
+
+        Args:
+            prepared: as `product`.
+        """
+        tile, items = self.tile(parameters), self.work_group(parameters)[0]
+        tiles = ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+        depth = max(ceil_div(problem.effective_k, tile.depth), 1)
+        shared, sharers = sharing_of(tiles, depth, int(parameters["SHARE"]) * device.compute_units)
+        whole = tiles - shared
+        nbytes = self.local_bytes(parameters, problem)
+        given = nbytes > device.local_memory and device.language == "cuda"
+        defines = {**self.defines(parameters, problem), "GIVEN": int(given)}
+        sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
+
+        def launch(
+            groups: int, *, shares: int, function: str = "", nbytes: int = nbytes, given: bool = given
+        ) -> Launch:
+            parts = Buffer("parts" if shares else "d")  # an argument must name some memory
+            return Launch(
+                self.source({**defines, "SHARES": shares}, function=function),
+                groups=(groups, 1, 1),
+                work_group=(items, 1, 1),
+                arguments=(*gemm_arguments(problem, prepared), parts, *sharing),
+                local_bytes=0 if given else nbytes,
+                dynamic_local_bytes=nbytes if given else 0,
+            )
+
+        launches = [launch(whole, shares=0)] if whole else []
+        if not shared:
+            return Steps(launches)
+        launches.append(launch(sharers, shares=1))
+        blocks = int(parameters["WM"]) // LINES
+        added = _staged(parameters) * problem.accumulator.sum_bytes
+        launches.append(launch(shared * blocks, shares=1, function="combine", nbytes=added, given=False))
+        parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.accumulator.sum_bytes)
+        return Steps(launches, [parts])
+
+
+def _staged(parameters: Parameters) -> int:
+    """Sums on their way to D, in local memory: 16 rows of each warp, and 8 numbers between two rows."""
+    return _warps(parameters) * LINES * (int(parameters["WN"]) + 8)
+
+
+def _warps(parameters: Parameters) -> int:
+    """Of a group."""
+    p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WM", "WN")}
+    return p["TSM"] // p["WM"] * (p["TSN"] // p["WN"])
+
+
+def _laid_out(problem: GemmProblem, parameters: Parameters) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
+    """The product of operands that the kernel reads as they lie, and those that are laid out anew for it: across k, of elements
+    of one byte; and, with ANEW, those whose rows are not aligned.
+    """
+    made: dict[Operand, transpose.Prepared] = {}
+    piece = PIECE_BYTES // problem.dtype.itemsize
+    across: dict[Operand, bool] = {"a": transposes(problem.trans_a), "b": not transposes(problem.trans_b)}
+    for operand, lies_across in across.items():
+        turned = lies_across and problem.dtype.itemsize != 2
+        unaligned = bool(parameters["ANEW"]) and problem.alignment(operand) % PIECE_BYTES != 0
+        if not (turned or unaligned) or problem.empty:
+            continue
+        if problem.effective_k:
+            stored = problem.stored_shape(operand)
+            rows, columns = reversed(stored) if turned else stored
+            padded = (rows, ceil_div(columns, piece) * piece)
+            made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", {"TRANSPOSE": int(turned)}, padded)
+        layout = made[operand].layout if operand in made else problem.layout(operand)  # of which nothing is read
+        if operand == "a":
+            op = transposed(problem.trans_a) if turned else problem.trans_a
+            problem = replace(problem, a=layout, trans_a=op)
+        else:
+            op = transposed(problem.trans_b) if turned else problem.trans_b
+            problem = replace(problem, b=layout, trans_b=op)
+    return problem, made
+
+
+VARIANT = Mma()

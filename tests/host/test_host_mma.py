@@ -1,0 +1,189 @@
+"""`mma` on the CPU: its instructions as the PTX ISA has them, products that are exact in every order, faults that show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gemmport as gp
+import test_mma
+from absences import CXX, needs
+from exact import Sizes, check, problem_of
+from gemmport.backends.objects import Program
+from host import ORDERS, Host
+from mutations import MUTATIONS, Mutation, planted
+from on_host import MORE, opened, product
+from test_dtypes import problems
+from test_kernels import BASE, STRUCTURES, check_structure
+
+pytestmark = needs(CXX)
+
+TYPES = {
+    "F16": (np.float16, np.float32, 16),
+    "BF16": (ml_dtypes.bfloat16, np.float32, 16),
+    "S8": (np.int8, np.int32, 32),
+    "U8": (np.uint8, np.int32, 32),
+}
+"""By the unit's name: of the operands, of the sums, and the terms that are added up at once."""
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Host:
+    return opened()
+
+
+# The instructions. A warp brings A, 16 lines of 32 bytes, and B, 8 of them, to shared memory, reads them as the matrices that
+# ldmatrix is for, and multiplies; then lane 4 · g + t stores its sums, of rows g and g + 8 and columns 2 · t and 2 · t + 1.
+PROBES = """
+template <class Sum> __device__ void store(Sum *out, Sum d0, Sum d1, Sum d2, Sum d3)
+{
+    Sum *const upper = out + threadIdx.x / 4 * 8 + threadIdx.x % 4 * 2;
+    upper[0] = d0;
+    upper[1] = d1;
+    upper[64] = d2;
+    upper[65] = d3;
+}
+#define PRODUCT(unit, Sum)                                                                             \\
+    extern "C" __global__ void multiply_##unit(Sum *out, const uint4 *a, const uint4 *b)               \\
+    {                                                                                                  \\
+        __shared__ uint4 tile[48];                                                                     \\
+        const int lane = threadIdx.x;                                                                  \\
+        tile[lane] = a[lane];                                                                          \\
+        if (lane < 16)                                                                                 \\
+            tile[32 + lane] = b[lane];                                                                 \\
+        __syncthreads();                                                                               \\
+        unsigned x[4], y[4];                                                                           \\
+        LOAD_MATRICES(x[0], x[1], x[2], x[3], tile + lane % 16 * 2 + lane / 16);                       \\
+        LOAD_MATRICES(y[0], y[1], y[2], y[3], tile + 32 + lane % 8 * 2 + lane / 8 % 2);                \\
+        Sum d0 = 1, d1 = 2, d2 = 3, d3 = 4;                                                            \\
+        WARP_MUL_ADD_##unit(d0, d1, d2, d3, x[0], x[1], x[2], x[3], y[0], y[1]);                       \\
+        store(out, d0, d1, d2, d3);                                                                    \\
+    }
+PRODUCT(F16, float)
+PRODUCT(BF16, float)
+PRODUCT(S8, unsigned)
+PRODUCT(U8, unsigned)
+
+extern "C" __global__ void turn(unsigned *out, const uint4 *a)
+{
+    __shared__ uint4 tile[32];
+    tile[threadIdx.x] = a[threadIdx.x];
+    __syncthreads();
+    unsigned x[4];
+    LOAD_TURNED_MATRICES(x[0], x[1], x[2], x[3], tile + threadIdx.x);
+    for (int j = 0; j < 4; ++j)
+        out[32 * j + threadIdx.x] = x[j];
+}
+
+extern "C" __global__ void between_rows(unsigned *out)
+{
+    __shared__ uint4 tile[33];
+    unsigned x[4];
+    LOAD_MATRICES(x[0], x[1], x[2], x[3], (char *)tile + 16 * threadIdx.x + 4);
+    out[threadIdx.x] = x[0];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def instructions(cpu: Host) -> Program:
+    return cpu.program((Path(Host.overrides) / "ptx.cu").read_text(encoding="utf-8") + PROBES)
+
+
+def run(cpu: Host, program: Program, function: str, out: np.ndarray, *more: np.ndarray) -> np.ndarray:
+    """What a warp leaves in `out`."""
+    memory = [cpu.asarray(array).memory for array in (out, *more)]
+    cpu.launch(cpu.prepare(program, function, (1, 1, 1), (32, 1, 1), memory))
+    cpu.download(memory[0], out)
+    return out
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("unit", TYPES)
+def test_a_warp_multiplies_matrices_as_the_isa_says(cpu: Host, instructions: Program, unit: str, order: str) -> None:
+    cpu.order = order
+    dtype, sums, terms = TYPES[unit]
+    rng = np.random.default_rng(8)
+    limits = (0, 256) if dtype is np.uint8 else (-128, 128)
+    a, b = (rng.integers(*limits, (lines, terms)).astype(dtype) for lines in (16, 8))
+    before = np.zeros((16, 8), np.int64)
+    before[:8, ::2], before[:8, 1::2], before[8:, ::2], before[8:, 1::2] = 1, 2, 3, 4
+    got = run(cpu, instructions, f"multiply_{unit}", np.zeros((16, 8), sums), a.view(np.uint8), b.view(np.uint8))
+    assert np.array_equal(got.astype(np.int64), before + a.astype(np.int64) @ b.astype(np.int64).T)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_turned_matrices_have_columns_for_rows(cpu: Host, instructions: Program, order: str) -> None:
+    """Lane 4 · g + t has of matrix j the elements [2 · t, g] and [2 · t + 1, g]."""
+    cpu.order = order
+    matrices = np.arange(4 * 8 * 8, dtype=np.uint16).reshape(4, 8, 8)
+    got = run(cpu, instructions, "turn", np.zeros((4, 32), np.uint32), matrices.view(np.uint8))
+    assert np.array_equal(got.view(np.uint16).reshape(4, 8, 4, 2), matrices.transpose(0, 2, 1).reshape(4, 8, 4, 2))
+
+
+def test_rows_that_are_not_aligned_are_refused(cpu: Host, instructions: Program) -> None:
+    with pytest.raises(gp.LaunchError, match="ldmatrix: a row must be aligned to its 16 bytes"):
+        run(cpu, instructions, "between_rows", np.zeros(32, np.uint32))
+
+
+# Products
+
+
+@pytest.mark.sample(dtype=["int8", "bfloat16"], ops=["NT"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint8"])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_products_of_every_type_are_exact_in_every_order(cpu: Host, dtype: str, ops: str) -> None:
+    product(cpu, "mma", ops, dtype=dtype)
+    product(cpu, "mma", ops, {**MORE["mma"], "ANEW": 1}, dtype)
+
+
+@pytest.mark.parametrize("multiple", [1, 2, 4, 8, 16])
+def test_rows_of_every_alignment_are_exact(cpu: Host, multiple: int) -> None:
+    """Aligned to 1 to 16 bytes, and those of halves to twice as many."""
+    for dtype, ops in (("int8", "NT"), ("float16", "TN")):
+        for sizes in (Sizes(33, 65, 67), Sizes(1, 1, 1)):
+            check(cpu, problem_of(sizes, ops, dtype, batch=2, multiple=multiple), "mma", BASE["mma"])
+
+
+@pytest.mark.sample(number=[0])
+@pytest.mark.parametrize("number", range(5))
+def test_tiles_of_any_shape_are_exact_here(cpu: Host, number: int) -> None:
+    own = [(kernel, params) for kernel, params in STRUCTURES if kernel == "mma"]
+    check_structure(cpu, *own[number])
+
+
+def test_what_a_launch_brings_of_shared_memory_is_used(cpu: Host) -> None:
+    params = {"TSM": 128, "TSN": 128, "TSK": 64, "WM": 64, "WN": 64, "STAGES": 3}
+    problem = problem_of(Sizes(130, 100, 200), "NT", "float16", multiple=8)
+    assert gp.plan(problem, cpu.device, kernel="mma", params=params).launches[-1].dynamic_local_bytes == 98304
+    check(cpu, problem, "mma", params)
+
+
+@pytest.mark.sample(dtype=["float16"])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_shared_tiles_are_exact_here(cpu: Host, dtype: str) -> None:
+    test_mma.check_shared(cpu, (dtype,))
+
+
+# Faults
+
+OWN = [each for each in MUTATIONS if "mma" in each.kernels]
+
+
+@pytest.mark.planted_fault
+@pytest.mark.sample(mutation=[each for each in OWN if each.name == "reads terms of the other half"])
+@pytest.mark.parametrize("mutation", OWN, ids=lambda mutation: mutation.name.replace(" ", "-"))
+def test_each_fault_shows(cpu: Host, mutation: Mutation) -> None:
+    with planted(mutation, "mma"), pytest.raises(AssertionError, match=r"wrong|written outside|elements"):
+        check_against(cpu, mutation)
+
+
+def check_against(cpu: Host, mutation: Mutation) -> None:
+    """The check that must notice it."""
+    if mutation.noticed_by == "shared tiles":
+        test_mma.check_shared(cpu, (mutation.types[0],))
+    for problem in problems("mma", mutation.types, mutation.ops):
+        check(cpu, problem, "mma", BASE["mma"])

@@ -1,0 +1,301 @@
+"""`mma`: who has the instructions, what is laid out anew for them, what is compiled, and that shared tiles are exact."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import gemmport as gp
+from absences import CLANG_FOR_NVIDIA, CUDA_COMPILER, PTXAS, needs, skip_without
+from exact import Sizes, check_plan, problem_of
+from gemmport import kernels
+from gemmport.backends import _nvrtc
+from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.named_devices import device_of
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.plan import Plan
+from gemmport.kernels import _mma_tilings
+from gemmport.planning.planner import candidates
+from gemmport.runtime.sources import assemble
+from made_up_devices import DEVICES
+from models import model_of
+from test_kernels import BASE
+from test_planner import SHIPPED
+
+MMA = kernels.variant("mma")
+CUDA = replace(DEVICES["NVIDIA sm_90 under CUDA"], dynamic_local_memory=232_448)
+OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
+TYPES = ("float16", "bfloat16", "int8", "uint8")
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+def square(size: int, dtype: str = "float16", ops: str = "NN", **more: object) -> gp.GemmProblem:
+    return gp.GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], **more)
+
+
+# Who takes it
+
+
+@pytest.mark.parametrize(
+    ("device", "types", "reason"),
+    [
+        (CUDA, {"dtype": "float32"}, "mma computes bfloat16, float16, int8, uint8, not float32"),
+        (CUDA, {"dtype": "float16", "accumulator": "float16"}, "adds up float16 in float32, not in float16"),
+        (CUDA, {"dtype": "int8", "output": "int64"}, "adds up int8 in int32, not in int64"),
+        (CUDA, {"dtype": "float16", "output": "float64"}, "adds up float16 in float32, not in float64"),
+        (replace(CUDA, architecture="sm_75"), {"dtype": "float16"}, "from sm_80 on, this is sm_75"),
+        (DEVICES["AMD gfx90a"], {"dtype": "float16"}, "from sm_80 on, this is gfx90a"),
+        (DEVICES["CPU under PoCL"], {"dtype": "int8"}, "from sm_80 on, this is znver4"),
+    ],
+)
+def test_who_cannot_take_it_says_why(device: gp.DeviceInfo, types: Mapping[str, str], reason: str) -> None:
+    device = replace(device, computes=device.computes | {"float16", "float32", "float64"})
+    with pytest.raises(gp.UnsupportedError, match=rf"^mma on .*{reason}"):
+        gp.plan(gp.GemmProblem.create(64, 64, 64, **types), device, kernel="mma")
+
+
+@pytest.mark.parametrize("device", [CUDA, OPENCL], ids=["cuda", "opencl"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_only_the_user_chooses_it(device: gp.DeviceInfo, dtype: str) -> None:
+    """No GPU has run it yet."""
+    problem = square(4096, dtype)
+    assert gp.plan(problem, device).variant != "mma"
+    assert gp.plan(problem, device, kernel="mma").variant == "mma"
+    own = [each for each in candidates(problem, device, SHIPPED) if each.kernel == "mma"]
+    assert own
+    assert all("has not run on a GPU" in each.reason for each in own)
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"WM": 128, "TSM": 64}, "WM ≤ TSM, whole warp tiles of rows"),
+        ({"WN": 128, "TSN": 64}, "WN ≤ TSN, whole warp tiles of columns"),
+        ({"TSM": 128, "TSN": 128, "WM": 128, "WN": 128}, "WM · WN ≤ 8192, the sums of a warp"),
+        ({"TSM": 256, "TSN": 256, "WM": 16, "WN": 16}, "TSM / WM · TSN / WN ≤ 32, the warps of a group"),
+        ({"TSM": 16, "TSN": 256, "WM": 16, "WN": 256}, "WN = 256 is not allowed"),
+        ({"TSM": 128, "TSN": 256, "WM": 128, "WN": 128}, "WM · WN ≤ 8192"),
+    ],
+)
+def test_a_rule_that_is_broken_is_told(params: Parameters, told: str) -> None:
+    with pytest.raises(gp.ParameterError, match=re.escape(told)):
+        MMA.complete(params)
+
+
+def test_steps_must_be_whole_turns_of_the_unit() -> None:
+    with pytest.raises(gp.ParameterError, match=r"mma on .*: TSK must be whole turns of the unit, 32 terms of int8"):
+        gp.plan(square(64, "int8"), CUDA, kernel="mma", params={"TSK": 16})
+
+
+# What is laid out anew
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("anew", [0, 1])
+@pytest.mark.parametrize("size", [256, 250])
+def test_operands_are_laid_out_anew_where_and_only_where_they_must_be(
+    dtype: str, ops: str, anew: int, size: int
+) -> None:
+    """Bytes that lie across k, since only halves are turned as they are read; and, where it is asked for, unaligned rows."""
+    plan = gp.plan(square(size, dtype, ops), CUDA, kernel="mma", params={"TSK": 32, "ANEW": anew})
+    across = {"a": ops[0] == "T", "b": ops[1] == "N"}
+    unaligned = bool(anew) and size % 16 != 0
+    wanted = {x for x, lies in across.items() if unaligned or (lies and DTYPES[dtype].itemsize == 1)}
+    assert {each.name for each in plan.scratch} == {f"{x}_anew" for x in wanted}
+    assert [launch.kernel.stem for launch in plan.launches] == ["transpose"] * len(wanted) + ["mma"]
+    defines = dict(plan.launches[-1].kernel.defines)
+    for operand in wanted:
+        assert defines[f"ALIGNMENT_{operand.upper()}"] == 16
+    if DTYPES[dtype].itemsize == 1:
+        assert (defines["TRANSPOSE_A"], defines["TRANSPOSE_B"]) == (0, 1)
+
+
+def test_without_terms_nothing_is_laid_out() -> None:
+    for problem in (square(64, "int8", "TN", alpha=0.0, beta=2.0), gp.GemmProblem.create(64, 64, 0, dtype="int8")):
+        plan = gp.plan(problem, CUDA, kernel="mma", params={"ANEW": 1})
+        assert [launch.kernel.stem for launch in plan.launches] == ["mma"]
+
+
+def test_more_shared_memory_than_can_be_declared_is_brought_by_the_launch() -> None:
+    params = {"TSM": 128, "TSN": 256, "WM": 64, "WN": 64, "STAGES": 4}
+    (launch,) = gp.plan(square(1024), CUDA, kernel="mma", params=params).launches
+    assert (launch.local_bytes, launch.dynamic_local_bytes) == (0, 4 * 384 * 64)
+    assert dict(launch.kernel.defines)["GIVEN"] == 1
+    with pytest.raises(gp.ParameterError, match="98,304 bytes of local memory"):
+        gp.plan(square(1024), OPENCL, kernel="mma", params=params)
+
+
+# What is considered
+
+
+@pytest.mark.parametrize("device", [CUDA, OPENCL, device_of("sm_86")], ids=["cuda", "opencl", "sm_86"])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", [1, 100, 1001, 8192])
+def test_what_is_considered_fits_and_the_first_is_expected_to_be_the_fastest(
+    device: gp.DeviceInfo, dtype: str, size: int
+) -> None:
+    problem, model = square(size, dtype), model_of(device)
+    found = MMA.considered(problem, device, model)
+    seconds = [MMA.predicted(problem, device, model, MMA.complete(each)).seconds for each in found]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[0] < 1
+    for each in found:
+        gp.plan(problem, device, kernel="mma", params=each)
+    assert {each["ANEW"] for each in found} == ({0, 1} if size % 16 else {0})
+
+
+def test_small_tiles_are_expected_of_small_products_and_large_ones_of_large_products() -> None:
+    model = model_of(CUDA)
+    small, large = (MMA.suggested(square(size), CUDA, model) for size in (256, 8192))
+    assert small["TSM"] * small["TSN"] < large["TSM"] * large["TSN"]
+
+
+# What is compiled
+
+
+def listed(architecture: str, problem: gp.GemmProblem) -> list[Parameters]:
+    """The tilings of the device's model, as they serve a problem."""
+    device = device_of(architecture)
+    own = {**_mma_tilings.USUAL, **model_of(device).constants("mma")}
+    tilings = (*model_of(device).tilings["mma"], _mma_tilings.SMALLEST)
+    return [fitted for each in tilings if (fitted := _mma_tilings.fit(MMA, each, problem, device, own))]
+
+
+def product_of(problem: gp.GemmProblem, device: gp.DeviceInfo, params: Parameters) -> str:
+    """The source of the product itself."""
+    plan = gp.plan(problem, device, kernel="mma", params={**params, "SHARE": 0})
+    return assemble(plan.launches[-1].kernel, device.language)
+
+
+INSTRUCTIONS = {
+    "float16": "m16n8k16.row.col.f32.f16.f16.f32",
+    "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
+    "int8": "m16n8k32.row.col.s32.s8.s8.s32",
+    "uint8": "m16n8k32.row.col.s32.u8.u8.s32",
+}
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_products_are_the_matrix_unit_s(dtype: str) -> None:
+    """And come through cp.async and ldmatrix, which turns lines that lie across k; nothing goes by a thread's own memory."""
+    params = {"TSM": 128, "TSN": 64, "TSK": 64, "WM": 32, "WN": 32, "STAGES": 3}
+    ptx = _nvrtc.compile_cuda(product_of(square(256, dtype), CUDA, params), "sm_999").decode()
+    loop = ptx[ptx.index("mma.sync") : ptx.rindex("mma.sync")]
+    turns = 64 * DTYPES[dtype].itemsize // 32
+    assert ptx.count(f"mma.sync.aligned.{INSTRUCTIONS[dtype]}") == turns * 2 * 4
+    assert ptx.count("mma.sync") == turns * 2 * 4
+    turned = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16" in loop
+    assert turned == (DTYPES[dtype].itemsize == 2)
+    assert "cp.async.cg.shared.global" in ptx
+    assert not re.search(r"ld\.local|st\.local|fma\.rn\.f32", loop)
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.machine_code
+@pytest.mark.every_pair("architecture", ARCHITECTURES)
+@pytest.mark.every_pair("dtype", ["float16", "int8"])
+@pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("TT", 1000), ("NT", 1001)])
+@pytest.mark.every_pair("number", range(15))
+def test_every_listed_tiling_has_room_in_registers(
+    architecture: str, dtype: str, ops: str, size: int, number: int
+) -> None:
+    """Whole tiles; edges, with rows that are aligned to 8 bytes; and rows that are not aligned."""
+    if int(architecture.removeprefix("sm_")) not in _nvrtc.architectures():
+        pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
+    problem = square(size, dtype, ops, output="int32" if dtype == "int8" else dtype, beta=1.0)
+    tilings = listed(architecture, problem)
+    assert len(tilings) == 15
+    source = product_of(problem, device_of(architecture), tilings[number])
+    found = _nvrtc.disassemble(source, architecture, "mma").resources
+    assert found.spill_stores == found.spill_loads == 0, tilings[number]
+    assert found.registers is not None
+    assert found.registers <= 255
+
+
+# What OpenCL C for NVIDIA's GPUs has built in, so far as the kernel calls it.
+BUILT_IN = """
+#define BUILT_IN __attribute__((overloadable, always_inline))
+size_t BUILT_IN get_local_id(uint d) { return __nvvm_read_ptx_sreg_tid_x(); }
+size_t BUILT_IN get_group_id(uint d) { return __nvvm_read_ptx_sreg_ctaid_x(); }
+void BUILT_IN barrier(cl_mem_fence_flags flags) { __asm__ volatile("bar.sync 0;" ::: "memory"); }
+int BUILT_IN min(int a, int b) { return b < a ? b : a; }
+int BUILT_IN max(int a, int b) { return a < b ? b : a; }
+void BUILT_IN vstore_half_rte(float x, size_t i, half *p)
+{
+    ushort bits;
+    __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    ((ushort *)p)[i] = bits;
+}
+float BUILT_IN vload_half(size_t i, const half *p)
+{
+    float x;
+    __asm__("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(((const ushort *)p)[i]));
+    return x;
+}
+"""
+
+
+@pytest.mark.machine_code
+@pytest.mark.every_pair("dtype", TYPES)
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.every_pair("size", [1000, 1001, 1024])
+@pytest.mark.every_pair("share", [0, 2])
+def test_opencl_s_source_compiles_for_nvidia_s_gpus(
+    dtype: str, ops: str, size: int, share: int, tmp_path: Path
+) -> None:
+    """By clang, which takes the same inline assembly as NVIDIA's compiler, and by ptxas, which knows the instructions."""
+    skip_without(CLANG_FOR_NVIDIA)
+    skip_without(PTXAS)
+    params = {"TSM": 64, "TSN": 64, "TSK": 64, "WM": 32, "WN": 32, "STAGES": 3, "SHARE": share}
+    problem = square(size, dtype, ops, beta=1.0)
+    for launch in gp.plan(problem, OPENCL, kernel="mma", params=params).launches:
+        if launch.kernel.stem != "mma":
+            continue
+        ptx = tmp_path / "kernel.ptx"
+        clang = [
+            "clang-19", "-target", "nvptx64-nvidia-nvcl", "-x", "cl", "-cl-std=CL1.2", "-Xclang",
+            "-finclude-default-header", "-O2", "-Xclang", "-target-cpu", "-Xclang", "sm_80", "-Xclang", "-target-feature",
+            "-Xclang", "+ptx80", "-S", "-o", str(ptx), "-",
+        ]  # fmt: skip
+        source = BUILT_IN + assemble(launch.kernel, "opencl")
+        subprocess.run(clang, input=source, text=True, check=True, capture_output=True)
+        ptxas = ["ptxas", "-arch=sm_80", "-v", "-o", str(tmp_path / "kernel.cubin"), str(ptx)]
+        told = subprocess.run(ptxas, text=True, check=True, capture_output=True).stderr
+        assert re.search(rf"Compiling entry function '{launch.kernel.function}'", told)
+        assert not re.search(r"[1-9]\d* bytes spill", told), told
+
+
+# Shared tiles
+
+SHARED = Sizes(33, 67, 300)
+"""4 tiles of 10 steps in each of 3 matrices: fewer than the groups that share them, and with edges along all dimensions."""
+
+
+def shared_plan(backend: gp.Backend, problem: gp.GemmProblem) -> Plan:
+    """A plan in which groups share tiles: the second launch adds up the parts."""
+    plan = gp.plan(problem, backend.device, kernel="mma", params={**BASE["mma"], "WM": 32, "WN": 16, "SHARE": 8})
+    assert [launch.kernel.function for launch in plan.launches][-1] == "combine"
+    return plan
+
+
+def check_shared(backend: gp.Backend, types: tuple[str, ...] = ("float16", "int8")) -> None:
+    """Shared tiles of a batch, with scalars and edges; rows and columns are read along k and across."""
+    for dtype in types:
+        for ops in ("NT", "TN"):
+            problem = problem_of(SHARED, ops, dtype, alpha=2.0, beta=-1.0, batch=3)
+            check_plan(backend, shared_plan(backend, problem))
+
+
+def test_shared_tiles_of_halves_and_bytes_are_exact(backend: gp.Backend) -> None:
+    if reason := MMA.unsupported(square(64), backend.device):
+        with pytest.raises(gp.UnsupportedError, match=re.escape(reason)):
+            gp.plan(square(64), backend.device, kernel="mma")
+    else:
+        check_shared(backend)
