@@ -37,6 +37,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import GemmportError
 from gemmport.core.plan import Launch
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem
 from gemmport.planning.lookup import Configuration, load_configuration
 from gemmport.planning.planner import make_plan
@@ -257,7 +258,13 @@ def _problem(result: dict[str, Any]) -> GemmProblem:
     alpha, beta = (complex(*x) if isinstance(x, list) else x for x in (result["alpha"], result["beta"]))
     names = ("batch", "dtype", "output", "accumulator", "trans_a", "trans_b")
     problem = GemmProblem.create(
-        result["m"], result["n"], result["k"], alpha=alpha, beta=beta, **{name: result[name] for name in names}
+        result["m"],
+        result["n"],
+        result["k"],
+        alpha=alpha,
+        beta=beta,
+        precision=result.get("precision", FULL),
+        **{name: result[name] for name in names},
     )
     return replace(problem, d=verify.guarded(problem, GUARD_ELEMENTS))
 

@@ -9,6 +9,7 @@ from gemmport.core.errors import UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.kernels import (
     batched,
+    convert,
     copy_strided,
     direct,
     fill_random,
@@ -55,6 +56,7 @@ _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for mod
 
 _PASSES: tuple[Pass, ...] = (
     copy_strided.PASS,
+    convert.PASS,
     times_vector.PASS,
     fill_random.PASS,
     microbenchmarks.PASS,

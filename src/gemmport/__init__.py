@@ -4,7 +4,7 @@
     c = gp.matmul(a, b)  # NumPy's rules; the best device
     c = gp.gemm(a, b, alpha=2.0, beta=0.5, c=c)  # BLAS's rules
 
-products            matmul, gemm
+products            matmul, gemm; precision: what float32 is rounded to in a context
 devices             devices; get_backend, which all of a process share; open_backend, for the caller alone
 arrays on them      Backend.asarray, .zeros, .empty and .wrap make a DeviceArray; its get() copies it to the host
 plans               plan: how a GemmProblem is computed on a DeviceInfo, as a Plan; run carries it out; prepare compiles ahead;
@@ -26,6 +26,7 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
     from gemmport.api.gemm import gemm
     from gemmport.api.matmul import matmul
     from gemmport.api.plans import plan, run
+    from gemmport.api.precision import precision
     from gemmport.api.prepare import prepare
     from gemmport.backends import register as register_backend
     from gemmport.backends.array import DeviceArray
@@ -64,7 +65,7 @@ __all__ = [
     "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DevicesFailedError",
     "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError",
     "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm", "get_backend",
-    "matmul", "open_backend", "plan", "prepare", "register", "register_backend", "run",
+    "matmul", "open_backend", "plan", "precision", "prepare", "register", "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -29,8 +29,8 @@ from mutations import NAIVE, planted
 
 DOCUMENTED_KEYS = {
     "label", "source", "backend", "device", "platform", "selector", "kernel", "parameters", "entry", "asked", "m", "n", "k",
-    "batch", "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta", "launches", "status", "reason",
-    "verified", "checks", "seconds", "gflops", "peak_percent", "baselines", "clocks",
+    "batch", "dtype", "output", "accumulator", "precision", "trans_a", "trans_b", "alpha", "beta", "launches", "status",
+    "reason", "verified", "checks", "seconds", "gflops", "peak_percent", "baselines", "clocks",
 }  # fmt: skip
 
 
@@ -713,3 +713,16 @@ def test_python_runs_the_command_as_a_module_too():
     done = subprocess.run([sys.executable, "-m", "gemmport", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"gemmport {gemmport.__version__}\n"
+
+
+def test_a_precision_is_that_of_the_products_and_stands_in_the_results(gemmport_command, tmp_path):
+    options = ("--kernel", "naive", "--baseline", "numpy", "--format", "json")
+    status, (result,) = results_of(gemmport_command(*small(*options, "--precision", "TF32")))
+    assert (status, result["precision"], result["verified"]) == (0, "tf32", True)
+    assert [launch["function"] for launch in result["launches"]] == ["convert", "naive"]
+    assert result["baselines"]["numpy"]["verified"] is True
+    own = tmp_path / "own.yaml"
+    own.write_text("schema: 1\nprecision: bfloat16\n")
+    for more, precision in (((), "bfloat16"), (("--precision", "full"), "full"), (("--dtype", "int32"), "full")):
+        _, (result,) = results_of(gemmport_command(*small(*options, "--config", str(own), *more)))
+        assert result["precision"] == precision

@@ -256,6 +256,7 @@ MATCH: dict[str, tuple[str, Callable[[DeviceInfo], str]]] = {
     "dtype": ("all of it", lambda device: PROBLEM.dtype.name),
     "ops": ("all of it", lambda device: PROBLEM.ops),
     "shape": ("all of it", lambda device: PROBLEM.shape_class),
+    "precision": ("all of it", lambda device: PROBLEM.precision),
 }
 """Of each key of `Match`: how much of the device's or problem's own word it must be, and that word."""
 
@@ -500,6 +501,7 @@ OF_BOTH: dict[str, Variation] = {
     "kernel": value("kernel", "tiled"),
     "params": value("params", {"TS": 4}),
     "config": value("config", file_of),
+    "precision": value("precision", "bfloat16"),
 }
 
 SIGNATURES: dict[str, dict[str, Variation]] = {

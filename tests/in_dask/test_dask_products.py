@@ -295,3 +295,22 @@ def test_a_panel_that_is_skipped_or_overwritten_is_seen(fault: Any, monkeypatch:
     a, b = pair((20, 20), (20, 20))
     with pytest.raises(AssertionError, match=re.escape("Arrays are not equal")):
         check(gd.matmul(da.from_array(a, 10), da.from_array(b, 10)), a @ b)
+
+
+def test_tasks_round_to_the_precision_of_the_call_or_of_its_context() -> None:
+    a, b = (np.random.default_rng(seed).standard_normal((24, 24)).astype(np.float32) for seed in (1, 2))
+    x, y = da.from_array(a, chunks=8), da.from_array(b, chunks=8)
+    whole = da.from_array(np.arange(576, dtype=np.int32).reshape(24, 24), chunks=8)
+
+    def error(product: Any) -> float:
+        halves = [(n.view(np.uint32) + np.uint32(0x8000) & np.uint32(0xFFFF0000)).view(np.float32) for n in (a, b)]
+        return float(np.abs(product.compute() - halves[0].astype(float) @ halves[1]).max())
+
+    assert error(gp.matmul(x, y, precision="bfloat16")) < 1e-4
+    with gp.precision("bfloat16"):  # of the call, though it is computed later
+        lazy, integers = gp.matmul(x, y), gp.matmul(whole, whole)
+    assert error(lazy) < 1e-4
+    assert error(gp.matmul(x, y)) > 1e-2
+    assert np.array_equal(integers.compute(), whole.compute() @ whole.compute())
+    with pytest.raises(gp.DtypeError, match="precision"):
+        gp.matmul(whole, whole, precision="tf32")

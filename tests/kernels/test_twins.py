@@ -45,6 +45,7 @@ CUDA: Words = {
     r"\bthread\b": "item",
     r"\bbool\b": "int", r"\btrue\b": "1", r"\bfalse\b": "0",
     r"__restrict__": "restrict",
+    r"__float_as_uint": "as_uint", r"__uint_as_float": "as_float",
     r"^typedef unsigned long long bits_t;$": "", r"\bunsigned long long\b": "bits_t",
     r"\(unsigned\)__cvta_generic_to_shared\(to\)": "ADDRESS(to)",
 }  # fmt: skip

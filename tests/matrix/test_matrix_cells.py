@@ -24,6 +24,7 @@ from gemmport.matrix.cells import (
     Choice,
     cells,
     parse_types,
+    precision_of,
 )
 from made_up_devices import DEVICES
 
@@ -61,7 +62,7 @@ class TestNames:
     def test_say_only_types_that_are_not_the_usual_ones(self) -> None:
         for text in TYPES:
             dtype, output, accumulator = (each.name for each in parse_types(text))
-            assert Cell("naive", dtype, output, accumulator, "NN", "odd", "a1b0").types == text
+            assert Cell("naive", dtype, output, accumulator, "NN", "odd", "a1b0", precision_of(text)).types == text
         assert Cell.parse("naive/int8-int8/NN/odd/a1b0").id == "naive/int8/NN/odd/a1b0"
 
     @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ JARGON = re.compile(r"Input|valid (string|integer|dictionary|tuple)|Value error|
             "entry 'mine': kernles is an unknown key: there are name, match, kernels, provenance, trials; did you mean",
         ),
         ({"match": {"devise": "x"}}, "entry 'mine': match.devise is an unknown key: there are device, architecture, "),
-        ({"match": {"devise": "x"}}, ", ops, shape; did you mean device?"),
+        ({"match": {"devise": "x"}}, ", ops, shape, precision; did you mean device?"),
         ({"match": {"zzz": "x"}}, "entry 'mine': match.zzz is an unknown key: there are device, "),
         (
             {"match": 5},
@@ -191,8 +191,11 @@ def test_a_file_needs_no_description_and_an_entry_no_provenance() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "a configuration must be a mapping with the keys schema and entries or models; got None"),
-        ("- 1\n- 2", "a configuration must be a mapping with the keys schema and entries or models; got [1, 2]"),
+        ("", "a configuration must be a mapping with the keys schema and entries, models or precision; got None"),
+        (
+            "- 1\n- 2",
+            "a configuration must be a mapping with the keys schema and entries, models or precision; got [1, 2]",
+        ),
         ("entries: []", "schema must be 1; got None; write schema: 1"),
         ("schema: one", "schema must be 1; got 'one'; write schema: 1"),
         ("schema: 0", "schema must be 1; got 0; write schema: 1"),
@@ -211,7 +214,7 @@ def test_a_file_needs_no_description_and_an_entry_no_provenance() -> None:
         ("schema: 1\ndescription: x\nentries: [5]", "entry number 1: it must be a mapping; got 5"),
         (
             "schema: 1\ndescription: x\nentries: []\nextra: 1",
-            "extra is an unknown key: there are schema, description, entries, models",
+            "extra is an unknown key: there are schema, description, precision, entries, models",
         ),
         ("schema: 1\ndescription: 5\nentries: []", "description must be a text; got 5; write it in quotes"),
         (

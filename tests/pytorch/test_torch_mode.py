@@ -208,3 +208,48 @@ class TestOfAModel:
         assert routing.products == 3 * PRODUCTS
         torch.testing.assert_close(found, wanted)
         torch.testing.assert_close(grads, wanted_grads)
+
+
+def told(product: Any, a: Any, b: Any) -> str:
+    """To what the operands of a product were rounded, as far as the product tells."""
+    exact = a.double() @ b.double()
+    return "full" if float((product.double() - exact).abs().max()) < 1e-5 else "rounded"
+
+
+@pytest.fixture
+def torchs_flag() -> Any:
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision("highest")
+
+
+def test_torchs_own_flag_is_respected_where_it_is_of_torchs_products(
+    monkeypatch: pytest.MonkeyPatch, torchs_flag: Callable[[str], None]
+) -> None:
+    a, b = (torch.randn(16, 16, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    torchs_flag("high")
+    with gt.use():
+        assert told(a @ b, a, b) == "full", "the flag is of CUDA"
+    monkeypatch.setattr(mode, "_is_on_cuda", lambda x: True)
+    with gt.use() as routing:
+        assert told(a @ b, a, b) == "rounded"
+        with gp.precision("full"):
+            assert told(a @ b, a, b) == "full"
+        assert routing.products == 4, "those in float64, too"
+    assert told(gt.matmul(a, b), a, b) == told(gp.matmul(a, b), a, b) == "full", "it is not of gemmport's products"
+    torchs_flag("highest")
+    with gt.use():
+        assert told(a @ b, a, b) == "full"
+
+
+def test_derivatives_are_rounded_as_their_product_was() -> None:
+    a, b = (torch.randn(16, 16, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    x = a.clone().requires_grad_()
+    ones = torch.randn(16, 16, generator=torch.Generator().manual_seed(3))
+    for word, outcome in (("bfloat16", "rounded"), ("full", "full")):
+        with gp.precision(word):
+            product = gt.matmul(x, b)
+        x.grad = None
+        thread = threading.Thread(target=lambda product=product: product.backward(ones))
+        thread.start()
+        thread.join()
+        assert told(product.detach(), a, b) == told(x.grad, ones, b.mT) == outcome

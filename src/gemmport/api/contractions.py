@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 
 from gemmport.api.matmul import product_by_rules
+from gemmport.api.precision import current
 from gemmport.api.product import Choice
 from gemmport.api.views import Array, moved, permuted, view, with_axis
 from gemmport.backends.array import DeviceArray
 from gemmport.core.errors import ArrayError, ShapeError
+from gemmport.core.precision import FULL
 from gemmport.execution.copies import dense_copy
 
 Label = Hashable
@@ -77,7 +79,7 @@ class Labelled:
             ones: Array = table.backend.ones(count, table.dtype)
         else:
             ones = np.ones(count, table.dtype)
-        return Labelled(reshaped(_product(table, ones), extents), tuple(kept))
+        return Labelled(reshaped(_product(table, ones, Choice(precision=FULL)), extents), tuple(kept))
 
 
 def common_sizes(named: Sequence[tuple[Sequence[Label], Sequence[int]]]) -> dict[Label, int]:
@@ -123,12 +125,14 @@ def contract(a: Labelled, b: Labelled, result: Sequence[Label], *, conjugated: b
     return Labelled(product, (*batch, *rows, *columns)).ordered(result).array
 
 
-def _product(a: Array, b: Array, *, conjugated: bool = False) -> Any:
+def _product(a: Array, b: Array, choice: Choice | None = None, *, conjugated: bool = False) -> Any:
+    """The product, by default of the precision of the context around it."""
+    choice = choice or Choice(within=current())
     if conjugated and a.dtype.kind == "c":
         if isinstance(a, DeviceArray):
-            return product_by_rules(a, b, None, {}, {"trans_a": "R", "choice": Choice()})
+            return product_by_rules(a, b, None, {}, {"trans_a": "R", "choice": choice})
         a = a.conj()
-    return product_by_rules(a, b, None, {}, {"choice": Choice()})
+    return product_by_rules(a, b, None, {}, {"choice": choice})
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Array:

@@ -18,6 +18,7 @@ from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, enqueue
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import ArrayError, DtypeError, UnsupportedError
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.plan import Plan
@@ -135,6 +136,7 @@ def _problem(product: Product, choice: Choice) -> GemmProblem:
     return GemmProblem.create(
         shape[-2], shape[-1], product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,
         accumulator=choice.accumulator, trans_a=product.op_a, trans_b=product.op_b, alpha=product.alpha, beta=product.beta,
+        precision=choice.precision_of(as_dtype(types.inputs)),
     )  # fmt: skip
 
 

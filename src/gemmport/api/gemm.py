@@ -26,6 +26,7 @@ from gemmport.api.dealt import check_dealt, dealt_product
 from gemmport.api.host import deliver, host_product
 from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
+from gemmport.api.precision import current
 from gemmport.api.product import Choice, Product, enqueue
 from gemmport.api.streamed import NO_BOUNDS, Bounds, is_streamed, streamed_product
 from gemmport.backends.array import DeviceArray
@@ -97,6 +98,7 @@ def gemm(
     params: Parameters | None = None,
     config: Config = None,
     deterministic: bool = False,
+    precision: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     checkpoint: str | PathLike[str] | None = None,
@@ -131,6 +133,9 @@ def gemm(
         kernel, params, config: see `plan`.
         deterministic: one product has the same bits each time. Else a plan that needs less memory is taken where the device is
             short of it, with a warning in the log; it may add up in another order.
+        precision: "tf32", "float16" or "bfloat16": A and B, of float32 or complex64, are rounded to it, to nearest, before they
+            are multiplied; sums stay in float32. "full": they are multiplied as they are. Default: what `gemmport.precision`
+            says, then the user's configuration, then "full".
         device_memory, host_memory: bytes that a product of arrays on the host may take on the device, and on the host beside
             operands and result: a number, or a text such as "1GiB". What does not fit passes through the device in tiles, as it
             does without them where the device has no room (docs/scale.md).
@@ -143,8 +148,9 @@ def gemm(
         else a `DeviceArray`. Where all are on the host: a NumPy array, or one of PyTorch or JAX where an operand is.
 
     Raises:
-        ShapeError, DtypeError, ArrayError: operands that do not fit together, or have masked elements.
-        ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`.
+        ShapeError, DtypeError, ArrayError: operands that do not fit together, have masked elements, or are of a type that
+            is not rounded to the precision.
+        ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`; UnknownNameError, of a precision, too.
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         DevicesFailedError: each of `devices` has failed; `out` may hold anything then.
         CompileError, LaunchError, DeviceMemoryError: the device refused, or has no memory for what `deterministic` asks for.
@@ -157,10 +163,11 @@ def gemm(
             a, b, alpha=alpha, beta=beta, c=c, trans_a=trans_a, trans_b=trans_b, out=out, dtype=dtype, accumulator=accumulator,
             queue=queue, wait_for=wait_for, backend=backend, device=device, kernel=kernel, params=params, config=config,
             deterministic=deterministic, device_memory=device_memory, host_memory=host_memory, checkpoint=checkpoint,
-            progress=progress,
+            progress=progress, precision=precision,
         )  # fmt: skip
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
     wanted, bounds = None, NO_BOUNDS
+    within = current() if precision is None else None
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
     elif wait_for == () and params is None and config is None and devices is None:
@@ -170,12 +177,12 @@ def gemm(
         )
         choices = (
             scalar_key(alpha), scalar_key(beta), type(trans_a), trans_a, type(trans_b), trans_b,
-            None if plain else dtype, accumulator, kernel,
+            None if plain else dtype, accumulator, kernel if precision is within else (kernel, precision, within),
         )  # fmt: skip
         wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue)
         if result is not None:
             return result
-    choice = Choice(kernel, params, config, accumulator, deterministic)
+    choice = Choice(kernel, params, config, accumulator, deterministic, precision, within)
     product = computed(
         a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
         backend=backend, device=device, devices=devices, choice=choice, bounds=bounds,

@@ -34,6 +34,7 @@ from gemmport.api.gemm import Computed, computed
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement, Result
 from gemmport.api.plans import Config
+from gemmport.api.precision import current
 from gemmport.api.product import Choice, check_writable
 from gemmport.api.streamed import NO_BOUNDS, Bounds
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
@@ -42,6 +43,7 @@ from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError, UnsupportedError
+from gemmport.core.precision import FULL
 from gemmport.core.problem import check_size
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, library_of, untraced
@@ -91,6 +93,7 @@ def matmul(
     params: Parameters | None = None,
     config: Config = None,
     deterministic: bool = False,
+    precision: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     checkpoint: str | PathLike[str] | None = None,
@@ -113,7 +116,7 @@ def matmul(
         subok: False gives a plain array where an operand is of a subclass.
         backend, device, devices: as `gemm`.
         kernel, params, config: see `plan`.
-        deterministic, device_memory, host_memory, checkpoint, progress: as `gemm`.
+        deterministic, precision, device_memory, host_memory, checkpoint, progress: as `gemm`.
 
     Returns:
         `out`, or a new array of shape (…, m, n), without m or n where a or b is a vector; for two vectors a scalar. Of the type
@@ -130,14 +133,17 @@ def matmul(
             a, b, out, casting=casting, order=order, dtype=dtype, axes=axes, subok=subok, backend=backend, device=device,
             devices=devices, kernel=kernel, params=params, config=config, deterministic=deterministic,
             device_memory=device_memory, host_memory=host_memory, checkpoint=checkpoint, progress=progress,
+            precision=precision,
         )  # fmt: skip
     wanted: Hashable = None
     bounds = NO_BOUNDS
+    within = current() if precision is None else None
     plain = axes is None and dtype is None and order == "K" and casting == "same_kind"
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
     elif plain and params is None and config is None and devices is None:
-        wanted, product = repeated.again(a, b, None, out, ("matmul", kernel), backend, device)
+        choices = ("matmul", kernel) if precision is within else ("matmul", kernel, precision, within)
+        wanted, product = repeated.again(a, b, None, out, choices, backend, device)
         if product is not None:
             return product
     if (room := room_of(a, b, out)) is not None:
@@ -155,9 +161,9 @@ def matmul(
             )
         return room.matmul(
             a, b, dtype=dtype, backend=backend, device=device, kernel=kernel, params=params, config=config,
-            deterministic=deterministic,
+            deterministic=deterministic, precision=precision,
         )  # fmt: skip
-    choice = Choice(kernel, params, config, None, deterministic)
+    choice = Choice(kernel, params, config, None, deterministic, precision, within)
     how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice, "bounds": bounds}
     how |= {} if devices is None else {"devices": devices}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
@@ -239,7 +245,8 @@ def _of_host_arrays_of_libraries(
     product, choice = None, how["choice"]
     if wanted is None and not rules and choice.params is None and choice.config is None and "devices" not in how:
         place = how.get("backend"), how.get("device")
-        wanted, product = repeated.again(x, y, None, target, ("matmul", choice.kernel), *place)
+        choices = ("matmul", choice.kernel, choice.precision, choice.within)
+        wanted, product = repeated.again(x, y, None, target, choices, *place)
     if product is None:
         product = _of_host_arrays(x, y, target, rules, how, wanted)
     if out is not None:
@@ -383,6 +390,8 @@ def _of_host_arrays(
     left, right, target = _core_axes_last(x, y, out, axes)
     _check_shapes(left, right, target)
     if dtype.name not in DTYPES:
+        if how["choice"].precision not in (None, FULL):
+            as_dtype(dtype)  # which says what gemmport computes in: NumPy rounds nothing
         _warn_of_the_host(dtype.name)
         return numpy_matmul(*given, **rules)
     _check_sizes(left, right)

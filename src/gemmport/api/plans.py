@@ -78,6 +78,20 @@ def _configuration(files: tuple[str, ...], _folders: str | None) -> Configuratio
     return load_configuration(files)
 
 
+def default_precision(config: Config) -> str:
+    """What the files of a call, or those of the user's folders, round products to where nothing else is said.
+
+    Raises:
+        ConfigError: as `gemmport.planning.lookup.load_configuration`.
+    """
+    return _default_precision(_config_files(config), os.environ.get("GEMMPORT_CONFIG_PATH"))
+
+
+@lru_cache(maxsize=16)
+def _default_precision(files: tuple[str, ...], folders: str | None) -> str:
+    return _configuration(files, folders).precision
+
+
 def configuration_of(config: Config) -> Configuration:
     """The configuration with these files before the user's and the shipped ones; each is read once per process.
 

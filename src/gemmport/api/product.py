@@ -14,16 +14,18 @@ import numpy.typing as npt
 from gemmport.api.arguments import HostArray, Types
 from gemmport.api.overlap import is_same, overlap
 from gemmport.api.placement import Placement, as_stored, layout_of, readable
-from gemmport.api.plans import Config, plan
+from gemmport.api.plans import Config, default_precision, plan
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, UnsupportedError
 from gemmport.core.layout import overlaps_itself, writable_in_place
 from gemmport.core.plan import Plan
+from gemmport.core.precision import default_for, rounded_to
 from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, Operand, scalar_key, transposed
 from gemmport.execution.copies import copy_strided, dense_copy
 from gemmport.execution.executor import bind_or_choose, check_operands
@@ -51,13 +53,30 @@ class Product:
 
 @dataclass(frozen=True)
 class Choice:
-    """How it is computed, as the caller asked."""
+    """How it is computed, as the caller asked.
+
+    Attributes:
+        precision: the argument. within: the word of the context around the call, where there is no argument.
+    """
 
     kernel: str = AUTO
     params: Parameters | None = None
     config: Config = None
     accumulator: npt.DTypeLike | None = None
     deterministic: bool = False
+    precision: str | None = None
+    within: str | None = None
+
+    def precision_of(self, dtype: DType) -> str:
+        """What operands of a type are rounded to: the argument must suit the type, and a default holds where it does.
+
+        Raises:
+            UnknownNameError, DtypeError: as `gemmport.core.precision.rounded_to`.
+            ConfigError: the configuration cannot be read.
+        """
+        if self.precision is not None:
+            return rounded_to(self.precision, dtype)
+        return default_for(self.within or default_precision(self.config), dtype)
 
 
 def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> DeviceArray:
@@ -99,7 +118,7 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     problem = GemmProblem.create(
         m, n, product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,
         accumulator=choice.accumulator, trans_a=op_a, trans_b=op_b, alpha=product.alpha, beta=product.beta,
-        a=a_layout, b=b_layout, c=c_layout, d=d_layout,
+        a=a_layout, b=b_layout, c=c_layout, d=d_layout, precision=choice.precision_of(as_dtype(types.inputs)),
     )  # fmt: skip
 
     memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}

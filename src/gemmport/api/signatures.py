@@ -61,6 +61,7 @@ class _Place(TypedDict, total=False):
     params: Parameters | None
     config: Config
     deterministic: bool
+    precision: str | None
     device_memory: int | str | None
     host_memory: int | str | None
     checkpoint: str | PathLike[str] | None

@@ -19,6 +19,7 @@ from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, enqueue_memory
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Op
 from gemmport.core.units import as_bytes
@@ -26,6 +27,7 @@ from gemmport.outofcore.checkpoint import Checkpoint
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.progress import Tell
 from gemmport.outofcore.streaming import Operands, Streamed
+from gemmport.planning import preparation
 from gemmport.planning.schedule import USUAL_SHARE, Cost, Schedule, schedule, usual_memory
 
 log = logging.getLogger(__name__)
@@ -209,7 +211,7 @@ def panel_cost(device: DeviceInfo, choice: Choice) -> Cost:
         made = plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config)
         if problem.empty:
             return 0.0, 0
-        seconds = kernels.variant(made.variant).predicted(problem, device, model, made.values).seconds
+        seconds = preparation.predicted(kernels.variant(made.variant), problem, device, model, made.values).seconds
         return seconds, made.scratch_bytes
 
     return cost
@@ -224,7 +226,7 @@ def _problem(product: Product, choice: Choice, op_a: Op, op_b: Op) -> GemmProble
     return GemmProblem.create(
         product.shape[-2], product.shape[-1], product.k, batch=batch, dtype=product.types.inputs,
         output=product.types.output, accumulator=choice.accumulator, trans_a=op_a, trans_b=op_b, alpha=product.alpha,
-        beta=product.beta, **layouts,
+        beta=product.beta, precision=choice.precision_of(as_dtype(product.types.inputs)), **layouts,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
-from gemmport.checking.reference import applied
+from gemmport.checking.reference import applied, as_multiplied
 from gemmport.core.problem import GemmProblem, Operand
 
 
@@ -35,8 +35,9 @@ class NumPy(Baseline):
         """Prepares a product on the host.
 
         Its result is an array of its own, (batch, m, n). It reads C from host["c"], where beta is not 0, and so needs no
-        copy of C in D first.
+        copy of C in D first. Operands that are to be rounded are so beforehand: NumPy multiplies them as float32.
         """
+        problem, host = as_multiplied(problem, host)
         # With alpha = 0 no term is left, so that no NaN of A or B reaches D.
         a = applied(host["a"], problem.trans_a)[..., : problem.effective_k]
         b = applied(host["b"], problem.trans_b)[..., : problem.effective_k, :]

@@ -207,9 +207,14 @@ def check_called(problem: GemmProblem) -> GemmProblem:
         UnsupportedError: it does not.
     """
     usual = GemmProblem.create(problem.m, problem.n, problem.k, batch=problem.batch, dtype=problem.dtype)
-    if {problem.trans_a, problem.trans_b} <= {"N", "T"} and (problem.output, problem.accumulator) == (
+    if {problem.trans_a, problem.trans_b} <= {"N", "T"} and (
+        problem.output,
+        problem.accumulator,
+        problem.precision,
+    ) == (
         usual.output,
         usual.accumulator,
+        usual.precision,
     ):
         return problem
     raise UnsupportedError(

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gemmport.core.errors import ComparisonError, GemmportError, RecordError
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem
 from gemmport.runtime import files
 
@@ -428,6 +429,7 @@ class _Product(_Part):
     dtype: str
     output: str
     accumulator: str
+    precision: str = FULL
     trans_a: str
     trans_b: str
     alpha: int | float | tuple[float, float]
@@ -446,7 +448,7 @@ class _Product(_Part):
         alpha, beta = (complex(*value) if isinstance(value, tuple) else value for value in (self.alpha, self.beta))
         problem = GemmProblem.create(
             self.m, self.n, self.k, batch=self.batch, dtype=self.dtype, output=self.output, accumulator=self.accumulator,
-            trans_a=self.trans_a, trans_b=self.trans_b, alpha=alpha, beta=beta,
+            trans_a=self.trans_a, trans_b=self.trans_b, alpha=alpha, beta=beta, precision=self.precision,
         )  # fmt: skip
         return Task(self.label, problem)
 

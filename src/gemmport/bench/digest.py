@@ -24,11 +24,11 @@ from gemmport.runtime.sources import assemble
 Token = str
 
 CALL_PATH = (
-    "api.matmul", "api.gemm", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product", "api.host",
-    "api.plans", "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters",
+    "api.matmul", "api.gemm", "api.precision", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product",
+    "api.host", "api.plans", "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters",
     "execution._views", "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
-    "core.problem", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels", "backends.array",
-    "backends.base", "backends.objects", "backends._ordering", "backends._workspace", "backends._ending",
+    "core.problem", "core.precision", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels",
+    "backends.array", "backends.base", "backends.objects", "backends._ordering", "backends._workspace", "backends._ending",
     "backends._ownership", "backends._errors", "backends._compilation", "backends._fork", "backends._scripts",
     "backends._launching",
 )  # fmt: skip

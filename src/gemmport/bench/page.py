@@ -19,7 +19,7 @@ from gemmport.pages.assembly import assembled, escape
 LONGEST_REASON = 600
 """Characters of a reason that the page keeps. A compiler may write thousands, and the document has them."""
 
-_TYPES = ("m", "n", "k", "batch", "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta")
+_TYPES = ("m", "n", "k", "batch", "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta", "precision")
 
 _HOST = ("cpu", "cores", "system", "numpy", "blas", "python", "calls")
 

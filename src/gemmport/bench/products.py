@@ -154,6 +154,7 @@ class Result(Outcome):
             "dtype": problem.dtype.name,
             "output": problem.output.name,
             "accumulator": problem.accumulator.name,
+            "precision": problem.precision,
             "trans_a": problem.trans_a,
             "trans_b": problem.trans_b,
             "alpha": plain(problem.alpha),

@@ -14,6 +14,7 @@ import numpy as np
 
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
+from gemmport.checking.reference import rounded
 from gemmport.checking.verification import (
     SAMPLED_ROWS,
     Check,
@@ -28,6 +29,7 @@ from gemmport.checking.verification import (
 )
 from gemmport.core.dtypes import DType
 from gemmport.core.errors import ArrayError, DtypeError
+from gemmport.core.precision import FORMATS, FULL
 from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposed, transposes
 from gemmport.execution.executor import enqueue_launches
 from gemmport.kernels import fill_random, times_vector
@@ -117,7 +119,9 @@ class _Product:
                 raise ArrayError(f"operand {operand} of {problem} is missing: the check reads it")
         if problem.beta != 0 and memory["c"].handle == memory["d"].handle:
             raise ArrayError("D was written over C, which the check reads: give it a copy of C from before the product")
-        self.backend, self.problem, self.memory = backend, problem, memory
+        self.backend, self.problem = backend, problem
+        self._rounded = self._as_multiplied(memory)
+        self.memory = {**memory, **self._rounded}
         self.sums = Sums.on(backend.device, problem.output.kind)
         longest = max(problem.m, problem.n, problem.k, 1) * problem.batch
         self._vector = backend.allocate(longest * self.sums.itemsize)
@@ -127,8 +131,24 @@ class _Product:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._vector.release()
-        self._result.release()
+        for memory in (self._vector, self._result, *self._rounded.values()):
+            memory.release()
+
+    def _as_multiplied(self, memory: Mapping[Operand, Memory]) -> dict[Operand, Memory]:
+        """Memory of A and B as they are multiplied, where the problem has them rounded: by the host, and not by the pass that
+        the product itself was made with.
+        """
+        problem = self.problem
+        if problem.precision == FULL or not problem.effective_k:
+            return {}
+        made: dict[Operand, Memory] = {}
+        factors: tuple[Operand, ...] = ("a", "b")
+        for operand in factors:
+            flat = np.empty(problem.span(operand), problem.element_type(operand).numpy)
+            self.backend.download(memory[operand], flat)
+            made[operand] = self.backend.allocate(flat.nbytes)
+            self.backend.upload(made[operand], rounded(flat, FORMATS[problem.precision]))
+        return made
 
     def times(self, operand: Operand, vector: HostArray, *, transpose: bool = False) -> HostArray:
         """op(X) · x, or op(X)ᵀ · x, for each matrix of the batch; x is a vector, or one for each matrix.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmport.core.precision import FORMATS, FULL, Format
 from gemmport.core.problem import GemmProblem, Op, Operand, transposes
 
 HostArray = npt.NDArray[Any]
@@ -20,11 +22,16 @@ _LIMB = 16
 
 _TERMS = 2**20
 
+_BLOCK = 2**22
+"""Numbers that are rounded at a time."""
+
 
 def reference(problem: GemmProblem, operands: Matrices) -> HostArray:
     """D, (batch, m, n): in float64 or complex128 for products of real and complex numbers, which is more precise than any
-    of at most 32 bits; in the output's type, exactly, for integers and bool.
+    of at most 32 bits; in the output's type, exactly, for integers and bool. Of operands as they are multiplied: rounded, where
+    the problem says so.
     """
+    problem, operands = as_multiplied(problem, operands)
     if problem.accumulator.kind in ("integer", "bool"):
         return _whole(problem, operands)
     left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
@@ -37,6 +44,37 @@ def reference(problem: GemmProblem, operands: Matrices) -> HostArray:
     if problem.beta != 0:
         d += problem.beta * operands["c"].astype(wide)
     return d
+
+
+def as_multiplied(problem: GemmProblem, operands: Matrices) -> tuple[GemmProblem, Matrices]:
+    """The product of operands that are rounded already, and those: the same where none is to be rounded."""
+    if problem.precision == FULL:
+        return problem, operands
+    both: dict[Operand, HostArray] = {
+        operand: rounded(operands[operand], FORMATS[problem.precision]) for operand in ("a", "b") if operand in operands
+    }
+    return replace(problem, precision=FULL), {**operands, **both}
+
+
+def rounded(x: HostArray, form: Format) -> HostArray:
+    """Numbers of float32, or parts of complex64, rounded to those of a format, to nearest, ties to even, in their own type.
+
+    What is larger than its largest number by half a step or more becomes infinite (IEEE 754-2019, section 4.3.1).
+    """
+    if np.iscomplexobj(x):
+        return rounded(np.ascontiguousarray(x).view(np.float32), form).view(x.dtype)
+    out = np.array(x, order="C")
+    flat = out.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        block = flat[start : start + _BLOCK]
+        wide = block.astype(np.float64)
+        exponent = np.maximum(np.frexp(wide)[1] - 1, form.least_exponent)
+        step = exponent - form.precision + 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            nearest = np.ldexp(np.rint(np.ldexp(wide, -step)), step)  # every step but rint is exact
+            beyond = np.abs(nearest) >= np.ldexp(1.0, 2 - form.least_exponent)
+            block[...] = np.where(np.isfinite(wide), np.where(beyond, np.copysign(np.inf, wide), nearest), wide)
+    return out
 
 
 def wide_type(problem: GemmProblem) -> np.dtype[Any]:

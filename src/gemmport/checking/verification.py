@@ -41,10 +41,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.checking.reference import Matrices, applied, exact_dots, reference, wide_type, wrapped_product
+from gemmport.checking.reference import (
+    Matrices,
+    applied,
+    as_multiplied,
+    exact_dots,
+    reference,
+    wide_type,
+    wrapped_product,
+)
 from gemmport.core.dtypes import FLOAT32, FLOAT64, DType, as_dtype
 from gemmport.core.layout import matrices
-from gemmport.core.problem import GemmProblem, Layout, Operand, Scalar
+from gemmport.core.precision import FORMATS, FULL, Format
+from gemmport.core.problem import GemmProblem, Layout, Operand, Scalar, transposes
 
 HostArray = npt.NDArray[Any]
 
@@ -154,6 +163,8 @@ def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
     Where sums and output are wider than float32, the numbers are as large as they may be for Freivalds' check to be exact too:
     products then have more bits than float32 holds.
 
+    Where A and B are rounded before they are multiplied, they are such numbers when they were: see `_before_rounding`.
+
     Raises:
         ValueError: so many terms that even −1, 0, 1 may need rounding (k > 2²³ in float32).
     """
@@ -170,6 +181,13 @@ def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
     def whole(operand: Operand) -> HostArray:
         dtype, shape = problem.element_type(operand), _shape(problem, operand)
         most = min(largest, _largest_whole(dtype))
+        if problem.precision != FULL and operand != "c":
+            form = FORMATS[problem.precision]
+            parts = (2,) if dtype.kind == "complex" else ()
+            most = min(most, 2 ** (form.precision - 1))
+            numbers = rng.integers(-most, most, (*shape, *parts), endpoint=True).astype(np.float64)
+            numbers = _before_rounding(rng, numbers, form, operand, along=_sums_along(problem, operand))
+            return numbers.astype(np.float32).view(dtype.numpy).reshape(shape)
         if dtype.kind == "complex":
             both = rng.integers(-most, most, (*shape, 2), endpoint=True).astype(f"float{dtype.part_bits}")
             return both.view(dtype.numpy)[..., 0]
@@ -177,6 +195,34 @@ def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
         return rng.integers(least, most, shape, endpoint=True).astype(dtype.numpy)
 
     return {operand: whole(operand) for operand in inputs(problem)}
+
+
+def _sums_along(problem: GemmProblem, operand: Operand) -> int:
+    """The dimension of a stored operand, of (batch, rows, columns), along which terms are summed."""
+    return 2 if (operand == "a") != transposes(problem.trans_a if operand == "a" else problem.trans_b) else 1
+
+
+def _before_rounding(
+    rng: np.random.Generator, whole: HostArray, form: Format, operand: Operand, *, along: int
+) -> HostArray:
+    """Numbers that rounding to nearest, ties to even, makes of A or B what has whole products.
+
+    They are larger than that by a quarter of the distance to the next, or by half, a tie, or smaller by an eighth: they come
+    out otherwise where they are not rounded, cut off, or rounded with ties away from zero. The factors of every other term are
+    moved away from 1, against each other: beyond the exponents of float16, or, in float16, to where its numbers are subnormal.
+    """
+    terms = np.arange(whole.shape[along]).reshape([-1 if axis == along else 1 for axis in range(whole.ndim)])
+    others = terms % 2 == 1
+    if form.exponent_bits > FORMATS["float16"].exponent_bits:
+        shift = 20
+    else:
+        shift = -15
+        whole = np.where(others & (operand == "b"), np.sign(whole), whole)  # else it would be infinite
+    whole = np.where(others, np.ldexp(whole, shift if operand == "a" else -shift), whole)
+    exponent = np.maximum(np.frexp(whole)[1] - 1, form.least_exponent)
+    step = np.ldexp(np.sign(whole), exponent - form.precision + 1)
+    numbers: HostArray = whole + step * rng.choice([0, 0.25, 0.5, -0.125], whole.shape)
+    return numbers
 
 
 def _largest_whole(dtype: DType) -> int:
@@ -276,6 +322,7 @@ def check_random(problem: GemmProblem, operands: Matrices, d: HostArray, expecte
     float64 and complex128, for which the reference is no more precise than they are, are also compared in their corners and a
     sample, with exactly summed entries: that is the check that is returned, unless another element fails.
     """
+    problem, operands = as_multiplied(problem, operands)
     exactly_summed = None
     if problem.accumulator.precision > FLOAT32.precision:
         exactly_summed = _check_entries(problem, operands, d)
@@ -311,6 +358,7 @@ def check_freivalds(problem: GemmProblem, operands: Matrices, d: HostArray, seed
     """
     if problem.output.kind == "bool":
         raise ValueError("Freivalds' check needs a ring, and truth values are none")
+    problem, operands = as_multiplied(problem, operands)
     signs = random_signs(problem.n, seed)
     left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
     if not rounds(problem):

@@ -52,6 +52,13 @@ def dtypes(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
     return beginning(incomplete, dict.fromkeys(DTYPES, ""))
 
 
+def precisions(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Of --precision."""
+    from gemmport.core.precision import PRECISIONS  # noqa: PLC0415 - where it is asked for
+
+    return beginning(incomplete, dict.fromkeys(PRECISIONS, ""))
+
+
 def backends(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Of --backend."""
     from gemmport.backends import names  # noqa: PLC0415 - where it is asked for

@@ -28,6 +28,7 @@ from gemmport.planning.schema import LoadedEntry
 @click.option("-n", "n", type=int, default=1024, show_default=True)
 @click.option("-k", "k", type=int, default=1024, show_default=True)
 @options.dtype
+@options.precision
 @options.transpositions
 @options.config_files
 @click.option(
@@ -40,8 +41,8 @@ from gemmport.planning.schema import LoadedEntry
 )
 @click.option("--explain", is_flag=True, help="Say of every entry why it serves, lost, or does not match.")
 def configs(
-    backend: str | None, device: str | None, m: int, n: int, k: int, dtype: str, trans_a: str, trans_b: str,
-    config_files: tuple[Path, ...], checked: tuple[Path, ...], explain: bool,
+    backend: str | None, device: str | None, m: int, n: int, k: int, dtype: str, precision: str | None,
+    trans_a: str, trans_b: str, config_files: tuple[Path, ...], checked: tuple[Path, ...], explain: bool,
 ) -> None:  # fmt: skip
     """Show which configuration serves a device and a problem, and why.
 
@@ -53,7 +54,16 @@ def configs(
         return
     configuration = load_configuration(config_files)
     target = select_device(device, backend)
-    problem = GemmProblem.create(m, n, k, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
+    problem = options.make_problem(
+        m=m,
+        n=n,
+        k=k,
+        dtype=dtype,
+        precision=precision,
+        default=configuration.precision,
+        trans_a=trans_a,
+        trans_b=trans_b,
+    )
     console.print(f"{problem} ({problem.shape_class}) on {target.label}")
     if explain:
         _explain(make_plan(problem, target, configuration), configuration, console)

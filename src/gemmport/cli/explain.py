@@ -30,6 +30,7 @@ from gemmport.planning.planner import AUTO
 @options.dtype
 @click.option("--output-dtype", help="Of C and D. Default: that of A and B.")
 @click.option("--accumulator", help="Of the sums. Default: float32 or wider, int32 or int64.")
+@options.precision
 @options.transpositions
 @click.option("--alpha", type=complex, default="1", show_default=True, help="A number: 2, 0.5, 1+2j.")
 @click.option("--beta", type=complex, default="0", show_default=True, help="Likewise.")
@@ -63,9 +64,10 @@ from gemmport.planning.planner import AUTO
 @options.report("text", "json")
 def explain_command(
     m: int | None, n: int | None, k: int | None, size: int | None, batch: int, dtype: str, output_dtype: str | None,
-    accumulator: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex, backend: str | None, device: str | None,
-    recorded: Path | None, cluster_text: str | None, kernel: str, config_files: tuple[Path, ...], settings: tuple[str, ...],
-    device_memory: int | None, measure: bool, repeat: int, picture: Path | None, form: str, output: Path | None,
+    accumulator: str | None, precision: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex,
+    backend: str | None, device: str | None, recorded: Path | None, cluster_text: str | None, kernel: str,
+    config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, measure: bool, repeat: int,
+    picture: Path | None, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Explain on one page how a product of M × K by K × N matrices is computed on a device, and why.
 
@@ -81,11 +83,11 @@ def explain_command(
     if recorded is not None and measure:
         raise click.UsageError("--measure runs on a device that is here: leave out --recorded")
     m, n, k = _extents(m, n, k, size)
-    problem = options.make_problem(
-        m=m, n=n, k=k, batch=batch, dtype=dtype, output=output_dtype, accumulator=accumulator, trans_a=trans_a,
-        trans_b=trans_b, alpha=alpha, beta=beta,
-    )  # fmt: skip
     configuration = load_configuration(config_files)
+    problem = options.make_problem(
+        m=m, n=n, k=k, batch=batch, dtype=dtype, output=output_dtype, accumulator=accumulator, precision=precision,
+        default=configuration.precision, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta,
+    )  # fmt: skip
     params = options.chosen_parameters(settings, kernel)
     if cluster_text is not None:
         if measure or picture is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -88,7 +89,7 @@ def gemm(
     Each takes its parameters from the configuration; --set changes those of every kernel that has them.
     """
     each = options.DEFAULT_SIZE if size is None else size
-    sizes = {name: each if given is None else given for name, given in (("m", m), ("n", n), ("k", k))}
+    sizes: dict[str, Any] = {name: each if given is None else given for name, given in (("m", m), ("n", n), ("k", k))}
     problem = options.make_problem(**sizes, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
     chosen = Options(
         configuration=load_configuration(config_files),

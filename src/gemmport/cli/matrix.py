@@ -36,7 +36,7 @@ from gemmport.core.errors import DeviceNotFoundError
 from gemmport.execution.selection import ALL, AUTO, backend_status, devices, match_devices, parse_backends
 from gemmport.matrix import simulator
 from gemmport.matrix.campaign import CELL_LIMIT, DECISIVE, Lane, Options, Told, lanes, run
-from gemmport.matrix.cells import SHAPES, Cell, Choice, cells, parse_types
+from gemmport.matrix.cells import SHAPES, Cell, Choice, cells, parse_types, precision_of
 from gemmport.matrix.record import FAILED, Header, Journal, Record, Verdict, merge, read
 from gemmport.matrix.summary import Summary, exit_status, summarize
 from gemmport.runtime import files
@@ -83,7 +83,7 @@ def _shard(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
     shell_complete=completion.kernel_names,
     help="Only these; repeatable, as the next three.",
 )
-@click.option("--dtype", "types", multiple=True, metavar="TYPES", help="DTYPE[-OUTPUT[-ACCUMULATOR]].")
+@click.option("--dtype", "types", multiple=True, metavar="TYPES", help="DTYPE[-OUTPUT[-ACCUMULATOR]][-as-PRECISION].")
 @click.option("--shape", "shapes", multiple=True, type=click.Choice(SHAPES), metavar="NAME", help=", ".join(SHAPES))
 @click.option("--ops", "ops", multiple=True, metavar="OPS", help="NN, NT, …: two of N, T, C, R.")
 @click.option("--cell", "named", multiple=True, metavar="ID", help="Only this cell; repeatable.")
@@ -192,7 +192,7 @@ def _choice(
 def _usual(types: str) -> str:
     """The name of types that a cell has: "int8" for "int8-int8"."""
     dtype, output, accumulator = parse_types(types)
-    return Cell("", dtype.name, output.name, accumulator.name, "", "", "").types
+    return Cell("", dtype.name, output.name, accumulator.name, "", "", "", precision_of(types)).types
 
 
 def _devices(backend: str | None, descriptions: Sequence[str]) -> list[DeviceInfo]:

@@ -17,10 +17,11 @@ from gemmport import baselines as known_baselines
 from gemmport import kernels as known_kernels
 from gemmport.cli import completion
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import DTYPES, FLOAT32, as_dtype
 from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, ParameterError, UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.core.plan import ParameterValue
+from gemmport.core.precision import FULL, PRECISIONS, default_for
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import as_bytes
 from gemmport.execution.selection import ALL, backend_status, parse_backends, select_device
@@ -107,6 +108,14 @@ dtype = click.option(
     metavar="TYPE",
     shell_complete=completion.dtypes,
     help=f"Of what is read (A and B): {', '.join(DTYPES)}.",
+)
+
+precision = click.option(
+    "--precision",
+    metavar="NAME",
+    shell_complete=completion.precisions,
+    help=f"To which float32 and complex64 are rounded before they are multiplied: {', '.join(PRECISIONS)} (as they are). "
+    "Default: as the configuration says, or full.",
 )
 
 transpositions = together(
@@ -214,13 +223,18 @@ def plot(what: str) -> Decorator[Any]:
     )
 
 
-def make_problem(**fields: Any) -> GemmProblem:
+def make_problem(*, precision: str | None = None, default: str = FULL, **fields: Any) -> GemmProblem:
     """A problem whose results can be compared: its scalars are finite in the type of the product too.
+
+    Args:
+        precision: what was asked for. default: of the configuration, for what it is of use to.
 
     Raises:
         UsageError: they are not. GemmportError: as `GemmProblem.create`.
     """
-    problem = GemmProblem.create(**fields)
+    if precision is None:
+        precision = default_for(default, as_dtype(fields.get("dtype", FLOAT32)))
+    problem = GemmProblem.create(**fields, precision=precision)
     with np.errstate(over="ignore"):
         for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
             if not np.isfinite(problem.accumulator.numpy.type(value)):

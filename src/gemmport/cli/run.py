@@ -67,8 +67,8 @@ Examples:
     "--shapes",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, output_dtype, accumulator, trans_a, trans_b, "
-    "alpha, beta, and label and source for people.",
+    help="Shapes from a YAML or CSV file: m, n, k, and any of batch, dtype, output_dtype, accumulator, precision, trans_a, "
+    "trans_b, alpha, beta, and label and source for people.",
 )
 @options.dtype
 @click.option(
@@ -83,6 +83,7 @@ Examples:
     shell_complete=completion.dtypes,
     help="Of the sums: float16 for arithmetic in halves. Default: float32 or wider, int32 or int64.",
 )
+@options.precision
 @options.transpositions
 @click.option("--alpha", type=complex, default="1", show_default=True, help="A number: 2, 0.5, 1+2j.")
 @click.option("--beta", type=complex, default="0", show_default=True, help="Likewise.")
@@ -110,10 +111,10 @@ Examples:
 @options.plot("GFLOPS and ratios over the problems")
 def run(
     backend: str | None, device: tuple[str, ...], kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
-    sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None, trans_a: str,
-    trans_b: str, alpha: complex, beta: complex, batch: int, config_files: tuple[Path, ...], settings: tuple[str, ...],
-    device_memory: int | None, baseline: str, verify: bool, repeat: int, seed: int, threshold: float, committed: Path | None,
-    form: str, output: Path | None, plot_file: Path | None,
+    sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None,
+    precision: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex, batch: int,
+    config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, baseline: str, verify: bool,
+    repeat: int, seed: int, threshold: float, committed: Path | None, form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Compute products, verify them, and time them beside the baselines.
 
@@ -130,9 +131,10 @@ def run(
     2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device is not usable
     here.
     """
+    configuration = load_configuration(config_files)
     defaults: dict[str, Any] = {
-        "batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator,
-        "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
+        "batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator, "precision": precision,
+        "default": configuration.precision, "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
     }  # fmt: skip
     then: Committed | None = None
     if committed is not None:
@@ -143,7 +145,7 @@ def run(
         then = Committed(committed)
     workloads = _workloads(defaults, m, n, k, size, sizes, shapes)
     chosen = Options(
-        configuration=load_configuration(config_files),
+        configuration=configuration,
         kernels=options.chosen_kernels(kernel),
         params=options.chosen_parameters(settings, kernel),
         params_origin="--set",

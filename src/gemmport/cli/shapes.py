@@ -42,6 +42,7 @@ class _Shape(BaseModel):
     dtype: str | None = None
     output_dtype: str | None = Field(None, serialization_alias="output")
     accumulator: str | None = None
+    precision: str | None = None
     trans_a: str | None = None
     trans_b: str | None = None
     alpha: complex | None = None
@@ -60,8 +61,8 @@ def read_shapes(path: Path, problem: Callable[..., GemmProblem]) -> list[Workloa
     """The workloads of a file: a YAML list of mappings, or CSV with a header, where blanks around cells do not matter.
 
     Args:
-        problem: makes one of a row's m, n, k, batch, dtype, output, accumulator, trans_a, trans_b, alpha and beta; those
-            that the row leaves out are not passed. Its label and source stay with the workload.
+        problem: makes one of a row's m, n, k, batch, dtype, output, accumulator, precision, trans_a, trans_b, alpha and
+            beta; those that the row leaves out are not passed. Its label and source stay with the workload.
 
     Raises:
         ConfigError: the file cannot be read, a row breaks a rule, or a label stands twice; the message names file, line, key,

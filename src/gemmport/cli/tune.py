@@ -16,6 +16,7 @@ from gemmport.cli import completion, options, streams
 from gemmport.cli.output import Column, Sheet, drawn, number
 from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
+from gemmport.core.precision import FULL
 from gemmport.core.units import span
 from gemmport.execution.selection import select_device
 from gemmport.planning.lookup import load_configuration
@@ -124,6 +125,11 @@ def _tasks(target: DeviceInfo, dtypes: list[str], shapes: Path | None, suite: bo
         for workload in read_shapes(
             shapes, lambda dtype=dtype, **shape: options.make_problem(**{"dtype": dtype, **shape})
         ):
+            if workload.problem.precision != FULL:
+                raise click.UsageError(
+                    f"{shapes}: shapes to tune must be of precision {FULL}; got {workload.problem}: entries are made for what "
+                    "follows the rounding"
+                )
             found.setdefault(workload.problem, workload)  # one that says its type comes once for each of --dtype
     return [Task(workload) for workload in found.values()]
 

@@ -181,6 +181,8 @@ class KernelVariant(Contract):
 
     dtypes: ClassVar[frozenset[str]] = frozenset(DTYPES)
     """Input types that it computes."""
+    precisions: ClassVar[frozenset[str]] = frozenset()
+    """Precisions to which it rounds float32 itself, as it loads A and B; for the others a pass rounds them before."""
     constants: ClassVar[Mapping[str, str]] = {"share": SHARE}
     """Constants of its own that a device's model may state (`DeviceModel.fitted`), with their meanings."""
 

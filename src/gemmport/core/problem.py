@@ -14,6 +14,7 @@ import numpy as np
 
 from gemmport.core.dtypes import FLOAT32, DType, as_dtype, check_types, default_accumulator
 from gemmport.core.errors import DtypeError, ShapeError
+from gemmport.core.precision import FULL, rounded_to
 
 Op = Literal["N", "T", "C", "R"]
 """As it is stored, transposed, conjugate-transposed (BLAS), or conjugated alone (R, as in omatcopy of MKL and OpenBLAS): what
@@ -105,6 +106,7 @@ class GemmProblem:
         trans_a, trans_b: op(A) and op(B).
         alpha, beta: with beta = 0, C is not read; with alpha = 0, A and B are not.
         a, b, c, d: where the operands lie. D may be C itself (the in-place update of BLAS).
+        precision: to which A and B are rounded before they are multiplied, of `gemmport.core.precision`; "full": to none.
     """
 
     m: int
@@ -122,6 +124,7 @@ class GemmProblem:
     b: Layout
     c: Layout
     d: Layout
+    precision: str = FULL
 
     @classmethod
     def create(
@@ -142,18 +145,22 @@ class GemmProblem:
         b: Layout | None = None,
         c: Layout | None = None,
         d: Layout | None = None,
+        precision: object = FULL,
     ) -> GemmProblem:
         """A checked problem; a layout that is not given is dense.
 
         Args:
             output: default `dtype`, so that integers wrap as NumPy's do.
             accumulator: default float32 for halves, 32 or 64 bits for integers, else the output's type.
+            precision: "tf32", "float16" or "bfloat16" for operands of float32 or complex64; one that has all numbers of the
+                operands' type is "full".
 
         Raises:
             ShapeError: a size is not a whole number, negative or beyond `MAX_EXTENT`, a leading dimension is shorter than a
                 row, a stride or offset is negative, or matrices of the batch of D overlap.
-            DtypeError: unsupported data types, types that do not go together (`gemmport.core.dtypes.check_types`), or an alpha
-                or beta that is not a number of the product's kind.
+            DtypeError: unsupported data types, types that do not go together (`gemmport.core.dtypes.check_types`), a precision
+                that operands of the type are not rounded to, or an alpha or beta that is not a number of the product's kind.
+            UnknownNameError: no such precision.
         """
         m, n, k, batch = (check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)))
         inputs = as_dtype(dtype)
@@ -171,6 +178,7 @@ class GemmProblem:
         return cls(
             m=m, n=n, k=k, batch=batch, dtype=inputs, accumulator=sums, output=outputs, trans_a=op_a, trans_b=op_b,
             alpha=_as_scalar("alpha", alpha, sums), beta=_as_scalar("beta", beta, sums), **layouts,
+            precision=rounded_to(precision, inputs),
         )  # fmt: skip
 
     @cached_property
@@ -290,8 +298,12 @@ class GemmProblem:
 
     @property
     def types(self) -> str:
-        """The data types, for people: "float32", or "float16→float32" where the output differs, and unusual sums."""
+        """The data types, for people: "float32", or "float16→float32" where the output differs, what A and B are rounded to,
+        and unusual sums.
+        """
         text = self.dtype.name if self.output == self.dtype else f"{self.dtype}→{self.output}"
+        if self.precision != FULL:
+            text = f"{text} rounded to {self.precision}"
         usual = self.accumulator == default_accumulator(self.dtype, self.output)
         return text if usual else f"{text} summed in {self.accumulator}"
 

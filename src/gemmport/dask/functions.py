@@ -15,11 +15,13 @@ import numpy.typing as npt
 from gemmport.api.contractions import summed_pairs
 from gemmport.api.matmul import described_in_pieces
 from gemmport.api.plans import Config
+from gemmport.api.precision import current
 from gemmport.backends.array import DeviceArray
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import ArrayError, ParameterError, ShapeError, UnsupportedError
+from gemmport.core.precision import default_for, rounded_to
 from gemmport.dask.chunking import Described, Label, check_known, suited
 from gemmport.dask.graphs import Contraction, Types, product
 from gemmport.execution.adapters import library_of
@@ -40,6 +42,7 @@ def matmul(
     params: Parameters | None = None,
     config: Config = None,
     deterministic: bool = False,
+    precision: str | None = None,
     chunks: str | None = None,
     chains: int | None = None,
     resources: Mapping[str, float] | None = None,
@@ -57,7 +60,7 @@ def matmul(
         backend, device: where a worker computes chunks in its host's memory, as of `gemmport.get_backend`: asked on the worker.
             Default: what `WorkerDevice` chose for it, else its GEMMPORT_BACKEND and GEMMPORT_DEVICE, else its best device.
         kernel, params, config: see `gemmport.plan`; files of `config` are read by the workers.
-        deterministic: as of `gemmport.gemm`.
+        deterministic, precision: as of `gemmport.gemm`; the context is that in which this is called.
         chunks: "auto" gives both operands the chunks that `gemmport.dask.chunks` proposes; default: theirs. Where these differ
             along k, the operand that has fewer takes the other's.
         chains: how many tasks may add up one tile at the same time; default: 1, and more where tiles are small beside what is
@@ -85,8 +88,11 @@ def matmul(
     of_a: tuple[Label, ...] = (*_of_batch(x.ndim), "m", k) if x.ndim > 1 else (k,)
     of_b: tuple[Label, ...] = (*_of_batch(y.ndim), k, "n") if y.ndim > 1 else (k,)
     found = Contraction(x, of_a, y, of_b, _of_batch(max(x.ndim, y.ndim)))
-    how = {"backend": backend, "device": device, "kernel": kernel, "params": params, "config": config}
-    return _product(found, types, {**how, "deterministic": deterministic}, "matmul", chains, resources)
+    how: dict[str, Any] = {
+        "backend": backend, "device": device, "kernel": kernel, "params": params, "config": config,
+    }  # fmt: skip
+    how |= {"deterministic": deterministic, "precision": _precision(precision, types)}
+    return _product(found, types, how, "matmul", chains, resources)
 
 
 def tensordot(
@@ -100,6 +106,7 @@ def tensordot(
     params: Parameters | None = None,
     config: Config = None,
     deterministic: bool = False,
+    precision: str | None = None,
     chains: int | None = None,
     resources: Mapping[str, float] | None = None,
 ) -> da.Array:
@@ -126,14 +133,26 @@ def tensordot(
             )
     types = _types(Described((0,), x.dtype), Described((0,), y.dtype), None)
     found = Contraction(x, tuple(labels_a), y, tuple(labels_b))
-    how = {"backend": backend, "device": device, "kernel": kernel, "params": params, "config": config}
-    return _product(found, types, {**how, "deterministic": deterministic}, "tensordot", chains, resources)
+    how: dict[str, Any] = {
+        "backend": backend, "device": device, "kernel": kernel, "params": params, "config": config,
+    }  # fmt: skip
+    how |= {"deterministic": deterministic, "precision": _precision(precision, types)}
+    return _product(found, types, how, "tensordot", chains, resources)
 
 
 def _types(a: Any, b: Any, dtype: npt.DTypeLike | None) -> Types:
     """Of a product of operands; raises what `described_in_pieces` does."""
     _, output, inputs = described_in_pieces(a, b, dtype)
     return Types(inputs, np.result_type(a.dtype, b.dtype) if inputs is None else inputs, output)
+
+
+def _precision(word: str | None, types: Types) -> str | None:
+    """What the workers are told; None where their own configurations decide."""
+    dtype = as_dtype(types.common)
+    if word is not None:
+        return rounded_to(word, dtype)
+    within = current()
+    return None if within is None else default_for(within, dtype)
 
 
 def _of_batch(ndim: int) -> tuple[Label, ...]:

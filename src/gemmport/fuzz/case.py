@@ -22,6 +22,7 @@ from gemmport.core.errors import DtypeError, GemmportError, ParameterError, Unsu
 from gemmport.core.problem import GemmProblem, Layout, Operand, Scalar, transposed, transposes
 from gemmport.fuzz.specialization import Specialization
 from gemmport.planning.planner import AUTO
+from gemmport.planning.preparation import as_taken
 
 Data = Literal["whole numbers", "random numbers", "special values"]
 """whole numbers: small, exact in any order of summation, or of the whole range where nothing rounds. random numbers: N(0, 1),
@@ -100,6 +101,7 @@ def refusal(
     if not params:
         return None
     variant = kernels.variant(kernel)
+    problem = as_taken(variant, problem)
     if variant.unsupported(problem, device):
         return UnsupportedError
     if variant.unfit(params, problem, device):

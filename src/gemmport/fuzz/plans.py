@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,6 +14,7 @@ from gemmport.backends.base import Backend
 from gemmport.checking.guarded_run import try_plan
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
+from gemmport.core.precision import FORMATS, FULL, default_for
 from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Operand, transposes
 from gemmport.fuzz.case import (
     Data,
@@ -93,6 +94,7 @@ class PlanCase:
             "in place": self.in_place,
             "alpha = 0": problem.alpha == 0,
             "beta ≠ 0": problem.beta != 0,
+            f"rounded to {problem.precision}": problem.precision != FULL,
             self.data: True,
         }
         specialization = self.specialization
@@ -167,8 +169,9 @@ def draw_plan_case(rng: np.random.Generator, specialization: Specialization, lev
         trans_a=ops[0], trans_b=ops[1], alpha=scalar_of(rng, asked.alpha, kind), beta=scalar_of(rng, asked.beta, kind),
         **{str(name): layout for name, layout in layouts.items()},
     )  # fmt: skip
-    data = judgeable(asked.data, problem)
-    return PlanCase(problem, specialization, asked.in_place, data, int(rng.integers(2**31)))
+    data, seed = judgeable(asked.data, problem), int(rng.integers(2**31))
+    problem = replace(problem, precision=_precision_of(problem, seed))
+    return PlanCase(problem, specialization, asked.in_place, data, seed)
 
 
 def tile_of(specialization: Specialization) -> tuple[int, int, int]:
@@ -196,6 +199,14 @@ def _draw_layouts(
             ld, stride = ld + max(batch - 1, 0) * columns, columns
         layouts[name] = Layout(ld, stride, offset)
     return layouts
+
+
+def _precision_of(problem: GemmProblem, seed: int) -> str:
+    """Half of the problems of what may be rounded are, to each format as often. The seed of the numbers decides, so that no
+    random number is taken that something else was decided by.
+    """
+    names = (FULL,) * len(FORMATS) + tuple(FORMATS)
+    return default_for(names[seed % len(names)], problem.dtype)
 
 
 def _one(rng: np.random.Generator, values: Sequence[int]) -> int:

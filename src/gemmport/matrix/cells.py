@@ -14,7 +14,8 @@ from gemmport.api.plans import plan
 from gemmport.contracts.kernel import Tile
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, DType, as_dtype, check_types, default_accumulator
-from gemmport.core.errors import GemmportError, UnknownNameError
+from gemmport.core.errors import DtypeError, GemmportError, UnknownNameError
+from gemmport.core.precision import FULL, rounded_to
 from gemmport.core.problem import OPS, GemmProblem, Layout, Operand, Scalar, as_op, transposes
 
 Shape = Literal[
@@ -44,9 +45,13 @@ everywhere else they are whole numbers, and it is exact."""
 TYPES: tuple[str, ...] = (
     *DTYPES,
     "float16-float32", "bfloat16-float32", "float32-float64", "float16-float16-float16", "float32-complex64",
-    "int8-int32", "uint8-int32", "int8-float32", "bool-int32",
+    "int8-int32", "uint8-int32", "int8-float32", "bool-int32", "float32-as-tf32",
+    "float32-float16-as-float16", "complex64-as-bfloat16",
 )  # fmt: skip
-"""Types of products: inputs, output where it is another, accumulator where it is not the usual one."""
+"""Types of products: inputs, output where it is another, accumulator where it is not the usual one, and behind "as" the
+precision that inputs are rounded to."""
+
+_AS = "-as-"
 
 LARGE = {"gpu": 2048, "cpu": 512, "accelerator": 2048}
 """m, n and k of what is timed, by type of device: a GPU of 10¹³ flops per second takes milliseconds for it, as does a CPU of
@@ -77,6 +82,7 @@ class Cell:
 
     Attributes:
         dtype, output, accumulator: names, all three always said. ops: "NN", "TC", …
+        precision: of the problem.
     """
 
     kernel: str
@@ -86,14 +92,18 @@ class Cell:
     ops: str
     shape: str
     scalars: str
+    precision: str = FULL
 
     @property
     def types(self) -> str:
-        """The types by name: "int8", "int8-int32", "float16-float16-float16"."""
+        """The types by name: "int8", "int8-int32", "float16-float16-float16", "float32-as-tf32"."""
         usual = default_accumulator(DTYPES[self.dtype], DTYPES[self.output]).name
+        text = self.dtype
         if self.accumulator != usual:
-            return f"{self.dtype}-{self.output}-{self.accumulator}"
-        return self.dtype if self.output == self.dtype else f"{self.dtype}-{self.output}"
+            text = f"{self.dtype}-{self.output}-{self.accumulator}"
+        elif self.output != self.dtype:
+            text = f"{self.dtype}-{self.output}"
+        return text if self.precision == FULL else f"{text}{_AS}{self.precision}"
 
     @property
     def id(self) -> str:
@@ -126,7 +136,7 @@ class Cell:
         dtype, output, accumulator = parse_types(types)
         if len(ops) != 2 or not set(ops) <= set(OPS):
             raise UnknownNameError(f"ops must be two of {', '.join(OPS)}, e.g. NT; got {ops!r}")
-        cell = cls(kernel, dtype.name, output.name, accumulator.name, ops, shape, scalars)
+        cell = cls(kernel, dtype.name, output.name, accumulator.name, ops, shape, scalars, precision_of(types))
         for what, name, known in (("shape", shape, SHAPES), ("scalars", scalars, _scalars(accumulator, shape))):
             if name not in known:
                 raise UnknownNameError(f"{what} {name!r} of cell {cell.id}: there are {', '.join(known)}")
@@ -171,7 +181,7 @@ class Cell:
             layouts["c"] = layouts["d"]
         return GemmProblem.create(
             m, n, k, batch=batch, dtype=self.dtype, output=self.output, accumulator=self.accumulator,
-            trans_a=self.ops[0], trans_b=self.ops[1], alpha=alpha, beta=beta,
+            trans_a=self.ops[0], trans_b=self.ops[1], alpha=alpha, beta=beta, precision=self.precision,
             **{str(name): layout for name, layout in layouts.items()},
         )  # fmt: skip
 
@@ -194,14 +204,24 @@ def parse_types(text: str) -> tuple[DType, DType, DType]:
     Raises:
         UnknownNameError: it is not such a name, or the types do not go together.
     """
-    names = text.split("-")
+    names = text.partition(_AS)[0].split("-")
     try:
         dtype, output, *rest = map(as_dtype, (*names, names[0]) if len(names) == 1 else names)
         (accumulator,) = rest or (default_accumulator(dtype, output),)
         check_types(dtype, accumulator, output)
+        precision = text.partition(_AS)[2]
+        if _AS in text and rounded_to(precision, dtype) != precision:
+            raise DtypeError(f"{dtype} is not rounded to {precision}: leave it out")
     except (GemmportError, ValueError) as error:
-        raise UnknownNameError(f"types must be DTYPE[-OUTPUT[-ACCUMULATOR]]; got {text!r}: {error}") from error
+        raise UnknownNameError(
+            f"types must be DTYPE[-OUTPUT[-ACCUMULATOR]][-as-PRECISION]; got {text!r}: {error}"
+        ) from error
     return dtype, output, accumulator
+
+
+def precision_of(types: str) -> str:
+    """The precision in the name of types that `parse_types` takes."""
+    return types.partition(_AS)[2] or FULL
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.multidevice.deal import SHORTEST
+from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 
 HOST_LINK = 10e9
@@ -81,7 +82,8 @@ def outlook(problem: GemmProblem, plans: Sequence[Plan], configuration: Configur
     expected = []
     for plan in plans:
         device = plan.device
-        predicted = kernels.variant(plan.variant).predicted(problem, device, configuration.model(device), plan.values)
+        variant, model = kernels.variant(plan.variant), configuration.model(device)
+        predicted = preparation.predicted(variant, problem, device, model, plan.values)
         transfers = 0.0 if device.type == "cpu" else problem.bytes / HOST_LINK
         expected.append(Expected(plan, predicted.seconds, transfers))
     return Outlook(problem, tuple(expected))

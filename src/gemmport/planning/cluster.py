@@ -31,6 +31,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceMemoryError, ParameterError, ShapeError
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import quantity
+from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, make_plan
 
@@ -442,7 +443,7 @@ def explain_cluster(
             beta=1.0 if layout.steps > 1 else 0.0,
         )  # fmt: skip
         plan = make_plan(part, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
-        seconds = kernels.variant(plan.variant).predicted(part, device, model, plan.values).seconds
+        seconds = preparation.predicted(kernels.variant(plan.variant), part, device, model, plan.values).seconds
         moved = layout.moved()
         moving = (moved["A"] + moved["B"]).seconds(cluster)
         needed = None if fitting else nodes_needed(name, problem, cluster, memory)

@@ -16,6 +16,7 @@ from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import GemmportError
 from gemmport.core.problem import GemmProblem
+from gemmport.planning import preparation
 from gemmport.planning.correction import Correction, Place, Ratio
 from gemmport.planning.schema import Entry, Trial
 
@@ -69,15 +70,16 @@ def predict(
     on the device with them.
     """
     variant = kernels.variant(kernel)
-    if variant.unsupported(problem, device):
+    taken = preparation.as_taken(variant, problem)
+    if variant.unsupported(taken, device):
         return None
     try:
-        values = variant.complete(stated or variant.suggested(problem, device, model))
+        values = variant.complete(stated or variant.suggested(taken, device, model))
     except GemmportError:
         return None
-    if variant.unfit(values, problem, device):
+    if variant.unfit(values, taken, device):
         return None
-    return variant.predicted(problem, device, model, values).seconds
+    return preparation.predicted(variant, problem, device, model, values).seconds
 
 
 _corrections: dict[int, tuple[Entry, DeviceInfo, DeviceModel, Correction]] = {}

@@ -11,6 +11,7 @@ from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
+from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, Candidate, candidates, make_plan
 from gemmport.planning.precedence import Precedence, Standing, precedence
@@ -226,7 +227,7 @@ def explain(
     plan = make_plan(problem, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
     model = configuration.model(device)
     variant = kernels.variant(plan.variant)
-    prediction = None if problem.empty else variant.predicted(problem, device, model, plan.values)
+    prediction = None if problem.empty else preparation.predicted(variant, problem, device, model, plan.values)
     told = [*([] if kernel == AUTO else [kernel]), *([params_origin] if params else [])]
     asked = f"{' with '.join(told)} was asked for" if told else ""
     standings = precedence(plan, configuration)
@@ -254,7 +255,8 @@ def _schedule(
         made = make_plan(product, device, configuration, kernel=kernel, params=params)
         if product.empty:
             return 0.0, 0
-        return kernels.variant(made.variant).predicted(product, device, model, made.values).seconds, made.scratch_bytes
+        variant = kernels.variant(made.variant)
+        return preparation.predicted(variant, product, device, model, made.values).seconds, made.scratch_bytes
 
     return schedule(problem, device, model, memory=device_memory or usual_memory(device), cost=cost)
 

@@ -21,8 +21,9 @@ from typing import Any
 from gemmport.contracts.device_model import DeviceModel, derived
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ConfigError, UntrustedError
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem
-from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Model, Source
+from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, LoadedPrecision, Model, Source
 from gemmport.runtime import trust
 from gemmport.runtime.cache import load_text, program_key, store_text, user_config_folder
 
@@ -35,11 +36,18 @@ class Configuration:
 
     Attributes:
         refused: why folders of the user's, or files in them, were passed over: somebody else may change them.
+        precisions: that the call's and the user's files state.
     """
 
     entries: tuple[LoadedEntry, ...]
     refused: tuple[str, ...] = ()
     models: tuple[LoadedModel, ...] = ()
+    precisions: tuple[LoadedPrecision, ...] = ()
+
+    @property
+    def precision(self) -> str:
+        """What operands of float32 and complex64 are rounded to where neither a call nor its context says."""
+        return self.precisions[0].name if self.precisions else FULL
 
     def with_first(self, *entries: LoadedEntry) -> Configuration:
         """The same with entries before all others."""
@@ -122,7 +130,7 @@ def load_configuration(extra: Sequence[str | Path] = ()) -> Configuration:
     if own is not None and own.is_dir():
         found += sum(_found_in(own, refused), Loaded())
     found += _shipped()
-    return Configuration(found.entries, tuple(refused), found.models)
+    return Configuration(found.entries, tuple(refused), found.models, found.precisions)
 
 
 def load_file(path: str | Path) -> Loaded:

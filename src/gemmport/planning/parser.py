@@ -31,9 +31,10 @@ from gemmport.core.device import DeviceType
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ConfigError, UnknownNameError
 from gemmport.core.names import PLATFORMS, VENDORS, did_you_mean
+from gemmport.core.precision import PRECISIONS
 from gemmport.core.problem import MAX_EXTENT, OPS, ShapeClass
 from gemmport.planning.faults import NotOneOf, in_words, must_be
-from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, Match, Model, Source
+from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, LoadedPrecision, Match, Model, Source
 from gemmport.runtime.sources import languages
 from gemmport.runtime.userfile import brief, listed, load_yaml
 
@@ -110,6 +111,7 @@ class _Match(_DeviceMatch):
     dtype: Annotated[tuple[Annotated[str, _one_of(tuple(DTYPES))], ...], _MANY, _TEXTS] = ()
     ops: Annotated[tuple[Annotated[str, AfterValidator(_known_ops)], ...], _MANY, _TEXTS] = ()
     shape: Annotated[tuple[Annotated[str, _one_of(get_args(ShapeClass))], ...], _MANY, _TEXTS] = ()
+    precision: Annotated[tuple[Annotated[str, _one_of(PRECISIONS)], ...], _MANY, _TEXTS] = ()
 
 
 class _Provenance(_Strict):
@@ -218,6 +220,7 @@ class _Entry(_Strict):
 class _File(_Strict):
     schema_: int = Field(alias="schema", description=f"{SCHEMA}")
     description: Text = ""
+    precision: Annotated[str, _one_of(PRECISIONS)] = Field("", description="the name of a precision")
     entries: tuple[_Entry, ...] = Field((), description="a list of entries, each with a name and kernels")
     models: tuple[_Model, ...] = Field((), description="a list of models of devices, each with a name")
 
@@ -234,7 +237,7 @@ def parse(text: str, file: str, source: Source) -> Loaded:
         raise ConfigError(f"{file}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(
-            f"{file}: {must_be('a configuration', 'a mapping with the keys schema and entries or models', data)}"
+            f"{file}: {must_be('a configuration', 'a mapping with the keys schema and entries, models or precision', data)}"
         )
     schema = data.get("schema")
     if type(schema) is int and schema > SCHEMA:
@@ -253,6 +256,7 @@ def parse(text: str, file: str, source: Source) -> Loaded:
     return Loaded(
         tuple(LoadedEntry(Entry.of(entry.model_dump()), file, source) for entry in parsed.entries),
         tuple(LoadedModel(Model.of(model.model_dump()), file, source) for model in parsed.models),
+        (LoadedPrecision(parsed.precision.lower(), file),) if parsed.precision else (),
     )
 
 
@@ -272,7 +276,7 @@ def _faults(data: Mapping[str, Any], found: Sequence[ErrorDetails]) -> Iterator[
         own.setdefault(place[:2] if inside else (), []).append(fault)
     for fault in own.get((), []):
         yield in_words(fault, _File, data, fault["loc"])
-    if not _LISTS.keys() & data.keys():
+    if not {*_LISTS, "precision"} & data.keys():
         yield "entries is missing: add a list of entries, each with a name and kernels, or one of models"
     for key, (kind, rules) in _LISTS.items():
         listed_items = data.get(key)

@@ -15,7 +15,7 @@ from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
 from gemmport.core.plan import Choice, Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.core.quirks import reason_of_limit
-from gemmport.planning import expectation
+from gemmport.planning import expectation, preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.schema import LoadedEntry
 from gemmport.runtime.sources import has_source
@@ -93,7 +93,8 @@ def make_plan(
                 raise UnsupportedError(f"{candidate.origin} asks for {candidate.variant.name}, which does not run here")
             reasons.append(f"{candidate.variant.name}: left out")
             continue
-        if kernel == AUTO and (reason := candidate.variant.declined(problem, device, model)):
+        taken = preparation.as_taken(candidate.variant, problem)
+        if kernel == AUTO and (reason := candidate.variant.declined(taken, device, model)):
             reasons.append(f"{candidate.variant.name}: {reason}")
             log.info("passed over %s", reasons[-1])
             continue
@@ -146,8 +147,9 @@ def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configur
     for candidate in _candidates(problem, device, configuration, AUTO):
         variant = candidate.variant
         stated = candidate.stated if candidate.entry else candidate.parameters
-        considered = [] if stated or problem.empty else variant.considered(problem, device, model)
-        declined = variant.declined(problem, device, model)
+        taken = preparation.as_taken(variant, problem)
+        considered = [] if stated or problem.empty else variant.considered(taken, device, model)
+        declined = variant.declined(taken, device, model)
         for parameters in [stated] if stated else considered or [{}]:
             values = variant.complete(parameters)
             if any((one.kernel, one.parameters) == (variant.name, values) for one in found):
@@ -158,7 +160,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configur
             except (UnsupportedError, ParameterError) as error:
                 reason = reason or str(error)
             else:
-                prediction = None if problem.empty else variant.predicted(problem, device, model, values)
+                prediction = None if problem.empty else preparation.predicted(variant, problem, device, model, values)
             found.append(
                 Candidate(variant.name, values, candidate.origin, prediction, reason, candidate.factor, candidate.doubt)
             )
@@ -202,10 +204,11 @@ def _by_model(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> l
     """
     found: list[tuple[float, _Candidate]] = []
     for variant in kernels.variants():
-        useless = problem.empty or variant.unsupported(problem, device) is not None
-        for parameters in [{}] if useless else variant.considered(problem, device, model) or [{}]:
+        taken = preparation.as_taken(variant, problem)
+        useless = problem.empty or variant.unsupported(taken, device) is not None
+        for parameters in [{}] if useless else variant.considered(taken, device, model) or [{}]:
             values = variant.complete(parameters)
-            expected = math.inf if useless else variant.predicted(problem, device, model, values).seconds
+            expected = math.inf if useless else preparation.predicted(variant, problem, device, model, values).seconds
             found.append((expected, _Candidate(variant, None, parameters=parameters)))
     found.sort(key=lambda pair: pair[0])
     return [candidate for _, candidate in found]
@@ -220,24 +223,25 @@ def _plan_with(
     params_origin: str,
 ) -> Plan:
     variant = candidate.variant
-    if reason := variant.unsupported(problem, device):
+    taken = preparation.as_taken(variant, problem)
+    if reason := variant.unsupported(taken, device):
         raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
     stated = candidate.stated
     suggested: Parameters = {}
     if not (stated or params or problem.empty):
         chosen = candidate.parameters
-        suggested = variant.suggested(problem, device, model) if chosen is None else chosen
+        suggested = variant.suggested(taken, device, model) if chosen is None else chosen
     values = variant.complete({**suggested, **stated, **params})
-    if reason := variant.unfit(values, problem, device):
+    if reason := variant.unfit(values, taken, device):
         raise ParameterError(f"{variant.name} on {device.label}: {reason}")
-    steps = Steps([]) if problem.empty else variant.steps(problem, device, values)
+    steps = Steps([]) if problem.empty else preparation.steps(variant, problem, device, values)
     for launch in steps.launches:
         if not has_source(launch.kernel, device.language):
             raise UnsupportedError(
                 f"{variant.name} on {device.label}: {launch.kernel.stem} must have a source in {device.language}, and has none"
             )
         check_limits(variant.name, launch, values, device)
-    needed = variant.registers(values, problem) * math.prod(variant.work_group(values))
+    needed = variant.registers(values, taken) * math.prod(variant.work_group(values))
     if device.registers and not problem.empty and needed > device.registers:
         raise ParameterError(
             f"{variant.name} keeps {needed:,} registers of sums and fragments per group; "

@@ -356,7 +356,7 @@ class Schedule:
         whole = self.problem
         return GemmProblem.create(
             m, n, k, dtype=whole.dtype, output=self.resident, accumulator=whole.accumulator, trans_a=whole.trans_a,
-            trans_b=whole.trans_b, alpha=whole.alpha, beta=beta, **layouts,
+            trans_b=whole.trans_b, alpha=whole.alpha, beta=beta, precision=whole.precision, **layouts,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from gemmport.core.problem import GemmProblem
 Source = Literal["call", "user", "shipped"]
 
 
-PRECEDENCE = ("device", "architecture", "platform", "version", "vendor", "type", "backend", "dtype", "shape", "ops")
+PRECEDENCE = (
+    "device", "architecture", "platform", "version", "vendor", "type", "backend", "precision", "dtype", "shape", "ops",
+)  # fmt: skip
 """Keys of a match, from the most specific on: an entry that has one goes before all that have only later ones."""
 
 
@@ -48,7 +50,7 @@ class Match:
         architecture: starts of the architecture ("sm_90", "gfx9").
         platform: aliases of the runtime; `version`: its range of versions (PEP 440: ">=3.1,<4").
         vendor, type, backend: as in `gemmport devices`.
-        dtype, ops, shape: of the problem: "float32"; "NN"; a shape class.
+        dtype, ops, shape, precision: of the problem: "float32"; "NN"; a shape class; "tf32".
     """
 
     device: tuple[str, ...] = ()
@@ -61,6 +63,7 @@ class Match:
     dtype: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     shape: tuple[str, ...] = ()
+    precision: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Match:
@@ -93,6 +96,7 @@ class Match:
         yield from _unmet("backend", self.backend, device.backend, str.__eq__)
 
     def _unmet_by_problem(self, problem: GemmProblem) -> Iterator[Unmet]:
+        yield from _unmet("precision", self.precision, problem.precision, str.__eq__)
         yield from _unmet("dtype", self.dtype, problem.dtype.name, str.__eq__)
         yield from _unmet("shape", self.shape, problem.shape_class, str.__eq__)
         yield from _unmet("ops", self.ops, problem.ops, str.__eq__)
@@ -336,11 +340,22 @@ class LoadedModel:
 
 
 @dataclass(frozen=True)
+class LoadedPrecision:
+    """What products are rounded to by default, and where that stands."""
+
+    name: str
+    file: str
+
+
+@dataclass(frozen=True)
 class Loaded:
     """What a file holds, or several."""
 
     entries: tuple[LoadedEntry, ...] = ()
     models: tuple[LoadedModel, ...] = ()
+    precisions: tuple[LoadedPrecision, ...] = ()
 
     def __add__(self, other: Loaded) -> Loaded:
-        return Loaded(self.entries + other.entries, self.models + other.models)
+        return Loaded(
+            self.entries + other.entries, self.models + other.models, self.precisions + other.precisions
+        )  # fmt: skip

@@ -7,10 +7,12 @@ and where transforms of `torch.func` are active, before they see the operator.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from gemmport.api.precision import current, precision
 from gemmport.torch.batches import mapped
 from gemmport.torch.operators import LIBRARY, computed, gemm, is_plain, is_recorded
 
@@ -34,23 +36,26 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch is Any to
         ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
         ctx.save_for_forward(a, b)
         ctx.shapes = a.shape, b.shape
+        ctx.precision = current()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """alpha* · G · Bᴴ, alpha* · Aᴴ · G and beta* · G, where G is the gradient of the result, with * for conjugation.
 
-        That of a matrix which served a batch is summed over the batch.
+        That of a matrix which served a batch is summed over the batch. Operands are rounded as those of the product were.
         """
         a, b = ctx.saved_tensors
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
         alpha, beta = (x.conjugate() if isinstance(x, complex) else x for x in (ctx.alpha, ctx.beta))
-        return (
-            multiply(grad, b.mH, None, alpha, 0).sum_to_size(ctx.shapes[0]) if needs_a else None,
-            multiply(a.mH, grad, None, alpha, 0).sum_to_size(ctx.shapes[1]) if needs_b else None,
-            grad * beta if needs_c else None,
-            None,
-            None,
-        )
+        # Torch may have threads of its own for this, to which the context of the product does not reach.
+        with nullcontext() if ctx.precision is None else precision(ctx.precision):
+            return (
+                multiply(grad, b.mH, None, alpha, 0).sum_to_size(ctx.shapes[0]) if needs_a else None,
+                multiply(a.mH, grad, None, alpha, 0).sum_to_size(ctx.shapes[1]) if needs_b else None,
+                grad * beta if needs_c else None,
+                None,
+                None,
+            )
 
     @staticmethod
     def jvp(ctx: Any, da: Any, db: Any, dc: Any, *_: None) -> torch.Tensor:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gemmport.api.precision import current, precision
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 from gemmport.torch.functions import addmm, baddbmm, bmm, matmul, mm
 
 _ATEN = torch.ops.aten
+
+TF32 = "tf32"
+"""As gemmport and torch call it."""
 
 
 def _vdot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -93,7 +98,8 @@ class Routing(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to a typ
             return _by_torch(func, args, named)
         out = args[0] if func in _IN_PLACE else named.get("out")
         try:
-            result = route(*args, **{name: value for name, value in named.items() if name != "out"})
+            with _as_torch_allows(args[0]):
+                result = route(*args, **{name: value for name, value in named.items() if name != "out"})
         except (ShapeError, DtypeError, ArrayError):  # raised before any work: torch has words for what does not fit
             return _by_torch(func, args, named)
         if out is None:
@@ -115,6 +121,23 @@ def _by_torch(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any
             with seen(keys.Conjugate, False), seen(keys.Negative, False):
                 return func(*args, **named)
     return func(*args, **named)
+
+
+def _as_torch_allows(operand: torch.Tensor) -> AbstractContextManager[None]:
+    """The precision that torch's own flag allows its products on CUDA, of which this is one; gemmport's context goes before.
+
+    `torch.backends.cuda.matmul.allow_tf32`, its `fp32_precision` and `torch.set_float32_matmul_precision` are one flag.
+    """
+    return precision(TF32) if current() is None and _is_on_cuda(operand) and _allows_tf32() else nullcontext()
+
+
+def _is_on_cuda(x: torch.Tensor) -> bool:
+    return bool(x.is_cuda)
+
+
+def _allows_tf32() -> bool:
+    getter = getattr(torch._C, "_get_fp32_precision_getter", None)  # the legacy one raises where the newer flag was set
+    return bool(torch.backends.cuda.matmul.allow_tf32 if getter is None else getter("cuda", "matmul") == TF32)
 
 
 @cache
@@ -140,6 +163,7 @@ def use() -> Routing:
             loss = model(x)
         print(routing.products)
 
-    It holds for the thread that enters it, and for its backward passes.
+    It holds for the thread that enters it, and for its backward passes. Where torch's own products may be in TF32, which is of
+    tensors on CUDA alone, so are these.
     """
     return Routing()

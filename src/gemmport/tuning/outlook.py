@@ -7,6 +7,7 @@ from gemmport.contracts.device_model import DeviceModel
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, UnsupportedError
 from gemmport.core.plan import Plan
+from gemmport.planning import preparation
 from gemmport.planning.correction import Correction, Place, Ratio
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import candidates
@@ -61,4 +62,6 @@ class Outlook:
     def _predicted(self, plan: Plan) -> float:
         if plan.problem.empty:
             return 0.0
-        return kernels.variant(plan.variant).predicted(plan.problem, self._device, self._model, plan.values).seconds
+        return preparation.predicted(
+            kernels.variant(plan.variant), plan.problem, self._device, self._model, plan.values
+        ).seconds

@@ -16,6 +16,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
 from gemmport.core.plan import ParameterValue, Plan
 from gemmport.core.problem import GemmProblem
+from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.fingerprint import of_texts
@@ -73,7 +74,9 @@ class Space:
 
     def suggests(self, kernel: str) -> bool:
         """Whether a kernel's model has parameters to suggest for the product."""
-        return bool(kernels.variant(kernel).suggested(self.problem, self.device, self._bare.model(self.device)))
+        variant = kernels.variant(kernel)
+        taken = preparation.as_taken(variant, self.problem)
+        return bool(variant.suggested(taken, self.device, self._bare.model(self.device)))
 
     def nearest(self, kernel: str, values: Parameters) -> Plan | None:
         """The plan of the allowed candidate on the grid that is nearest to the values of all parameters, by the sum of squared
@@ -93,7 +96,7 @@ class Space:
         return None
 
     def _may_serve(self, variant: KernelVariant) -> bool:
-        problem, device = self.problem, self.device
+        problem, device = preparation.as_taken(variant, self.problem), self.device
         declined = variant.declined(problem, device, self._bare.model(device))
         return not (variant.unsupported(problem, device) or declined)
 

@@ -1,0 +1,43 @@
+"""What is done to operands before a kernel reads them, whichever kernel that is: a pass rounds them to the precision asked for.
+
+A kernel that rounds operands itself, as it loads them, is given the problem as it was asked; others, that of the operands that
+the pass has written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.kernel import KernelVariant, Parameters, Steps
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem
+from gemmport.kernels import convert
+
+
+def as_taken(variant: KernelVariant, problem: GemmProblem) -> GemmProblem:
+    """The problem as a kernel computes it."""
+    return problem if problem.precision in variant.precisions else convert.converted(problem)
+
+
+def steps(variant: KernelVariant, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+    """The steps of a product that has elements, from operands as they are given."""
+    taken = as_taken(variant, problem)
+    product = variant.steps(taken, device, parameters)
+    return product if taken is problem else convert.PASS.before(problem, product, device.max_work_group)
+
+
+def predicted(
+    variant: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+) -> Prediction:
+    """What a product that has elements is expected to take, with what is done to its operands before; see
+    `KernelVariant.predicted`.
+    """
+    taken = as_taken(variant, problem)
+    prediction = variant.predicted(taken, device, model, parameters)
+    moved = 0 if taken is problem else convert.moved_bytes(problem)
+    if not moved:
+        return prediction
+    seconds = model.launch + moved / model.copy_bandwidth
+    parts = {**prediction.parts, "conversion": seconds}
+    return replace(prediction, parts=parts, seconds=prediction.seconds + seconds)

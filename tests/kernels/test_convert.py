@@ -1,0 +1,181 @@
+"""The pass that rounds A and B: every bit of every number, wherever it lies, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gemmport as gp
+from gemmport.backends.objects import Memory
+from gemmport.checking.guarded_run import try_plan
+from gemmport.checking.reference import as_multiplied, reference, rounded
+from gemmport.checking.verification import check_exact, exact_operands, laid_out
+from gemmport.contracts.kernel import Steps
+from gemmport.core.layout import matrices
+from gemmport.core.precision import FORMATS, FULL
+from gemmport.core.problem import GemmProblem, Layout, Operand
+from gemmport.execution.executor import enqueue_launches
+from gemmport.kernels import convert
+from made_up_devices import DEVICES
+
+each_precision = pytest.mark.every_value("precision", list(FORMATS))
+FACTORS: tuple[Operand, ...] = ("a", "b")
+
+
+def bits(precision: str) -> np.ndarray:
+    """Numbers of every sign and exponent, with significands around those that the format has, and around the ties between."""
+    kept = FORMATS[precision].precision - 1
+    step = 1 << (23 - kept)
+    rng = np.random.default_rng(5)
+    heads = np.unique([0, 1, 2, 3, (1 << kept) - 2, (1 << kept) - 1, *rng.integers(0, 1 << kept, 20)])
+    tails = np.array([0, 1, step // 4, step // 2 - 1, step // 2, step // 2 + 1, step - 1])
+    significands = (heads[:, np.newaxis] * step + tails).reshape(-1)
+    numbers = (np.arange(512)[:, np.newaxis] << 23 | significands).reshape(-1)
+    return numbers.astype(np.uint32)
+
+
+def by_definition(x: np.ndarray, precision: str) -> np.ndarray:
+    """Rounded by NumPy, ml_dtypes, or, to TF32, by a float64 of which the last bits are made zero."""
+    if precision == "tf32":
+        # Adding and subtracting a large number rounds to its last bit: 2⁵²⁺ᵉ⁻¹⁰ for numbers from 2ᵉ on.
+        wide = x.astype(np.float64)
+        exponent = np.maximum(np.frexp(wide)[1] - 1, -126)
+        large = np.copysign(np.ldexp(1.5, 42 + exponent), wide)
+        return np.where(np.isfinite(x), np.copysign((wide + large) - large, wide), wide).astype(np.float32)
+    return x.astype({"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}[precision]).astype(np.float32)
+
+
+def converted(backend: gp.Backend, problem: GemmProblem, hosts: dict[Operand, np.ndarray]) -> dict[Operand, np.ndarray]:
+    """What the pass writes for memory of A and B, in its layouts; NaN where it writes nothing."""
+    steps = convert.PASS.before(problem, Steps([]), backend.device.max_work_group)
+    memory: dict[str, Memory] = {}
+    for operand, flat in hosts.items():
+        memory[operand] = backend.allocate(flat.nbytes)
+        backend.upload(memory[operand], flat)
+    for scratch in steps.scratch:
+        memory[scratch.name] = backend.allocate(scratch.nbytes)
+        backend.upload(memory[scratch.name], np.full(scratch.nbytes, 0xFF, np.uint8))
+    enqueue_launches(steps.launches, backend, memory, writes=[scratch.name for scratch in steps.scratch])
+    found: dict[Operand, np.ndarray] = {}
+    for operand, scratch in zip(FACTORS, steps.scratch, strict=True):
+        found[operand] = np.empty(scratch.nbytes // problem.dtype.itemsize, problem.dtype.numpy)
+        backend.download(memory[scratch.name], found[operand])
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@each_precision
+def test_every_bit_is_right(backend: gp.Backend, precision: str) -> None:
+    numbers = bits(precision).view(np.float32)
+    problem = GemmProblem.create(1, 1, numbers.size, precision=precision)
+    found = converted(backend, problem, {"a": numbers, "b": numbers})
+    wanted = by_definition(numbers, precision)
+    for operand in FACTORS:
+        got = found[operand]
+        nan = np.isnan(wanted)
+        assert np.array_equal(np.isnan(got), nan)
+        assert (got.view(np.uint32)[nan] & 0x400000).all(), "a NaN is quiet"
+        wrong = np.flatnonzero((got.view(np.uint32) != wanted.view(np.uint32)) & ~nan)
+        assert not wrong.size, (
+            f"{wrong.size} wrong: {numbers[wrong[0]]!r} became {got[wrong[0]]!r}, not {wanted[wrong[0]]!r}"
+        )
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("precision", FORMATS)
+def test_the_reference_rounds_every_bit_as_well(precision: str) -> None:
+    numbers = bits(precision).view(np.float32)
+    got, wanted = rounded(numbers, FORMATS[precision]), by_definition(numbers, precision)
+    assert np.array_equal(got, wanted, equal_nan=True)
+    assert np.array_equal(np.signbit(got), np.signbit(wanted))
+    pairs = rounded(numbers.view(np.complex64), FORMATS[precision])
+    assert np.array_equal(pairs.view(np.float32), wanted, equal_nan=True)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "gaps": {"a": Layout(45, 0, 3), "b": Layout(37, 0, 1)},
+    "long rows with gaps": {"k": 301, "n": 1100, "a": Layout(309, 0, 2), "b": Layout(1101, 0, 0)},
+    "a batch": {"batch": 3},
+    "a batch with gaps": {"batch": 3, "a": Layout(45, 31 * 45 + 7, 3), "b": Layout(37, 41 * 37 + 1)},
+    "a shared matrix": {"batch": 3, "b": Layout(29, 0)},
+    "side by side": {"batch": 2, "a": Layout(82, 41), "b": Layout(58, 29)},
+    "columns": {"n": 1, "k": 1000},
+    "transposed": {"trans_a": "T", "trans_b": "T"},
+}
+
+
+@pytest.mark.every_pair("lies", LAYOUTS)
+@pytest.mark.every_pair("dtype", ["float32", "complex64"])
+def test_matrices_are_found_wherever_they_lie(backend: gp.Backend, lies: str, dtype: str) -> None:
+    given = {"m": 31, "n": 29, "k": 41, "dtype": dtype, "precision": "bfloat16", **LAYOUTS[lies]}
+    problem = GemmProblem.create(**given)
+    rng = np.random.default_rng(3)
+    operands: dict[Operand, np.ndarray] = {}
+    for operand in FACTORS:
+        shape = (problem.batch, *problem.stored_shape(operand), *([2] if dtype == "complex64" else []))
+        values = rng.standard_normal(shape, np.float32).view(problem.dtype.numpy).reshape(shape[:3])
+        operands[operand] = (
+            values if problem.layout(operand).batch_stride else np.broadcast_to(values[:1], values.shape)
+        )
+    hosts = {operand: laid_out(problem, operand, values) for operand, values in operands.items()}
+    found = converted(backend, problem, hosts)
+    after = convert.converted(problem)
+    _, wanted = as_multiplied(problem, operands)
+    for operand in FACTORS:
+        view = matrices(found[operand], after.layout(operand), *after.stored_shape(operand), after.batch)
+        assert np.array_equal(view, np.broadcast_to(wanted[operand][: len(view)], view.shape)), operand
+        assert not np.array_equal(view, np.broadcast_to(operands[operand][: len(view)], view.shape)), (
+            "nothing was rounded"
+        )
+
+
+@pytest.mark.every_pair("precision", list(FORMATS))
+@pytest.mark.every_pair("dtype", ["float32", "complex64"])
+def test_a_product_is_that_of_rounded_operands_and_writes_nowhere_else(
+    backend: gp.Backend, precision: str, dtype: str
+) -> None:
+    problem = GemmProblem.create(
+        37, 41, 133, batch=2, dtype=dtype, precision=precision, trans_a="T", alpha=2, beta=-1, b=Layout(43),
+        d=Layout(44, 44 * 37, 5),
+    )  # fmt: skip
+    operands = exact_operands(problem, 1)
+    operands["b"] = np.broadcast_to(operands["b"][:1], operands["b"].shape)
+    trial = try_plan(backend, gp.plan(problem, backend.device), operands)
+    assert not trial.stray
+    check = check_exact(reference(problem, operands), trial.d)
+    assert check.passed, check.detail
+
+
+@pytest.mark.parametrize(
+    "idle", [{"alpha": 0, "beta": 2}, {"k": 0, "beta": 2}, {"m": 0}], ids=["alpha is 0", "no terms", "no elements"]
+)
+def test_what_is_not_read_is_not_converted(idle: dict[str, Any]) -> None:
+    problem = GemmProblem.create(**{"m": 8, "n": 8, "k": 8, "precision": "tf32", **idle})
+    assert not convert.converts(problem)
+    assert convert.moved_bytes(problem) == 0
+    plan = gp.plan(problem, DEVICES["Apple"])
+    assert all(launch.kernel.stem != "convert" for launch in plan.launches)
+    assert plan.problem == problem
+
+
+def test_without_a_precision_a_plan_is_what_it_was() -> None:
+    problem = GemmProblem.create(300, 300, 300)
+    assert convert.converted(problem) is problem
+    for device in DEVICES.values():
+        plan, rounds = (gp.plan(replace(problem, precision=name), device) for name in (FULL, "tf32"))
+        assert plan.variant == rounds.variant
+        assert rounds.launches[0].kernel.stem == "convert"
+        assert len(rounds.launches) == len(plan.launches) + 1
+        assert [x.name for x in rounds.scratch[:2]] == ["a_converted", "b_converted"]
+
+
+def test_matrices_of_one_number_a_row_take_no_more_room_than_they_had() -> None:
+    problem = GemmProblem.create(1_000_000, 1, 1, precision="tf32")
+    (launch, *_) = gp.plan(problem, DEVICES["Apple"]).launches
+    assert launch.groups[0] < 1_000_000 / convert.ITEMS + 2
+    assert convert.converted(problem).span("a") == 1_000_000
