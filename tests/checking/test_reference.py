@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from gemmport.checking import reference as ref
 from gemmport.core.dtypes import DTYPES
+from gemmport.core.precision import FORMATS
 from gemmport.core.problem import GemmProblem
 
 INTEGERS = [name for name, dtype in DTYPES.items() if dtype.kind == "integer"]
@@ -162,3 +164,74 @@ def test_a_significand_is_split_into_halves_of_26_bits() -> None:
     low = x - high
     assert np.array_equal(high * 2.0**26, np.round(high * 2.0**26))
     assert np.abs(low).max() <= 2.0**-27
+
+
+# Operands that are rounded
+
+
+def bits(precision: str) -> np.ndarray:
+    """Numbers of every sign and exponent, with significands around those that the format has, and around the ties between."""
+    kept = FORMATS[precision].precision - 1
+    step = 1 << (23 - kept)
+    rng = np.random.default_rng(5)
+    heads = np.unique([0, 1, 2, 3, (1 << kept) - 2, (1 << kept) - 1, *rng.integers(0, 1 << kept, 20)])
+    tails = np.array([0, 1, step // 4, step // 2 - 1, step // 2, step // 2 + 1, step - 1])
+    significands = (heads[:, np.newaxis] * step + tails).reshape(-1)
+    numbers = (np.arange(512)[:, np.newaxis] << 23 | significands).reshape(-1)
+    return numbers.astype(np.uint32)
+
+
+def by_definition(x: np.ndarray, precision: str) -> np.ndarray:
+    """Rounded by NumPy, ml_dtypes, or, to TF32, by a float64 of which the last bits are made zero."""
+    if precision == "tf32":
+        # Adding and subtracting a large number rounds to its last bit: 2⁵²⁺ᵉ⁻¹⁰ for numbers from 2ᵉ on.
+        wide = x.astype(np.float64)
+        exponent = np.maximum(np.frexp(wide)[1] - 1, -126)
+        large = np.copysign(np.ldexp(1.5, 42 + exponent), wide)
+        return np.where(np.isfinite(x), np.copysign((wide + large) - large, wide), wide).astype(np.float32)
+    return x.astype({"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}[precision]).astype(np.float32)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("precision", FORMATS)
+def test_the_reference_rounds_every_bit_as_well(precision: str) -> None:
+    numbers = bits(precision).view(np.float32)
+    got, wanted = ref.rounded(numbers, FORMATS[precision]), by_definition(numbers, precision)
+    assert np.array_equal(got, wanted, equal_nan=True)
+    assert np.array_equal(np.signbit(got), np.signbit(wanted))
+    pairs = ref.rounded(numbers.view(np.complex64), FORMATS[precision])
+    assert np.array_equal(pairs.view(np.float32), wanted, equal_nan=True)
+
+
+def test_rounding_keeps_the_type_the_shape_and_the_operands() -> None:
+    turned = np.arange(24, dtype=np.float32).reshape(4, 6).T
+    before = turned.copy()
+    found = ref.rounded(turned, FORMATS["bfloat16"])
+    assert (found.dtype, found.shape) == (turned.dtype, turned.shape)
+    assert np.array_equal(found, turned)
+    assert np.array_equal(
+        ref.rounded(turned / np.float32(3), FORMATS["tf32"]),
+        ref.rounded(turned.copy() / np.float32(3), FORMATS["tf32"]),
+    )
+    assert np.array_equal(turned, before)
+    assert ref.rounded(np.zeros((2, 0, 3), np.complex64), FORMATS["tf32"]).shape == (2, 0, 3)
+
+
+def test_many_numbers_are_rounded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.random.default_rng(9).standard_normal((7, 11)).astype(np.float32)
+    whole = ref.rounded(numbers, FORMATS["float16"])
+    monkeypatch.setattr(ref, "_BLOCK", 5)
+    assert np.array_equal(ref.rounded(numbers, FORMATS["float16"]), whole)
+
+
+def test_the_reference_is_of_rounded_factors_and_of_c_as_it_is() -> None:
+    problem = GemmProblem.create(3, 4, 5, precision="bfloat16", beta=2.0)
+    rng = np.random.default_rng(10)
+    shapes = {"a": (1, 3, 5), "b": (1, 5, 4), "c": (1, 3, 4)}
+    operands = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    halves = {name: x.astype(ml_dtypes.bfloat16).astype(np.float64) for name, x in operands.items()}
+    wanted = halves["a"] @ halves["b"] + 2 * operands["c"].astype(np.float64)
+    assert np.allclose(ref.reference(problem, operands), wanted, rtol=1e-14, atol=0)
+    plain, given = ref.as_multiplied(problem, operands)
+    assert (plain.precision, given["c"] is operands["c"]) == ("full", True)
+    assert ref.as_multiplied(plain, operands) == (plain, operands)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import gemmport as gp
 from gemmport.backends.objects import Memory
 from gemmport.checking.guarded_run import try_plan
-from gemmport.checking.reference import as_multiplied, reference, rounded
+from gemmport.checking.reference import as_multiplied, reference
 from gemmport.checking.verification import check_exact, exact_operands, laid_out
 from gemmport.contracts.kernel import Steps
 from gemmport.core.layout import matrices
@@ -21,32 +20,10 @@ from gemmport.core.problem import GemmProblem, Layout, Operand
 from gemmport.execution.executor import enqueue_launches
 from gemmport.kernels import convert
 from made_up_devices import DEVICES
+from test_reference import bits, by_definition
 
 each_precision = pytest.mark.every_value("precision", list(FORMATS))
 FACTORS: tuple[Operand, ...] = ("a", "b")
-
-
-def bits(precision: str) -> np.ndarray:
-    """Numbers of every sign and exponent, with significands around those that the format has, and around the ties between."""
-    kept = FORMATS[precision].precision - 1
-    step = 1 << (23 - kept)
-    rng = np.random.default_rng(5)
-    heads = np.unique([0, 1, 2, 3, (1 << kept) - 2, (1 << kept) - 1, *rng.integers(0, 1 << kept, 20)])
-    tails = np.array([0, 1, step // 4, step // 2 - 1, step // 2, step // 2 + 1, step - 1])
-    significands = (heads[:, np.newaxis] * step + tails).reshape(-1)
-    numbers = (np.arange(512)[:, np.newaxis] << 23 | significands).reshape(-1)
-    return numbers.astype(np.uint32)
-
-
-def by_definition(x: np.ndarray, precision: str) -> np.ndarray:
-    """Rounded by NumPy, ml_dtypes, or, to TF32, by a float64 of which the last bits are made zero."""
-    if precision == "tf32":
-        # Adding and subtracting a large number rounds to its last bit: 2⁵²⁺ᵉ⁻¹⁰ for numbers from 2ᵉ on.
-        wide = x.astype(np.float64)
-        exponent = np.maximum(np.frexp(wide)[1] - 1, -126)
-        large = np.copysign(np.ldexp(1.5, 42 + exponent), wide)
-        return np.where(np.isfinite(x), np.copysign((wide + large) - large, wide), wide).astype(np.float32)
-    return x.astype({"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}[precision]).astype(np.float32)
 
 
 def converted(backend: gp.Backend, problem: GemmProblem, hosts: dict[Operand, np.ndarray]) -> dict[Operand, np.ndarray]:
@@ -83,17 +60,6 @@ def test_every_bit_is_right(backend: gp.Backend, precision: str) -> None:
         assert not wrong.size, (
             f"{wrong.size} wrong: {numbers[wrong[0]]!r} became {got[wrong[0]]!r}, not {wanted[wrong[0]]!r}"
         )
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("precision", FORMATS)
-def test_the_reference_rounds_every_bit_as_well(precision: str) -> None:
-    numbers = bits(precision).view(np.float32)
-    got, wanted = rounded(numbers, FORMATS[precision]), by_definition(numbers, precision)
-    assert np.array_equal(got, wanted, equal_nan=True)
-    assert np.array_equal(np.signbit(got), np.signbit(wanted))
-    pairs = rounded(numbers.view(np.complex64), FORMATS[precision])
-    assert np.array_equal(pairs.view(np.float32), wanted, equal_nan=True)
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
