@@ -175,15 +175,24 @@ def test_freivalds_check_tells_a_rounding_too(precision: str) -> None:
             assert check.error_over_bound > 3
 
 
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("precision", FORMATS)
-def test_operands_of_the_exact_check_are_rounded_each_and_to_whole_products(precision: str) -> None:
-    problem = problem_of(precision, k=1000)
+def test_operands_of_the_exact_check_are_rounded_each_and_to_whole_products(precision: str, ops: str) -> None:
+    k = 1000
+    problem = GemmProblem.create(24, 20, k, precision=precision, trans_a=ops[0], trans_b=ops[1])
     operands = verify.exact_operands(problem, 7)
-    changed = [ROUNDINGS[precision](operands[name]) != operands[name] for name in ("a", "b")]
-    assert all(0.5 < each.mean() < 0.8 for each in changed)
+    rounded = {name: ROUNDINGS[precision](operands[name]) for name in ("a", "b")}
+    assert all(0.5 < (rounded[name] != operands[name]).mean() < 0.8 for name in rounded)
     expected = reference(problem, operands)
     assert np.array_equal(expected, np.rint(expected))
-    assert np.abs(expected).max() > 8
+    assert 8 < np.abs(expected).max() <= verify.LARGEST**2 * k
+    left, right = applied(rounded["a"], ops[0])[0], applied(rounded["b"], ops[1])[0]  # type: ignore[arg-type]
+    assert np.abs(left[:, ::2]).max() == verify.LARGEST
+    assert np.abs(right[::2]).max() == verify.LARGEST, "the first term, and every other, is of numbers as they are"
+    far = {"float16": (verify.LARGEST * 2.0**-15, 2.0**15)}.get(
+        precision, (verify.LARGEST * 2.0**20, verify.LARGEST * 2.0**-20)
+    )
+    assert (np.abs(left[:, 1::2]).max(), np.abs(right[1::2]).max()) == far
 
 
 @pytest.mark.parametrize("precision", FORMATS)
