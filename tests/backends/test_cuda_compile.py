@@ -21,10 +21,11 @@ from extensions import EXTENSIONS
 from gemmport import kernels
 from gemmport.backends import _nvrtc
 from gemmport.calibration.suite import ARITHMETIC
-from gemmport.contracts.kernel import KernelVariant
+from gemmport.contracts.kernel import KernelVariant, Steps
 from gemmport.core.dtypes import DTYPES
+from gemmport.core.precision import FORMATS
 from gemmport.core.problem import Layout, as_op
-from gemmport.kernels import copy_strided, fill_random, microbenchmarks, reduce, times_vector, transpose
+from gemmport.kernels import convert, copy_strided, fill_random, microbenchmarks, reduce, times_vector, transpose
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
 from gemmport.planning import lookup
@@ -398,3 +399,11 @@ def test_every_variant_has_a_source_in_cuda_and_one_contract() -> None:
         assert isinstance(variant, KernelVariant)
         stems = [{file.stem for file in Path(variant.folder, language).iterdir()} for language in languages()]
         assert stems[0] == stems[1]
+
+
+@pytest.mark.every_pair("precision", list(FORMATS))
+@pytest.mark.every_pair("architecture", OLDEST_AND_SM_90)
+def test_the_pass_that_rounds_compiles(precision: str, architecture: str) -> None:
+    problem = gp.GemmProblem.create(61, 61, 61, precision=precision)
+    (launch,) = convert.PASS.before(problem, Steps([]), 1024).launches
+    assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))

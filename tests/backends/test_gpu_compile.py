@@ -11,14 +11,16 @@ from absences import AMD_COMPILER, INTEL_COMPILER, Thing, beyond, skip_without
 from gemmport import kernels
 from gemmport.backends import _amdgpu, offline
 from gemmport.backends.objects import Resources
+from gemmport.contracts.kernel import Steps
 from gemmport.contracts.named_devices import device_of
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import CompileError
 from gemmport.core.plan import KernelSource
+from gemmport.core.precision import FORMATS
 from gemmport.core.problem import Layout, as_op
 from gemmport.inspection import amdgcn
 from gemmport.inspection.loops import hot_loop
-from gemmport.kernels import copy_strided, fill_random, reduce, simt, times_vector, transpose
+from gemmport.kernels import convert, copy_strided, fill_random, reduce, simt, times_vector, transpose
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
 from gemmport.planning import lookup
@@ -87,6 +89,9 @@ def test_passes_compile(architecture: str, dtype: str) -> None:
     launches.append(fill_random.PASS.launch(own, 61, 64, 2, Layout(64), 0, Whole(-3, 7)))
     side = copy_strided.Strided((7, 1), 3)
     launches += copy_strided.PASS.launches((2, 3), side, side, own, own, 1024)
+    for precision in FORMATS if dtype in ("float32", "complex64") else ():
+        problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype, precision=precision)
+        launches += convert.PASS.before(problem, Steps([]), 1024).launches
     for kernel in dict.fromkeys(launch.kernel for launch in launches):
         compiled(kernel, device)
 
