@@ -185,6 +185,21 @@ class TestMemory:
         assert f"{wanted:,}" in str(caught.value)
         assert f"{backend.device.max_allocation:,}" in str(caught.value)
 
+    def test_memory_of_the_host_for_copies_goes_there_and_back(self, backend: gp.Backend) -> None:
+        sent, taken = backend.host_buffer(64), backend.host_buffer(64)
+        assert sent.dtype == taken.dtype == np.uint8
+        assert sent.shape == taken.shape == (64,)
+        sent[:] = np.arange(64)
+        taken[:] = 0
+        with backend.allocate(64) as memory:
+            backend.upload(memory, sent)
+            backend.download(memory, taken)
+        np.testing.assert_array_equal(taken, np.arange(64))
+        assert backend.host_buffer(0).size == 0
+
+    def test_free_memory_is_some_of_it(self, backend: gp.Backend) -> None:
+        assert 0 < backend.free_memory <= backend.device.memory
+
     def test_released_memory_is_gone_at_the_end_of_its_block(self, backend: gp.Backend) -> None:
         with backend.allocate(64) as memory:
             assert (memory.nbytes, memory.native is None) == (64, False)
