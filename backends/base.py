@@ -501,6 +501,10 @@ class Backend(NoCopy, ABC):
         """
         raise ArrayError(f"{self.device.label}: memory of backend {self.name} is handed to no other library: copy it")
 
+    def reaches(self, other: DeviceInfo) -> bool | None:
+        """Whether the device reads another one's memory itself, not through the host; None where the runtime does not tell."""
+        return None
+
     # Queues
 
     def workspace(self, queue: Any = None) -> Workspace:

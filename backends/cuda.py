@@ -199,6 +199,12 @@ class CUDA(Backend):
         memory.access.shared = True
         return writer or 1  # in the array interface 0 is not allowed, and 1 is the legacy stream
 
+    def reaches(self, other: DeviceInfo) -> bool | None:
+        if other.backend != self.name:
+            return None
+        with self._errors:
+            return bool(cu.Device(self.device.index[1]).can_access_peer(cu.Device(other.index[1])))
+
     # Programs
 
     def compiler(self) -> str:

@@ -5,29 +5,30 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from gemmport.api.arguments import Given, HostArray
-from gemmport.api.host import host_product, result_of
+from gemmport.api.host import result_of
 from gemmport.api.placement import Placement, readable
 from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, enqueue
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
+from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype
-from gemmport.core.errors import ArrayError, DtypeError, UnsupportedError
+from gemmport.core.errors import ArrayError, CompileError, DtypeError, LaunchError, ShapeError, UnsupportedError
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Op, transposes
-from gemmport.multidevice.crew import compute
+from gemmport.multidevice.crew import compute, failed
 from gemmport.multidevice.deal import Deal, Member
 from gemmport.multidevice.outlook import Outlook, outlook
 from gemmport.multidevice.panels import Panels
-from gemmport.multidevice.selection import Devices, chosen_backends
+from gemmport.multidevice.selection import Devices, chosen_backends, chosen_devices
 from gemmport.multidevice.tiles import Needs, Room, Tile
 
 log = logging.getLogger(__name__)
@@ -43,21 +44,30 @@ class Dealt:
 
     Attributes:
         result: in `out`, where that is written in place, else a new array.
-        place: where one of the devices computed.
-        members: what each device did, in the order in which they were given; one alone where dealing was not expected to pay.
+        backends: the devices that can compute it, in the order in which they were given.
+        members: what each of these did; one alone where dealing was not expected to pay.
         outlook: what was expected; None where there was nothing to compute.
     """
 
     result: HostArray
-    place: Placement
+    backends: Sequence[Backend]
     members: Sequence[Member]
     outlook: Outlook | None
 
+    @property
+    def names(self) -> list[str]:
+        """Of the devices, as of members."""
+        return _names(self.backends)
+
 
 def dealt_product(
-    devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], choice: Choice
-) -> Dealt:
+    devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], choice: Choice,
+    alone: Callable[[Backend], HostArray],
+) -> Dealt:  # fmt: skip
     """The product of host arrays by several devices; awaited.
+
+    Args:
+        alone: computes it by one device.
 
     Raises:
         UnsupportedError: `choice` asks for the same bits each time.
@@ -70,24 +80,28 @@ def dealt_product(
             "deterministic must be False with devices: which device computes an element is decided while they work, and each "
             "adds up in its own order; name one with device="
         )
-    backends = chosen_backends(devices, backend)
+    backends: Sequence[Backend] = chosen_backends(devices, backend)
     problem = _problem(product, choice)
     if problem.empty:
-        return _alone(backends[0], product, given, choice, None)
-    backends, plans = _able(backends, problem, choice, named=not isinstance(devices, str))
+        return _alone(backends, backends, product, given, alone, None)
+    found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
+    backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
     expected = outlook(problem, plans, configuration_of(choice.config))
     if not expected.pays:
-        fastest = backends[expected.expected.index(expected.fastest)]
+        totals = dict(zip(map(id, backends), (each.total for each in expected.expected), strict=True))
+        fastest_first = sorted(backends, key=lambda each: totals[id(each)])
         if len(backends) > 1:
-            log.info("%s is too small to deal: %s computes it alone", problem, fastest.device.label)
-        return _alone(fastest, product, given, choice, expected)
+            log.info(
+                "%s is not dealt: %s computes it alone: %s", problem, fastest_first[0].device.label, expected.reason
+            )
+        return _alone(fastest_first, backends, product, given, alone, expected)
     result, update = result_of(product, given)
     product = replace(product, a=_as_read(product.a, product), b=_as_read(product.b, product))
     whole = Tile.whole(problem.batch, problem.m, problem.n)
     needs = _needs(product)
     members = [
-        Member(name, whole.size / each.total, Room(int(MEMORY * each.device.memory), each.device.max_allocation))
-        for name, each in zip(_names(backends), expected.expected, strict=True)
+        Member(name, whole.size * rate, Room(int(MEMORY * one.device.memory), one.device.max_allocation))
+        for name, one, rate in zip(_names(backends), backends, expected.rates, strict=True)
     ]
     deal = Deal(whole, members, needs)
     works = [
@@ -102,14 +116,21 @@ def dealt_product(
             "%s: %s computed %.1f %% in %d tiles, at work for %.3g of %.3g s", problem, member.name,
             100 * member.elements / whole.size, len(member.tiles), member.seconds, seconds,
         )  # fmt: skip
-    return Dealt(result, Placement(backends[0], awaited=True), members, expected)
+    return Dealt(result, backends, members, expected)
 
 
-def dealt_outlook(problem: GemmProblem, devices: Devices, backend: str | None = None, *, choice: Choice) -> Outlook:
-    """What the devices of `devices=` are expected to take for a product with elements; errors as `dealt_product`."""
-    backends = chosen_backends(devices, backend)
-    _, plans = _able(backends, problem, choice, named=not isinstance(devices, str))
-    return outlook(problem, plans, configuration_of(choice.config))
+def dealt_outlook(problem: GemmProblem, devices: Devices, backend: str | None, choice: Choice) -> Outlook:
+    """What the devices of `devices=`, which need not be here, are expected to take.
+
+    Raises:
+        ShapeError: there is nothing to compute. Others as `dealt_product`.
+    """
+    if problem.empty:
+        raise ShapeError(f"a product that is dealt to devices must have elements; got {problem}")
+    chosen = chosen_devices(devices, backend)
+    infos = [each.device if isinstance(each, Backend) else each for each in chosen]
+    plans = _plans(infos, problem, choice, named=not isinstance(devices, str))
+    return outlook(problem, [plan for plan in plans if plan is not None], configuration_of(choice.config))
 
 
 def check_dealt(
@@ -140,43 +161,52 @@ def _problem(product: Product, choice: Choice) -> GemmProblem:
     )  # fmt: skip
 
 
-def _able(
-    backends: Sequence[Backend], problem: GemmProblem, choice: Choice, *, named: bool
-) -> tuple[list[Backend], list[Plan]]:
-    """The devices that can compute a problem, and their plans.
+def _plans(
+    devices: Sequence[DeviceInfo], problem: GemmProblem, choice: Choice, *, named: bool
+) -> list[Plan | None]:  # fmt: skip
+    """The plan of each device; None of those that cannot compute the problem.
 
     Args:
         named: whether each was asked for, so that none is left out.
     """
-    able: list[tuple[Backend, Plan]] = []
+    plans: list[Plan | None] = []
     refusal: DtypeError | UnsupportedError | None = None
-    for backend in backends:
+    for device in devices:
         try:
-            planned = plan(problem, backend.device, kernel=choice.kernel, params=choice.params, config=choice.config)
+            plans.append(plan(problem, device, kernel=choice.kernel, params=choice.params, config=choice.config))
         except (DtypeError, UnsupportedError) as error:
             if named:
                 raise
-            log.info("%s is left out: %s", backend.device.label, error)
+            log.info("%s is left out: %s", device.label, error)
+            plans.append(None)
             refusal = error
-        else:
-            able.append((backend, planned))
-    if refusal is not None and not able:
+    if refusal is not None and not any(plans):
         raise refusal
-    return [backend for backend, _ in able], [planned for _, planned in able]
+    return plans
 
 
 def _alone(
-    backend: Backend, product: Product, given: Mapping[str, Given], choice: Choice, expected: Outlook | None
-) -> Dealt:
-    """The product by one device."""
-    member = Member(backend.device.label, 0.0, Room(0, 0))
-    started = time.perf_counter()
-    place = Placement(backend, awaited=True)
-    result = host_product(place, product, given, choice)
-    member.seconds = time.perf_counter() - started
-    shape = product.shape
-    member.tiles.append(Tile.whole(shape[0] if len(shape) == 3 else 1, *shape[-2:]))
-    return Dealt(result, place, [member], expected)
+    order: Sequence[Backend], backends: Sequence[Backend], product: Product, given: Mapping[str, Given],
+    compute_by: Callable[[Backend], HostArray], expected: Outlook | None,
+) -> Dealt:  # fmt: skip
+    """The product by one device: the first of an order that does not fail."""
+    reasons: dict[str, Exception] = {}
+    overwritten = product.c is not None and "out" in given  # C may be gone when a device has failed
+    for name, backend in zip(_names(order), order, strict=True):
+        started = time.perf_counter()
+        try:
+            result = compute_by(backend)
+        except (MemoryError, LaunchError, CompileError) as error:
+            if len(order) == 1 or overwritten:
+                raise
+            log.warning("%s failed, and another device computes: %s", name, error)
+            reasons[name] = error
+            continue
+        shape = product.shape
+        whole = Tile.whole(shape[0] if len(shape) == 3 else 1, *shape[-2:])
+        member = Member(name, 0.0, Room(0, 0), tiles=[whole], seconds=time.perf_counter() - started)
+        return Dealt(result, backends, [member], expected)
+    raise failed(reasons)
 
 
 def _names(backends: Sequence[Backend]) -> list[str]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import overload
 
+from gemmport.api.dealt import dealt_outlook
 from gemmport.api.plans import Config, configuration_of
+from gemmport.api.product import Choice
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.named_devices import chip_of
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import ShapeError
+from gemmport.core.errors import ShapeError, UnsupportedError
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import as_bytes
 from gemmport.execution.selection import select_device
+from gemmport.multidevice.outlook import Outlook
+from gemmport.multidevice.selection import Devices
 from gemmport.planning.cluster import Cluster, ClusterExplanation
 from gemmport.planning.cluster import explain_cluster as cluster_explanation
 from gemmport.planning.explanation import Explanation
@@ -19,17 +24,44 @@ from gemmport.planning.explanation import explain as explanation
 from gemmport.planning.planner import AUTO
 
 
+@overload
 def explain(
     problem: GemmProblem | Sequence[int],
     device: DeviceInfo | str | int | None = None,
     *,
     backend: str | None = None,
+    devices: None = None,
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
     device_memory: int | str | None = None,
     **described: object,
-) -> Explanation:
+) -> Explanation: ...
+@overload
+def explain(
+    problem: GemmProblem | Sequence[int],
+    device: None = None,
+    *,
+    backend: str | None = None,
+    devices: Devices,
+    kernel: str = AUTO,
+    params: Parameters | None = None,
+    config: Config = None,
+    device_memory: None = None,
+    **described: object,
+) -> Outlook: ...
+def explain(
+    problem: GemmProblem | Sequence[int],
+    device: DeviceInfo | str | int | None = None,
+    *,
+    backend: str | None = None,
+    devices: Devices | None = None,
+    kernel: str = AUTO,
+    params: Parameters | None = None,
+    config: Config = None,
+    device_memory: int | str | None = None,
+    **described: object,
+) -> Explanation | Outlook:
     """Why a product is computed on a device as it is, and how long that is expected to take. Nothing is run.
 
     `print` shows it as one page; its attributes are the facts, and `to_dict` makes plain data of them.
@@ -39,24 +71,27 @@ def explain(
         device: from `devices()`, or built by hand, which need not be here; or a description, as of `get_backend`; default: the
             best.
         backend: "cuda", "opencl" or "auto".
+        devices: several, as of `gemm`, or built by hand: whether it pays to deal the product to them, and what is expected.
         kernel, params, config: as `plan`.
         device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is its `schedule`.
         described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …
 
     Raises:
-        ShapeError: sizes that are not three. ParameterError: `device_memory` is no number of bytes.
-        Others as `plan` and `get_backend`.
+        ShapeError: sizes that are not three; with `devices`, nothing to compute. ParameterError: `device_memory` is no
+            number of bytes. Others as `plan` and `get_backend`.
     """
+    asked = _problem(problem, described)
+    if devices is not None:
+        if device is not None:
+            raise UnsupportedError(f"device must be None where devices are named; got {device!r}: add it to devices")
+        if device_memory is not None:
+            raise UnsupportedError(
+                f"device_memory must be None where devices are named; got {device_memory!r}: it is of one device"
+            )
+        return dealt_outlook(asked, devices, backend, Choice(kernel, params, config))
     target = select_device(device, backend)
     memory = None if device_memory is None else as_bytes("device_memory", device_memory)
-    return explanation(
-        _problem(problem, described),
-        target,
-        configuration_of(config),
-        kernel=kernel,
-        params=params,
-        device_memory=memory,
-    )
+    return explanation(asked, target, configuration_of(config), kernel=kernel, params=params, device_memory=memory)
 
 
 def explain_cluster(

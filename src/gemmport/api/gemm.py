@@ -22,7 +22,7 @@ from gemmport.api.arguments import (
     types_of,
 )  # fmt: skip
 from gemmport.api.collections import room_of
-from gemmport.api.dealt import check_dealt, dealt_product
+from gemmport.api.dealt import Dealt, check_dealt, dealt_product
 from gemmport.api.host import deliver, host_product
 from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
@@ -30,6 +30,7 @@ from gemmport.api.precision import current
 from gemmport.api.product import Choice, Product, enqueue
 from gemmport.api.streamed import NO_BOUNDS, Bounds, is_streamed, streamed_product
 from gemmport.backends.array import DeviceArray
+from gemmport.backends.base import Backend
 from gemmport.backends.objects import Event
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
@@ -199,12 +200,14 @@ class Computed:
         given: what the caller gets.
         operands: A, B and, where it is read, C, as they were given, on the device or on the host.
         result: where it was written, on the device or on the host.
+        dealt: how several devices computed it; None where nobody asked for several.
     """
 
     given: Any
     place: Placement
     operands: Sequence[DeviceArray | HostArray]
     result: Result | HostArray
+    dealt: Dealt | None = None
 
     def keep(self, wanted: Hashable, *, elsewhere: bool) -> None:
         """Keeps it under a key, for others of its kind; None for none."""
@@ -268,8 +271,14 @@ def computed(
         host = [given[name].arrays[0] for name in ("a", "b")]
         read = given["c"].arrays[0] if beta != 0 else None
         product = Product(host[0], host[1], read, alpha, beta, op_a, op_b, types, shape, k)
-        dealt = dealt_product(devices, backend, product, given, choice)
-        return Computed(deliver(dealt.result, given, out), dealt.place, host, dealt.result)
+
+        def alone(one: Backend) -> HostArray:
+            return _on_host(Placement(one, awaited=True), product, given, choice, bounds)
+
+        dealt = dealt_product(devices, backend, product, given, choice, alone)
+        return Computed(
+            deliver(dealt.result, given, out), Placement(dealt.backends[0], awaited=True), host, dealt.result, dealt
+        )
     if place is None:
         place = Placement(get_backend(backend, device), awaited=True)
     target = place.backend

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gemmport.api.explain import explain as explain_dealt
 from gemmport.bench.explained import measured
 from gemmport.bench.products import Options
 from gemmport.cli import options, plots, streams
@@ -15,6 +16,7 @@ from gemmport.cli.recorded import recorded_device
 from gemmport.contracts.named_devices import CHIPS, chip_of
 from gemmport.core.device import DeviceInfo
 from gemmport.execution.selection import select_device
+from gemmport.multidevice.outlook import Outlook
 from gemmport.planning.cluster import Cluster, ClusterExplanation, explain_cluster
 from gemmport.planning.explanation import Explanation, explain
 from gemmport.planning.lookup import load_configuration
@@ -35,6 +37,7 @@ from gemmport.planning.planner import AUTO
 @click.option("--alpha", type=complex, default="1", show_default=True, help="A number: 2, 0.5, 1+2j.")
 @click.option("--beta", type=complex, default="0", show_default=True, help="Likewise.")
 @options.one_device
+@options.together_devices
 @click.option(
     "--recorded",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -65,7 +68,8 @@ from gemmport.planning.planner import AUTO
 def explain_command(
     m: int | None, n: int | None, k: int | None, size: int | None, batch: int, dtype: str, output_dtype: str | None,
     accumulator: str | None, precision: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex,
-    backend: str | None, device: str | None, recorded: Path | None, cluster_text: str | None, kernel: str,
+    backend: str | None, device: str | None, devices_together: tuple[str, ...], recorded: Path | None,
+    cluster_text: str | None, kernel: str,
     config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, measure: bool, repeat: int,
     picture: Path | None, form: str, output: Path | None,
 ) -> int:  # fmt: skip
@@ -73,6 +77,8 @@ def explain_command(
 
     Roofline, plan, predicted time by part, what else was considered, and which configuration entries lost. With --cluster:
     time, traffic and memory of each device by 1-D, 2-D and 2.5-D schedules, beside the least that any moves.
+
+    With --devices: whether it pays to deal the product to several devices, and what is expected of each.
 
     Exit status: 0 all well; 1 what --measure ran failed verification; 2 bad usage or configuration; 3 the backend or device
     is not usable here.
@@ -88,6 +94,23 @@ def explain_command(
         m=m, n=n, k=k, batch=batch, dtype=dtype, output=output_dtype, accumulator=accumulator, precision=precision,
         default=configuration.precision, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta,
     )  # fmt: skip
+    if devices_together:
+        from gemmport.cli.dealt import described, refuse_beside_devices  # noqa: PLC0415 - which takes what deals
+
+        refuse_beside_devices(
+            device=device,
+            recorded=recorded,
+            measure=measure,
+            plot=picture,
+            cluster=cluster_text,
+            device_memory=device_memory,
+        )
+        dealt = explain_dealt(
+            problem, devices=described(devices_together), backend=backend, kernel=kernel,
+            params=options.chosen_parameters(settings, kernel), config=config_files,
+        )  # fmt: skip
+        _tell(dealt, form, output)
+        return 0
     params = options.chosen_parameters(settings, kernel)
     if cluster_text is not None:
         if measure or picture is not None:
@@ -129,7 +152,7 @@ def _chip_or_device(device: str | None, backend: str | None, recorded: Path | No
     return (chip_of(device) if device else None) or select_device(device, backend)
 
 
-def _tell(found: Explanation | ClusterExplanation, form: str, output: Path | None) -> None:
+def _tell(found: Explanation | ClusterExplanation | Outlook, form: str, output: Path | None) -> None:
     if form == "json":
         write(json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n", output)
     else:

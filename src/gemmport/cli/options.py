@@ -94,6 +94,15 @@ devices = together(
     ),
 )
 
+together_devices = click.option(
+    "--devices",
+    "devices_together",
+    multiple=True,
+    metavar="NAME[,NAME]",
+    shell_complete=completion.devices,
+    help="Several devices that compute each product together, as --device names them, or all (each chip once); repeatable.",
+)
+
 extents = together(
     click.option("-m", "m", type=int, help="Rows of op(A) and C."),
     click.option("-n", "n", type=int, help="Columns of op(B) and C."),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemmport.api.product import Choice
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.bench.standings import Measured, Workload, standings
 from gemmport.bench.streamed import StreamedResult, run_streamed
@@ -49,10 +50,12 @@ MOST_SIZES = 10_000
 Examples:
   gemmport run --size 4096
   gemmport run --device all --kernel all --sizes 256:2048:256
+  gemmport run --devices nvidia:0,nvidia:1 --size 32768
   gemmport run --shapes shapes.csv --format json --output now.json
   gemmport run --shapes shapes.csv --compare now.json""",
 )
 @options.devices
+@options.together_devices
 @click.option(
     "--kernel",
     default=AUTO,
@@ -110,9 +113,10 @@ Examples:
 @options.report("table", "json", "csv")
 @options.plot("GFLOPS and ratios over the problems")
 def run(
-    backend: str | None, device: tuple[str, ...], kernel: str, m: int | None, n: int | None, k: int | None, size: int | None,
-    sizes: str | None, shapes: Path | None, dtype: str, output_dtype: str | None, accumulator: str | None,
-    precision: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex, batch: int,
+    backend: str | None, device: tuple[str, ...], devices_together: tuple[str, ...], kernel: str, m: int | None,
+    n: int | None, k: int | None, size: int | None, sizes: str | None, shapes: Path | None, dtype: str,
+    output_dtype: str | None, accumulator: str | None, precision: str | None, trans_a: str, trans_b: str, alpha: complex,
+    beta: complex, batch: int,
     config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, baseline: str, verify: bool,
     repeat: int, seed: int, threshold: float, committed: Path | None, form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
@@ -127,15 +131,14 @@ def run(
     With --device-memory, arrays on the host pass through the device in tiles; time is that of the whole call, without
     baselines.
 
+    With --devices, several devices compute each product together, from arrays in the host's memory; beside it stands what each
+    device takes alone, in turns. --device measures devices one after another.
+
     Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
     2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device is not usable
     here.
     """
     configuration = load_configuration(config_files)
-    defaults: dict[str, Any] = {
-        "batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator, "precision": precision,
-        "default": configuration.precision, "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta,
-    }  # fmt: skip
     then: Committed | None = None
     if committed is not None:
         from gemmport.cli.comparison import Committed  # noqa: PLC0415 - which takes pydantic
@@ -143,7 +146,18 @@ def run(
         if form == "csv":
             raise click.UsageError("--compare prints a second table: use --format table or json")
         then = Committed(committed)
-    workloads = _workloads(defaults, m, n, k, size, sizes, shapes)
+    workloads = _workloads(
+        {"batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator, "precision": precision,
+         "default": configuration.precision, "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta},
+        m, n, k, size, sizes, shapes,
+    )  # fmt: skip
+    if devices_together:
+        return _together(
+            workloads, devices_together, backend, kernel, settings, config_files,
+            {"device": device, "device_memory": device_memory, "compare": committed, "plot": plot_file,
+             "baseline": baseline not in (AUTO, "none")},
+            verify=verify, repeat=repeat, seed=seed, form=form, output=output,
+        )  # fmt: skip
     chosen = Options(
         configuration=configuration,
         kernels=options.chosen_kernels(kernel),
@@ -214,6 +228,29 @@ def run(
     for line in slower_than_numpy(results):
         streams.tell(f"warning: {line}")
     return exit_status(results) or (0 if then is None else then.status())
+
+
+def _together(
+    workloads: Sequence[Workload], told: Sequence[str], backend: str | None, kernel: str, settings: Sequence[str],
+    config_files: Sequence[Path], refused: Mapping[str, object], *, verify: bool, repeat: int, seed: int, form: str,
+    output: Path | None,
+) -> int:  # fmt: skip
+    """What --devices does.
+
+    Args:
+        refused: options that say nothing of several devices together, by name.
+    """
+    from gemmport.cli.dealt import refuse_beside_devices, run_on_devices  # noqa: PLC0415 - which takes what deals
+
+    refuse_beside_devices(**refused)
+    if len(options.chosen_kernels(kernel)) > 1:
+        raise click.UsageError("--devices takes one kernel, or auto: name it with --kernel")
+    if output is not None:
+        options.check_writable("--output", output)
+    choice = Choice(kernel, options.chosen_parameters(settings, kernel), [str(file) for file in config_files])
+    return run_on_devices(
+        workloads, told, backend, choice, verify=verify, repeat=repeat, seed=seed, form=form, output=output
+    )
 
 
 def _workloads(

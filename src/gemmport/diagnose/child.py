@@ -2,6 +2,7 @@
 
     python -m gemmport.diagnose.child FILE backend NAME…                  its pieces and its devices
     python -m gemmport.diagnose.child FILE device BACKEND SELECTOR DTYPE… a verified product in each type
+    python -m gemmport.diagnose.child FILE link BACKEND SELECTOR OTHER…   its link to the host; which others it reaches
     python -m gemmport.diagnose.child FILE chosen                         the device that is taken where none is named
     python -m gemmport.diagnose.child FILE baseline NAME…                 its version
 
@@ -22,7 +23,8 @@ from gemmport.backends.parts import parts
 from gemmport.bench.products import Options, run_benchmark
 from gemmport.core.errors import BaselineUnavailableError, GemmportError
 from gemmport.core.problem import GemmProblem
-from gemmport.execution.selection import backend_status, select_device
+from gemmport.diagnose.links import measured
+from gemmport.execution.selection import backend_status, get_backend, select_device
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.child_processes import end_with_parent
 
@@ -65,6 +67,14 @@ def _chosen(_: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield {"backend": device.backend, "selector": device.selector}
 
 
+def _link(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
+    backend, selector, *others = arguments
+    opened = get_backend(backend, selector)
+    yield asdict(measured(opened))
+    for other in others:
+        yield {"reaches": opened.reaches(select_device(other, backend))}
+
+
 def _baseline(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     for name in names:
         try:
@@ -76,6 +86,7 @@ def _baseline(names: Sequence[str]) -> Iterator[dict[str, Any]]:
 _PROBES: dict[str, Callable[[Sequence[str]], Iterator[dict[str, Any]]]] = {
     "backend": _backend,
     "device": _device,
+    "link": _link,
     "chosen": _chosen,
     "baseline": _baseline,
 }

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Literal
 
 from gemmport import backends, baselines
@@ -23,12 +24,13 @@ from gemmport.bench.environment import calls_are_compiled, host_environment
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, default_accumulator
 from gemmport.core.errors import ConfigError, UntrustedError
+from gemmport.diagnose.links import Link, told_between
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.cache import cache_folder, cache_use, check_writable
 from gemmport.runtime.child_processes import scratch_file, scratch_folder, session
 
 Status = Literal["ok", "warning", "problem"]
-Area = Literal["versions", "settings", "cache", "backends", "devices", "baselines"]
+Area = Literal["versions", "settings", "cache", "backends", "devices", "links", "baselines"]
 
 PROBE: tuple[str, ...] = (sys.executable, "-m", "gemmport.diagnose.child")
 
@@ -133,6 +135,7 @@ class _Examination:
             for device in found:
                 findings += self._device(device, fresh)
         findings += self._choice(found)
+        findings += self._links(found)
         findings += self._baselines(found)
         return Diagnosis(tuple(findings), tuple(self.right), tuple(dict.fromkeys(self.wrong)), self.chosen)
 
@@ -236,6 +239,31 @@ class _Examination:
             yield Finding("ok", "devices", subject, f"{self.chosen} is taken")
         else:
             yield Finding("problem", "devices", subject, f"{self.chosen} is taken, which does not work", _ELSEWHERE)
+
+    def _links(self, found: Sequence[DeviceInfo]) -> Iterator[Finding]:
+        """Where several devices compute right: how each is linked to the host, and two of them, unless both are the CPU."""
+        right = [device for device in found if f"{device.backend} {device.selector}" in self.right]
+        if len(right) < 2:
+            return
+        links: dict[DeviceInfo, Link] = {}
+        reaches: dict[tuple[DeviceInfo, DeviceInfo], bool | None] = {}
+        for device in right:
+            name = f"{device.backend} {device.selector}"
+            self.progress(f"links of {name}")
+            others = [each for each in right if each.backend == device.backend and each != device]
+            answer = self._ask("link", *name.split(), *(each.selector for each in others))
+            for line in answer.lines[:1]:
+                links[device] = Link(**line)
+                yield Finding("ok", "links", name, str(links[device]))
+            reaches |= {(device, other): line["reaches"] for other, line in zip(others, answer.lines[1:], strict=False)}
+            if answer.fault:
+                yield Finding("warning", "links", name, f"measuring its link {answer.fault}", _ELSEWHERE)
+        for first, second in combinations(links, 2):
+            if "cpu" == first.type == second.type:
+                continue
+            there, back = reaches.get((first, second)), reaches.get((second, first))
+            subject = f"{first.backend} {first.selector} – {second.backend} {second.selector}"
+            yield Finding("ok", "links", subject, told_between(links[first], links[second], there, back))
 
     def _baselines(self, found: Sequence[DeviceInfo]) -> Iterator[Finding]:
         names = list(dict.fromkeys(name for device in found for name in baselines.for_device(device)))

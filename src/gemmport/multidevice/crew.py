@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from gemmport.core.errors import DevicesFailedError, GemmportError
@@ -31,9 +31,13 @@ def compute(deal: Deal, works: Sequence[Work]) -> None:
     crew = _Crew(deal)
     side_by_side(crew.work, [*zip(deal.members, works, strict=True)])
     if not deal.done:
-        reasons = {member.name: member.fault for member in deal.members if member.fault is not None}
-        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        raise DevicesFailedError(f"every device failed; {told}", reasons=reasons)
+        raise failed({member.name: member.fault for member in deal.members if member.fault is not None})
+
+
+def failed(reasons: Mapping[str, Exception]) -> DevicesFailedError:
+    """The error where each device has failed, each for its reason."""
+    told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return DevicesFailedError(f"one of the devices must compute the product; each failed: {told}", reasons=reasons)
 
 
 class _Crew:

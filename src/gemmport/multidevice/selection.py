@@ -19,7 +19,15 @@ Devices: TypeAlias = str | Sequence[Described]
 
 
 def chosen_backends(given: Devices, backend: str | None = None) -> list[Backend]:
-    """The devices of `devices=`, open, each once.
+    """The devices of `devices=`, open, each once; errors as `chosen_devices`, and as `get_backend`."""
+    opened = [
+        each if isinstance(each, Backend) else get_backend(device=each) for each in chosen_devices(given, backend)
+    ]
+    return [each for number, each in enumerate(opened) if all(each is not other for other in opened[:number])]
+
+
+def chosen_devices(given: Devices, backend: str | None = None) -> Sequence[DeviceInfo | Backend]:
+    """The devices of `devices=`; what is a `DeviceInfo` need not be here.
 
     Args:
         given: "all", which is `distinct` of those of `backend`; or a list of descriptions, as of `get_backend`, of
@@ -28,7 +36,7 @@ def chosen_backends(given: Devices, backend: str | None = None) -> list[Backend]
 
     Raises:
         DeviceNotFoundError: it is no list, an empty one, or there is no such device. BackendUnavailableError: none is here.
-        Others as `get_backend`.
+        Others as `select_device`.
     """
     if isinstance(given, str):
         if given.lower() != ALL:
@@ -36,14 +44,10 @@ def chosen_backends(given: Devices, backend: str | None = None) -> list[Backend]
         found = distinct(devices(backend or os.environ.get("GEMMPORT_BACKEND") or AUTO))
         if not found:
             raise BackendUnavailableError("no device: gemmport doctor says what is missing")
-        return [get_backend(device=device) for device in found]
+        return found
     if not isinstance(given, Sequence) or not given:
         raise DeviceNotFoundError(f"devices must be 'all' or a list of one device or more; got {given!r}")
-    opened = [
-        each if isinstance(each, Backend) else get_backend(device=select_device(_named(each), backend))
-        for each in given
-    ]
-    return [each for number, each in enumerate(opened) if all(each is not other for other in opened[:number])]
+    return [each if isinstance(each, Backend) else select_device(_named(each), backend) for each in given]
 
 
 def _named(device: str | int | DeviceInfo) -> str | int | DeviceInfo:

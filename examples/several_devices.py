@@ -1,0 +1,41 @@
+"""The second step: one product that several devices of this machine compute together.
+
+python examples/several_devices.py --size 8192                                # every chip of this machine
+python examples/several_devices.py --size 8192 --device nvidia --device intel # a GPU beside the CPU
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import click
+import numpy as np
+
+import gemmport as gp
+
+
+@click.command()
+@click.option("--size", default=4096, show_default=True)
+@click.option("--device", "names", multiple=True, help="PLATFORM[:DEVICE]; repeatable. Default: every chip.")
+def main(size: int, names: tuple[str, ...]) -> None:
+    """Multiplies two matrices of whole numbers by several devices, tells what each did, and checks some rows."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("gemmport.api.dealt").setLevel(logging.INFO)  # which tells each device's share
+    devices = list(names) or "all"
+    click.echo(f"{gp.explain((size, size, size), devices=devices)}\n")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (size, size)).astype(np.float32) for _ in range(2))
+    out = np.empty((size, size), np.float32)
+    gp.matmul(a, b, out, devices=devices)  # compiles
+    start = time.perf_counter()
+    gp.matmul(a, b, out, devices=devices)
+    seconds = time.perf_counter() - start
+    rows = rng.integers(0, size, 8)
+    if not np.array_equal(out[rows], a[rows] @ b):  # sums of so small whole numbers are exact
+        raise SystemExit("the result is wrong")
+    click.echo(f"{seconds:.3g} s, {2 * size**3 / seconds * 1e-9:,.0f} GFLOPS; the rows that were checked are right")
+
+
+if __name__ == "__main__":
+    main()

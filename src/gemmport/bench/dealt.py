@@ -1,0 +1,245 @@
+"""The work behind `gemmport run --devices`: products that several devices compute together, verified, and timed beside each
+of the devices alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from gemmport.api.dealt import Dealt
+from gemmport.api.gemm import computed
+from gemmport.api.product import Choice
+from gemmport.backends.base import Backend
+from gemmport.bench.products import GUARD_ELEMENTS
+from gemmport.bench.results import Status, checks_to_dict, plain, seconds_to_dict
+from gemmport.bench.timing import Contestant, Timing, measure
+from gemmport.checking import verification as verify
+from gemmport.checking.reference import Matrices, reference
+from gemmport.checking.verification import Check, HostArray
+from gemmport.core.errors import CompileError, DevicesFailedError, LaunchError
+from gemmport.core.layout import matrices
+from gemmport.core.problem import GemmProblem
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a device did.
+
+    Attributes:
+        name: the device's label, with a number where several have one.
+        share: of the result's elements, in the last product that was timed, or verified. tiles: in how many.
+        alone: what it takes for the whole product; None where it cannot.
+        wrong: what is wrong with what it computed; empty where nothing is, or nothing was looked at.
+    """
+
+    name: str
+    share: float
+    tiles: int
+    alone: Timing | None = None
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class DealtResult:
+    """A product that several devices computed together.
+
+    Attributes:
+        together: seconds of a call, with arrays in the host's memory.
+        parts: of each device that took part.
+        not_dealt: why one device computed it alone; empty where it did not.
+        reason: why the status is not "ok".
+    """
+
+    problem: GemmProblem
+    status: Status
+    reason: str = ""
+    not_dealt: str = ""
+    together: Timing | None = None
+    parts: tuple[Part, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether every check passed; None where none was made."""
+        return all(check.passed for check in self.checks) if self.checks else None
+
+    @property
+    def gflops(self) -> float | None:
+        """10⁹ operations per second."""
+        return self.problem.flops / self.together.median * 1e-9 if self.together else None
+
+    @property
+    def speedup(self) -> float | None:
+        """Over the fastest of the devices alone, measured in turns."""
+        alone = [part.alone.median for part in self.parts if part.alone]
+        return min(alone) / self.together.median if alone and self.together else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as docs/results.md describes it."""
+        problem = self.problem
+        return {
+            "m": problem.m, "n": problem.n, "k": problem.k, "batch": problem.batch, "dtype": problem.dtype.name,
+            "output": problem.output.name, "accumulator": problem.accumulator.name, "trans_a": problem.trans_a,
+            "trans_b": problem.trans_b, "alpha": plain(problem.alpha), "beta": plain(problem.beta),
+            "status": self.status, "reason": self.reason, "not_dealt": self.not_dealt,
+            "verified": self.verified, "checks": checks_to_dict(self.checks),
+            "seconds": seconds_to_dict(self.together), "gflops": self.gflops, "speedup": self.speedup,
+            "parts": [
+                {"device": part.name, "share": part.share, "tiles": part.tiles, "alone": seconds_to_dict(part.alone),
+                 "wrong": part.wrong}
+                for part in self.parts
+            ],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DealtOptions:
+    """How to run: as those of `gemmport.bench.products.Options` of these names."""
+
+    choice: Choice = field(default_factory=Choice)
+    verify: bool = True
+    repeat: int = 10
+    seed: int = 0
+
+
+def run_dealt(
+    problem: GemmProblem, backends: Sequence[Backend], options: DealtOptions, *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> DealtResult:  # fmt: skip
+    """Computes a product by several devices, checks it, and times it beside each device alone.
+
+    Args:
+        backends: the devices; where dealing is not expected to pay, one of them computes.
+        progress: told what is being done.
+
+    Raises:
+        GemmportError: what was asked for is wrong.
+    """
+    problem = replace(problem, d=verify.guarded(problem, GUARD_ELEMENTS))
+    work = _Work(problem, options)
+    random = verify.random_operands(problem, options.seed)
+    try:
+        progress(f"{problem}: verifying")
+        checks, wrong = work.checks(backends, random) if options.verify else ((), {})
+        progress(f"{problem}: measuring")
+        dealt, timings = work.timings(backends, random)
+    except (DevicesFailedError, LaunchError, CompileError, MemoryError) as error:
+        return DealtResult(problem, "error", str(error))
+    elements = max(problem.m * problem.n * problem.batch, 1)
+    names = [member.name for member in dealt.members]
+    parts = tuple(
+        Part(
+            member.name,
+            member.elements / elements,
+            len(member.tiles),
+            timings.get(member.name),
+            wrong.get(member.name, ""),
+        )
+        for member in dealt.members
+    ) + tuple(Part(name, 0.0, 0, timings.get(name), reason) for name, reason in wrong.items() if name not in names)
+    failed = [check for check in checks if not check.passed]
+    told = [f"{check.name}: {check.detail}" for check in failed] + [
+        f"{part.name} computed wrongly" for part in parts if part.wrong
+    ]
+    return DealtResult(
+        problem,
+        "failed" if failed else "ok",
+        "; ".join(told),
+        dealt.outlook.reason if dealt.outlook else "",
+        timings.get(_TOGETHER),
+        parts,
+        tuple(checks),
+    )
+
+
+_TOGETHER = "together"
+
+
+class _Work:
+    def __init__(self, problem: GemmProblem, options: DealtOptions) -> None:
+        self.problem = problem
+        self.options = options
+
+    def checks(self, backends: Sequence[Backend], random: Matrices) -> tuple[list[Check], dict[str, str]]:
+        """The checks of exact and of random operands; and of devices that computed wrongly, what is wrong."""
+        checks: list[Check] = []
+        wrong: dict[str, str] = {}
+        for exact in (True, False) if verify.rounds(self.problem) else (False,):
+            problem, operands = self.problem, random
+            if exact:
+                problem = problem.with_scalars(*verify.exact_scalars(problem))
+                try:
+                    operands = verify.exact_operands(problem, self.options.seed)
+                except ValueError:  # sums too long to be exact
+                    continue
+            before = verify.poisoned(problem, GUARD_ELEMENTS)
+            flat = before.copy()
+            d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
+            dealt = self._product(problem, operands, backends, d)
+            huge = problem.flops > verify.FULL_REFERENCE_FLOPS
+            expected = None if huge else reference(problem, operands)
+            checks.append(verify.check_untouched(problem, before, flat))
+            checks.append(self._check(problem, operands, d, expected, exact=exact))
+            if expected is not None and not checks[-1].passed:
+                wrong |= self._blamed(problem, operands, d, expected, dealt, exact=exact)
+        return checks, wrong
+
+    def _check(
+        self, problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray | None, *, exact: bool
+    ) -> Check:
+        if exact and expected is not None:
+            return verify.check_exact(expected, d)
+        if exact:
+            return verify.check_freivalds(problem, operands, d, self.options.seed, exact=True)
+        return verify.check_random(problem, operands, d, expected)
+
+    def _blamed(
+        self, problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray, dealt: Dealt, *, exact: bool
+    ) -> dict[str, str]:
+        """What is wrong with what each device computed: in all other places stands what should be there."""
+        wrong: dict[str, str] = {}
+        for member in dealt.members:
+            with np.errstate(over="ignore"):
+                own = expected.astype(d.dtype)
+            for tile in member.tiles:
+                place = tile.matrices.slice, tile.rows.slice, tile.columns.slice
+                own[place] = d[place]
+            check = self._check(problem, operands, own, expected, exact=exact)
+            if not check.passed:
+                wrong[member.name] = check.detail
+        return wrong
+
+    def timings(self, backends: Sequence[Backend], random: Matrices) -> tuple[Dealt, dict[str, Timing]]:
+        """The product as it was dealt last; and what all together take, and each alone, in turns."""
+        problem = self.problem
+        out = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
+        dealt: list[Dealt] = [self._product(problem, random, backends, out)]
+
+        def together() -> None:
+            dealt[0] = self._product(problem, random, backends, out)
+
+        if not problem.flops:
+            return dealt[0], {}
+        contestants = [Contestant(_TOGETHER, together, "host")]
+        for name, backend in zip(dealt[0].names, dealt[0].backends, strict=True):
+            contestants.append(Contestant(name, partial(self._compute, random, [backend], out), "host"))
+        timings = measure(backends[0], contestants, repeat=self.options.repeat)
+        return dealt[0], timings
+
+    def _compute(self, random: Matrices, backends: Sequence[Backend], out: HostArray) -> None:
+        self._product(self.problem, random, backends, out)
+
+    def _product(self, problem: GemmProblem, operands: Matrices, backends: Sequence[Backend], out: HostArray) -> Dealt:
+        given = {name: x[0] if problem.batch == 1 else x for name, x in operands.items()}
+        target = out[0] if problem.batch == 1 else out
+        choice = replace(self.options.choice, accumulator=problem.accumulator.numpy, precision=problem.precision)
+        found = computed(
+            given["a"], given["b"], given.get("c"), target, alpha=problem.alpha, beta=problem.beta, trans_a=problem.trans_a,
+            trans_b=problem.trans_b, dtype=problem.output.numpy, devices=list(backends), choice=choice,
+        )  # fmt: skip
+        return cast("Dealt", found.dealt)

@@ -1,0 +1,65 @@
+"""`run_dealt`: products of several devices, verified, and who computed wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import gemmport as gp
+from absences import INTEL, POCL_WHEEL, skip_without
+from gemmport.bench.dealt import DealtOptions, run_dealt
+from gemmport.multidevice import deal, outlook
+from runtimes import RUNTIMES
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[gp.Backend]]:
+    """Two runtimes, opened for the test alone, between which every product is dealt."""
+    skip_without(INTEL, POCL_WHEEL)
+    monkeypatch.setattr(outlook.Outlook, "pays", True)
+    monkeypatch.setattr(deal, "SHORTEST", 0.0)
+    found = [next(d for d in gp.devices("opencl") if RUNTIMES[number].is_of(d)) for number in (2, 0)]
+    with gp.open_backend(device=found[0]) as first, gp.open_backend(device=found[1]) as second:
+        yield [first, second]
+
+
+PROBLEM = gp.GemmProblem.create(300, 200, 50, beta=0.5, alpha=2)
+
+
+def test_a_product_is_verified_and_timed_beside_each_alone(two: list[gp.Backend]) -> None:
+    found = run_dealt(PROBLEM, two, DealtOptions(repeat=1))
+    assert found.status == "ok"
+    assert found.verified
+    assert [check.name for check in found.checks] == ["untouched", "exact", "untouched", "statistical"]
+    assert [part.name for part in found.parts] == [one.device.label for one in two]
+    assert sum(part.share for part in found.parts) == pytest.approx(1)
+    assert all(part.alone is not None for part in found.parts)
+    assert found.speedup is not None
+    assert found.to_dict()["parts"][1]["alone"]["samples"] == 1
+
+
+def test_a_device_that_computes_wrongly_is_named(two: list[gp.Backend]) -> None:
+    give_back = two[1].give_back
+
+    def wrong(memory: Any, **options: Any) -> None:
+        give_back(memory, **options)
+        memory.keeper.reshape(-1)[0] += 1
+
+    two[1].give_back = wrong
+    found = run_dealt(PROBLEM, two, DealtOptions(repeat=1))
+    assert found.status == "failed"
+    assert [bool(part.wrong) for part in found.parts] == [False, True]
+    assert two[1].device.label in found.reason
+
+
+def test_where_all_fail_the_result_says_why(two: list[gp.Backend]) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise gp.LaunchError("on fire")
+
+    for one in two:
+        one.give_back = fail
+    found = run_dealt(PROBLEM, two, DealtOptions(repeat=1))
+    assert found.status == "error"
+    assert found.reason.count("on fire") == 2

@@ -1,0 +1,59 @@
+"""What devices are expected to take, and whether dealing pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import gemmport as gp
+from gemmport.multidevice import outlook
+from made_up_devices import DEVICES
+
+GPU = replace(DEVICES["NVIDIA sm_90 under CUDA"], compute_units=132, clock_mhz=1980)
+CPU = replace(DEVICES["CPU under PoCL"], compute_units=8, clock_mhz=3000, index=(7, 0))
+
+
+def test_two_alike_share_a_large_product_and_leave_a_small_one_to_one() -> None:
+    pair = [GPU, replace(GPU, index=(0, 1))]
+    large, small = (gp.explain((n, n, n), devices=pair) for n in (32768, 256))
+    assert large.pays
+    assert large.shares == pytest.approx((0.5, 0.5))
+    assert large.together == pytest.approx(large.fastest.total / 2)
+    assert not small.pays
+    assert "and must gain 40 ms" in str(small)
+
+
+def test_transfers_count_of_devices_with_a_memory_of_their_own() -> None:
+    found = gp.explain((8192, 8192, 64), devices=[GPU])
+    assert found.fastest.transfers == pytest.approx(found.problem.bytes / outlook.HOST_LINK)
+    assert found.reason == "it is the only device"
+
+
+def test_runtimes_of_one_cpu_gain_nothing_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = [CPU, replace(CPU, index=(8, 0))]
+    monkeypatch.setattr(outlook, "usable_cores", lambda: 8)
+    shared = gp.explain((8192, 8192, 8192), devices=twins)
+    assert not shared.pays
+    assert "share the 8 cores" in str(shared)
+    monkeypatch.setattr(outlook, "usable_cores", lambda: 16)
+    assert gp.explain((8192, 8192, 8192), devices=twins).pays
+
+
+def test_a_slow_device_beside_a_gpu_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook, "usable_cores", lambda: 128)
+    found = gp.explain((65536, 65536, 65536), devices=[GPU, replace(CPU, compute_units=128)])
+    assert found.pays
+    assert found.shares[0] > 10 * found.shares[1] > 0
+    told = found.to_dict()
+    assert [device["share"] for device in told["devices"]] == list(found.shares)
+    assert str(found).count("alone") == 2
+
+
+def test_what_cannot_be_explained_is_refused() -> None:
+    with pytest.raises(gp.ShapeError, match="must have elements"):
+        gp.explain((0, 5, 5), devices=[GPU])
+    with pytest.raises(gp.UnsupportedError, match="add it to devices"):
+        gp.explain((5, 5, 5), GPU, devices=[GPU])
+    with pytest.raises(gp.DtypeError, match="float64"):
+        gp.explain((5, 5, 5), devices=[replace(GPU, computes=frozenset({"float32"}))], dtype="float64")
