@@ -502,6 +502,11 @@ OF_BOTH: dict[str, Variation] = {
     "params": value("params", {"TS": 4}),
     "config": value("config", file_of),
     "precision": value("precision", "bfloat16"),
+    "devices": value("devices", ["no such device"]),
+    "device_memory": value("device_memory", "no size"),
+    "host_memory": value("host_memory", "no size"),
+    "checkpoint": value("checkpoint", 3.5),
+    "progress": value("progress", "no function"),
 }
 
 SIGNATURES: dict[str, dict[str, Variation]] = {

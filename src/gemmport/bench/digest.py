@@ -25,8 +25,9 @@ Token = str
 
 CALL_PATH = (
     "api.matmul", "api.gemm", "api.precision", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product",
-    "api.host", "api.plans", "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters",
-    "execution._views", "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
+    "api.host", "api.plans", "api.collections", "api.streamed", "outofcore.operands", "execution.repeated",
+    "execution.prepared", "execution.executor", "execution.adapters", "execution._views",
+    "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
     "core.problem", "core.precision", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels",
     "backends.array", "backends.base", "backends.objects", "backends._ordering", "backends._workspace", "backends._ending",
     "backends._ownership", "backends._errors", "backends._compilation", "backends._fork", "backends._scripts",
