@@ -314,3 +314,11 @@ def test_tasks_round_to_the_precision_of_the_call_or_of_its_context() -> None:
     assert np.array_equal(integers.compute(), whole.compute() @ whole.compute())
     with pytest.raises(gp.DtypeError, match="precision"):
         gp.matmul(whole, whole, precision="tf32")
+
+
+def test_the_context_in_which_tasks_run_does_not_round() -> None:
+    """The synchronous scheduler runs them in the thread of who asks for them."""
+    x = np.float32([[1 + 2**-10]])
+    product = gd.matmul(da.from_array(x), da.from_array(np.float32([[1]])))
+    with gp.precision("bfloat16"), dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(product.compute(), x)

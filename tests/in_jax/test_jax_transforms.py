@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gemmport as gp
 from absences import JAX_ON_CPUS, needs
 from exact import integers
 from test_jax_products import SHAPES, computed, wide  # noqa: F401 - a fixture
@@ -121,3 +122,36 @@ def test_derivatives_of_random_numbers() -> None:
     with wide():
         x, y = (jnp.asarray(rng.standard_normal(shape)) for shape in ((2, 3, 4), (4, 5)))
         check_grads(gj.matmul, (x, y), order=2)
+
+
+def told(x: Any) -> str:
+    """To what a number that bfloat16 does not have was rounded before it was multiplied by 1,."""
+    return {1 + 2**-10: "full", 1: "bfloat16"}[float(x.ravel()[0])]
+
+
+def test_a_function_keeps_the_precision_in_which_it_was_traced() -> None:
+    """Whichever thread XLA takes, and with whatever context."""
+    x, one = jnp.full((1, 1), 1 + 2**-10, jnp.float32), jnp.ones((1, 1), jnp.float32)
+
+    def product(x: Any, y: Any) -> Any:
+        return gj.matmul(x, y)
+
+    def inside(x: Any, y: Any) -> Any:
+        with gp.precision("bfloat16"):
+            return gj.matmul(x, y)
+
+    def slope(of: Any) -> Any:  # in y: the product of x and 1
+        return jax.jit(jax.grad(lambda x, y: of(x, y).sum(), argnums=1))
+
+    compiled, rounds, slopes, rounded_slopes = jax.jit(product), jax.jit(inside), slope(product), slope(inside)
+    with gp.precision("full"):
+        assert told(compiled(x, one)) == told(slopes(x, one)) == "full"
+        assert told(rounds(x, one)) == told(rounded_slopes(x, one)) == "bfloat16"
+    with gp.precision("bfloat16"):
+        assert told(compiled(x, one)) == told(slopes(x, one)) == "full"
+        assert told(gj.matmul(x, one)) == "bfloat16"
+    assert told(gj.matmul(x, one)) == "full"
+    outside = jax.jit(gj.matmul)
+    assert told(outside(x, one)) == "full"
+    with gp.precision("bfloat16"):
+        assert told(outside(x, one)) == "full"

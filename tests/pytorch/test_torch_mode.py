@@ -253,3 +253,8 @@ def test_derivatives_are_rounded_as_their_product_was() -> None:
         thread.start()
         thread.join()
         assert told(product.detach(), a, b) == told(x.grad, ones, b.mT) == outcome
+    product = gt.matmul(x, b)
+    x.grad = None
+    with gp.precision("bfloat16"):
+        product.backward(ones)
+    assert told(x.grad, ones, b.mT) == "full", "on CUDA, too, the context of backward() does not reach torch's threads"

@@ -29,11 +29,12 @@ def precision(word: str) -> AbstractContextManager[None]:
     Raises:
         UnknownNameError: no such precision.
     """
-    return _within(as_precision(word))
+    return within(as_precision(word))
 
 
 @contextmanager
-def _within(name: str) -> Iterator[None]:
+def within(name: str | None) -> Iterator[None]:
+    """The context of a precision, or, of None, what is outside of any: for products of which another thread decided."""
     token = _CURRENT.set(name)
     try:
         yield

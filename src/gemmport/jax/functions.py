@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from gemmport.api.matmul import described
+from gemmport.api.precision import current
 from gemmport.core.errors import ArrayError
 from gemmport.execution.prepared import MOST
 from gemmport.jax.handlers import Choices
@@ -19,6 +20,8 @@ def matmul(
     a: jax.typing.ArrayLike, b: jax.typing.ArrayLike, *, backend: str | None = None, device: str | None = None
 ) -> jax.Array:
     """The matrix product with the rules of `gemmport.matmul`, inside and outside of `jax.jit`, `grad`, `jvp` and `vmap`.
+
+    Inside of `jax.jit`, the context of `gemmport.precision` is that in which a function is traced.
 
     Args:
         a, b: of one dimension (k), or of two or more (…, m, k) and (…, k, n), whose first dimensions broadcast. Types are
@@ -46,7 +49,7 @@ def matmul(
     y = y[:, None] if y.ndim == 1 else y
     if y.ndim == 2 and x.ndim > 2:  # the rows of all matrices by one matrix: a tall product
         x = x.reshape(-1, x.shape[-1])
-    found = product(x, y, Choices(backend=backend or "", device=device or ""))
+    found = product(x, y, Choices(backend=backend or "", device=device or "", precision=current() or ""))
     return found if found.shape == shape else found.reshape(shape)
 
 

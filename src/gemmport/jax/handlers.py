@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.api.matmul import matmul
+from gemmport.api.precision import within
 from gemmport.backends.array import DeviceArray
 from gemmport.execution.selection import backend_of
 from gemmport.jax.frames import Buffer, Call, handler
@@ -27,39 +28,45 @@ class Choices:
     Attributes:
         trans_a, trans_b: whether the last two dimensions of an operand are exchanged.
         backend, device: of `matmul`; empty where they are not given.
+        precision: of the context around the call; empty outside of any.
     """
 
     trans_a: bool = False
     trans_b: bool = False
     backend: str = ""
     device: str = ""
+    precision: str = ""
 
     def written(self) -> str:
         """As one text, which `read` reads."""
-        return "\n".join(("T" if self.trans_a else "N", "T" if self.trans_b else "N", self.backend, self.device))
+        turned = ("T" if x else "N" for x in (self.trans_a, self.trans_b))
+        return "\n".join((*turned, self.backend, self.device, self.precision))
 
     @classmethod
     @cache
     def read(cls, text: bytes) -> Choices:
         """Of the text that was `written`."""
-        trans_a, trans_b, backend, device = text.decode().split("\n")
-        return cls(trans_a == "T", trans_b == "T", backend, device)
+        trans_a, trans_b, *rest = text.decode().split("\n")
+        return cls(trans_a == "T", trans_b == "T", *rest)
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """Arguments of `matmul`."""
-        return {"backend": self.backend or None, "device": self.device or None}
+    def multiply(self, a: Any, b: Any, out: Any) -> None:
+        """The product, in the precision of these choices, whatever the context of the thread that XLA takes."""
+        with within(self.precision or None):
+            matmul(
+                _turned(a) if self.trans_a else a,
+                _turned(b) if self.trans_b else b,
+                out=out,
+                backend=self.backend or None,
+                device=self.device or None,
+            )
+
+
+def _turned(x: npt.NDArray[Any] | DeviceArray) -> Any:
+    return x.mT if isinstance(x, DeviceArray) else x.swapaxes(-1, -2)  # mT came to NumPy with 2.0
 
 
 def _on_cpu(call: Call) -> None:
-    choices = Choices.read(call.attribute)
-    a, b, out = map(_on_host, (*call.operands, call.result))
-    matmul(
-        a.swapaxes(-1, -2) if choices.trans_a else a,
-        b.swapaxes(-1, -2) if choices.trans_b else b,
-        out=out,
-        **choices.place,
-    )
+    Choices.read(call.attribute).multiply(*map(_on_host, (*call.operands, call.result)))
 
 
 def _on_host(buffer: Buffer) -> npt.NDArray[Any]:
@@ -71,11 +78,10 @@ def _on_host(buffer: Buffer) -> npt.NDArray[Any]:
 
 
 def _on_cuda(call: Call) -> None:
-    choices, stream = Choices.read(call.attribute), call.stream
+    stream = call.stream
     if not call.result.nbytes:
         return
-    a, b, out = (_on_gpu(buffer, stream) for buffer in (*call.operands, call.result))
-    matmul(a.mT if choices.trans_a else a, b.mT if choices.trans_b else b, out=out, **choices.place)
+    Choices.read(call.attribute).multiply(*(_on_gpu(buffer, stream) for buffer in (*call.operands, call.result)))
 
 
 @dataclass(frozen=True)

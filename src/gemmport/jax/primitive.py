@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -70,7 +71,7 @@ def _to_b(cotangent: Any, a: Any, b: Any, *, choices: Choices) -> Any:
 
 
 def _of(choices: Choices, trans_a: bool, trans_b: bool) -> Choices:
-    return Choices(trans_a, trans_b, choices.backend, choices.device)
+    return replace(choices, trans_a=trans_a, trans_b=trans_b)
 
 
 def _summed(x: Any, shape: Sequence[int]) -> Any:

@@ -7,12 +7,11 @@ and where transforms of `torch.func` are active, before they see the operator.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from gemmport.api.precision import current, precision
+from gemmport.api.precision import current, within
 from gemmport.torch.batches import mapped
 from gemmport.torch.operators import LIBRARY, computed, gemm, is_plain, is_recorded
 
@@ -47,8 +46,8 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch is Any to
         a, b = ctx.saved_tensors
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
         alpha, beta = (x.conjugate() if isinstance(x, complex) else x for x in (ctx.alpha, ctx.beta))
-        # Torch may have threads of its own for this, to which the context of the product does not reach.
-        with nullcontext() if ctx.precision is None else precision(ctx.precision):
+        # Torch may have threads of its own for this, to which no context reaches.
+        with within(ctx.precision):
             return (
                 multiply(grad, b.mH, None, alpha, 0).sum_to_size(ctx.shapes[0]) if needs_a else None,
                 multiply(a.mH, grad, None, alpha, 0).sum_to_size(ctx.shapes[1]) if needs_b else None,
