@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from gemmport.bench import streamed
 
@@ -20,6 +21,18 @@ def test_products_in_tiles_are_verified(gemmport_command):
     assert result["schedule"]["tiles"] > 1
     assert result["schedule"]["device_bytes"] <= 300_000
     assert "PASS" in gemmport_command("run", *SMALL)[1]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_products_in_tiles_are_rounded_as_was_asked_for(gemmport_command, monkeypatch, precision):
+    product = streamed.gemm
+    status, out, _ = gemmport_command("run", *SMALL, "--precision", precision)
+    assert status == 0
+    assert f"rounded to {precision}" in out
+    monkeypatch.setattr(streamed, "gemm", lambda *given, **options: product(*given, **{**options, "precision": "full"}))
+    status, out, _ = gemmport_command("run", *SMALL, "--precision", precision)
+    assert status == 1, "what is not rounded is told from what is"
+    assert "FAIL" in out
 
 
 def test_a_wrong_result_fails(gemmport_command, monkeypatch):

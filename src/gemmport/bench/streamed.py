@@ -17,6 +17,7 @@ from gemmport.api.streamed import scheduled
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, transposes
 from gemmport.outofcore.progress import Tell
 from gemmport.planning.schedule import Schedule
@@ -56,11 +57,16 @@ class StreamedResult:
         }
 
 
+_MORE = np.float32(1 + 2.0**-13)
+"""By which numbers of few bits are multiplied so that rounding them to any precision, of at most 11 bits, gives them back."""
+
+
 def run_streamed(
     problem: GemmProblem, device: DeviceInfo, memory: int, *, kernel: str, params: Parameters, config: Sequence[Path],
     verify: bool, repeat: int, seed: int, progress: Tell | None = None,
 ) -> StreamedResult:  # fmt: skip
-    """Computes a product of small whole numbers, once to compile and then so many times.
+    """Computes a product of small whole numbers, once to compile and then so many times. Where A and B are rounded before
+    they are multiplied, they are such numbers when they were.
 
     Args:
         memory: bytes of the device that it may take. Others as `gemmport.gemm`.
@@ -74,15 +80,18 @@ def run_streamed(
         _whole((*batch, *problem.stored_shape(operand)), problem.element_type(operand), rng)
         for operand in ("a", "b", "c")
     )
-    choice = Choice(kernel, params or None, tuple(config) or None, problem.accumulator.numpy)
+    choice = Choice(
+        kernel, params or None, tuple(config) or None, problem.accumulator.numpy, precision=problem.precision
+    )  # fmt: skip
     found = scheduled(problem, device, choice, memory)
-    taken = []
+    given, taken = [x if problem.precision == FULL else x * _MORE for x in (a, b)], []
     for _ in range(1 + repeat):
         begin = time.perf_counter()
         d = gemm(
-            a, b, alpha=problem.alpha, beta=problem.beta, c=c, trans_a=problem.trans_a, trans_b=problem.trans_b,
+            *given, alpha=problem.alpha, beta=problem.beta, c=c, trans_a=problem.trans_a, trans_b=problem.trans_b,
             dtype=problem.output.numpy, accumulator=problem.accumulator.numpy, device=device, kernel=kernel,
             params=params or None, config=tuple(config) or None, device_memory=memory, progress=progress,
+            precision=problem.precision,
         )  # fmt: skip
         taken.append(time.perf_counter() - begin)
     return StreamedResult(device, problem, found, min(taken[1:]), _is_exact(found, a, b, c, d, rng) if verify else None)
