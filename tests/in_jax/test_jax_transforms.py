@@ -125,7 +125,7 @@ def test_derivatives_of_random_numbers() -> None:
 
 
 def told(x: Any) -> str:
-    """To what a number that bfloat16 does not have was rounded before it was multiplied by 1,."""
+    """To what a number that bfloat16 does not have was rounded before it was multiplied by 1."""
     return {1 + 2**-10: "full", 1: "bfloat16"}[float(x.ravel()[0])]
 
 

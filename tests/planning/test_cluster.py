@@ -131,6 +131,14 @@ def test_time_is_computing_beside_moving_then_what_nothing_hides() -> None:
     assert found.best.seconds == min(each.seconds for each in found.schedules)
 
 
+def test_a_precision_takes_the_pass_that_rounds_each_panel() -> None:
+    rounded = replace(CUBE, precision="tf32")
+    plain, found = (by_name(explained(WIRED, problem)) for problem in (CUBE, rounded))
+    for name in SCHEDULES:
+        assert found[name].computing > plain[name].computing
+        assert found[name].moving == plain[name].moving, "operands travel as they are"
+
+
 def test_computing_is_what_the_kernel_s_model_predicts() -> None:
     found = explained(Cluster(nodes=1), GemmProblem.create(4096, 4096, 4096))
     alone = gp.explain((4096, 4096, 4096), H200, config=None).prediction

@@ -440,7 +440,7 @@ def explain_cluster(
         part = GemmProblem.create(
             rows, columns, layout.panel, dtype=problem.dtype.name, output=problem.accumulator.name,
             accumulator=problem.accumulator.name, trans_a=problem.trans_a, trans_b=problem.trans_b,
-            beta=1.0 if layout.steps > 1 else 0.0,
+            beta=1.0 if layout.steps > 1 else 0.0, precision=problem.precision,
         )  # fmt: skip
         plan = make_plan(part, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
         seconds = preparation.predicted(kernels.variant(plan.variant), part, device, model, plan.values).seconds
