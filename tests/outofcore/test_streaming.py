@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
@@ -323,3 +324,50 @@ def test_a_planted_fault_is_noticed(best_backend: Backend, monkeypatch: pytest.M
     plant(monkeypatch)
     got = gp.gemm(a, b, beta=2, c=c, device=best_backend.device, device_memory=MEMORY)
     assert not np.array_equal(got, wanted(a, b, "NN", 1, 2, c))
+
+
+# What ends early
+
+
+@pytest.mark.parametrize("failing", ["progress", "interrupt", "thread"])
+def test_what_ends_early_leaves_no_thread_and_no_product_behind(
+    best_backend: Backend, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=300_000))
+    a, b = operands(3, 8, 20_000, "float32")
+    waited: list[int] = []
+    if (give_back := best_backend.give_back) and best_backend.borrow(np.zeros(4)) is not None:
+        monkeypatch.setattr(best_backend, "give_back", lambda *x, **o: (waited.append(1), give_back(*x, **o))[1])
+    else:
+        waited.append(1)  # nothing is read where it lies
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise {"progress": OSError, "interrupt": KeyboardInterrupt, "thread": RuntimeError}[failing]
+
+    how: dict[str, Any] = {"device": best_backend.device}
+    if failing == "progress":
+        how["progress"] = stop
+    elif failing == "interrupt":
+        monkeypatch.setattr(Streamed, "_leave", stop)
+    else:
+        start, begun = threading.Thread.start, list[int]()
+
+        def starting(thread: threading.Thread) -> None:
+            begun.append(1)
+            start(thread) if len(begun) < 3 else stop()
+
+        monkeypatch.setattr(threading.Thread, "start", starting)
+    before = set(threading.enumerate())
+    with pytest.raises((OSError, KeyboardInterrupt, RuntimeError)):
+        gp.gemm(a, b, **how)
+    assert set(threading.enumerate()) == before
+    assert waited, "the caller may drop what the device still reads"
+
+
+def test_parts_of_one_map_are_operands_and_result(best_backend: Backend, tmp_path: Path) -> None:
+    one = np.lib.format.open_memmap(tmp_path / "x", "w+", np.float32, (3, 150, 150))
+    one[...] = whole(one.shape, "float32", 1)
+    gp.matmul(one[0], one[1], out=one[2], device=best_backend.device, device_memory=MEMORY)
+    np.testing.assert_array_equal(one[2], wanted(one[0], one[1], "NN"))
+    with pytest.raises(gp.ArrayError, match=r"^out must not have elements of a, which lie in the same file"):
+        gp.matmul(np.load(tmp_path / "x", mmap_mode="r")[0], one[1], out=one[2], device_memory=MEMORY)

@@ -151,7 +151,7 @@ def may_share(x: HostArray | Sliced, y: HostArray | Sliced) -> bool:
     if np.may_share_memory(x, y):
         return True
     first, second = map_of(x), map_of(y)
-    if first is None or second is None or first.filename is None or second.filename is None:
+    if first is None or second is None or first is second or first.filename is None or second.filename is None:
         return False
     try:
         return os.path.samefile(first.filename, second.filename)

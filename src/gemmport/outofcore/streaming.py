@@ -13,7 +13,7 @@ import queue as queues
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -22,7 +22,7 @@ import numpy as np
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Access, Event, Memory
-from gemmport.core.errors import ArrayError, ParameterError
+from gemmport.core.errors import ArrayError, GemmportError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Operand, transposes
 from gemmport.execution.copies import copy_strided
 from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
@@ -117,6 +117,7 @@ class _State:
         brought: of A and B, up to which step their panels are on the device.
         enqueued: the last step whose products are enqueued. events: after the products of steps.
         taken: strips that have left the device.
+        over: threads that have ended.
         failure: of a thread; all others end then.
     """
 
@@ -125,6 +126,7 @@ class _State:
     enqueued: int = -1
     events: OrderedDict[int, Event] = field(default_factory=OrderedDict)
     taken: int = 0
+    over: int = 0
     moved: int = 0
     tiles: int = 0
     failure: BaseException | None = None
@@ -238,25 +240,32 @@ class Streamed:
             self._tell()
             return
         with self._memory() as lanes:
-            threads = [
-                threading.Thread(target=self._guarded, args=(self._bring_all, name, lanes[name]), daemon=True)
-                for name in ("a", "b")
+            works = [
+                (self._bring_all, "a", lanes["a"]),
+                (self._bring_all, "b", lanes["b"]),
+                (self._take_all, lanes["d"]),
             ]
-            threads.append(threading.Thread(target=self._guarded, args=(self._take_all, lanes["d"]), daemon=True))
-            for thread in threads:
-                thread.start()
+            begun: list[threading.Thread] = []
+            is_done = False
             try:
+                for work in works:
+                    thread = threading.Thread(target=self._guarded, args=work, daemon=True)
+                    thread.start()
+                    begun.append(thread)
                 self._compute(lanes.get("c"))
                 self.leaving.put(None)
-                for thread in threads:
-                    thread.join()
+                # Not by `join`: a thread passes for ended where that is interrupted (Python 3.12 and before).
+                self.state.wait(lambda: self.state.over == len(works))
+                is_done = True
             except _EndedError:
                 pass
             finally:
                 self.state.end(None)
                 self.leaving.put(None)
-                for thread in threads:
+                for thread in begun:
                     thread.join()
+                if not is_done:
+                    self._settle()
         if self.state.failure is not None:
             raise self.state.failure
 
@@ -290,6 +299,13 @@ class Streamed:
             self._read_at: list[list[Event]] = [[] for _ in strips]
             yield lanes
 
+    def _settle(self) -> None:
+        """Waits for products that nobody took: they may read panels where they lie, which the caller may drop next."""
+        for name in ("a", "b"):
+            if self.lent[name]:
+                with suppress(GemmportError):  # what failed first is raised
+                    self.backend.give_back(self._slots[name][0], queue=self.queue)
+
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         try:
             work(*arguments)
@@ -297,6 +313,8 @@ class Streamed:
             pass
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             self.state.end(error)
+        finally:
+            self.state.tell(lambda: setattr(self.state, "over", self.state.over + 1))
 
     # A and B
 
@@ -384,6 +402,7 @@ class Streamed:
                 for part, (top, strips) in enumerate(parts):
                     pieces = strips if begins or ends else [(top, strips[-1][1])]
                     for index, rows in enumerate(pieces):
+                        is_last = part == len(parts) - 1 and index == len(pieces) - 1
                         if begins:
                             needed = (
                                 left if width != width_before and not schedule.converts else where.get((part, index), 0)
@@ -391,15 +410,14 @@ class Streamed:
                             state.wait(lambda needed=needed: state.taken >= needed)  # type: ignore[misc]
                             if c_lane is not None:
                                 self._bring_c(c_lane, tile, part, top, rows)
+                                if is_last and self.record is not None:
+                                    self.record.read("c", tile.place, self._c_digest.hexdigest())
+                                    self._c_digest = hashlib.blake2b(digest_size=16)
                         self._enqueue(tile, panel, rows, part, top, a_slot, b_slot, begins=begins)
                         if ends:
                             left += 1
-                            is_last = part == len(parts) - 1 and index == len(strips) - 1
                             self._leave(tile, part, top, rows, left, is_last=is_last)
                             where[part, index] = 0 if schedule.converts else left
-                if begins and c_lane is not None and self.record is not None:
-                    self.record.read("c", tile.place, self._c_digest.hexdigest())
-                    self._c_digest = hashlib.blake2b(digest_size=16)
                 event = self.backend.mark(queue=self.queue)
                 state.tell(lambda step=step, event=event: self._enqueued(step, event))  # type: ignore[misc]
             width_before = width
