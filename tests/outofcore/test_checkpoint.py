@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from absences import ZARR, skip_without
+from absences import TORCH, ZARR, skip_without
 from gemmport.backends.base import Backend
+from gemmport.outofcore import checkpoint
 from gemmport.outofcore.streaming import Streamed
 from test_streaming import HostArray, operands, wanted, whole
 
@@ -109,6 +110,49 @@ def test_what_was_changed_is_refused_by_name(
         gp.gemm(a, b, beta=2, c=c, **given)
 
 
+def test_c_is_on_record_before_a_tile_that_one_panel_makes(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = operands(M, N, 8, "float32")
+    c = whole((M, N), "float32", 3)
+    with monkeypatch.context() as patched:
+        stop_after(1, patched)
+        with pytest.raises(StoppedError):
+            gp.gemm(a, b, beta=2, c=c, **how)
+    assert len(finished(how["checkpoint"])) == 1
+    c[...] += 1
+    with pytest.raises(gp.CheckpointError, match=r"^c was changed since"):
+        gp.gemm(a, b, beta=2, c=c, **how)
+
+
+def test_a_result_that_is_none_of_ours_is_not_overwritten(how: dict[str, Any]) -> None:
+    how["checkpoint"].mkdir()
+    np.save(how["checkpoint"] / "result.npy", np.arange(3))
+    a, b = operands(M, N, K, "float32")
+    for _ in range(2):
+        with pytest.raises(gp.CheckpointError, match=r"^checkpoint must be a new folder, .* result.npy has no journal"):
+            gp.matmul(a, b, **how)
+    np.testing.assert_array_equal(np.load(how["checkpoint"] / "result.npy"), np.arange(3))
+
+
+def test_what_numpy_multiplies_is_not_kept_and_refused(how: dict[str, Any]) -> None:
+    a = np.ones((3, 3), np.longdouble)
+    with pytest.raises(gp.DtypeError):
+        gp.matmul(a, a, **how)
+
+
+def test_tensors_on_the_host_are_kept_although_such_a_product_was_made_before(how: dict[str, Any]) -> None:
+    skip_without(TORCH)
+    import torch  # noqa: PLC0415
+
+    a, b = (torch.from_numpy(x) for x in operands(M, N, K, "float32"))
+    for _ in range(3):  # such a call is kept
+        gp.matmul(a, b, device=how["device"], precision="full")
+    gp.matmul(a, b, precision="full", **how)
+    assert (how["checkpoint"] / "journal.jsonl").exists()
+    assert finished(how["checkpoint"])
+
+
 def test_results_are_kept_in_maps_and_nothing_is_kept_unasked(
     how: dict[str, Any], tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -130,9 +174,16 @@ def test_results_are_kept_in_arrays_of_zarr(
     import zarr  # noqa: PLC0415
 
     out = zarr.create_array(tmp_path / "d", shape=(M, N), dtype="float32", chunks=(16, 16))
+    synced: set[Path] = set()
+    sync = checkpoint._synchronize
+    monkeypatch.setattr(checkpoint, "_synchronize", lambda *paths: (synced.update(paths), sync(*paths)))
     a, b = begun(how, monkeypatch, out=out)
     gp.matmul(a, b, out=out, **how)
     np.testing.assert_array_equal(out[...], wanted(a, b, "NN"))
+    chunks = {path for path in (tmp_path / "d" / "c").rglob("*") if path.is_file()}
+    assert synced >= chunks | {
+        folder for path in chunks for folder in path.parents if folder.is_relative_to(tmp_path / "d")
+    }
     coarse = zarr.create_array(tmp_path / "e", shape=(M, N), dtype="float32", chunks=(200, 200))
     with pytest.raises(gp.CheckpointError, match=r"^out must have chunks that tiles of"):
         gp.matmul(a, b, out=coarse, **{**how, "checkpoint": tmp_path / "other"})

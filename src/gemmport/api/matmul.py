@@ -243,7 +243,8 @@ def _of_host_arrays_of_libraries(
         check_library_writes(given["out"])
     x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
     product, choice = None, how["choice"]
-    if wanted is None and not rules and choice.params is None and choice.config is None and "devices" not in how:
+    is_plain = not rules and choice.params is None and choice.config is None
+    if wanted is None and is_plain and "devices" not in how and not how.get("bounds", NO_BOUNDS).asked:
         place = how.get("backend"), how.get("device")
         choices = ("matmul", choice.kernel, choice.precision, choice.within)
         wanted, product = repeated.again(x, y, None, target, choices, *place)
@@ -390,8 +391,8 @@ def _of_host_arrays(
     left, right, target = _core_axes_last(x, y, out, axes)
     _check_shapes(left, right, target)
     if dtype.name not in DTYPES:
-        if how["choice"].precision not in (None, FULL):
-            as_dtype(dtype)  # which says what gemmport computes in: NumPy rounds nothing
+        if how["choice"].precision not in (None, FULL) or how.get("bounds", NO_BOUNDS).checkpoint is not None:
+            as_dtype(dtype)  # which says what gemmport computes in: NumPy rounds nothing, and keeps nothing
         _warn_of_the_host(dtype.name)
         return numpy_matmul(*given, **rules)
     _check_sizes(left, right)

@@ -40,6 +40,7 @@ class Checkpoint:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            is_foreign = (folder / RESULT).exists() and not (folder / JOURNAL).exists()
             self._handle = os.open(folder / JOURNAL, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise CheckpointError(
@@ -51,6 +52,7 @@ class Checkpoint:
         except BaseException:
             self.close()
             raise
+        self._is_foreign = is_foreign
         self._lock = threading.Lock()
         self._known: dict[tuple[str, tuple[int, ...]], str] = {}
         self._finished: dict[tuple[int, ...], str] = {}
@@ -104,6 +106,12 @@ class Checkpoint:
             CheckpointError: that which was begun is of another shape or type, or gone.
         """
         path = self.folder / RESULT
+        if self._is_foreign:
+            (self.folder / JOURNAL).unlink()  # so that the next call does not take it for begun
+            raise CheckpointError(
+                f"checkpoint must be a new folder, or one that was begun; got {self.folder}, whose {RESULT} has no journal: "
+                "pass another folder, or move that file away"
+            )
         if not self._lines:
             made = np.lib.format.open_memmap(path, "w+", dtype, tuple(shape))
             made.flush()
@@ -218,10 +226,13 @@ def synchronize(out: Matrix, tile: Tile) -> None:
     folder, sizes = cast("Path", _folder_of(array)), cast("tuple[int, ...]", array.chunks)
     spans = [tile.rows, tile.columns] if array.ndim == 2 else [(tile.batch, tile.batch + 1), tile.rows, tile.columns]
     numbers = [range(first // size, -(-last // size)) for (first, last), size in zip(spans, sizes, strict=True)]
+    folders: set[Path] = set()  # in which chunks have got their names
     for place in every(*numbers):
         path = folder / cast("Any", array.value).metadata.encode_chunk_key(place)
         if path.exists():  # chunks of nothing but the fill value are not stored
             _synchronize(path)
+            folders.update(parent for parent in path.parents if parent.is_relative_to(folder))
+    _synchronize(*folders)
 
 
 def _synchronize(*paths: Path) -> None:
