@@ -54,6 +54,9 @@ def test_what_does_not_go_with_it_is_refused(gemmport_command):
     assert status == 2
     assert "must be a number of bytes" in err
     assert gemmport_command("run", *SMALL, "--format", "csv")[0] == 2
+    status, _, err = gemmport_command("run", *SMALL, "--baseline", "numpy")
+    assert status == 2
+    assert "leave out --baseline" in err
 
 
 def test_an_explanation_tells_the_traffic(gemmport_command):

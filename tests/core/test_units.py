@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gemmport.core.errors import ParameterError
@@ -51,5 +53,7 @@ def test_bytes_are_read_from_numbers_and_texts(given: object, wanted: int) -> No
 
 @pytest.mark.parametrize("given", ["", "GiB", "1.2.3", "-1", "1 byte", "1e99GiB", "nan", 0, -5, 1.5, True, None, "0"])
 def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
-    with pytest.raises(ParameterError, match=r"^memory must be a number of bytes, such as .*; got"):
+    with pytest.raises(ParameterError, match=r"^memory must be a number of bytes, such as .*; got") as refused:
         as_bytes("memory", given)
+    for example in re.findall(r'such as (\d\S*) or "(\w+)"', str(refused.value))[0]:
+        assert as_bytes("memory", example) > 0  # what is proposed is taken, also as a text

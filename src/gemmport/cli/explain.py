@@ -113,8 +113,11 @@ def explain_command(
         return 0
     params = options.chosen_parameters(settings, kernel)
     if cluster_text is not None:
-        if measure or picture is not None:
-            raise click.UsageError("--cluster predicts: leave out --measure and --plot")
+        if measure or picture is not None or device_memory is not None:
+            raise click.UsageError(
+                "--cluster predicts of devices with all their memory, or memory= of it: leave out --measure, --plot and "
+                "--device-memory"
+            )
         on_many = explain_cluster(
             problem, Cluster.parse(cluster_text), _chip_or_device(device, backend, recorded), configuration, kernel=kernel,
             params=params, params_origin="--set",

@@ -178,9 +178,9 @@ def run(
     if then is not None:
         then.check(Conditions(devices, unavailable, {}))  # refused before anything is measured
     if device_memory is not None:
-        if form == "csv" or then is not None or plot_file is not None or kernel == "all" or "," in kernel:
+        if form == "csv" or kernel == "all" or "," in kernel or any((then, plot_file, baseline not in (AUTO, "none"))):
             raise click.UsageError(
-                "--device-memory takes one kernel, and --format table or json: leave out --compare and --plot"
+                "--device-memory takes one kernel, and --format table or json: leave out --baseline, --compare and --plot"
             )
         with bytes_on_terminal() as told:
             streamed = [

@@ -46,5 +46,5 @@ def as_bytes(name: str, value: object) -> int:
     except (ValueError, KeyError):
         size = math.nan
     if not 1 <= size < 2**63:
-        raise ParameterError(f'{name} must be a number of bytes, such as 2**30 or "1GiB"; got {value!r}')
+        raise ParameterError(f'{name} must be a number of bytes, such as 1000000 or "1GiB"; got {value!r}')
     return int(size)
