@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -241,3 +243,13 @@ def test_what_cannot_be_dealt_is_refused(best_backend: gp.Backend) -> None:
             multiply(a, a[:3], devices=[device])
     with pytest.raises(gp.UnsupportedError, match="queue"):
         gp.gemm(a, a, devices="all", queue=best_backend.queue)
+
+
+def test_torch_compile_passes_every_argument_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("gemmport.api.gemm")
+    monkeypatch.setattr(module, "is_traced", lambda: True)
+    passed: dict[str, Any] = {}
+    monkeypatch.setattr(module, "untraced", lambda _: lambda *_, **how: passed.update(how))
+    gp.gemm(np.ones((2, 2)), np.ones((2, 2)), devices="all")
+    assert passed["devices"] == "all"
+    assert {"a", "b", *passed} == set(signature(gp.gemm).parameters)

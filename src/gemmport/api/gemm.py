@@ -162,9 +162,9 @@ def gemm(
     if is_traced():
         return untraced(gemm)(
             a, b, alpha=alpha, beta=beta, c=c, trans_a=trans_a, trans_b=trans_b, out=out, dtype=dtype, accumulator=accumulator,
-            queue=queue, wait_for=wait_for, backend=backend, device=device, kernel=kernel, params=params, config=config,
-            deterministic=deterministic, device_memory=device_memory, host_memory=host_memory, checkpoint=checkpoint,
-            progress=progress, precision=precision,
+            queue=queue, wait_for=wait_for, backend=backend, device=device, devices=devices, kernel=kernel, params=params,
+            config=config, deterministic=deterministic, device_memory=device_memory, host_memory=host_memory,
+            checkpoint=checkpoint, progress=progress, precision=precision,
         )  # fmt: skip
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
     wanted, bounds = None, NO_BOUNDS
