@@ -29,7 +29,11 @@ def compute(deal: Deal, works: Sequence[Work]) -> None:
             have begun are awaited.
     """
     crew = _Crew(deal)
-    side_by_side(crew.work, [*zip(deal.members, works, strict=True)])
+    try:
+        side_by_side(crew.work, [*zip(deal.members, works, strict=True)])
+    except BaseException:
+        crew.stop()  # which an interrupted wait for the others has not told them yet
+        raise
     if not deal.done:
         raise failed({member.name: member.fault for member in deal.members if member.fault is not None})
 
@@ -53,11 +57,17 @@ class _Crew:
             while (tile := self._next(member)) is not None:
                 self._compute(member, tile, work)
         except BaseException:
-            self.stopped = True
+            self.stop()
             raise
         finally:
             with self.changed:
                 self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Has nobody begin another tile."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
 
     def _compute(self, member: Member, tile: Tile, work: Work) -> None:
         fault, seconds = None, None
