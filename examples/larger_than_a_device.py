@@ -32,11 +32,14 @@ def main() -> None:
             a[start : start + 256] = np.arange(start, min(start + 256, n))[:, np.newaxis] % 5
             b[start : start + 256] = np.arange(n) % 3
 
+        told = ""
+
         def tell(progress: Progress) -> None:
-            print(
-                f"\r{progress.moved / max(progress.total, 1):4.0%}, {progress.tiles} of {progress.all_tiles} tiles",
-                end="",
-            )
+            nonlocal told
+            now = f"{progress.moved / max(progress.total, 1):4.0%} of what is moved"
+            if now != told:  # it is called with each copy
+                print(f"\r{now}", end="", flush=True)
+                told = now
 
         gp.matmul(a, b, out=c, device_memory=options.device_memory, host_memory=options.host_memory, progress=tell)
         print()
