@@ -326,6 +326,29 @@ def test_a_planted_fault_is_noticed(best_backend: Backend, monkeypatch: pytest.M
     assert not np.array_equal(got, wanted(a, b, "NN", 1, 2, c))
 
 
+def test_deterministic_products_have_the_same_tiles_or_none(
+    best_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is on the device: other tiles may add up in another order."""
+    monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=10**6))
+    a, b = (x.astype(np.float32) for x in operands(64, 8, 20_000, "float32"))
+    tiles: list[tuple[int, int, int]] = []
+
+    def note(self: Streamed) -> None:
+        tiles.append((self.schedule.memory, self.schedule.rows, self.schedule.depth))
+        if len(tiles) == 3:
+            raise gp.DeviceMemoryError("it is full")
+
+    monkeypatch.setattr(Streamed, "run", note)
+    for free in (2**34, 2**23):
+        monkeypatch.setattr(type(best_backend), "free_memory", free)
+        gp.matmul(a, b, device=best_backend.device, deterministic=True)
+    assert tiles[0] == tiles[1]
+    with pytest.raises(gp.DeviceMemoryError, match="it is full"):
+        gp.matmul(a, b, device=best_backend.device, deterministic=True)
+    assert len(tiles) == 3
+
+
 # What ends early
 
 

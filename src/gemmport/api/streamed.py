@@ -148,14 +148,15 @@ def streamed_product(
 def _stream(place: Placement, problem: GemmProblem, operands: Operands, choice: Choice, bounds: Bounds) -> None:
     """Streams a product, with less of the device's memory where there is less than it told."""
     backend = place.backend
-    memory = bounds.device_memory or usable_memory(backend)
+    memory = bounds.device_memory or usable_memory(backend, always=choice.deterministic)
     while True:
         try:
             found = scheduled(problem, backend.device, choice, memory, operands.out.multiple)
             _run(place, found, operands, choice, bounds, None)
         except DeviceMemoryError as error:
-            # What was written is written again; only C must not have been.
+            # What was written is written again; only C must not have been. Other tiles may have other bits.
             again = operands.c is None or not may_share(operands.c.array, operands.out.array)
+            again = again and not choice.deterministic
             if bounds.device_memory is not None or memory // 2 < _LEAST or not again:
                 raise
             log.warning("%s: %s: tried again with %s bytes", backend.device.label, error, f"{memory // 2:,}")
