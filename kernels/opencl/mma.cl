@@ -21,7 +21,7 @@
 #define STAGE (TSK * (TSM + TSN) * ELEMENT_BYTES / SUM_BYTES) // sums that would fit where one tile of A is, and one of B behind it
 #define STAGE_BYTES (TSK * (TSM + TSN) * ELEMENT_BYTES)
 #define TILE_A_BYTES (TSK * TSM * ELEMENT_BYTES)
-#define SUMS (ROW_BLOCKS * COLUMN_EIGHTS * 4) // of a item
+#define SUMS (ROW_BLOCKS * COLUMN_EIGHTS * 4) // of a work-item
 #define MUL_ADD PASTE(WARP_MUL_ADD_, UNIT_TYPE)
 
 // A tile of so many lines of an operand holds pieces in rows, as the operand does: a row is a line where the operand runs along k, and
@@ -74,7 +74,7 @@ inline __attribute__((always_inline)) void copy_piece(
     }
 }
 
-// Brings TSK terms of so many lines of an operand to a tile: of a item's copies those from `begin` to before `end`.
+// Brings TSK terms of so many lines of an operand to a tile: of a work-item's copies those from `begin` to before `end`.
 // Neighbouring work-items bring neighbouring pieces of a row, and each item the same piece of rows that lie ROW_STEP apart. `from`
 // is where the next copy begins, and so is what is returned; behind the last one, TSK terms further on.
 #define ROW_STEP(lines, along_k) (THREADS / PIECES(lines, along_k))
@@ -103,7 +103,7 @@ inline __attribute__((always_inline)) __global const in_t *bring(
     return from;
 }
 
-// A item's copies of a tile of A and one of B set out in as many portions as the unit has turns.
+// A work-item's copies of a tile of A and one of B set out in as many portions as the unit has turns.
 #define COPIES_A COPIES(TSM, A_RUNS_ALONG_K)
 #define COPIES_B COPIES(TSN, B_RUNS_ALONG_K)
 #define PORTION(number) ((COPIES_A + COPIES_B) * (number) / TURNS) // where it begins
