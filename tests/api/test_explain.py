@@ -37,6 +37,19 @@ def test_a_file_of_the_call_is_read(tmp_path: Path) -> None:
     assert found.plan.entry == f"{tmp_path / 'mine.yaml'}: mine"
 
 
+def test_sizes_are_of_the_precision_that_a_product_would_be(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("schema: 1\nprecision: tf32\n")
+
+    def told(**described: object) -> str:
+        return gp.explain((64, 64, 64), DEVICE, **described).problem.precision
+
+    assert (told(), told(config=file), told(config=file, precision="full")) == ("full", "tf32", "full")
+    assert told(config=file, dtype="float64") == "full"
+    with gp.precision("bfloat16"):
+        assert (told(config=file), told(precision="tf32")) == ("bfloat16", "tf32")
+
+
 @pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 3, 4), "123"], ids=str)
 def test_sizes_are_three(sizes: object) -> None:
     with pytest.raises(ShapeError, match=r"problem must be a GemmProblem or its sizes \(m, n, k\); got"):

@@ -7,10 +7,12 @@ from typing import overload
 
 from gemmport.api.dealt import dealt_outlook
 from gemmport.api.plans import Config, configuration_of
+from gemmport.api.precision import current
 from gemmport.api.product import Choice
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.named_devices import chip_of
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import FLOAT32, as_dtype
 from gemmport.core.errors import ShapeError, UnsupportedError
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import as_bytes
@@ -74,13 +76,14 @@ def explain(
         devices: several, as of `gemm`, or built by hand: whether it pays to deal the product to them, and what is expected.
         kernel, params, config: as `plan`.
         device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is its `schedule`.
-        described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …
+        described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …; `precision` by
+            default as of `gemm`.
 
     Raises:
         ShapeError: sizes that are not three; with `devices`, nothing to compute. ParameterError: `device_memory` is no
             number of bytes. Others as `plan` and `get_backend`.
     """
-    asked = _problem(problem, described)
+    asked = _problem(problem, described, config)
     if devices is not None:
         if device is not None:
             raise UnsupportedError(f"device must be None where devices are named; got {device!r}: add it to devices")
@@ -124,14 +127,19 @@ def explain_cluster(
     asked = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
     target = (chip_of(device) if isinstance(device, str) else None) or select_device(device, backend)
     return cluster_explanation(
-        _problem(problem, described), asked, target, configuration_of(config), kernel=kernel, params=params
+        _problem(problem, described, config), asked, target, configuration_of(config), kernel=kernel, params=params
     )
 
 
-def _problem(problem: GemmProblem | Sequence[int], described: Mapping[str, object]) -> GemmProblem:
+def _problem(
+    problem: GemmProblem | Sequence[int], described: Mapping[str, object], config: Config
+) -> GemmProblem:  # fmt: skip
     if not isinstance(problem, GemmProblem):
         if isinstance(problem, str) or len(problem) != 3:
             raise ShapeError(f"problem must be a GemmProblem or its sizes (m, n, k); got {problem!r}")
+        if described.get("precision") is None:  # as of `gemm`
+            dtype = as_dtype(described.get("dtype", FLOAT32))
+            described = {**described, "precision": Choice(config=config, within=current()).precision_of(dtype)}
         return GemmProblem.create(*problem, **described)  # type: ignore[arg-type]  # it checks each
     if described:
         raise ShapeError(f"a GemmProblem says all of itself: pass no {', '.join(described)}, or sizes (m, n, k)")
