@@ -42,6 +42,9 @@ FLOAT32: Types = ("float32", "float32", None)
 FLOAT16: Types = ("float16", "float16", None)
 COMPLEX64: Types = ("complex64", "complex64", None)
 
+ALONE_AND_IN_RUNS = {"opencl": 2, "cuda": 1}
+"""How often a sum is rounded to bfloat16: OpenCL C has vectors of them, too."""
+
 NoticedBy = Literal[
     "exact",
     "structures",
@@ -68,11 +71,11 @@ NoticedBy = Literal[
 
 @dataclass(frozen=True)
 class Edit:
-    """A pattern that a source has exactly `times`, and what replaces it, in both languages or by language."""
+    """A pattern that a source has exactly `times`, and what replaces it; each in both languages or by language."""
 
     pattern: str
     replacement: str | Mapping[str, str]
-    times: int = 1
+    times: int | Mapping[str, int] = 1
 
     def apply(self, text: str, language: str) -> str:
         """The text with the edit.
@@ -81,7 +84,8 @@ class Edit:
             AssertionError: the pattern is not there as often as it should be.
         """
         edited, found = self._replaced(text, language)
-        assert found == self.times, f"{self.pattern!r} is {found} times in the {language} source, not {self.times}"
+        times = self._times(language)
+        assert found == times, f"{self.pattern!r} is {found} times in the {language} source, not {times}"
         assert edited != text
         return edited
 
@@ -93,8 +97,12 @@ class Edit:
         """
         parts = (Path(kernels.__path__[0]) / language / sources.PRELUDE).iterdir()
         found = sum(self._replaced(part.read_text("utf-8"), language)[1] for part in parts)
-        assert found == self.times, f"{self.pattern!r} is {found} times in the {language} prelude, not {self.times}"
+        times = self._times(language)
+        assert found == times, f"{self.pattern!r} is {found} times in the {language} prelude, not {times}"
         return self._replaced(text, language)[0]
+
+    def _times(self, language: str) -> int:
+        return self.times if isinstance(self.times, int) else self.times[language]
 
     def _replaced(self, text: str, language: str) -> tuple[str, int]:
         new = self.replacement if isinstance(self.replacement, str) else self.replacement[language]
@@ -166,7 +174,7 @@ def of_prelude(
     *,
     kernels: tuple[str, ...] = KERNELS,
     ops: str = "NN",
-    times: int = 1,
+    times: int | Mapping[str, int] = 1,
     noticed_by: NoticedBy | Literal[""] = "exact",
     why: str = "",
 ) -> Mutation:
@@ -704,9 +712,14 @@ _OF_PACKED = (
     ),
     of_kernel("writes the sums of the first line only", r"sums\[NUMBERS \* r\]", "sums[0]", PACKED),
     of_kernel("leaves out the last row of D", r"i \+ r < m\)", "i + r < m - 1)", PACKED),
-    of_kernel("leaves out the last column of D", r"n - column\)", "n - 1 - column)", PACKED),
-    of_kernel("reads rows of C as those of D lie", r"C \+ row \* ld_c", "C + row * ld_d", PACKED),
-    of_kernel("writes rows of D as those of C lie", r"D \+ row \* ld_d", "D + row * ld_c", PACKED),
+    of_kernel(
+        "leaves out the last column of D",
+        r"start \? ACC_ONE : beta, PRESENT\(row < m, n - column",
+        "start ? ACC_ONE : beta, PRESENT(row < m, n - 1 - column",
+        PACKED,
+    ),
+    of_kernel("reads rows of C as those of D lie", r"d : C \+ row \* ld_c", "d : C + row * ld_d", PACKED),
+    of_kernel("writes rows of D as those of C lie", r"d = D \+ row \* ld_d", "d = D + row * ld_c", PACKED),
     of_kernel("multiplies the first A of the batch only", r"\)A \+ tile\.batch \* stride_a", ")A", PACKED),
     of_kernel(
         "reads the first rows that it laid out for all",
@@ -967,6 +980,7 @@ _OF_OTHER_TYPES = (
         r"bits \+ 0x7fff \+ \(bits >> 16 & 1\)",
         "bits",
         ("float32", "bfloat16", None),
+        times=ALONE_AND_IN_RUNS,
         noticed_by="special values",
     ),
     of_prelude(
@@ -974,6 +988,7 @@ _OF_OTHER_TYPES = (
         r"bits \+ 0x7fff \+ \(bits >> 16 & 1\)",
         "bits + 0x8000",
         ("float32", "bfloat16", None),
+        times=ALONE_AND_IN_RUNS,
         noticed_by="special values",
     ),
     of_prelude(
@@ -981,6 +996,7 @@ _OF_OTHER_TYPES = (
         r"\(x != x \? bits \| 0x400000 : rounded\)|\(nan \? bits \| 0x400000 : (.*)\) >> 16",
         {"opencl": "rounded", "cuda": r"(\1) >> 16"},
         ("float32", "bfloat16", None),
+        times=ALONE_AND_IN_RUNS,
         noticed_by="special values",
     ),
     of_prelude(

@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -30,6 +31,7 @@ from gemmport.checking.reference import reference
 from gemmport.contracts import sub_groups
 from gemmport.core.dtypes import FLOAT32
 from gemmport.core.layout import matrices
+from gemmport.core.precision import FORMATS
 from gemmport.core.problem import Layout, as_op
 from gemmport.execution import copies
 from gemmport.execution.copies import dense_copy
@@ -106,6 +108,13 @@ def pack(backend: gp.Backend, ops: str) -> None:
         check(backend, problem_of(Sizes(17, 15, 13), ops, dtype, batch=2, share_a=True), "packed", panels)
 
 
+def convert(backend: gp.Backend, ops: str) -> None:
+    """Rounded operands, by way of a product: the last group of each is not full, and the batch shares one."""
+    for precision in FORMATS:
+        problem = problem_of(Sizes(17, 15, 13), ops, "complex64", batch=2, share_a=True)
+        check(backend, replace(problem, precision=precision), "naive", {})
+
+
 def microbenchmarks(backend: gp.Backend, ops: str) -> None:
     """Each function, of several groups."""
     check_microbenchmarks(backend)
@@ -113,6 +122,7 @@ def microbenchmarks(backend: gp.Backend, ops: str) -> None:
 
 PASSES = {
     "pack": pack,
+    "convert": convert,
     "microbenchmarks": microbenchmarks,
     "copy_strided": copy_strided,
     "times_vector": times_vector,

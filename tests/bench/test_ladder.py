@@ -418,7 +418,7 @@ OF_EVERY_STEP = {
 OF_PASSES = {"pass", "gb_per_second", "copy_percent", "copy", "turns"}
 DOCUMENTED_KEYS = {
     "gemm": {"kernel", "entry", "asked", "m", "n", "k", "batch", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta",
-             "gflops", "peak_percent"},
+             "precision", "gflops", "peak_percent"},
     "transpose": {*OF_PASSES, "rows", "columns"},
     "reduce": {*OF_PASSES, "count"},
 }  # fmt: skip

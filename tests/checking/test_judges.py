@@ -213,7 +213,7 @@ class TestPlanCase:
 def cases(kind: type, count: int) -> Iterator[Any]:
     """Some problems as the campaign draws them: small ones, a few of each block, which has types of its own."""
     for block in itertools.count():
-        drawn = (draw(5, block * BLOCK + index, NAMED) for index in range(60))
+        drawn = (draw(2, block * BLOCK + index, NAMED) for index in range(60))
         small = (case for case in drawn if isinstance(case, kind) and case.problem.flops < 2e5)
         for case in itertools.islice(small, 3):
             yield case

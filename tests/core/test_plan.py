@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gemmport import kernels
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.plan import Buffer, Choice, Integer, KernelSource, Launch, Plan, Scalar, Scratch
 from gemmport.core.problem import GemmProblem, Layout
 from gemmport.planning.lookup import load_configuration
@@ -19,7 +20,7 @@ from made_up_devices import DEVICES
 
 DEVICE = DEVICES["AMD gfx90a"]
 
-ABLE = {"shuffle": "NVIDIA sm_90 under CUDA", "packed": "CPU under PoCL"}
+ABLE = {"shuffle": "NVIDIA sm_90 under CUDA", "mma": "NVIDIA sm_90 under CUDA", "packed": "CPU under PoCL"}
 """Of kernels that not every device can run, one that can."""
 
 PROBLEMS = {
@@ -33,6 +34,9 @@ PROBLEMS = {
 def plan(problem: GemmProblem, kernel: str = "auto", device: DeviceInfo = DEVICE, **options: object) -> Plan:
     if kernel in ABLE:
         device = DEVICES[ABLE[kernel]]
+    if kernel == "mma":  # multiplies halves
+        halves = as_dtype("float16")
+        problem = replace(problem, dtype=halves, accumulator=as_dtype("float32"), output=halves)
     return make_plan(problem, device, load_configuration(), kernel=kernel, **options)
 
 
