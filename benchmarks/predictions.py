@@ -25,7 +25,9 @@ import click
 from gemmport import kernels
 from gemmport.contracts.device_model import Prediction
 from gemmport.core.device import DeviceInfo
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem
+from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration, load_configuration
 
 _KNOWN = {field.name for field in fields(DeviceInfo)}
@@ -57,7 +59,8 @@ class Timed:
         """What the kernel's model expects."""
         variant = kernels.variant(self.kernel)
         model = configuration.model(self.device)
-        return variant.predicted(self.problem, self.device, model, variant.complete(dict(self.parameters)))
+        values = variant.complete(dict(self.parameters))
+        return preparation.predicted(variant, self.problem, self.device, model, values)
 
 
 def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
@@ -84,7 +87,8 @@ def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
 
 def _problem(told: dict[str, Any]) -> GemmProblem:
     names = ("batch", "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta")
-    return GemmProblem.create(told["m"], told["n"], told["k"], **{name: told[name] for name in names})
+    given = {name: told[name] for name in names}
+    return GemmProblem.create(told["m"], told["n"], told["k"], **given, precision=told.get("precision", FULL))
 
 
 def share(ratios: Sequence[float], within: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+
+from gemmport.planning.lookup import load_configuration
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESULTS = BENCHMARKS / "results" / "intel"
@@ -50,3 +53,14 @@ def test_both_kinds_of_documents_are_read(script: ModuleType, tmp_path: Path) ->
     assert done.exit_code == 0
     assert "direct" in done.output
     assert " µs × " in done.output
+
+
+def test_what_was_rounded_is_predicted_with_the_pass_that_rounds(script: ModuleType) -> None:
+    document = json.loads((RESULTS / "run" / "squares-float32.json").read_text(encoding="utf-8"))
+    plain, *_ = script.timed_in(document)
+    for one in document["results"]:
+        one["precision"] = "tf32"
+    rounded, *_ = script.timed_in(document)
+    configuration = load_configuration(())
+    assert "conversion" not in plain.predicted(configuration).parts
+    assert rounded.predicted(configuration).parts["conversion"] > 0
