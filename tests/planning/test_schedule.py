@@ -114,3 +114,13 @@ def test_what_fits_is_known() -> None:
     assert fits(problem, whole, 4 * 600)
     assert not fits(problem, whole - 1, 4 * 600)
     assert not fits(problem, whole, 4 * 600 - 1)
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (1, 1, 5), (300, 7, 9)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_who_has_no_room_is_told_how_much_there_must_be(shape: tuple[int, int, int], dtype: str) -> None:
+    problem = gp.GemmProblem.create(*shape, dtype=dtype)
+    with pytest.raises(gp.DeviceMemoryError, match=r"allow [0-9,]+ or more$") as refused:
+        made(problem, 12)
+    least = int(str(refused.value).split()[-3].replace(",", ""))
+    assert made(problem, least).device_bytes <= least

@@ -485,10 +485,10 @@ def _best(
         if found.depth not in by_depth or key < by_depth[found.depth][0]:
             by_depth[found.depth] = key, found
     if not by_depth:
-        least = (2 * problem.dtype.itemsize + resident_type(problem).itemsize) * multiples[0] * multiples[1] + scratch
+        least = max(_least(problem, multiples) + scratch, limit + 1)
         raise DeviceMemoryError(
             f"{device.label}: {problem} has no tile that fits into {limit:,} bytes of the device, {scratch:,} of them scratch "
-            f"memory: allow more than {max(least, limit):,}"
+            f"memory: allow {least:,} or more"
         )
     near = sorted(by_depth.values(), key=lambda each: each[0])
     rated = []
@@ -542,6 +542,14 @@ def _candidates(
                     filled = _filled(made, room + scratch)
                     if filled is not None:
                         yield filled
+
+
+def _least(problem: GemmProblem, multiples: tuple[int, int]) -> int:
+    """Bytes of the least tile that is tried, with its panels."""
+    (rows, columns), resident = multiples, resident_type(problem)
+    strips = DOUBLE * problem.output.itemsize if resident != problem.output else 0
+    panels = DOUBLE * min(_depths(problem.effective_k)) * (rows + columns) * problem.dtype.itemsize
+    return rows * columns * (resident.itemsize + strips) + panels
 
 
 def _filled(made: Schedule, limit: int) -> Schedule | None:
