@@ -71,6 +71,8 @@ def test_a_cluster_is_explained_of_a_device_of_a_file_and_of_a_chip_by_name(gemm
         (["--cluster", "nodes=4", "--size", 64], 2, "net must be the bandwidth between nodes"),
         ([*CLUSTER, "--size", 64, "--measure"], 2, "leave out --measure, --plot and --device-memory"),
         ([*CLUSTER, "--size", 64, "--device-memory", "1GiB"], 2, "leave out --measure, --plot and --device-memory"),
+        (["--devices", "0:0,,1:0", "--size", 64], 2, "--devices '0:0,,1:0': write PLATFORM"),
+        (["--devices", "all,cpu", "--size", 64], 2, "--devices all is every device"),
         ([*CLUSTER, 64, 64, 64, "--size", 64], 2, "leave out one or the other"),
         ([64, 64], 2, "M, N and K must be three numbers, or --size one"),
         ([*CLUSTER, "--size", 64, "--batch", 2], 2, "a product must be one"),

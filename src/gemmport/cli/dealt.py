@@ -32,8 +32,8 @@ from gemmport.multidevice.selection import Devices, chosen_backends
 
 def described(told: Sequence[str]) -> Devices:
     """The devices of --devices, which may be repeated, and have commas in it."""
-    names = options.device_names(told)
-    return ALL if options.means_all(names) else list(names)
+    names = options.device_names(told, "--devices")
+    return ALL if options.means_all(names, "--devices") else list(names)
 
 
 def refuse_beside_devices(**given: Any) -> None:

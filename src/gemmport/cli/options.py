@@ -293,23 +293,23 @@ def chosen_baselines(text: str, known: Sequence[str] | None = None) -> tuple[str
     return names
 
 
-def device_names(told: Sequence[str]) -> tuple[str, ...]:
-    """The descriptions of devices in what --device says, which may be repeated, and have commas in it."""
+def device_names(told: Sequence[str], option: str = "--device") -> tuple[str, ...]:
+    """The descriptions of devices in what an option says, which may be repeated, and have commas in it."""
     names = tuple(dict.fromkeys(name.strip() for text in told for name in text.split(",")))
     if "" in names:
-        raise click.UsageError(f"--device {','.join(told)!r}: write PLATFORM[:DEVICE] with commas between, or all")
+        raise click.UsageError(f"{option} {','.join(told)!r}: write PLATFORM[:DEVICE] with commas between, or all")
     return names
 
 
-def means_all(names: Sequence[str]) -> bool:
-    """Whether --device asks for every device.
+def means_all(names: Sequence[str], option: str = "--device") -> bool:
+    """Whether an option asks for every device.
 
     Raises:
         UsageError: and for others beside.
     """
     found = ALL in map(str.lower, names)
     if found and len(names) > 1:
-        raise click.UsageError("--device all is every device: leave out the others")
+        raise click.UsageError(f"{option} all is every device: leave out the others")
     return found
 
 
