@@ -84,7 +84,8 @@ def test_gemm_does_not_load_a_whole_array_unasked() -> None:
         gp.gemm(some(4, 4), some(4, 4))
 
 
-@pytest.mark.parametrize("how", [{"chunks": 100}, {"chains": 0}, {"chains": True}, {"resources": {"gpu": 0}}])
+@pytest.mark.parametrize("how", [{"chunks": 100}, {"chains": 0}, {"chains": True}, {"resources": {"gpu": 0}},
+                                 {"resources": {"gpu": "1"}}, {"resources": "gpu"}])  # fmt: skip
 def test_arguments_of_its_own_are_checked(how: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=f"{next(iter(how))} must"):
         gd.matmul(some(4, 4), some(4, 4), **how)

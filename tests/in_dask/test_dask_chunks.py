@@ -88,8 +88,10 @@ def test_auto_chunks_are_those(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shapes_and_counts_are_checked() -> None:
     with pytest.raises(ShapeError):
         gd.chunks((3, 4), (5, 6))
-    with pytest.raises(ParameterError, match="workers must be 1 or more; got 0"):
-        gd.chunks((3, 4), (4, 6), workers=0)
-    with pytest.raises(ParameterError, match="memory must be 1 or more; got 0"):
+    for none in (0, True, "2"):
+        with pytest.raises(ParameterError, match="workers must be a whole number, 1 or more; got"):
+            gd.chunks((3, 4), (4, 6), workers=none)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match=r"memory must be a number of bytes, .*; got 0"):
         gd.chunks((3, 4), (4, 6), memory=0)
+    assert gd.chunks((3000, 4000), (4000, 600), memory="1MiB") == gd.chunks((3000, 4000), (4000, 600), memory=2**20)
     assert gd.chunks((0, 4), (4, 0)) == ((1, 4), (4, 1))

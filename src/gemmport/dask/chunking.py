@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import dask.array as da
@@ -15,6 +16,7 @@ from gemmport.api.plans import Config, configuration_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype, default_accumulator
 from gemmport.core.errors import ParameterError, ShapeError
+from gemmport.core.units import as_bytes
 from gemmport.execution.selection import select_device
 
 Label: TypeAlias = Any
@@ -112,7 +114,7 @@ def chunks(
     device: str | int | DeviceInfo | None = None,
     backend: str | None = None,
     config: Config = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     workers: int = 1,
 ) -> tuple[Sizes, Sizes]:
     """Sizes of chunks for `matmul` that suit a device, to be passed to `dask.array.from_array` or `rechunk`.
@@ -125,7 +127,7 @@ def chunks(
         dtype: of their elements.
         device, backend: of the workers, as of `gemmport.get_backend`; a `DeviceInfo` need not be here. Default: the best here.
         config: see `gemmport.plan`.
-        memory: bytes that a worker may use for this; default: the device's, of a CPU its part.
+        memory: bytes that a worker may use for this, or a text such as "8GiB"; default: the device's, of a CPU its part.
         workers: chunks are smaller where they make fewer than two tasks per worker that need not wait for each other. Where k
             is much longer than the others, that is done for 32 workers; `chains` of `matmul` serves more.
 
@@ -137,18 +139,17 @@ def chunks(
         DeviceNotFoundError, AmbiguousDeviceError, BackendUnavailableError: see `gemmport.get_backend`.
         ConfigError: see `gemmport.plan`.
     """
-    for name, value in (("workers", workers), ("memory", 1 if memory is None else memory)):
-        if value < 1:
-            raise ParameterError(f"{name} must be 1 or more; got {value}")
+    if isinstance(workers, bool) or not isinstance(workers, Integral) or workers < 1:
+        raise ParameterError(f"workers must be a whole number, 1 or more; got {workers!r}")
     kind = as_dtype(dtype)
     a, b = (Described(tuple(shape), kind.numpy) for shape in (shape_a, shape_b))
     described_in_pieces(a, b)
     target = select_device(device, backend)
     rate = configuration_of(config).model(target).rate(default_accumulator(kind, kind))
-    if memory is None:
-        memory = target.memory // (workers if target.type == "cpu" else 1)
+    usual = target.memory // (workers if target.type == "cpu" else 1)
+    room = usual if memory is None else as_bytes("memory", memory)
     item = default_accumulator(kind, kind).itemsize
-    most = max(1, min(memory // (MEMORY_SHARE * ARRAYS_PER_TASK), target.max_allocation) // item)
+    most = max(1, min(room // (MEMORY_SHARE * ARRAYS_PER_TASK), target.max_allocation) // item)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     sizes = {"m": math.prod(a.shape[-2:-1]), "n": b.shape[-1] if b.ndim > 1 else 1, "k": a.shape[-1]}
     sides = {label: _even(sizes[label], side) for label, side in _box(sizes, rate * TASK_SECONDS, most).items()}

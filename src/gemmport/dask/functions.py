@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import dask
@@ -200,7 +201,9 @@ def _product(
     if chains is not None and (isinstance(chains, bool) or not isinstance(chains, int) or chains < 1):
         raise ParameterError(f"chains must be a whole number from 1 on, or None; got {chains!r}")
     if resources is not None:
-        if not all(isinstance(key, str) and value > 0 for key, value in resources.items()):
+        if not isinstance(resources, Mapping) or not all(
+            isinstance(key, str) and isinstance(value, Real) and value > 0 for key, value in resources.items()
+        ):
             raise ParameterError(
                 f"resources must map names to numbers above 0; got {resources!r}: write {{'gemmport': 1}}"
             )
