@@ -77,6 +77,16 @@ def test_a_context_ends_with_an_error_too() -> None:
     assert told(gp.matmul(A, B)) == "full"
 
 
+def test_a_context_may_be_entered_again_and_decorates_functions() -> None:
+    halves = gp.precision("bfloat16")
+    with halves, gp.precision("full"), halves:
+        assert told(gp.matmul(A, B)) == "bfloat16"
+    with halves:
+        assert told(gp.matmul(A, B)) == "bfloat16"
+    assert told(halves(gp.matmul)(A, B)) == "bfloat16"
+    assert told(gp.matmul(A, B)) == "full"
+
+
 def test_a_context_is_of_its_thread_and_of_its_task() -> None:
     found: dict[str, str] = {}
 

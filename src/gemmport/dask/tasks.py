@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gemmport.api.gemm import gemm
-from gemmport.api.precision import within
+from gemmport.api.precision import PrecisionContext
 from gemmport.backends.array import DeviceArray
 from gemmport.execution.selection import get_backend
 
@@ -130,7 +130,7 @@ def _added(a: Any, b: Any, total: Any, sums: np.dtype[Any], how: Mapping[str, An
         shape = (left.shape[0], n) if left.ndim == right.ndim == 2 else (math.prod(batch), m, n)
         flat = total.reshape(shape)
         more = {"c": flat, "beta": 1.0, "out": flat if in_place else None}
-    with within(None):  # that of the call which made the graph is in `how`
+    with PrecisionContext(None):  # that of the call which made the graph is in `how`
         return gemm(left, right, dtype=sums, **more, **how).reshape((*batch, m, n))
 
 

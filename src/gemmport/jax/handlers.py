@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.api.matmul import matmul
-from gemmport.api.precision import within
+from gemmport.api.precision import PrecisionContext
 from gemmport.backends.array import DeviceArray
 from gemmport.execution.selection import backend_of
 from gemmport.jax.frames import Buffer, Call, handler
@@ -51,7 +51,7 @@ class Choices:
 
     def multiply(self, a: Any, b: Any, out: Any) -> None:
         """The product, in the precision of these choices, whatever the context of the thread that XLA takes."""
-        with within(self.precision or None):
+        with PrecisionContext(self.precision or None):
             matmul(
                 _turned(a) if self.trans_a else a,
                 _turned(b) if self.trans_b else b,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gemmport.api.precision import current, within
+from gemmport.api.precision import PrecisionContext, current
 from gemmport.torch.batches import mapped
 from gemmport.torch.operators import LIBRARY, computed, gemm, is_plain, is_recorded
 
@@ -47,7 +47,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch is Any to
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
         alpha, beta = (x.conjugate() if isinstance(x, complex) else x for x in (ctx.alpha, ctx.beta))
         # Torch may have threads of its own for this, to which no context reaches.
-        with within(ctx.precision):
+        with PrecisionContext(ctx.precision):
             return (
                 multiply(grad, b.mH, None, alpha, 0).sum_to_size(ctx.shapes[0]) if needs_a else None,
                 multiply(a.mH, grad, None, alpha, 0).sum_to_size(ctx.shapes[1]) if needs_b else None,
