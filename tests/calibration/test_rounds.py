@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from gemmport.calibration.measuring import calibrate
 from gemmport.calibration.suite import large_bytes, suite
 from gemmport.core.errors import CalibrationError, CompileError, LaunchError
 from made_up_devices import DEVICES
+
+TRIES = 5
 
 FORM = {"ITEMS": 4, "WIDTH": 1, "CHAINS": 2}
 
@@ -196,9 +199,22 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+def measured_on(backend: gp.Backend) -> measuring.Measured:
+    """What is measured, in one of several tries: where other work takes the cores, a launch may hide what it computes, and a
+    number is refused, as it should be.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return calibrate(backend, rounds=5)
+        except CalibrationError as error:
+            assert "leaves something out" in str(error)  # noqa: PT017  # all else is a fault
+            time.sleep(1)
+    return calibrate(backend, rounds=5)
+
+
 def test_a_device_is_measured(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     with small(monkeypatch):
-        measured = calibrate(best_backend, rounds=5)
+        measured = measured_on(best_backend)
     assert not measured.left_out
     assert [figure.name for figure in measured.figures] == list(of_one_type(best_backend.device))
     assert all(figure.value > 0 for figure in measured.figures)

@@ -22,8 +22,8 @@ def precision(word: str) -> PrecisionContext:
         with gp.precision("tf32"):
             c = gp.matmul(a, b)
 
-    It holds for the thread or the asynchronous task that enters it, and goes before a configuration. It may be entered again, and
-    decorates functions. Products of other types are computed as their types say.
+    It holds for the thread or the asynchronous task that enters it, and goes before a configuration. It may be entered
+    again, and decorates functions. Products of other types are computed as their types say.
 
     Args:
         word: "tf32", "float16" or "bfloat16"; "full": operands are multiplied as they are.
