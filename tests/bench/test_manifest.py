@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from absences import TORCH, skip_without
+from absences import DASK, DISTRIBUTED, TORCH, skip_without
 from gemmport import kernels
 from gemmport.cli import cli
 
@@ -90,6 +90,8 @@ def parsed(group: click.Command, name: str, arguments: list[str]) -> None:
 def test_every_file_has_a_command_of_today(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "gpt2.py" in command:
         skip_without(TORCH)
+    if "cluster.py" in command:
+        skip_without(DASK, DISTRIBUTED)
     monkeypatch.chdir(BENCHMARKS.parent)
     parse(command)
 

@@ -221,6 +221,16 @@ def test_what_cannot_be_kept_is_refused_by_name(how: dict[str, Any], tmp_path: P
         gp.gemm(a, b, **{**how, "checkpoint": tmp_path / "file"})
 
 
+def test_a_path_of_no_folder_is_refused_and_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one too, as a variable that is not set has it."""
+    monkeypatch.chdir(tmp_path)
+    square = np.ones((8, 8), np.float32)
+    for path in ("", 3.5):
+        with pytest.raises(gp.ParameterError, match="checkpoint must be the path of a folder; got"):
+            gp.matmul(square, square, checkpoint=path)  # type: ignore[arg-type]
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.processes
 def test_killed_at_any_moment_the_same_call_goes_on() -> None:
     command = [sys.executable, str(PROGRAM), "--kills", "4", "--size", "700", "--seed", "3"]

@@ -59,8 +59,11 @@ class Bounds:
         """
         on_device = None if device_memory is None else as_bytes("device_memory", device_memory)
         on_host = None if host_memory is None else as_bytes("host_memory", host_memory)
-        if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-            raise ParameterError(f"checkpoint must be the path of a folder; got {checkpoint!r}")
+        # "", as of a variable that is not set, would be the folder of whoever calls.
+        if checkpoint is not None and not (isinstance(checkpoint, str | os.PathLike) and os.fspath(checkpoint)):
+            raise ParameterError(
+                f'checkpoint must be the path of a folder; got {checkpoint!r}: name one, such as "state"'
+            )
         if progress is not None and not callable(progress):
             raise ParameterError(f"progress must be a function that takes a Progress; got {progress!r}")
         return cls(on_device, on_host, None if checkpoint is None else Path(checkpoint), progress)

@@ -41,7 +41,7 @@ def refuse_beside_devices(**given: Any) -> None:
     for name, value in given.items():
         if value:
             raise click.UsageError(
-                f"--devices is of devices that compute together, --{name.replace('_', '-')} is not: leave one of them out"
+                f"--devices must stand without --{name.replace('_', '-')}; got both: leave one of them out"
             )
 
 
