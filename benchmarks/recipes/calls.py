@@ -154,11 +154,20 @@ def gpu_calls_opencl(files: Files) -> Table:
 
 def workloads_called(files: Files) -> Table:
     """docs/calls.md: products of published workloads, of PyTorch's tensors."""
-    document = files.document("h200/calls/workloads-torch.json")
+    return _summarized(files, "h200/calls/workloads-torch.json")
+
+
+def generated_called(files: Files) -> Table:
+    """docs/calls.md: products that stand in no file, of PyTorch's tensors."""
+    return _summarized(files, "h200/calls/generated-torch.json")
+
+
+def _summarized(files: Files, name: str) -> Table:
+    document = files.document(name)
     rows = []
-    for way, name in {"back_to_back": "back to back", "awaited": "awaited", "host": "until a call returns"}.items():
+    for way, told in {"back_to_back": "back to back", "awaited": "awaited", "host": "until a call returns"}.items():
         own = one(document["summaries"], way=way, result="out")
-        rows.append([name, str(own["count"]), hundredths(own["geometric_mean"]), hundredths(own["worst"]["ratio"])])
+        rows.append([told, str(own["count"]), hundredths(own["geometric_mean"]), hundredths(own["worst"]["ratio"])])
     return Table(["calls with `out`", "products>", "geometric mean>", "least>"], rows)
 
 
@@ -199,6 +208,7 @@ RECIPES: dict[str, Recipe] = {
     "calls on the H200": gpu_calls,
     "calls on the H200 in OpenCL": gpu_calls_opencl,
     "calls of workloads on the H200": workloads_called,
+    "calls of generated products on the H200": generated_called,
     "a model on the H200": model,
     "starts": starts,
 }

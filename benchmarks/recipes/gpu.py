@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from recipes.calls import GPU_CALLS, calls_of, ratio_of
+from recipes.calls import GPU_CALLS, calls_of, ratio_of, workloads_called
 from recipes.table import (
     EMPTY,
     Files,
@@ -75,6 +75,11 @@ def first_page(files: Files) -> Table:
     rows.append(
         ["H200, CUDA", "float32, calls with PyTorch's tensors", "`torch.matmul`", *map(hundredths, ratios), EMPTY]
     )
+    row = workloads_called(files).rows[0]
+    rows.append(
+        ["H200, CUDA", f"float32, calls of those {row[1]} with PyTorch's tensors", "`torch.matmul`",
+         f"geometric mean {row[2]}", f"least {row[3]}", EMPTY]
+    )  # fmt: skip
     calls = calls_of(files, "intel/calls/float32.json")
     ratios = (one(calls, m=size)["ratio"] for size in shown[:2])
     rows.append(

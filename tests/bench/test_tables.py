@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -23,6 +24,13 @@ from recipes.table import FOLDER, Files, Table, one, significant
 def test_a_page_has_the_tables_of_its_files(page: Path) -> None:
     found = list(tables.faults(page))
     assert not found, "\n".join(["", *found, "python benchmarks/tables.py writes them anew"])
+
+
+@pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.name)
+def test_an_empty_line_ends_a_table(page: Path) -> None:
+    """Markdown takes a line right below for one more row."""
+    text = page.read_text("utf-8")
+    assert not re.findall(r"^\|.*\|\n(?![|\n]).+", text, re.MULTILINE)
 
 
 def test_pictures_are_those_of_their_files() -> None:
