@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,22 @@ def write(output: Path | None, backends: Iterable[Backend] = (), **content: Any)
         sys.stdout.write(text)
     else:
         output.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def kept(output: Path | None, backends: Iterable[Backend] = ()) -> Iterator[list[dict[str, Any]]]:
+    """A list of results, to be filled; it is written to a file at the end, and where Ctrl-C comes before that.
+
+    Args:
+        output: the file; None: nothing is written.
+        backends: as in `write`.
+    """
+    results: list[dict[str, Any]] = []
+    try:
+        yield results
+    except KeyboardInterrupt:
+        if output is not None and results:
+            write(output, backends, interrupted=True, results=results)
+        raise
+    if output is not None:
+        write(output, backends, results=results)

@@ -159,16 +159,14 @@ def main(
 ) -> None:
     """Measures products in each way."""
     opened = get_backend(device=select_device(device, backend))
-    results = []
-    for workload in workloads(None, sizes, ops, dtype):
-        for plan in plans(workload.problem, opened):
-            found = compared(plan, opened, turn, repeat)
-            results.append(found)
-            told = ", ".join(f"{name} {each['median'] * 1e6:.1f}" for name, each in found["seconds"].items())
-            sys.stdout.write(f"{workload.problem}, across {found['across']}: {told} µs\n")
-            sys.stdout.flush()
-    if output is not None:
-        document.write(output, [opened], results=results)
+    with document.kept(output, [opened]) as results:
+        for workload in workloads(None, sizes, ops, dtype):
+            for plan in plans(workload.problem, opened):
+                found = compared(plan, opened, turn, repeat)
+                results.append(found)
+                told = ", ".join(f"{name} {each['median'] * 1e6:.1f}" for name, each in found["seconds"].items())
+                sys.stdout.write(f"{workload.problem}, across {found['across']}: {told} µs\n")
+                sys.stdout.flush()
 
 
 if __name__ == "__main__":

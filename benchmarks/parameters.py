@@ -206,15 +206,13 @@ def main(
     """Times the trials; exit status 1 where a result is wrong."""
     each = [settings_of(text) for text in stated]
     opened = [get_backend(device=target) for target in chosen_devices(backend, device)[0]]
-    results = []
-    for workload in workloads(shapes, sizes, ops, dtype):
-        for one in opened:
-            if found := list(trials(workload.problem, one.device, kernel.split(","), each)):
-                results.append(compared(workload, one, found, baseline.split(",") if baseline else (), repeat))
-                sys.stdout.writelines(told(results[-1]))
-                sys.stdout.flush()
-    if output is not None:
-        document.write(output, opened, results=results)
+    with document.kept(output, opened) as results:
+        for workload in workloads(shapes, sizes, ops, dtype):
+            for one in opened:
+                if found := list(trials(workload.problem, one.device, kernel.split(","), each)):
+                    results.append(compared(workload, one, found, baseline.split(",") if baseline else (), repeat))
+                    sys.stdout.writelines(told(results[-1]))
+                    sys.stdout.flush()
     sys.exit(any(not trial["verified"] for result in results for trial in result["trials"]))
 
 

@@ -28,6 +28,7 @@ from made_up_devices import DEVICES
 from mutations import NAIVE, planted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import document
 import launch_events
 import loop_costs
 import machine_code
@@ -78,14 +79,14 @@ def test_tiles_are_compiled_and_the_best_is_told(tmp_path: Path) -> None:
     given = ["--targets", "gfx90a:float32", "--kernel", "tiled", "--output", str(output)]
     done = CliRunner().invoke(modelled_tiles.main, given, catch_exceptions=False)
     assert done.exit_code == 0
-    document = json.loads(output.read_text("utf-8"))
-    (own,) = document["results"]
+    written = json.loads(output.read_text("utf-8"))
+    (own,) = written["results"]
     assert own["tried"] == len(modelled_tiles.GRIDS["tiled"])
     assert own["spilled"] == 0
     assert 0 < own["best"]["share"] < 1
     assert own["best"] == own["next"][0]
     assert own["best"]["limit"] == max(own["best"]["clocks"], key=own["best"]["clocks"].get)
-    assert document["compiler"].startswith("clang ")
+    assert written["compiler"].startswith("clang ")
 
 
 # parameters.py
@@ -120,10 +121,10 @@ def test_trials_are_measured_beside_a_baseline(best_backend: Backend, tmp_path: 
         assert parameters.bound_baseline("cublas", GemmProblem.create(8, 8, 8), best_backend, {}) is None
     done = run(parameters, best_backend, *arguments)
     assert done.exit_code == 0
-    document = json.loads(output.read_text("utf-8"))
-    assert document["environment"]["devices"].keys() == {best_backend.device.label}
-    assert [own["trans_a"] for own in document["results"]] == ["N", "T"]
-    for own in document["results"]:
+    written = json.loads(output.read_text("utf-8"))
+    assert written["environment"]["devices"].keys() == {best_backend.device.label}
+    assert [own["trans_a"] for own in written["results"]] == ["N", "T"]
+    for own in written["results"]:
         assert [(x["kernel"], x["set"], x["verified"]) for x in own["trials"]] == [
             ("tiled", {}, True), ("tiled", {"PAD": 1}, True), ("naive", {}, True)
         ]  # fmt: skip
@@ -131,6 +132,25 @@ def test_trials_are_measured_beside_a_baseline(best_backend: Backend, tmp_path: 
         assert all(x["seconds"]["median"] > 0 for x in (*own["trials"], *own["baselines"].values()))
         assert "numpy" in own["baselines"]
         assert len(own["launches"]) == 3
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_what_is_interrupted_is_written(finished: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "v.json"
+    monkeypatch.setattr(sys, "argv", ["benchmarks/parameters.py"])
+
+    def measure() -> None:
+        with document.kept(output) as results:
+            results.extend([{"m": 33}] * finished)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    if finished:
+        found = json.loads(output.read_text("utf-8"))
+        assert (found["interrupted"], found["results"]) == (True, [{"m": 33}])
+    else:
+        assert not output.exists()
 
 
 def test_a_wrong_trial_is_told(best_backend: Backend) -> None:
@@ -284,6 +304,6 @@ def test_launches_are_measured_with_an_event_and_without(best_backend: Backend, 
         pytest.skip(none_of("opencl"))
     done = run(launch_events, best_backend, "--output", tmp_path / "l.json")
     assert done.exit_code == 0
-    document = json.loads((tmp_path / "l.json").read_text("utf-8"))
-    assert document["launches"].keys() == {"with an event", "without"}
-    assert all(own[x] > 0 for own in document["launches"].values() for x in ("host_us", "device_us"))
+    written = json.loads((tmp_path / "l.json").read_text("utf-8"))
+    assert written["launches"].keys() == {"with an event", "without"}
+    assert all(own[x] > 0 for own in written["launches"].values() for x in ("host_us", "device_us"))
