@@ -18,6 +18,9 @@ FOLDER = Path(kernels.__path__[0])
 STEMS = [contract.name for contract in (*kernels.variants(), *kernels.passes())]
 SUFFIXES = {"opencl": "cl", "cuda": "cu"}
 
+INSTRUCTIONS = {"opencl": ["ptx.cl"], "cuda": ["hopper.cu", "ptx.cu"]}
+"""The parts that hold inline assembly, by language."""
+
 each_language = pytest.mark.parametrize("language", languages())
 
 
@@ -40,18 +43,17 @@ def code(text: str) -> str:
 
 
 @each_language
-def test_instructions_stand_in_a_part_of_their_own(language: str) -> None:
+def test_instructions_stand_in_parts_of_their_own(language: str) -> None:
     sources = {path.name: path.read_text("utf-8") for path in (FOLDER / language).rglob(f"*.{SUFFIXES[language]}")}
-    assert [name for name, text in sources.items() if re.search(r"\b(__)?asm(__)?\b", code(text))] == [
-        f"ptx.{SUFFIXES[language]}"
-    ]
+    found = [name for name, text in sources.items() if re.search(r"\b(__)?asm(__)?\b", code(text))]
+    assert sorted(found) == INSTRUCTIONS[language]
 
 
-@each_language
-def test_each_instruction_stands_in_one_macro(language: str) -> None:
+@pytest.mark.parametrize(("language", "part"), [(key, part) for key, found in INSTRUCTIONS.items() for part in found])
+def test_each_instruction_stands_in_one_macro(language: str, part: str) -> None:
     """Which holds nothing else, so that what takes its place is one macro, too."""
-    lines = code(parts(language)[f"ptx.{SUFFIXES[language]}"]).replace("\\\n", " ").splitlines()
-    macros = [" ".join(line.split()) for line in lines if line.strip()]
+    lines = code(parts(language)[part]).replace("\\\n", " ").splitlines()
+    macros = [" ".join(line.split()) for line in lines if line.strip() and not included(line)]
     assert all(re.match(r"#define [A-Z_0-9]+\(", line) for line in macros)
     assert max(len(re.findall("asm", line)) for line in macros) == 1
     instructions = re.findall(r"asm.*", "\n".join(macros))
@@ -69,7 +71,8 @@ def test_every_part_begins_with_a_comment_that_has_numbers(language: str) -> Non
 @each_language
 def test_every_part_is_included(language: str) -> None:
     sources = [path.read_text("utf-8") for path in (FOLDER / language).rglob(f"*.{SUFFIXES[language]}")]
-    assert {name for text in sources for name in included(text)} == parts(language).keys()
+    unused = {"hopper.cu"}  # until the kernel that is written in it
+    assert {name for text in sources for name in included(text)} == parts(language).keys() - unused
 
 
 @each_language
@@ -102,7 +105,7 @@ def test_the_documentation_says_what_a_part_brings(language: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "adding-a-kernel.md").read_text("utf-8")
     table = re.search(r"\| part \| what it has \| brings \|\n\|.*\n((?:\|.*\n)+)", page)
     rows = [[re.findall(r"`(\w+)`", cell) for cell in row.split("|")[1:4]] for row in table[1].splitlines()]
-    told = {name: set(brings) for (name,), _, brings in rows}
+    told = {name: set(brings) for (name,), _, brings in rows if language == "cuda" or name != "hopper"}
     brought = {name: {part.partition(".")[0] for part in included(text)} for name, text in parts(language).items()}
     assert told == {name.partition(".")[0]: found - {"ptx"} for name, found in brought.items()}
 

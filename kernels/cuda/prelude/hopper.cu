@@ -1,0 +1,112 @@
+// hopper: the instructions of compute capability 9.0 alone (PTX ISA, target sm_90a): copies of tiles by the copy engine (TMA), barriers that
+// count what it has brought (mbarrier), and products of groups of four warps (wgmma). Each stands in one macro, as in ptx.cu.
+//
+// A barrier of shared memory is 8 bytes. BARRIER_INIT(bar, 2) has its phase 0 end once two have arrived, and all bytes that
+// BARRIER_EXPECT announced have come: BARRIER_WAIT(bar, 0) returns then, BARRIER_WAIT(bar, 1) at the end of phase 1, and so on in turns;
+// before the end of phase 0, BARRIER_WAIT(bar, 1) returns at once.
+#include "ptx.cu"
+
+// A barrier for so many that arrive, made by one thread, which then lets others, and the copy engine, see it.
+#define BARRIER_INIT(bar, count) \
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SHARED_ADDRESS(bar)), "r"(count) : "memory")
+#define FENCE_BARRIERS() asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory")
+// Arrives, and announces so many bytes; arrives; waits until the phase of this parity, 0 or 1, has ended.
+#define BARRIER_EXPECT(bar, bytes) \
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SHARED_ADDRESS(bar)), "r"(bytes) : "memory")
+#define BARRIER_ARRIVE(bar) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SHARED_ADDRESS(bar)) : "memory")
+#define BARRIER_WAIT(bar, parity)                                                                                      \
+    asm volatile("{ .reg .pred p; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra AGAIN; }" ::"r"( \
+                     SHARED_ADDRESS(bar)),                                                                             \
+                 "r"(parity)                                                                                           \
+                 : "memory")
+
+// Lets the copy engine and the matrix unit see what this thread has written to shared memory by ordinary stores.
+#define FENCE_SHARED() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+
+// Starts to copy a tile to shared memory: the box of a tensor map (the address of its 128 bytes, as the driver encodes them) that begins
+// at element x of row y of matrix z, zeros for what lies outside. The barrier gets to know of each byte that has come.
+#define COPY_TILE(to, map, bar, x, y, z)                                                                                       \
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(SHARED_ADDRESS(bar)) : "memory")
+#define PREFETCH_MAP(map) asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory")
+
+// Each thread of a group of four warps from now on has so many registers, a constant: fewer, or more, than before.
+#define REGISTERS_DOWN(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
+#define REGISTERS_UP(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
+
+// A barrier for so many threads of a block, of which there are 16, told by number; __syncthreads() is that of number 0.
+#define NAMED_BARRIER(id, threads) asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory")
+
+// Where 128 bytes make a row, and the eight pieces of 16 bytes of a row change places by XOR with the row's number modulo 8, as the copy
+// engine leaves them: what tells the matrix unit of an operand's terms that begin at a place of shared memory. Along k, a row
+// is a line, and the next eight lines begin `stride` bytes further on. Across, a row is a term, with 64 lines of 2 bytes: the next 64
+// lines begin `leading` bytes further on, and the next eight terms `stride` bytes.
+#define MATRIX_DESCRIPTOR(place, leading, stride)                                                           \
+    ((unsigned long long)(SHARED_ADDRESS(place) >> 4 & 0x3fff) | (unsigned long long)((leading) >> 4) << 16 \
+     | (unsigned long long)((stride) >> 4) << 32 | 1ull << 62)
+
+// Products of groups of four warps. They read and write registers until they were awaited: GROUP_FENCE() lets them see what registers
+// hold, GROUP_COMMIT() ends a batch of products, and GROUP_WAIT(n) waits until all batches but the last n have ended. The compiler
+// has to believe that a sum is another after that: TOUCH_SUM.
+#define GROUP_FENCE() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
+#define GROUP_COMMIT() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
+#define GROUP_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
+#define TOUCH_SUM(x) asm volatile("" : "+f"(x)::"memory")
+
+// 64 rows of A by N columns of B, 32 bytes of terms, added to the sums d of a group, or instead of them where `scale` is 0. A thread has
+// N / 2 of them: with t = thread % 128, d[4 · j + 2 · h + e] is that of row t / 32 · 16 + t % 32 / 4 + 8 · h and column 8 · j + t % 4 · 2 + e. A and
+// B are told by descriptors; where `turn` is 1, a constant, an operand of 2-byte elements lies across k.
+#define PLACES_32() \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PLACES_64() \
+    PLACES_32() \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PLACES_96() \
+    PLACES_64() \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define PLACES_128() \
+    PLACES_96() \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_8(d, i) \
+    "+f"((d)[(i) + 0]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3]), \
+    "+f"((d)[(i) + 4]), "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
+#define SUMS_32(d, i) SUMS_8(d, i), SUMS_8(d, i + 8), SUMS_8(d, i + 16), SUMS_8(d, i + 24)
+#define SUMS_64(d, i) SUMS_32(d, i), SUMS_32(d, i + 32)
+#define SUMS_96(d, i) SUMS_64(d, i), SUMS_32(d, i + 64)
+#define SUMS_128(d, i) SUMS_96(d, i), SUMS_32(d, i + 96)
+#define GROUP_MUL_ADD_F16_64(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" PLACES_32() \
+                 "}, %32, %33, p, 1, 1, %35, %36; }" \
+                 : SUMS_32(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_F16_128(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" PLACES_64() \
+                 "}, %64, %65, p, 1, 1, %67, %68; }" \
+                 : SUMS_64(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_F16_192(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" PLACES_96() \
+                 "}, %96, %97, p, 1, 1, %99, %100; }" \
+                 : SUMS_96(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_F16_256(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" PLACES_128() \
+                 "}, %128, %129, p, 1, 1, %131, %132; }" \
+                 : SUMS_128(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_BF16_64(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" PLACES_32() \
+                 "}, %32, %33, p, 1, 1, %35, %36; }" \
+                 : SUMS_32(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_BF16_128(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" PLACES_64() \
+                 "}, %64, %65, p, 1, 1, %67, %68; }" \
+                 : SUMS_64(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_BF16_192(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" PLACES_96() \
+                 "}, %96, %97, p, 1, 1, %99, %100; }" \
+                 : SUMS_96(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_BF16_256(d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" PLACES_128() \
+                 "}, %128, %129, p, 1, 1, %131, %132; }" \
+                 : SUMS_128(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
