@@ -106,9 +106,10 @@ static PyObject *cuda(PyObject *module, PyObject *const *arguments, Py_ssize_t g
     return PyLong_FromLong(result);
 }
 
-/* opencl(script, queue, operands): how many launches were made. The queue is told by its handle; an operand is an object of
-   PyOpenCL, which has the handle of a cl_mem, or the address of memory that host and device share. The interpreter's lock is
-   held, as by PyOpenCL: to get it back may take longer than the launch. */
+/* opencl(script, queue, operands, marked): how many launches were made, and the handle of the last one's event, which is the
+   caller's to release; 0 where it is not wanted (`marked`) or the last launch was not made. The queue is told by its handle; an
+   operand is an object of PyOpenCL, which has the handle of a cl_mem, or the address of memory that host and device share. The
+   interpreter's lock is held, as by PyOpenCL: to get it back may take longer than the launch. */
 static PyObject *opencl(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
     char *words;
@@ -116,11 +117,12 @@ static PyObject *opencl(PyObject *module, PyObject *const *arguments, Py_ssize_t
     void *memory[MOST_OPERANDS];
     int is_address[MOST_OPERANDS];
     Py_ssize_t size, count;
-    void *queue;
+    void *queue, *last = NULL;
     long made = 0;
     int32_t result = 0;
+    int marked;
     (void)module;
-    if (!check_count(given, 3, "opencl") || PyBytes_AsStringAndSize(arguments[0], &words, &size) < 0
+    if (!check_count(given, 4, "opencl") || (marked = PyObject_IsTrue(arguments[3])) < 0 || PyBytes_AsStringAndSize(arguments[0], &words, &size) < 0
         || !check_operands(arguments[2], &count))
         return NULL;
     queue = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(arguments[1]);
@@ -154,13 +156,16 @@ static PyObject *opencl(PyObject *module, PyObject *const *arguments, Py_ssize_t
                                          : set_memory(kernel, number, sizeof(void *), &memory[operand]);
         }
         void *event = NULL;
+        int is_last = marked && !launches;
         if (!result)
-            result = enqueue(queue, kernel, 3, NULL, extent, work_group, 0, NULL, release ? &event : NULL);
-        if (event)
+            result = enqueue(queue, kernel, 3, NULL, extent, work_group, 0, NULL, release || is_last ? &event : NULL);
+        if (is_last)
+            last = event;
+        else if (event)
             release(event);
         made += !result;
     }
-    return PyLong_FromLong(made);
+    return Py_BuildValue("lK", made, (unsigned long long)(uintptr_t)last);
 }
 
 /* asked(function, stream): what a function of CUDA's driver tells of a stream, as a number; None where it refuses. */
@@ -180,7 +185,7 @@ static PyObject *asked(PyObject *module, PyObject *const *arguments, Py_ssize_t 
 static PyMethodDef functions[] = {
     {"asked", (PyCFunction)(void (*)(void))asked, METH_FASTCALL, "asked(function, stream) -> int or None"},
     {"cuda", (PyCFunction)(void (*)(void))cuda, METH_FASTCALL, "cuda(script, stream, operands) -> CUresult, or -1"},
-    {"opencl", (PyCFunction)(void (*)(void))opencl, METH_FASTCALL, "opencl(script, queue, operands) -> launches made"},
+    {"opencl", (PyCFunction)(void (*)(void))opencl, METH_FASTCALL, "opencl(script, queue, operands, marked) -> launches made, event"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -74,8 +74,9 @@ _MOST_PROGRAMS = 256
 Places: TypeAlias = Sequence[tuple[int, int]]
 """Of arguments of a call that are memory, the number of each, and which of the caller's memory it is."""
 
-Launcher: TypeAlias = Callable[[tuple[Any, ...], Any], None]
-"""Enqueues calls: takes what `Backend.argument` makes of the memory that `Places` count, and a queue or its handle."""
+Launcher: TypeAlias = Callable[[tuple[Any, ...], Any, bool], Event | None]
+"""Enqueues calls: takes what `Backend.argument` makes of the memory that `Places` count, a queue or its handle, and whether the
+event of the last call is wanted, which is then returned."""
 
 
 class User(Protocol):
@@ -387,10 +388,11 @@ class Backend(NoCopy, ABC):
         The caller keeps the calls.
         """
 
-        def launch(memory: tuple[Any, ...], queue: Any) -> None:
+        def launch(memory: tuple[Any, ...], queue: Any, marked: bool) -> Event | None:
             for call, places in calls:
                 self.set_memory(call, places, memory)
                 self.launch(call, queue=queue)
+            return self.mark(queue=queue) if marked else None
 
         return launch
 

@@ -280,7 +280,7 @@ class CUDA(Backend):
         launches = [(cast("_Call", call).enqueue, places) for call, places in calls]
         script = modules.script(launches, self._context_handle)
 
-        def launch(memory: tuple[int, ...], queue: Any) -> None:
+        def launch(memory: tuple[int, ...], queue: Any, marked: bool) -> Event | None:
             if self.closed:
                 self.check_open()
             stream = queue if type(queue) is int else self._handle(queue)
@@ -290,6 +290,7 @@ class CUDA(Backend):
                     result = run(script, stream, memory) if result == _scripts.ELSEWHERE else result
                     if result:
                         _cudadriver.fail(modules.LAUNCH, result)
+            return self.mark(queue=queue) if marked else None
 
         return launch
 

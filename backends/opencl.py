@@ -365,16 +365,19 @@ class OpenCL(Backend):
         run, own, count = _scripts.launching.opencl, int(self.queue.int_ptr), len(calls)
         outruns = self.device.type == "cpu"
 
-        def launch(memory: tuple[Any, ...], queue: Any) -> None:
+        def launch(memory: tuple[Any, ...], queue: Any, marked: bool) -> Event | None:
             if self.closed:
                 self.check_open()
             where = self.as_queue(queue)
-            made = run(script, own if where is None else where.int_ptr, memory)
+            made, last = run(script, own if where is None else where.int_ptr, memory, marked)
             if outruns:
                 self._catch_up(where)
             for call, places in calls[made:] if made < count else ():
                 self.set_memory(call, places, memory)
                 self.launch(call, queue=where)  # or it says what is wrong
+            if not marked:
+                return None
+            return Event(cl.Event.from_int_ptr(last, retain=False)) if last else self.mark(queue=where)
 
         return launch
 

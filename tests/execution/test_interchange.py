@@ -861,10 +861,12 @@ class TestPyOpenCL:
         a, b = pair((17, 13), (13, 11))
         pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
         x, y = (cl.array.to_device(queue, value, allocator=pool) for value in (a, b))
-        product = gemm(x, y)
-        assert type(product) is cl.array.Array
-        assert (product.queue, product.context, product.allocator) == (queue, queue.context, pool)
-        np.testing.assert_array_equal(product.get(), a @ b)
+        for _ in range(2):  # the second is made of what is known of the first
+            product = gemm(x, y)
+            assert type(product) is cl.array.Array
+            assert (product.queue, product.context, product.allocator) == (queue, queue.context, pool)
+            assert isinstance(product.base_data, cl.tools.PooledBuffer)
+            np.testing.assert_array_equal((product + product).get(), 2 * (a @ b))
         out = cl.array.zeros(queue, (17, 11), np.float32)
         assert gemm(x, y, out=out) is out
         np.testing.assert_array_equal(out.get(), a @ b)
@@ -945,6 +947,43 @@ class TestPyOpenCL:
         copied.wait()
         assert held
         np.testing.assert_array_equal(seen, a @ b)
+
+    @pytest.mark.parametrize("out", [False, True], ids=["new", "out"])
+    def test_a_result_has_the_event_of_its_product(
+        self, backend: gp.Backend, queue: Any, out: bool, planned: list[Any]
+    ) -> None:
+        """One alone, however often it is written, also where the product is one of those that are kept."""
+        import pyopencl as cl  # noqa: PLC0415
+
+        a, b = pair((17, 13), (13, 11))
+        x, y = (cl.array.to_device(queue, value) for value in (a, b))
+        given = cl.array.empty(queue, (17, 11), np.float32) if out else None
+        for _ in range(3):
+            gate, other = cl.UserEvent(queue.context), cl.CommandQueue(queue.context)
+            cl.enqueue_barrier(queue, wait_for=[gate])
+            product = gp.matmul(x, y, out=given, kernel="naive")
+            (event,) = product.events
+            seen, copied = product.get_async(queue=other)
+            queue.flush()
+            let_run(other)
+            held = copied.command_execution_status != cl.command_execution_status.COMPLETE
+            gate.set_status(cl.command_execution_status.COMPLETE)
+            copied.wait()
+            assert held
+            assert event.command_queue == queue
+            np.testing.assert_array_equal(seen, a @ b)
+            product.finish()  # which forgets the events, also the one of the other queue
+            product.fill(0)
+        assert len(planned) == 1
+
+    def test_an_event_may_outlive_its_queue(self, queue: Any) -> None:
+        import pyopencl as cl  # noqa: PLC0415
+
+        a, b = pair((17, 13), (13, 11))
+        x, y = (cl.array.to_device(queue, value) for value in (a, b))
+        for _ in range(2):
+            x.get_async(queue=cl.CommandQueue(queue.context))
+            np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
 
     @pytest.mark.parametrize("kind", ["new", "out", "without an order"])
     def test_on_another_queue_are_ordered_both_ways(

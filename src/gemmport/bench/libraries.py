@@ -251,7 +251,9 @@ class _PyOpenCL(Library):
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._arrays: Any = importlib.import_module("pyopencl.array")
-        self._queue = backend.new_queue()
+        # As users make it: ours take times, which costs some microseconds between kernels.
+        own: Any = backend
+        self._queue = self.module.CommandQueue(own.context, own.queue.device)
 
     def _may_reach(self, device: DeviceInfo) -> bool:
         return device.backend == "opencl"

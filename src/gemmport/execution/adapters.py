@@ -6,9 +6,11 @@ things, as far as they are used here, stand in this module alone; how memory is 
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
@@ -17,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import backends
-from gemmport.backends.array import DeviceArray
+from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend
+from gemmport.backends.objects import Event
 from gemmport.core import dlpack
 from gemmport.core.errors import ArrayError, DtypeError
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
@@ -59,6 +62,9 @@ class Library(ABC):
 
     move: ClassVar[str] = "the library's own means"
     """How an array is copied to another device."""
+
+    marks: ClassVar[bool] = False
+    """Whether its arrays keep the events of what writes them."""
 
     graphs_keep_memory: ClassVar[bool] = False
     """Whether memory that it allocates while a graph is captured belongs to the graph, also when the array is gone."""
@@ -145,8 +151,12 @@ class Library(ABC):
         """
         return None
 
-    def written(self, array: Any, backend: Backend, queue: Any) -> None:
-        """Tells an array, in the library's own way, that it is written by what was enqueued on a backend's queue so far."""
+    def written(self, array: Any, backend: Backend, queue: Any, event: Event | None = None) -> None:
+        """Tells an array, in the library's own way, that it is written by what was enqueued on a backend's queue so far.
+
+        Args:
+            event: of the last that was enqueued on the array's own queue, where that is `queue`; None where it is not known.
+        """
 
     def used(self, arrays: Sequence[Any], backend: Backend, queue: Any) -> None:
         """Tells arrays, in the library's own way, that what is on another queue than its own reads or writes them.
@@ -344,6 +354,7 @@ class _PyOpenCL(Library):
 
     name, move = "pyopencl", "pyopencl.array.to_device(queue, array.get())"
     backend = "opencl"
+    marks = True
 
     @cached_property
     def _whole(self) -> Any:
@@ -369,11 +380,13 @@ class _PyOpenCL(Library):
             # A part of another buffer may overlap what is another object. Events of other queues must be awaited.
             if buffer.get_info(self._whole) is not None:
                 return None
+            for event in events:
+                if event.command_queue != queue:
+                    return None
         except AttributeError:  # no buffer, but shared virtual memory
             return None
-        for event in events:
-            if event.command_queue != queue:
-                return None
+        except self.module.Error:  # the event's queue is gone
+            return None
         return (queue.int_ptr, array.dtype, array.shape, array.strides, array.offset), buffer
 
     def stream(self, array: Any) -> Any:
@@ -383,16 +396,24 @@ class _PyOpenCL(Library):
         return bool(memory != other) or span[1] <= low or high <= span[0]
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any | None:
-        where = like.context if like.queue is None else like.queue
-        return self.module.array.Array(where, shape, dtype, order=order, allocator=like.allocator)
+        array = self.module.array.Array
+        queue, context, allocator = like.queue, like.context, like.allocator
+        if order == "C":
+            # PyOpenCL looks at shapes for a dozen microseconds, but not of those that it makes itself, which it tells so.
+            made = {"strides": tuple(x * dtype.itemsize for x in dense_strides(shape)), "allocator": allocator}
+            with suppress(TypeError):  # it no longer does
+                return array(
+                    None, shape, dtype, **made, _fast=True, _size=math.prod(shape), _context=context, _queue=queue
+                )
+        return array(context if queue is None else queue, shape, dtype, order=order, allocator=allocator)
 
-    def written(self, array: Any, backend: Backend, queue: Any) -> None:
+    def written(self, array: Any, backend: Backend, queue: Any, event: Event | None = None) -> None:
         if array.queue is None:
             array.add_event(backend.mark(queue=queue).native)
-        elif array.events:  # its queue waits already, but whoever reads its events does not
-            # What its queue has waited for, and comes after all there, stands for them. To add it to them would have PyOpenCL
-            # wait now and then.
-            array.events[:] = [backend.mark(queue=array.queue).native]
+            return
+        # Its queue waits already, but whoever reads its events on another does not. The newest stands for those before, which
+        # its queue has waited for: to add it to them would have PyOpenCL wait now and then.
+        array.events[:] = [(event or backend.mark(queue=array.queue)).native]
 
 
 class _Other(Library):

@@ -52,7 +52,7 @@ class BoundPlan(NoCopy):
             backend.wait(wait_for, queue=where)
             self.relaunch(tuple(backend.argument(self.memory[name]) for name in OPERANDS), queue=where)
 
-    def relaunch(self, operands: tuple[Any, ...], *, queue: Any = None) -> None:
+    def relaunch(self, operands: tuple[Any, ...], *, queue: Any = None, marked: bool = False) -> Event | None:
         """Enqueues every launch in order, with other operands that lie as the first did: of one layout, alignment and size.
 
         The caller keeps them until the work is done, and sees to it that the queue waits for what others do to them.
@@ -60,21 +60,24 @@ class BoundPlan(NoCopy):
         Args:
             operands: what `Backend.argument` makes of the memory of A, B, C and D.
             queue: of `Backend.as_queue`, or a handle that it takes.
+            marked: whether the event of the last launch is wanted.
+
+        Returns:
+            The event; None where it is not wanted.
 
         Raises:
             DeviceMemoryError: there is no room for scratch memory; nothing was enqueued.
         """
         backend = self.backend
         if not self._shares:
-            self._launch(operands, queue)
-            return
+            return self._launch(operands, queue, marked)
         workspace = backend.workspace(backend.as_queue(queue))
         with workspace.lock:
             if workspace.blocks is not self._blocks or not self._blocks:
                 blocks = workspace.take(backend, self._sizes)
                 if blocks is not self._blocks:
                     self._name(blocks)
-            self._launch(operands, queue)
+            return self._launch(operands, queue, marked)
 
     def _name(self, blocks: tuple[Memory, ...]) -> None:
         """Has the arguments name blocks of a workspace."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmport import kernels
 from gemmport.backends.base import Backend
-from gemmport.backends.objects import Memory
+from gemmport.backends.objects import Event, Memory
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.plan import Plan
 from gemmport.core.problem import OPERANDS, Operand
@@ -50,13 +50,17 @@ class Prepared:
         """Whether its device is open, and the kernels are those that it was chosen among."""
         return not self.backend.closed and self.family is kernels.family()
 
-    def launch(self, operands: tuple[Any, ...], queue: Any = None) -> None:
+    def launch(self, operands: tuple[Any, ...], queue: Any = None, *, marked: bool = False) -> Event | None:
         """Enqueues the product. The caller keeps the operands, and orders what others do to them.
 
         Args:
             operands: what `Backend.argument` makes of the memory of A, B, C and D, as the plan names them; C is D where it is
                 not read.
             queue: of `Backend.as_queue`, or a handle that it takes.
+            marked: whether the event of its last launch is wanted.
+
+        Returns:
+            The event; None where it is not wanted.
 
         Raises:
             DeviceMemoryError: there is no room for scratch memory; nothing was enqueued.
@@ -68,8 +72,9 @@ class Prepared:
         except IndexError:  # all are at work in other threads
             bound = bind(self.plan, self.backend, self._memory(operands), queue=queue, at_once=True)
             bound.let_go()
-        bound.relaunch(operands, queue=queue)
+        event = bound.relaunch(operands, queue=queue, marked=marked)
         idle.append(bound)
+        return event
 
     def renew(self, source: str) -> None:
         """Has the next launch bind anew, if one of its programs is of this source, of which there is a better one.

@@ -180,8 +180,9 @@ class Repeated:
             if not library.graphs_keep_memory:
                 backend.captured.append(lent)
             return out
-        self.prepared.launch(self._operands(left, right, last, d), home)
-        library.written(out, backend, home)
+        event = self.prepared.launch(self._operands(left, right, last, d), home, marked=library.marks)
+        if event is not None:
+            library.written(out, backend, home, event)
         return out
 
     def _operands(self, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
