@@ -28,8 +28,10 @@ extern unsigned char *dynamic_shared;
 // What a lane shows to the others of its warp.
 typedef unsigned char Shown[64];
 
-// What the running work-item does wrong: the launch ends.
-[[noreturn]] void fault(const char *what);
+// What the running work-item does wrong, as printf has it: the launch ends.
+[[noreturn]] void fault(const char *format, ...);
+// Likewise, of what no work-item does that runs now.
+void complain(const char *format, ...);
 
 // Runs all groups. Returns the first fault; null where there is none.
 const char *run_groups(const Launch &launch);
@@ -41,10 +43,66 @@ void warp_barrier(unsigned mask, int line);
 // Shows bytes to all lanes of the warp, and waits for theirs: what the 32 lanes show, FF where there is no such lane.
 const Shown *shown_by_lanes(unsigned mask, const void *mine, size_t bytes, int line);
 int this_lane();
+int this_item();
+
+// What a work-item waits for, which is looked at anew when it could have a turn, as a loop that polls would; and its words for that.
+struct Awaited {
+    virtual bool holds() const = 0;
+    virtual void tell(char *text, size_t size) const = 0;
+};
+void wait_for(const Awaited &what, int line);
+
+// Below the limit: 0, unless work-items are shuffled.
+unsigned drawn(unsigned limit);
 
 // cp.async. Until it was waited for, the target is poison; then it gets `present` bytes of the source, and zeros for the rest.
 void copy_later(void *target, const void *source, size_t bytes, size_t present);
 void end_group_of_copies();
 void await_copies(int groups_left);
+
+// Hopper's units (hopper.cpp), which work beside the work-items. Lines are those of the source.
+
+// A tensor map, of three dimensions: what cuTensorMapEncodeTiled puts in the same 128 bytes in its own way. Strides are in bytes.
+struct TensorMap {
+    char mark[8]; // MAP_MARK
+    unsigned long long address, sizes[3], strides[2];
+    unsigned box[3], element_bytes;
+};
+#define MAP_MARK "tilemap"
+
+void init_barrier(void *barrier, unsigned count, int line);
+void fence_barriers();
+void arrive(void *barrier, int line);
+void arrive_expecting(void *barrier, unsigned bytes, int line);
+void wait_for_barrier(void *barrier, unsigned parity, int line);
+
+void fence_shared();
+void check_map(const void *map, int line);
+void copy_tile(void *to, const void *map, void *barrier, int x, int y, int z, int line);
+
+void fewer_registers(unsigned count, int line);
+void more_registers(unsigned count, int line);
+void named_barrier(unsigned number, unsigned threads, int line);
+
+// A product of four warps: 64 rows by so many columns, of 32 bytes of terms.
+enum class Numbers { F16, BF16 };
+struct Product {
+    unsigned long long a, b;
+    Numbers numbers;
+    int columns;
+    bool keeps, turn_a, turn_b;
+    int line;
+};
+unsigned shared_address(const void *place);
+void group_fence(int line);
+void group_mul_add(void *sums, const Product &product);
+void group_commit(int line);
+void group_wait(int batches_left, int line);
+
+// What the runner tells the units: a group begins; a work-item ends; the group has ended; no work-item can go on. Whether that lets one.
+void start_units(const Launch &launch);
+void end_units_of_item();
+void end_units();
+bool units_go_on();
 
 }

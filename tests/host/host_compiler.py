@@ -17,7 +17,7 @@ from gemmport.runtime import cache as kept
 
 HERE = Path(__file__).parent
 
-RUNNER = HERE / "runner.cpp"
+RUNNER = (HERE / "runner.cpp", HERE / "hopper.cpp")
 
 COMPILERS = ("g++", "clang++")
 
@@ -86,7 +86,7 @@ def version() -> str:
 @cache
 def key() -> str:
     """Of all that a source is compiled with."""
-    own = (path.read_text(encoding="utf-8") for path in (*sorted(HERE.glob("*.h")), RUNNER, Path(__file__)))
+    own = (path.read_text(encoding="utf-8") for path in (*sorted(HERE.glob("*.h")), *RUNNER, Path(__file__)))
     return kept.program_key(_told("--version"), *options(), *own)
 
 
@@ -111,7 +111,8 @@ def runner() -> ctypes.CDLL:
     own = key()
     binary = kept.load_program(own)
     if binary is None:
-        binary = _linked(f'# 1 "{RUNNER}"\n{RUNNER.read_text(encoding="utf-8")}', "-I", str(HERE))
+        text = "".join(f'# 1 "{path}"\n{path.read_text(encoding="utf-8")}' for path in RUNNER)
+        binary = _linked(text, "-I", str(HERE))
         kept.store_program(own, binary)
     return loaded(binary, ctypes.RTLD_GLOBAL)
 
@@ -136,7 +137,7 @@ def _linked(text: str, *more: str) -> bytes:
 
 
 def _run(text: str, *arguments: str, language: str = "c++") -> str:
-    command = [found() or COMPILERS[0], "-x", language, *arguments, "-", "-lm"]
+    command = [found() or COMPILERS[0], "-x", language, *arguments, "-", "-lm", "-lstdc++"]
     # What watches this process would watch the compiler, too.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment)

@@ -34,7 +34,7 @@ static const int WARP = 32, MOST_ITEMS = 1024, MOST_COPIES = 4096;
 static const size_t STACK = 256 * 1024;
 
 enum Order { FORWARD, REVERSED, SHUFFLED }; // and on, by the seed that it is
-enum State { READY, AT_GROUP_BARRIER, AT_WARP_BARRIER, ENDED };
+enum State { READY, AT_GROUP_BARRIER, AT_WARP_BARRIER, AWAITING, ENDED };
 
 struct Copy { void *target; const void *source; size_t bytes, present; };
 
@@ -43,6 +43,7 @@ struct Item {
     int number;
     State state;
     int line; // at which it waits
+    const Awaited *awaited;
     unsigned exchanges;
     Copy *copies; // that nobody waited for yet; the end of each of their groups
     int copied, *group_ends, groups;
@@ -61,7 +62,7 @@ static Item item[MOST_ITEMS];
 static Warp warp[MOST_ITEMS / WARP];
 static int items, alive, waiting;
 static Item *current;
-static char message[400];
+static char message[800];
 
 // Stacks and the switch between them.
 
@@ -164,18 +165,26 @@ static void leave(bool for_good)
 #endif
 }
 
-static void complain(const char *format, ...)
+static void complain_of(const char *format, va_list values)
+{
+    if (!message[0])
+        vsnprintf(message, sizeof message, format, values);
+}
+
+void complain(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    if (!message[0])
-        vsnprintf(message, sizeof message, format, values);
+    complain_of(format, values);
     va_end(values);
 }
 
-[[noreturn]] void fault(const char *what)
+[[noreturn]] void fault(const char *format, ...)
 {
-    complain("%s", what);
+    va_list values;
+    va_start(values, format);
+    complain_of(format, values);
+    va_end(values);
     leave(true);
     abort();
 }
@@ -230,6 +239,17 @@ void warp_barrier(unsigned mask, int line)
 }
 
 int this_lane() { return current->number % WARP; }
+int this_item() { return current->number; }
+
+void wait_for(const Awaited &what, int line)
+{
+    current->line = line;
+    if (drawn(4) == 0 && what.holds()) // or it comes back later
+        return;
+    current->state = AWAITING;
+    current->awaited = &what;
+    leave(false);
+}
 
 const Shown *shown_by_lanes(unsigned mask, const void *mine, size_t bytes, int line)
 {
@@ -289,6 +309,7 @@ static void run_item()
     __sanitizer_finish_switch_fiber(nullptr, &bottom_of_runner, &size_of_runner);
 #endif
     launch_now->kernel(*launch_now);
+    end_units_of_item();
     current->state = ENDED;
     --alive;
     --warp_of(*current).alive;
@@ -333,6 +354,7 @@ static void start_group()
     }
     poison(launch_now->shared, launch_now->shared_end);
     memset(dynamic_shared, 0xff, launch_now->dynamic_bytes);
+    start_units(*launch_now);
 }
 
 static unsigned long long random_state;
@@ -344,6 +366,8 @@ static unsigned random_below(unsigned limit) // xorshift64*
     random_state ^= random_state >> 27;
     return (unsigned)((random_state * 0x2545f4914f6cdd1dULL) >> 32) % limit;
 }
+
+unsigned drawn(unsigned limit) { return launch_now->order >= SHUFFLED ? random_below(limit) : 0; }
 
 // The numbers from `first` on in the order of the launch.
 static void put_in_order(int *turns, int first, int count)
@@ -358,6 +382,13 @@ static void put_in_order(int *turns, int first, int count)
         }
 }
 
+static bool goes_on(Item &own)
+{
+    if (own.state == AWAITING && own.awaited->holds())
+        own.state = READY;
+    return own.state == READY;
+}
+
 // A turn of each of a warp's work-items that do not wait. Returns whether there were any.
 static bool run_warp(int number)
 {
@@ -365,15 +396,34 @@ static bool run_warp(int number)
     put_in_order(turns, number * WARP, count);
     bool any = false;
     for (int i = 0; i < count && !message[0]; ++i)
-        if (item[turns[i]].state == READY) {
+        if (goes_on(item[turns[i]])) {
             any = true;
             enter(&item[turns[i]]);
         }
     return any;
 }
 
+// Of all that wait in vain, the first at each line, and what for.
+static void tell_deadlock()
+{
+    char text[sizeof message];
+    size_t end = 0;
+    for (int i = 0; i < items; ++i) {
+        bool told = item[i].state == ENDED;
+        for (int before = 0; before < i && !told; ++before)
+            told = item[before].state != ENDED && item[before].line == item[i].line;
+        if (told || end >= sizeof text - 1)
+            continue;
+        char what[200] = "others that never come there";
+        if (item[i].state == AWAITING)
+            item[i].awaited->tell(what, sizeof what);
+        end += snprintf(text + end, sizeof text - end, "%swork-item %d waits in line %d for %s", end ? "; " : "", i, item[i].line, what);
+    }
+    complain("%s", text);
+}
+
 // A warp goes on until the group's barrier, before the next one sets out: so far apart may they be. Shuffled, it may also be anywhere
-// in between.
+// in between. The units are as late as can be: shuffled, they go on at any time, else when nobody else can.
 static void run_group()
 {
     const int warps = (items + WARP - 1) / WARP;
@@ -381,17 +431,20 @@ static void run_group()
         int turns[MOST_ITEMS / WARP];
         put_in_order(turns, 0, warps);
         bool any = false;
-        for (int i = 0; i < warps; ++i)
+        for (int i = 0; i < warps; ++i) {
             while (run_warp(turns[i])) {
                 any = true;
                 if (launch_now->order >= SHUFFLED && random_below(4) == 0)
                     break;
             }
-        if (!any)
-            for (int i = 0; i < items; ++i)
-                if (item[i].state != ENDED)
-                    complain("work-item %d waits in line %d for others that never come there", i, item[i].line);
+            if (drawn(2))
+                units_go_on();
+        }
+        if (!any && !message[0] && !units_go_on())
+            tell_deadlock();
     }
+    if (!message[0])
+        end_units();
 }
 
 const char *run_groups(const Launch &launch)
@@ -401,7 +454,8 @@ const char *run_groups(const Launch &launch)
     random_state = 0x9e3779b97f4a7c15ULL * launch.order;
     message[0] = 0;
     make_stacks();
-    if (posix_memalign((void **)&dynamic_shared, 128, launch.dynamic_bytes ? launch.dynamic_bytes : 1))
+    // Of 1024 bytes are the patterns in which the copy engine and the matrix unit swizzle.
+    if (posix_memalign((void **)&dynamic_shared, 1024, launch.dynamic_bytes ? launch.dynamic_bytes : 1))
         return "no memory for shared memory";
     position.items = launch.items;
     position.groups = launch.groups;
