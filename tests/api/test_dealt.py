@@ -15,8 +15,10 @@ import pytest
 import gemmport as gp
 from absences import INTEL, POCL_WHEEL, skip_without
 from exact import integers
+from gemmport.api import streamed
 from gemmport.core.errors import DeviceLostError
 from gemmport.multidevice import deal, outlook
+from gemmport.planning import schedule
 from runtimes import RUNTIMES
 
 PAIR = (RUNTIMES[2], RUNTIMES[0])
@@ -216,6 +218,124 @@ def test_panels_are_sent_once(pair: list[gp.Backend]) -> None:
     assert sum(sent) == 2 * a.nbytes
 
 
+@pytest.fixture
+def in_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has even small operands pass by in several panels."""
+    monkeypatch.setattr(schedule, "LEAST_DEPTH", 8)
+
+
+@pytest.mark.usefixtures("in_panels")
+@pytest.mark.sample(dtype=["float16"], ops=["TC"])
+@pytest.mark.parametrize("ops", ["NN", "TC", "NT"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64", "int8"])
+def test_operands_pass_by_in_panels(pair: list[gp.Backend], dtype: str, ops: str) -> None:
+    for one in pair:
+        without_sharing(one)
+    m, n, k = 211, 300, 77
+    a = integers((k, m) if ops[0] in "TC" else (m, k), dtype)
+    b = integers((n, k) if ops[1] in "TC" else (k, n), dtype)
+    c = integers((m, n), dtype)
+    how = {"c": c, "alpha": 2, "beta": 3, "trans_a": ops[0], "trans_b": ops[1]}
+    np.testing.assert_array_equal(gp.gemm(a, b, devices=pair, **how), gp.gemm(a, b, device=pair[0].device, **how))
+    x, y = integers((3, 65, 50), dtype), integers((3, 50, 70), dtype)
+    for right in (y, y[0]):
+        np.testing.assert_array_equal(gp.matmul(x, right, devices=pair), gp.matmul(x, right, device=pair[0].device))
+
+
+@pytest.mark.usefixtures("in_panels")
+def test_the_next_panel_travels_while_one_is_multiplied(
+    pair: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product waits for the panel after its own: where that were sent later, it would wait for ever."""
+    one = without_sharing(pair[0])
+    sent, changed, begun = [], threading.Condition(), 0
+    upload, multiply = one._upload, streamed.enqueue_memory
+
+    def uploads(memory: Any, data: np.ndarray, *rest: Any) -> None:
+        upload(memory, data, *rest)
+        with changed:
+            sent.append(data.nbytes)
+            changed.notify_all()
+
+    def enqueues(*arguments: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == 1:  # B's panels all stay; of A's, one is read now, and the other by the next product
+            with changed:
+                assert changed.wait_for(lambda: sum(nbytes != 96 * 8 * 4 for nbytes in sent) == 2, 60)
+        return multiply(*arguments)
+
+    one._upload = uploads
+    monkeypatch.setattr(streamed, "enqueue_memory", enqueues)
+    a, b = integers((128, 64), "float32"), integers((64, 96), "float32")
+    np.testing.assert_array_equal(gp.matmul(a, b, devices=[one]), a @ b)
+    assert begun % 8 == 0
+
+
+class Slices:
+    """An array that is read and written in slices alone, by one thread at a time."""
+
+    def __init__(self, inner: np.ndarray) -> None:
+        self.inner, self.writers, self.most_writers = inner, 0, 0
+
+    shape, dtype = (property(lambda self, name=name: getattr(self.inner, name)) for name in ("shape", "dtype"))
+
+    def __getitem__(self, key: tuple[slice, ...]) -> np.ndarray:
+        return self.inner[key].copy()
+
+    def __setitem__(self, key: tuple[slice, slice], values: np.ndarray) -> None:
+        self.writers += 1
+        self.most_writers = max(self.most_writers, self.writers)
+        threading.Event().wait(0.02)  # for others who would write meanwhile
+        self.inner[key] = values
+        self.writers -= 1
+
+
+@pytest.mark.usefixtures("in_panels")
+@pytest.mark.parametrize("sent", [True, False])
+def test_arrays_in_slices_are_dealt(pair: list[gp.Backend], *, sent: bool) -> None:
+    if sent:
+        without_sharing(pair[0])
+    a, b, c = (integers(shape, "float32") for shape in ((430, 90), (90, 310), (430, 310)))
+    out = Slices(np.zeros((430, 310), "float32"))
+    assert gp.gemm(Slices(a), b, c=Slices(c), beta=2, out=out, devices=pair) is out
+    np.testing.assert_array_equal(out.inner, a @ b + 2 * c)
+    assert out.most_writers == 1  # two that write parts of one chunk would each undo what the other wrote
+    np.testing.assert_array_equal(gp.matmul(a, Slices(b), devices=pair, host_memory="1MiB"), a @ b)
+    with pytest.raises(gp.ArrayError, match="out must not be c"):
+        gp.gemm(a, b, c=out, beta=2, out=out, devices=pair)
+
+
+@pytest.mark.usefixtures("in_panels")
+def test_each_device_takes_no_more_memory_than_is_allowed(pair: list[gp.Backend]) -> None:
+    taken: dict[gp.Backend, int] = dict.fromkeys(pair, 0)
+    most = dict(taken)
+
+    def counted(one: gp.Backend) -> None:
+        allocate = one._allocate
+
+        def counts(nbytes: int) -> Any:
+            memory = allocate(nbytes)
+            taken[one] += nbytes
+            most[one] = max(most[one], taken[one])
+            free = memory.free
+
+            def gives_back() -> None:
+                taken[one] -= nbytes
+                free()
+
+            memory.free = gives_back
+            return memory
+
+        one._allocate = counts
+
+    for each in pair:
+        counted(each)
+    a, b = integers((600, 200), "float32"), integers((200, 500), "float32")
+    np.testing.assert_array_equal(gp.matmul(a, b, devices=pair, device_memory=300_000), a @ b)
+    assert all(0 < most[one] <= 300_000 for one in pair)
+
+
 def test_a_small_product_goes_to_the_fastest(caplog: pytest.LogCaptureFixture) -> None:
     skip_without(INTEL, POCL_WHEEL)
     caplog.set_level(logging.INFO, "gemmport.api.dealt")
@@ -233,6 +353,10 @@ def test_what_cannot_be_dealt_is_refused(best_backend: gp.Backend) -> None:
             multiply(on_device, a, devices="all")
         with pytest.raises(gp.UnsupportedError, match="deterministic"):
             multiply(a, a, devices="all", deterministic=True)
+        with pytest.raises(gp.UnsupportedError, match="checkpoint must be left out"):
+            multiply(a, a, devices="all", checkpoint="nowhere")
+        with pytest.raises(gp.UnsupportedError, match="progress must be left out"):
+            multiply(a, a, devices="all", progress=print)
         with pytest.raises(gp.UnsupportedError, match="add it to devices"):
             multiply(a, a, devices="all", device=device)
         with pytest.raises(gp.DeviceNotFoundError, match="write \\['intel'\\]"):

@@ -7,29 +7,39 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from gemmport.api.arguments import Given, HostArray
 from gemmport.api.host import result_of
-from gemmport.api.placement import Placement, readable
+from gemmport.api.placement import Placement
 from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, enqueue
-from gemmport.backends.array import DeviceArray
+from gemmport.api.streamed import Bounds, problem_of, run_streamed, streamed_result
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype
-from gemmport.core.errors import ArrayError, CompileError, DtypeError, LaunchError, ShapeError, UnsupportedError
+from gemmport.core.errors import (
+    ArrayError,
+    CompileError,
+    DtypeError,
+    GemmportError,
+    LaunchError,
+    ShapeError,
+    UnsupportedError,
+)
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Op, transposes
 from gemmport.multidevice.crew import compute, failed
 from gemmport.multidevice.deal import Deal, Member
 from gemmport.multidevice.outlook import Outlook, outlook
-from gemmport.multidevice.panels import Panels
 from gemmport.multidevice.selection import Devices, chosen_backends, chosen_devices
 from gemmport.multidevice.tiles import Needs, Room, Tile
+from gemmport.outofcore.operands import Matrix, Sliced, may_share
+from gemmport.outofcore.streaming import Kept, Operands
+from gemmport.planning.schedule import DOUBLE, Schedule, resident_type, single_tile
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +71,7 @@ class Dealt:
 
 
 def dealt_product(
-    devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], choice: Choice,
+    devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], choice: Choice, bounds: Bounds,
     alone: Callable[[Backend], HostArray],
 ) -> Dealt:  # fmt: skip
     """The product of host arrays by several devices; awaited.
@@ -95,17 +105,17 @@ def dealt_product(
                 "%s is not dealt: %s computes it alone: %s", problem, fastest_first[0].device.label, expected.reason
             )
         return _alone(fastest_first, backends, product, given, alone, expected)
-    result, update = result_of(product, given)
-    product = replace(product, a=_as_read(product.a, product), b=_as_read(product.b, product))
+    result, update = _result(product, given)
     whole = Tile.whole(problem.batch, problem.m, problem.n)
-    needs = _needs(product)
     members = [
-        Member(name, whole.size * rate, Room(int(MEMORY * one.device.memory), one.device.max_allocation))
+        Member(name, whole.size * rate, _room(one, bounds))
         for name, one, rate in zip(_names(backends), backends, expected.rates, strict=True)
     ]
-    deal = Deal(whole, members, needs)
+    deal = Deal(whole, members, _needs(problem, product))
+    if bounds.host_memory is not None:
+        bounds = replace(bounds, host_memory=bounds.host_memory // len(members))
     works = [
-        _Work(one, member, deal, product, result, choice, update=update)
+        _Work(one, member, deal, product, result, choice, bounds, update=update)
         for one, member in zip(backends, members, strict=True)
     ]
     started = time.perf_counter()
@@ -134,7 +144,7 @@ def dealt_outlook(problem: GemmProblem, devices: Devices, backend: str | None, c
 
 
 def check_dealt(
-    on_device: Sequence[Given], device: object, queue: object = None, wait_for: object = ()
+    on_device: Sequence[Given], device: object, bounds: Bounds, queue: object = None, wait_for: object = ()
 ) -> None:  # fmt: skip
     """Raises ArrayError or UnsupportedError where a product cannot be dealt to devices as it was asked for."""
     if device is not None:
@@ -146,6 +156,11 @@ def check_dealt(
             f"computes where {first.name} is, or copy it to the host with get(); arrays that lie on several devices are not "
             "multiplied where they are"
         )
+    for name in ("checkpoint", "progress"):
+        if getattr(bounds, name) is not None:
+            raise UnsupportedError(
+                f"{name} must be left out with devices: which tiles there are is decided while they work; name one with device="
+            )
     if queue is not None or wait_for not in ((), None, []):
         raise UnsupportedError(
             "queue and wait_for must be left out with devices: each device works on its own queue, awaited"
@@ -220,28 +235,46 @@ def _names(backends: Sequence[Backend]) -> list[str]:
     return names
 
 
-def _as_read(x: DeviceArray | HostArray, product: Product) -> HostArray:
-    """An operand in the type in which it is read, and so that its panels are read in place: converted once, not per tile."""
-    host = cast("HostArray", x)
-    if host.dtype != product.types.inputs:
-        with np.errstate(all="ignore"):
-            return host.astype(product.types.inputs)
-    strides = element_strides(host)
-    return host if strides is not None and readable_in_place(host.shape, strides) else np.ascontiguousarray(host)
+def _result(product: Product, given: Mapping[str, Given]) -> tuple[Any, bool]:
+    """Where tiles are written, and whether C is there, which is updated."""
+    if not any(isinstance(x, Sliced) for each in given.values() for x in each.arrays):
+        return result_of(product, given)
+    out = streamed_result(product, given)
+    c = cast("Any", product.c)
+    if c is None or not may_share(c, out):
+        return out, False
+    if isinstance(out, Sliced):
+        raise ArrayError(
+            "out must not be c where it is written in slices and devices are named: a device would read chunks that another "
+            "writes; write to another array"
+        )
+    return out, True
 
 
-def _needs(product: Product) -> Needs:
-    inputs, output = product.types.inputs.itemsize, product.types.output.itemsize
-    line = max(product.k, 1) * inputs
+def _room(backend: Backend, bounds: Bounds) -> Room:
+    """Of a device, for tiles."""
+    memory = backend.device.memory if bounds.device_memory is None else bounds.device_memory
+    return Room(int(MEMORY * min(memory, backend.device.memory)), backend.device.max_allocation)
+
+
+def _needs(problem: GemmProblem, product: Product) -> Needs:
+    resident, output = resident_type(problem), problem.output
+    line = max(product.k, 1) * product.types.inputs.itemsize
+    element = resident.itemsize + (DOUBLE * output.itemsize if resident != output else 0)
     batched_a, batched_b = (cast("HostArray", x).ndim == 3 for x in (product.a, product.b))
-    return Needs(line, line, output * (1 if product.c is None else 2), batched_a, batched_b)
+    return Needs(line, line, element, batched_a, batched_b)
 
 
 class _Work:
-    """One device at work: computes tiles of a product from views of the host's arrays, to their end."""
+    """One device at work: computes tiles of a product from parts of the host's arrays, to their end.
+
+    Where the device reads and writes the parts in place, nothing is copied. Else they pass through it
+    (`gemmport.outofcore.streaming`), and the panels of the operand that the next tile reads, too, stay.
+    """
 
     def __init__(
-        self, backend: Backend, member: Member, deal: Deal, product: Product, result: HostArray, choice: Choice, *, update: bool
+        self, backend: Backend, member: Member, deal: Deal, product: Product, result: HostArray | Sliced, choice: Choice,
+        bounds: Bounds, *, update: bool,
     ) -> None:  # fmt: skip
         self.backend = backend
         self.member = member
@@ -249,24 +282,24 @@ class _Work:
         self.product = product
         self.result = result
         self.choice = choice
+        self.bounds = bounds
         self.update = update
-        self.in_place = backend.borrow(np.zeros(1)) is not None
-        # Not awaited, so that nothing is used in place: panels stay on the device after their tile.
-        self.panels = Panels(lambda host: readable(Placement(backend, awaited=False), host, host.dtype))
+        self.shares = bounds.device_memory is None and backend.borrow(np.zeros(1)) is not None
+        self.stays: Literal["a", "b"] = "b" if deal.along == "rows" else "a"
+        self.kept = Kept()
 
     def __call__(self, tile: Tile) -> float | None:
         """Computes a tile, as `gemmport.multidevice.crew.Work`."""
-        stays = "b" if self.deal.along == "rows" else "a"
-        programs, sent = self._programs(), self.panels.seconds.get(stays, 0.0)
+        programs, held = self._programs(), self.kept.of
         started = time.perf_counter()
         try:
             self._compute(tile)
-        except MemoryError:
-            self.panels.clear()
+        except (GemmportError, MemoryError):
+            self.kept.forget()
             raise
-        if self._programs() != programs:
+        if self._programs() != programs or self.kept.of != held:  # the next tile finds its panels there
             return None
-        return time.perf_counter() - started - (self.panels.seconds.get(stays, 0.0) - sent)
+        return time.perf_counter() - started
 
     def _programs(self) -> int:
         """That were made so far: a tile for which one was says nothing of the next."""
@@ -274,45 +307,71 @@ class _Work:
         return counts.compiled + counts.from_disk
 
     def _compute(self, tile: Tile) -> None:
-        product, place = self.product, Placement(self.backend, awaited=True)
-        place.queue = self.backend.as_queue(None)
         view = _part_of(self.result, tile)
-        one = replace(
-            product, a=self._operand("a", tile), b=self._operand("b", tile), shape=view.shape,
-            c=None if product.c is None else _part_of(cast("HostArray", product.c), tile),
+        product = replace(
+            self.product, a=self._operand("a", tile), b=self._operand("b", tile), shape=view.shape,
+            c=None if self.product.c is None else _part_of(cast("Any", self.product.c), tile),
         )  # fmt: skip
-        lent = place.borrow_host(view) if self._is_used_in_place(view) and not self.update else None
-        if lent is not None:
-            try:
-                enqueue(place, one, lent, self.choice)
-            finally:
-                self.backend.give_back(lent.memory, queue=place.queue)
+        place = Placement(self.backend, awaited=True, queue=self.backend.as_queue(None))
+        inputs, output = product.types.inputs, product.types.output
+        read = [(product.a, inputs), (product.b, inputs), *([] if product.c is None else [(product.c, output)])]
+        in_place = not self.update and all(self._is_used_in_place(*each) for each in [*read, (view, output)])
+        lent = place.borrow_host(view) if in_place else None
+        if lent is None:
+            self._stream(place, tile, product, view)
             return
-        computed = enqueue(place, one, None, self.choice)
-        if view.flags.c_contiguous and not self.update and view.size:
-            self.backend.download(computed.memory, view)
-        else:  # C is read to its end before it is written, so that a tile that fails is computed again
-            view[...] = computed.get()
+        try:
+            enqueue(place, product, lent, self.choice)
+        finally:
+            self.backend.give_back(lent.memory, queue=place.queue)
 
-    def _operand(self, name: str, tile: Tile) -> DeviceArray | HostArray:
-        """The panel of an operand that a tile reads: in place where the device reads the host's memory, else sent."""
-        host = cast("HostArray", getattr(self.product, name))
-        lines, op = (tile.rows, self.product.op_a) if name == "a" else (tile.columns, self.product.op_b)
-        axis = _axis(name, op)
-        matrices = tile.matrices if host.ndim == 3 else None
-        view = host if matrices is None else host[matrices.slice]
-        view = view[..., lines.slice, :] if axis == -2 else view[..., lines.slice]
-        if self._is_used_in_place(view):
-            return view
-        result = self.deal.needs.element * tile.size
-        return self.panels.get(
-            name, host, matrices=matrices, axis=axis, lines=lines, memory=self.member.room.memory - result
+    def _stream(self, place: Placement, tile: Tile, product: Product, view: Any) -> None:
+        """Computes a tile whose operands pass through the device."""
+        out = np.empty(view.shape, product.types.output) if self.update else view
+        c = None if product.c is None else Matrix("c", cast("Any", product.c))
+        a, b = (Matrix(name, cast("Any", x), op) for name, x, op in
+                (("a", product.a, product.op_a), ("b", product.b, product.op_b)))  # fmt: skip
+        room = self.member.room
+        found = single_tile(
+            problem_of(product, self.choice, a.op, b.op),
+            stays=self.stays,
+            memory=room.memory,
+            allocation=room.allocation,
         )
+        self._keep(tile, found)
+        run_streamed(
+            place, found, Operands(a, b, c, Matrix("out", out)), self.choice, self.bounds, lend=self.shares,
+            stays=self.stays, kept=self.kept,
+        )  # fmt: skip
+        if self.update:  # C is read to its end before it is written, so that a tile that fails is computed again
+            view[...] = out
 
-    def _is_used_in_place(self, view: HostArray) -> bool:
+    def _keep(self, tile: Tile, found: Schedule) -> None:
+        """Has the panels stay that the tile before has left, if this one reads the same; else gives their memory back."""
+        batched = cast("Any", getattr(self.product, self.stays)).ndim == 3
+        across = tile.columns if self.stays == "b" else tile.rows
+        of = (tile.matrices if batched else None), across, found.depth
+        if of != self.kept.of:
+            self.kept.forget()
+            self.kept.of = of
+
+    def _operand(self, name: str, tile: Tile) -> Any:
+        """The part of an operand that a tile reads."""
+        x = cast("Any", getattr(self.product, name))
+        lines, op = (tile.rows, self.product.op_a) if name == "a" else (tile.columns, self.product.op_b)
+        terms = slice(0, self.product.k)
+        matrices = (tile.matrices.slice,) if x.ndim == 3 else ()
+        return _part(x, (*matrices, *((lines.slice, terms) if _axis(name, op) == -2 else (terms, lines.slice))))
+
+    def _is_used_in_place(self, view: Any, dtype: np.dtype[Any]) -> bool:
         """Whether the device uses a part of the host's memory, which may not be larger than one allocation, as it lies."""
+        if not self.shares or not isinstance(view, np.ndarray) or view.dtype != dtype:
+            return False
+        strides = element_strides(view)
+        if strides is None or readable_in_place(view.shape, strides) is None:
+            return False
         reach = sum((n - 1) * abs(step) for n, step in zip(view.shape, view.strides, strict=True)) + view.itemsize
-        return self.in_place and reach <= self.backend.device.max_allocation
+        return reach <= self.backend.device.max_allocation and (not view.size or self.backend.borrow(view) is not None)
 
 
 def _axis(name: str, op: Op) -> int:
@@ -320,7 +379,11 @@ def _axis(name: str, op: Op) -> int:
     return -1 if (name == "b") != transposes(op) else -2
 
 
-def _part_of(x: HostArray, tile: Tile) -> Any:
+def _part_of(x: HostArray | Sliced, tile: Tile) -> Any:
     """A tile's part of an array of the result's shape."""
-    part = x[tile.matrices.slice] if x.ndim == 3 else x
-    return part[..., tile.rows.slice, tile.columns.slice]
+    matrices = (tile.matrices.slice,) if x.ndim == 3 else ()
+    return _part(x, (*matrices, tile.rows.slice, tile.columns.slice))
+
+
+def _part(x: HostArray | Sliced, key: tuple[slice, ...]) -> Any:
+    return x.part(key) if isinstance(x, Sliced) else x[key]

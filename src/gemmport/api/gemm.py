@@ -247,12 +247,7 @@ def computed(
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
     if devices is not None:
-        check_dealt(on_device, device, queue, wait_for)
-        if bounds.asked or any(isinstance(x.arrays[0], Sliced) for x in given.values() if not x.on_device):
-            raise ArrayError(
-                "devices must be left out where a product passes through one device in tiles: with arrays in slices, "
-                "device_memory, host_memory, checkpoint or progress"
-            )
+        check_dealt(on_device, device, bounds, queue, wait_for)
     if on_device and out is not None and not given["out"].on_device:
         where = backend_of_operands(on_device).device.label
         raise ArrayError(
@@ -275,7 +270,7 @@ def computed(
         def alone(one: Backend) -> HostArray:
             return _on_host(Placement(one, awaited=True), product, given, choice, bounds)
 
-        dealt = dealt_product(devices, backend, product, given, choice, alone)
+        dealt = dealt_product(devices, backend, product, given, choice, bounds, alone)
         return Computed(
             deliver(dealt.result, given, out), Placement(dealt.backends[0], awaited=True), host, dealt.result, dealt
         )

@@ -290,7 +290,7 @@ def _on_a_device(
     """The product of operands of which one is on a device, or that is written there: enqueued, not awaited."""
     given = _given(a, b, out)
     if "devices" in how:
-        check_dealt([x for x in given.values() if x.on_device], how["device"])
+        check_dealt([x for x in given.values() if x.on_device], how["device"], how["bounds"])
     if out is not None:
         check_library_writes(given["out"])
         if not given["out"].on_device:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from gemmport.core.units import as_bytes
 from gemmport.outofcore.checkpoint import Checkpoint
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.progress import Tell
-from gemmport.outofcore.streaming import Operands, Streamed
+from gemmport.outofcore.streaming import Kept, Operands, Streamed
 from gemmport.planning import preparation
 from gemmport.planning.schedule import USUAL_SHARE, Cost, Schedule, schedule, usual_memory
 
@@ -120,9 +120,9 @@ def streamed_product(
     a, b = (Matrix(name, cast("Any", x), op) for name, x, op in
             (("a", product.a, product.op_a), ("b", product.b, product.op_b)))  # fmt: skip
     c = None if product.c is None else Matrix("c", cast("Any", product.c))
-    problem = _problem(product, choice, a.op, b.op)
+    problem = problem_of(product, choice, a.op, b.op)
     if bounds.checkpoint is None:
-        out = _result(product, given)
+        out = streamed_result(product, given)
         _stream(place, problem, Operands(a, b, c, Matrix("out", out)), choice, bounds)
         return out
     with Checkpoint(bounds.checkpoint) as checkpoint:
@@ -144,7 +144,7 @@ def streamed_product(
             },
         }  # fmt: skip
         checkpoint.begin(found, operands, told)
-        _run(place, found, operands, choice, bounds, checkpoint)
+        run_streamed(place, found, operands, choice, bounds, checkpoint)
         return kept
 
 
@@ -155,7 +155,7 @@ def _stream(place: Placement, problem: GemmProblem, operands: Operands, choice: 
     while True:
         try:
             found = scheduled(problem, backend.device, choice, memory, operands.out.multiple)
-            _run(place, found, operands, choice, bounds, None)
+            run_streamed(place, found, operands, choice, bounds)
         except DeviceMemoryError as error:
             # What was written is written again; only C must not have been. Other tiles may have other bits.
             again = operands.c is None or not may_share(operands.c.array, operands.out.array)
@@ -168,11 +168,20 @@ def _stream(place: Placement, problem: GemmProblem, operands: Operands, choice: 
             return
 
 
-def _run(
-    place: Placement, found: Schedule, operands: Operands, choice: Choice, bounds: Bounds, checkpoint: Checkpoint | None
+def run_streamed(
+    place: Placement, found: Schedule, operands: Operands, choice: Choice, bounds: Bounds, checkpoint: Checkpoint | None = None,
+    *, lend: bool | None = None, stays: Literal["a", "b"] | None = None, kept: Kept | None = None,
 ) -> None:  # fmt: skip
+    """Has a product pass through a device by its schedule, and waits for it; arguments as of `Streamed`.
+
+    Args:
+        lend: default: where no bound is given.
+    """
     backend = place.backend
-    log.info(
+    if lend is None:
+        lend = bounds.device_memory is None and bounds.host_memory is None
+    log.log(
+        logging.INFO if kept is None else logging.DEBUG,  # of one product, and of each tile of one
         "%s passes through %s in %s tiles of %s × %s, %s terms at a time", found.problem, backend.device.label,
         found.count, found.rows, found.columns, found.depth,
     )  # fmt: skip
@@ -182,7 +191,7 @@ def _run(
 
     Streamed(
         backend, place.queue, found, operands, multiply, host_memory=bounds.host_memory, tell=bounds.progress,
-        record=checkpoint, lend=bounds.device_memory is None and bounds.host_memory is None,
+        record=checkpoint, lend=lend, stays=stays, kept=kept,
     ).run()  # fmt: skip
 
 
@@ -221,7 +230,8 @@ def panel_cost(device: DeviceInfo, choice: Choice) -> Cost:
     return cost
 
 
-def _problem(product: Product, choice: Choice, op_a: Op, op_b: Op) -> GemmProblem:
+def problem_of(product: Product, choice: Choice, op_a: Op, op_b: Op) -> GemmProblem:
+    """The problem of a product whose operands are stored with these ops."""
     batch = product.shape[0] if len(product.shape) == 3 else 1
     layouts = {}
     for name, x in (("a", product.a), ("b", product.b)):
@@ -234,7 +244,7 @@ def _problem(product: Product, choice: Choice, op_a: Op, op_b: Op) -> GemmProble
     )  # fmt: skip
 
 
-def _result(product: Product, given: Mapping[str, Given]) -> HostArray | Sliced:
+def streamed_result(product: Product, given: Mapping[str, Given]) -> HostArray | Sliced:
     """Where tiles are written: `out`, or a new array where `out` has elements that are still read."""
     if "out" not in given:
         return _new(product)

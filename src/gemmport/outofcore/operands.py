@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from copy import copy
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -57,11 +59,15 @@ class Sliced:
     Attributes:
         value: what was passed.
         chunks: rows and columns of what it is stored in; None where it does not tell.
+        start: of what was passed, where a part of it begins.
     """
 
     def __init__(self, value: Sliceable) -> None:
         self.value = value
         self.shape = tuple(int(size) for size in value.shape)
+        self.start = (0,) * len(self.shape)
+        # To write a part of a chunk is to read and write all of it, so that threads take turns; parts share this.
+        self._turn = threading.Lock()
         try:
             self.dtype: np.dtype[Any] = np.dtype(value.dtype)
         except TypeError:
@@ -81,18 +87,41 @@ class Sliced:
 
     def astype(self, dtype: np.dtype[Any]) -> Sliced:
         """The same array, of which slices are converted as they are read."""
-        converted = Sliced(self.value)
+        converted = copy(self)
         converted.dtype = dtype
         return converted
 
+    def part(self, key: tuple[slice, ...]) -> Sliced:
+        """The array between some bounds, one slice with a start and a stop for each dimension."""
+        found = copy(self)
+        found.start = tuple(begin + each.start for begin, each in zip(self.start, key, strict=True))
+        found.shape = tuple(each.stop - each.start for each in key)
+        return found
+
+    def _placed(self, key: Any) -> Any:
+        """A key of a part as one of what was passed."""
+        if not any(self.start) and self.shape == tuple(self.value.shape):
+            return key
+        keys = key if isinstance(key, tuple) else (key,)
+        keys += (slice(None),) * (self.ndim - len(keys))
+        placed = []
+        for each, begin, size in zip(keys, self.start, self.shape, strict=True):
+            if isinstance(each, slice):
+                first, last, _ = each.indices(size)
+                placed.append(slice(begin + first, begin + max(last, first)))
+            else:
+                placed.append(begin + each)
+        return tuple(placed)
+
     def __getitem__(self, key: Any) -> HostArray:
         with np.errstate(all="ignore"):
-            return np.asarray(self.value[key]).astype(self.dtype, copy=False)
+            return np.asarray(self.value[self._placed(key)]).astype(self.dtype, copy=False)
 
     def __setitem__(self, key: Any, values: HostArray) -> None:
         if not hasattr(type(self.value), "__setitem__"):
             raise ArrayError(f"out is a {type(self.value).__name__}, which cannot be written: use another array")
-        cast("Any", self.value)[key] = values
+        with self._turn:
+            cast("Any", self.value)[self._placed(key)] = values
 
 
 class Matrix:

@@ -12,7 +12,7 @@ import hashlib
 import queue as queues
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -167,12 +167,33 @@ class _EndedError(Exception):
     """Another thread failed."""
 
 
+@dataclass
+class Kept:
+    """What stays from one product to the next, of those that pass through a device one after another: panels of an operand on
+    the device, and the host's memory through which copies pass.
+
+    Attributes:
+        of: what tells the panels from others: products that name the same find them.
+    """
+
+    of: Hashable = None
+    slots: list[Memory] = field(default_factory=list)
+    held: Residency | None = None
+    staging: dict[str, HostArray] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Gives the panels' memory back."""
+        self.of, self.held = None, None
+        self.slots.clear()
+
+
 class Streamed:
     """One product that passes through a device."""
 
     def __init__(
         self, backend: Backend, queue: Any, schedule: Schedule, operands: Operands, multiply: Multiply, *,
         host_memory: int | None = None, tell: Tell | None = None, record: Record | None = None, lend: bool = False,
+        stays: Operand | None = None, kept: Kept | None = None,
     ) -> None:  # fmt: skip
         """Of a product of the schedule's problem, whose ops are those of the operands.
 
@@ -180,6 +201,7 @@ class Streamed:
             queue: of `Backend.as_queue`, on which it is computed.
             host_memory: bytes of the host's memory that copies pass through.
             lend: whether panels of A and B are read where they lie, where the device shares the host's memory.
+            stays: A or B, of which all panels are on the device at a time; with `kept` they stay there after the product.
 
         Raises:
             ParameterError: `host_memory` has no room for a row of a panel or tile.
@@ -191,7 +213,10 @@ class Streamed:
         self.state.tiles = schedule.count - len(self.tiles)
         self._telling = threading.Lock()
         self._c_digest = hashlib.blake2b(digest_size=16)
+        self.kept = Kept() if kept is None else kept
+        self._held_before, self._held_after = self.kept.held, self.kept.held
         self.lent = {name: lend and record is None and self._is_lent(operands.of(name), name) for name in ("a", "b")}
+        self.stays = None if stays is None or self.lent[stays] else stays
         self.leaving: queues.SimpleQueue[_Strip | None] = queues.SimpleQueue()
         names = ("a", "b", "d", *(("c",) if operands.c is not None else ()))
         self.staging = self._staging(names, host_memory)
@@ -239,6 +264,7 @@ class Streamed:
         if not self.tiles:
             self._tell()
             return
+        self.kept.held = None  # until all that it tells of is there
         with self._memory() as lanes:
             works = [
                 (self._bring_all, "a", lanes["a"]),
@@ -268,12 +294,13 @@ class Streamed:
                     self._settle()
         if self.state.failure is not None:
             raise self.state.failure
+        self.kept.held = self._held_after
 
     @contextmanager
     def _memory(self) -> Iterator[Mapping[str, _Lane]]:
         """What it takes of the device and of the host."""
         backend, schedule = self.backend, self.schedule
-        lanes = {name: _Lane(backend, queue, backend.host_buffer(self.staging[name]))
+        lanes = {name: _Lane(backend, queue, self._host_buffer(name))
                  for name, queue in zip(self.staging, _queues(backend, len(self.staging)), strict=True)}  # fmt: skip
         width, size = schedule.columns, schedule.resident.itemsize
         with ExitStack() as stack:
@@ -282,7 +309,13 @@ class Streamed:
                 return stack.enter_context(backend.allocate(nbytes))
 
             sizes = {name: 0 if self.lent[name] else schedule.panel_bytes(name) for name in ("a", "b")}
-            slots = {name: [allocate(size) for _ in range(schedule.capacity(name))] for name, size in sizes.items()}
+            slots = {
+                name: [allocate(size) for _ in range(schedule.capacity(name))]
+                for name, size in sizes.items()
+                if name != self.stays
+            }
+            if self.stays is not None:
+                slots[self.stays] = self._kept_slots(sizes[self.stays], schedule.capacity(self.stays))
             parts = [allocate(schedule.part_rows * width * size) for _ in range(schedule.parts)]
             strips = [allocate(schedule.strip_bytes // DOUBLE) for _ in range(DOUBLE if schedule.converts else 0)]
             owned = [*slots["a"], *slots["b"], *parts, *strips]
@@ -298,6 +331,19 @@ class Streamed:
             self._free_at = [0] * len(strips)  # how many strips have left when each may be written again
             self._read_at: list[list[Event]] = [[] for _ in strips]
             yield lanes
+
+    def _host_buffer(self, name: str) -> HostArray:
+        """Memory of the host through which an operand or D passes; of the product before, where it is enough."""
+        known, size = self.kept.staging.get(name), self.staging[name]
+        if known is None or known.nbytes < size:
+            known = self.kept.staging[name] = self.backend.host_buffer(size)
+        return known[:size]
+
+    def _kept_slots(self, size: int, count: int) -> list[Memory]:
+        """The memory of panels that stay."""
+        while len(self.kept.slots) < count:
+            self.kept.slots.append(self.backend.allocate(size))
+        return self.kept.slots
 
     def _settle(self) -> None:
         """Waits for products that nobody took: they may read panels where they lie, which the caller may drop next."""
@@ -334,14 +380,18 @@ class Streamed:
 
     def _uses(self, name: str) -> Iterator[tuple[int, Tile, int, int, int | None]]:
         """Every step's panel of an operand: the step, its tile, its number, its slot, and what `Residency.use` tells."""
-        schedule, held, step, batch = self.schedule, Residency(self.schedule.capacity(name)), 0, -1
+        schedule, step, batch = self.schedule, 0, -1
+        found = self._held_before if name == self.stays else None
+        held = Residency(schedule.capacity(name)) if found is None else found.again()
         for tile in self.tiles:
-            if tile.batch != batch and not (schedule.is_shared(name) and schedule.keeps_all(name)):
+            if batch not in (-1, tile.batch) and not (schedule.is_shared(name) and schedule.keeps_all(name)):
                 held.clear()
             batch = tile.batch
             for panel in schedule.order(tile):
                 yield step, tile, panel, *held.use(schedule.key(name, tile, panel), step)
                 step += 1
+        if name == self.stays:
+            self._held_after = held
 
     def _lend(self, name: str, tile: Tile, panel: int, slot: int) -> None:
         """Has a slot be the panel itself. What was in it is the caller's, and stays until the product is done."""

@@ -19,7 +19,7 @@ from gemmport.contracts.device_model import DeviceModel
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType
 from gemmport.core.errors import DeviceMemoryError
-from gemmport.core.problem import GemmProblem
+from gemmport.core.problem import GemmProblem, Operand
 
 Cost = Callable[[GemmProblem], tuple[float, int]]
 """Seconds that a product of operands on the device is expected to take, and the scratch memory that it takes, in bytes."""
@@ -32,6 +32,11 @@ MOST_STRIPS, LEAST_STRIP = 8, 256
 
 DOUBLE = 2
 """Panels of an operand that are on the device at least: one is read by a product while the next arrives."""
+
+MOST_PANELS, LEAST_DEPTH = 8, 1024
+"""Panels in which an operand passes by a tile that is the only one, and terms of such a panel at least: a product of so many
+reads and writes its sums in a few percent of its time.
+"""
 
 HALF_LENGTH = 32
 """Rows, columns or terms with which a product of a panel reaches half its speed (R. W. Hockney's n½, "Parallel Computers",
@@ -407,6 +412,13 @@ class Residency:
         self._free += self._held.values()
         self._held.clear()
 
+    def again(self) -> Residency:
+        """The same slots with the same panels, before the first step of another product."""
+        begun = Residency(0)
+        begun._held.update((key, (slot, -1)) for key, (slot, _) in self._held.items())
+        begun._free = [(slot, -1) for slot, _ in self._free]
+        return begun
+
 
 def resident_type(problem: GemmProblem) -> DType:
     """See `Schedule.resident`."""
@@ -472,6 +484,25 @@ def schedule(
             break
         scratch = needed
     return found
+
+
+def single_tile(problem: GemmProblem, *, stays: Operand, memory: int, allocation: int) -> Schedule:
+    """The schedule of a product that is one tile, past which the panels of one operand pass, while those of the other stay.
+
+    Args:
+        stays: A or B, of which all panels stay on the device.
+        memory: bytes of the device that it may take; what it needs is not checked. allocation: bytes in one allocation.
+    """
+    rows, columns, k = max(problem.m, 1), max(problem.n, 1), problem.effective_k
+    count = min(MOST_PANELS, max(k // LEAST_DEPTH, 1))
+    depth = max(_rounded(-(-k // count), k, k, 1), 1)
+    parts = min(max(_tiles(rows * columns * resident_type(problem).itemsize, allocation), 1), rows)
+    strips = min(MOST_STRIPS, max(rows // LEAST_STRIP, 1))
+    made = Schedule(problem, rows, columns, depth, 1, 1, stays == "b", parts, max(strips // parts, 1), memory)
+    passing = min(DOUBLE, made.panels * (1 if problem.batch == 1 else DOUBLE))
+    if stays == "a":
+        return replace(made, a_panels=made.panels, b_panels=passing)
+    return replace(made, a_panels=passing, b_panels=made.panels)
 
 
 def _best(
