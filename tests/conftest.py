@@ -1,6 +1,7 @@
 """What every test gets: a device, a cache folder of its own, settings that nobody else made.
 
-tiers.py says which tests run when, tested.py on which devices, absences.py what was not there.
+tiers.py says which tests run when, tested.py on which devices, absences.py what was not
+there, failures.py what has failed so far.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tested
 import tiers
 from gemmport.bench import timing
 
-pytest_plugins = ["absences"]
+pytest_plugins = ["absences", "failures"]
 
 _FOLDER = pytest.StashKey[str]()
 

@@ -59,18 +59,18 @@ def test_a_loop_that_a_compiler_removed_is_found(best_backend: gp.Backend) -> No
         measuring._fastest("multiply-adds float32", [form], best_backend, 0)
 
 
-@pytest.mark.parametrize("benchmark", microbenchmarks(gp.DeviceInfo("opencl", "a", "b")), ids=lambda b: b.function)
-def test_what_must_come_of_it_depends_on_every_step_and_what_is_read(benchmark: Benchmark) -> None:
-    source = benchmark.source(np.random.default_rng(0))
-    expected = benchmark.expected(source)
-    assert expected.nbytes <= benchmark.target_bytes
-    assert benchmark.target_bytes % expected.nbytes == 0 or benchmark.function in ("read_global", "copy_global")
-    if benchmark.halves == "steps" and benchmark.function not in ("read_global", "copy_global"):
-        assert not np.array_equal(expected, benchmark.halved().expected(source))
-    if benchmark.function != "start":
-        other = benchmark.source(np.random.default_rng(1))
+@pytest.mark.parametrize("form", microbenchmarks(gp.DeviceInfo("opencl", "a", "b")), ids=lambda b: b.function)
+def test_what_must_come_of_it_depends_on_every_step_and_what_is_read(form: Benchmark) -> None:
+    source = form.source(np.random.default_rng(0))
+    expected = form.expected(source)
+    assert expected.nbytes <= form.target_bytes
+    assert form.target_bytes % expected.nbytes == 0 or form.function in ("read_global", "copy_global")
+    if form.halves == "steps" and form.function not in ("read_global", "copy_global"):
+        assert not np.array_equal(expected, form.halved().expected(source))
+    if form.function != "start":
+        other = form.source(np.random.default_rng(1))
         assert not np.array_equal(source, other)
-        assert not np.array_equal(expected, benchmark.expected(other))
+        assert not np.array_equal(expected, form.expected(other))
 
 
 def test_floats_that_count_stay_exact() -> None:
