@@ -142,7 +142,8 @@ def test_a_device_without_memory_makes_every_step_an_error(best_backend, monkeyp
         raise DeviceMemoryError("full")
 
     monkeypatch.setattr(type(best_backend), "allocate", full)
-    assert {step.result.status for step in climb(best_backend).steps} == {"error"}
+    # Not those that the device has no means for.
+    assert {step.result.status for step in climb(best_backend).steps} - {"unsupported"} == {"error"}
 
 
 # Passes

@@ -2,6 +2,7 @@
 
     python tests/others/run.py cupy FOLDER     # of CuPy's tests: test_matmul.py, test_product.py
     python tests/others/run.py torch FOLDER    # of PyTorch's: test_linalg.py
+    python tests/others/run.py torch FOLDER --part 1/4
 
 FOLDER and its subfolders have the tests' files, of a version near the installed library's. What fails must be named in
 not_applicable.yaml, with the reason; what fails without gemmport, too, is told, and is nobody's concern here. PyTorch's are run
@@ -97,13 +98,19 @@ class OfTorch(Library):
     )
 
     def prepare(self) -> None:
-        """Tests of one release name helpers that another lacks: those that need them fail, with and without gemmport."""
+        """Lets tests of one release run with another. Those that need a helper it lacks fail, with and without gemmport."""
         self.torch = importlib.import_module("gemmport.torch")
         backend = gp.get_backend().device.backend
         os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "cuda" if backend == "cuda" else "cpu"
         mkldnn = importlib.import_module("torch.testing._internal.common_mkldnn")
         if not hasattr(mkldnn, "bf32_on_and_off") and hasattr(mkldnn, "reduced_f32_on_and_off"):
             mkldnn.bf32_on_and_off = mkldnn.reduced_f32_on_and_off
+        # The setUp of PyTorch 2.6's tests asks for that behind self.__class__, which newer releases derive from the tests' own
+        # class: it would find itself, without an end, if the class that stands between had none.
+        devices = importlib.import_module("torch.testing._internal.common_device_type").DeviceTypeTestBase
+        for name in ("setUp", "tearDown"):
+            if name not in vars(devices):
+                setattr(devices, name, getattr(devices, name))
 
     def as_it_is(self) -> AbstractContextManager[Any]:
         """In a mode that does nothing: torch itself fails some tests in any."""
@@ -132,20 +139,25 @@ class Exchange:
     """A plugin of pytest that runs tests with gemmport's products, or as they are.
 
     Attributes:
+        part: the number of this run, from 1, and of how many: each takes one test of so many.
         outcomes: of each test, "passed", "failed" or "skipped". computed: how many products of gemmport's it had.
     """
 
-    def __init__(self, library: Library, chosen: Callable[[pytest.Item], bool], *, ours: bool) -> None:
-        self.library, self.chosen, self.ours = library, chosen, ours
+    def __init__(
+        self, library: Library, chosen: Callable[[pytest.Item], bool], *, ours: bool, part: tuple[int, int] = (1, 1)
+    ) -> None:
+        self.library, self.chosen, self.ours, self.part = library, chosen, ours, part
         self.outcomes: dict[str, str] = {}
         self.told: dict[str, str] = {}
         self.computed: Counter[str] = Counter()
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves out what is of something else."""
-        dropped = [item for item in items if not self.chosen(item)]
-        items[:] = [item for item in items if self.chosen(item)]
-        config.hook.pytest_deselected(items=dropped)
+        """Leaves out what is of something else, and of other parts."""
+        number, parts = self.part
+        taken = [item for item in items if self.chosen(item)][number - 1 :: parts]
+        kept = set(taken)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = taken
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -247,12 +259,21 @@ def judged(ours: Exchange, theirs: Exchange, reasons: Mapping[str, str]) -> tupl
     return lines, status
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """What --part says."""
+    number, slash, parts = text.partition("/")
+    if not slash or not number.isdecimal() or not parts.isdecimal() or not 1 <= int(number) <= int(parts):
+        raise argparse.ArgumentTypeError(f"must be NUMBER/PARTS, as 1/4; got {text}")
+    return int(number), int(parts)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=LIBRARIES)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--list", type=Path, default=LIST, help="what fails, and why (default: %(default)s)")
+    parser.add_argument("--part", type=part_of, default=(1, 1), help="run this of so many parts: 1/4, 2/4, …")
     given = parser.parse_args(arguments)
     library = LIBRARIES[given.library]()
     files = sorted(file for name in library.files for file in given.folder.rglob(name))
@@ -260,7 +281,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{given.folder} must have {' or '.join(library.files)}\n")
         return 2
     library.prepare()
-    ours = Exchange(library, names_a_product(library), ours=True)
+    ours = Exchange(library, names_a_product(library), ours=True, part=given.part)
     run(files, ours)
     if not ours.outcomes:
         return 2

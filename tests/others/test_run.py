@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gemmport as gp
+from absences import EXPECTTEST, TORCH, needs
 
 LIBRARY = """
 import numpy
@@ -50,7 +51,7 @@ def test_that_only_they_pass():
 """
 
 
-def ran(folder: Path, backend: gp.Backend, tests: str, reasons: str = "cupy: {}") -> tuple[int, str]:
+def ran(folder: Path, backend: gp.Backend, tests: str, reasons: str = "cupy: {}", *options: str) -> tuple[int, str]:
     """The status, and what is told of tests."""
     (folder / "cupy.py").write_text(LIBRARY)
     (folder / "math").mkdir()
@@ -58,7 +59,7 @@ def ran(folder: Path, backend: gp.Backend, tests: str, reasons: str = "cupy: {}"
     (folder / "list.yaml").write_text(reasons)
     device = {"GEMMPORT_BACKEND": backend.name, "GEMMPORT_DEVICE": backend.device.selector}
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("run.py"), "cupy", folder, "--list", folder / "list.yaml"],
+        [sys.executable, Path(__file__).with_name("run.py"), "cupy", folder, "--list", folder / "list.yaml", *options],
         capture_output=True, text=True, check=False, env={**os.environ, **device, "PYTHONPATH": str(folder)}, timeout=120,
     )  # fmt: skip
     assert not done.stderr
@@ -87,6 +88,59 @@ def test_what_fails_with_gemmport_alone(
     status, told = ran(tmp_path, best_backend, TESTS + FAILS, reasons)
     assert status == wanted
     assert line in told
+
+
+@pytest.mark.parametrize(("part", "counted"), [("1/2", "1 passed"), ("2/2", "1 passed"), ("3/3", "0 passed")])
+def test_parts_have_every_test_between_them(best_backend: gp.Backend, tmp_path: Path, part: str, counted: str) -> None:
+    """Of two that pass and, in the end, one that does not."""
+    status, told = ran(tmp_path, best_backend, TESTS, "cupy: {}", "--part", part)
+    assert status == 0
+    assert f"{counted} (" in told
+    assert ("test_that_nobody_passes" in told) == (part in ("1/2", "3/3"))
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "a/b"])
+def test_a_part_that_there_is_not(tmp_path: Path, part: str) -> None:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("run.py"), "cupy", tmp_path, "--part", part],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"must be NUMBER/PARTS, as 1/4; got {part}" in done.stderr
+
+
+OF_AN_OLDER_RELEASE = """
+import torch
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase
+
+
+class TestLinalg(TestCase):
+    def setUp(self):
+        super(self.__class__, self).setUp()
+        self.ready = True
+
+    def test_product(self, device):
+        a = 2 * torch.eye(3, device=device)
+        self.assertTrue(self.ready)
+        self.assertEqual(a @ a, 2 * a)
+
+
+instantiate_device_type_tests(TestLinalg, globals())
+"""
+
+
+@pytest.mark.processes
+@needs(TORCH, EXPECTTEST)
+def test_pytorchs_tests_of_an_older_release(best_backend: gp.Backend, tmp_path: Path) -> None:
+    """In which a class's setUp asks for that of the class behind `self.__class__`."""
+    (tmp_path / "test_linalg.py").write_text(OF_AN_OLDER_RELEASE, "utf-8")
+    device = {"GEMMPORT_BACKEND": best_backend.name, "GEMMPORT_DEVICE": best_backend.device.selector}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("run.py"), "torch", tmp_path],
+        capture_output=True, text=True, check=False, env={**os.environ, **device}, timeout=120,
+    )  # fmt: skip
+    assert "1 passed (0 of them had no product of gemmport's), 0 failed, 0 skipped; 1 products" in done.stdout
 
 
 def test_a_folder_without_their_tests(tmp_path: Path) -> None:
