@@ -12,6 +12,7 @@ import pytest
 
 import absences
 from absences import THINGS, Thing, beyond, none_of, summary
+from import_path import import_path
 from made_up_devices import DEVICES
 
 HERE = Thing("An oven", "bread", "buy one", lambda: True)
@@ -66,11 +67,7 @@ def test_a_run_ends_with_them_whatever_process_skipped(workers: int, tmp_path: P
         encoding="utf-8",
     )
     words = ["-m", "pytest", "-p", "absences", "-p", "no:cacheprovider", "-n", str(workers), "--rootdir", str(tmp_path)]
-    own = str(Path(absences.__file__).parent)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([own, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-    }
+    environment = {**os.environ, "PYTHONPATH": import_path(Path(absences.__file__).parent)}
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
     done = subprocess.run(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from import_path import import_path
+
 FOLDER = Path(__file__).parent
 
 TESTS = """
@@ -52,12 +54,12 @@ def ran(folder: Path, *options: str, **files: str) -> str:
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text, "utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    path = os.pathsep.join([str(FOLDER), environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     told = folder / "told"
+    environment |= {"PYTHONPATH": import_path(FOLDER), "TOLD": str(told)}
     words = ["-m", "pytest", "-p", "failures", "-p", "no:cacheprovider", "--failures", told, "--rootdir", folder]
     subprocess.run(
         [sys.executable, *words, *options, folder],
-        env={**environment, "PYTHONPATH": path, "TOLD": str(told)}, capture_output=True, check=False, timeout=120,
+        env=environment, capture_output=True, check=False, timeout=120,
     )  # fmt: skip
     return told.read_text("utf-8")
 

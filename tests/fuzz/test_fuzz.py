@@ -32,6 +32,7 @@ from gemmport.fuzz.plans import tile_of
 from gemmport.fuzz.specialization import BLOCK, POOL, Specialization, Types, all_kernels, pool
 from gemmport.fuzz.views import KINDS, WRITABLE, constant_along_rows, view_of
 from gemmport.fuzz.worker import Job, examined
+from import_path import import_path
 from made_up_devices import DEVICES
 from mutations import OF_FEW_PROBLEMS, mutation, planted
 
@@ -41,10 +42,7 @@ PROBLEMS = 25
 
 def command(device: gp.DeviceInfo, *arguments: object, planted: str = "") -> subprocess.CompletedProcess[str]:
     """`gemmport fuzz` in a process of its own; with a planted fault, on the kernels of faulty_kernels."""
-    environment = {**os.environ, "GEMMPORT_PLANTED": planted}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
-    )
+    environment = {**os.environ, "GEMMPORT_PLANTED": planted, "PYTHONPATH": import_path(Path(__file__).parents[1])}
     words = ["fuzz", "--backend", device.backend, "--device", device.selector, *map(str, arguments)]
     if planted:
         words += ["--import", "faulty_kernels", "--kernel", "broken", "--seed", "3"]
@@ -330,7 +328,7 @@ class TestFaults:
         report = report_of(command(best_backend.device, "--problems", 20, "--format", "json", planted=fault), 1)
         found = report["faults"][-1]
         monkeypatch.setenv("GEMMPORT_PLANTED", fault)
-        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+        monkeypatch.setenv("PYTHONPATH", import_path(Path(__file__).parents[1]))
         words = shlex.split(found["reproducer"])[1:]
         assert report_of(run_command([*words, "--format", "json"]), 1)["faults"] == [found]
         told = run_command(words)

@@ -25,6 +25,7 @@ from gemmport.matrix.cells import Cell
 from gemmport.matrix.record import Header, Journal, Record, Verdict, merge, read
 from gemmport.matrix.turns import Turns
 from gemmport.runtime.cache import OWN_ICD
+from import_path import import_path
 from made_up_devices import DEVICES
 
 FEW = ("--kernel", "naive", "--dtype", "float32", "--ops", "NN", "--shape", "odd", "--shape", "batched")
@@ -38,8 +39,7 @@ def words_of(device: gp.DeviceInfo, *arguments: object, planted: str = "") -> li
 
 
 def environment_with(planted: str) -> dict[str, str]:
-    paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "GEMMPORT_PLANTED": planted, "PYTHONPATH": paths}
+    return {**os.environ, "GEMMPORT_PLANTED": planted, "PYTHONPATH": import_path(Path(__file__).parents[1])}
 
 
 @contextmanager

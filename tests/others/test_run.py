@@ -11,6 +11,7 @@ import pytest
 
 import gemmport as gp
 from absences import EXPECTTEST, TORCH, needs
+from import_path import import_path
 
 LIBRARY = """
 import numpy
@@ -58,9 +59,10 @@ def ran(folder: Path, backend: gp.Backend, tests: str, reasons: str = "cupy: {}"
     (folder / "math" / "test_matmul.py").write_text(tests)
     (folder / "list.yaml").write_text(reasons)
     device = {"GEMMPORT_BACKEND": backend.name, "GEMMPORT_DEVICE": backend.device.selector}
+    environment = {**os.environ, **device, "PYTHONPATH": import_path(folder)}
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("run.py"), "cupy", folder, "--list", folder / "list.yaml", *options],
-        capture_output=True, text=True, check=False, env={**os.environ, **device, "PYTHONPATH": str(folder)}, timeout=120,
+        capture_output=True, text=True, check=False, env=environment, timeout=120,
     )  # fmt: skip
     assert not done.stderr
     return done.returncode, done.stdout

@@ -12,6 +12,7 @@ from gemmport.core.errors import LaunchError
 from gemmport.core.problem import GemmProblem
 from gemmport.tuning import crew as crew_module
 from gemmport.tuning.crew import Crew, Outcome
+from import_path import import_path
 from made_up_devices import DEVICES
 
 PROBLEM = GemmProblem.create(9, 8, 7)
@@ -20,7 +21,7 @@ PROBLEM = GemmProblem.create(9, 8, 7)
 @pytest.fixture
 def crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     """One whose process does what a candidate's parameter FATE says."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", import_path(Path(__file__).parent))
     monkeypatch.setattr(crew_module, "RUN_SECONDS", 0.3)
     with Crew(DEVICES["CPU under PoCL"], module="broken_worker") as found:
         assert found.open() == {"name": "made up"}
