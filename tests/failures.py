@@ -1,7 +1,7 @@
 """A plugin of pytest, `--failures FILE`: each failed test, as it fails, for runs that are interrupted or that break.
 
-FILE is written anew. Under pytest-xdist the process that collects the results writes it: it knows of tests that ended a worker's
-process, too. The last line says that the run came to its end; where it is missing, not all tests were run.
+FILE is written anew. Under pytest-xdist the process that collects the results writes it: it knows of tests that ended a
+worker, too. The last line says that the run came to its end; where it is missing, not all tests were run.
 """
 
 from __future__ import annotations
