@@ -11,6 +11,7 @@ same run. At the end stand, for each type, the tilings that were the fastest som
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,13 +57,14 @@ class Trial:
 
     Attributes:
         ends: the clock's reading at which no more is begun.
-        wrong: tilings by type that failed, as text, with the reason.
+        right: products by type that were verified. wrong: tilings by type that failed, as text, with the reason.
     """
 
     device: DeviceInfo
     configuration: Configuration
     ends: float
     results: list[dict[str, Any]] = field(default_factory=list)
+    right: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
@@ -90,16 +92,28 @@ class Trial:
         return result
 
     def verified(self) -> None:
-        """Every type, tiling and way to lay out operands, on odd sizes and whole tiles."""
-        for dtype, output in OUTPUTS.items():
-            for number, tiling in enumerate(self.tilings(GemmProblem.create(1, 1, 1, dtype=dtype, output=output))):
-                ops = LAYOUTS[number % len(LAYOUTS)]
-                for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), (ODD, {"SHARE": 0, "ANEW": 1})):
-                    problem = product(*sizes, dtype, ops, beta=-1.0)
-                    result = self.run(problem, {**tiling, **more}, verify=True, repeat=1)
-                    if result is not None and result.status != "ok":
-                        self.wrong[f"{dtype} {dict(tiling)}"] = f"{problem}: {result.status}: {result.reason}"
-                        click.echo(f"WRONG {self.device.backend} {dtype} {dict(tiling)}: {result.reason}", err=True)
+        """Every tiling in every type, laid out in one way or another, on odd sizes and whole tiles; all types in turn."""
+        tilings = {
+            dtype: self.tilings(GemmProblem.create(1, 1, 1, dtype=dtype, output=output))
+            for dtype, output in OUTPUTS.items()
+        }
+        for number in range(max(map(len, tilings.values()))):
+            ops = LAYOUTS[number % len(LAYOUTS)]
+            for dtype in tilings:
+                for tiling in tilings[dtype][number : number + 1]:
+                    self._verified(dtype, ops, tiling)
+
+    def _verified(self, dtype: str, ops: str, tiling: Parameters) -> None:
+        for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), (ODD, {"SHARE": 0, "ANEW": 1})):
+            problem = product(*sizes, dtype, ops, beta=-1.0)
+            result = self.run(problem, {**tiling, **more}, verify=True, repeat=1)
+            if result is None:
+                continue
+            if result.status == "ok":
+                self.right[dtype] += 1
+            else:
+                self.wrong[f"{dtype} {dict(tiling)}"] = f"{problem}: {result.status}: {result.reason}"
+                click.echo(f"WRONG {self.device.backend} {dtype} {dict(tiling)}: {result.reason}", err=True)
 
     def timed(self, sizes: tuple[int, ...]) -> None:
         """Every tiling on squares as stored, and the best ones in the other layouts."""
@@ -193,11 +207,13 @@ def main(device: str | None, seconds: float, sizes: str, output: Path | None) ->
         for line in lines:
             click.echo(f"{key} {line['size']} {line['ops']}: {line['gflops']:,.0f} GFLOPS {line['tiling']}", err=True)
     for trial in trials:
-        told = f"{len(trial.wrong)} tilings wrong, {len(trial.left_out)} trials left out"
+        right = ", ".join(f"{count} of {dtype}" for dtype, count in trial.right.items()) or "none"
+        told = f"{len(trial.wrong)} tilings wrong; products right: {right}; {len(trial.left_out)} trials left out"
         click.echo(f"{trial.device.label}: {told}", err=True)
     document.write(
         output, [get_backend(device=trial.device) for trial in trials],
         results=[own for trial in trials for own in trial.results], best=listed,
+        right={trial.device.backend: dict(trial.right) for trial in trials},
         wrong={trial.device.backend: trial.wrong for trial in trials},
         left_out={trial.device.backend: trial.left_out for trial in trials},
     )  # fmt: skip

@@ -1,13 +1,16 @@
 """Which tilings `mma` chooses among for a problem on a device, and how long it expects them to take.
 
-The numbers are published ones, and not fitted to times: no GPU has run the kernel yet.
+As in `gemmport.contracts.gpu_model` there are waves of groups, each limited by products, copies and how long copies take to
+arrive. The numbers of Hopper were fitted to an H200's times (configs/nvidia.yaml), those of other devices are published ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from gemmport.contracts import occupancy
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.gpu_model import sharing_of
 from gemmport.contracts.kernel import KernelVariant, Parameters, ceil_div
@@ -21,8 +24,9 @@ FITTED = {
     "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by mma.sync",
     "read_bytes": "that warps of a unit read from local memory per clock",
     "copy_bytes": "that a unit copies from caches to local memory per clock",
-    "step_clocks": "of a step beside its products: counting, waits, the barrier",
+    "step_clocks": "of a group's step at least, beside its products: counting, waits, the barrier",
     "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
+    "alone_clocks": "of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier",
     "part_clocks": "of adding up one more part of a shared tile",
     "most_registers": "of a work-item",
     "addresses": "registers of a work-item beside sums and what is read ahead",
@@ -30,30 +34,40 @@ FITTED = {
 """What a device's model may state for the choice, with its meaning."""
 
 USUAL: Mapping[str, float] = {
-    "products": 1024, "read_bytes": 128, "copy_bytes": 64, "step_clocks": 60, "far_clocks": 800, "part_clocks": 200,
-    "most_registers": 255, "addresses": 48,
+    "products": 1024, "read_bytes": 128, "copy_bytes": 64, "step_clocks": 60, "far_clocks": 800, "alone_clocks": 100,
+    "part_clocks": 500, "most_registers": 255, "addresses": 48,
 }  # fmt: skip
 """Those of an A100 (NVIDIA A100 Tensor Core GPU Architecture, whitepaper, 2020: 1024 multiply-adds of float16 and 128 bytes of
-shared memory per clock of a multiprocessor); latencies by their order of magnitude.
+shared memory per clock of a multiprocessor); latencies by their order of magnitude. Compilers take 32 to 63 registers beside
+those that are counted (NVRTC 13, sm_90).
 """
 
 SMALLEST = {"TSM": 32, "TSN": 32, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 4, "GROUPS": 4}
 """Where the device's model has no tiling that fits."""
 
 
+SCHEDULERS = 4
+"""Parts of a unit that multiply, each for warps of its own: fewer warps leave some of them idle."""
+
+
 def considered(mma: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[Parameters]:
     """The tilings that fit, shared or not, and with operands laid out anew where some are not aligned, the best first."""
-    own = {**USUAL, **model.constants(mma.name)}
+    own = constants(model)
     tilings = (*model.tilings.get(mma.name, ()), SMALLEST)
     fitted = [values for tiling in tilings if (values := fit(mma, tiling, problem, device, own))]
     unaligned = problem.alignment("a") % 16 or problem.alignment("b") % 16
     choices = [
         {**values, "SHARE": share, "ANEW": anew}
         for values in fitted
-        for share in (0, int(values["GROUPS"]))
+        for share in sorted({0, 1, int(values["GROUPS"])})
         for anew in ((0, 1) if unaligned else (0,))
     ]
     return mma.ranked(choices, problem, device, model)
+
+
+def constants(model: DeviceModel) -> Mapping[str, float]:
+    """By the names of `FITTED`, those that a model states, and the usual ones."""
+    return {**USUAL, **model.constants("mma")}
 
 
 def fit(
@@ -80,13 +94,82 @@ def fit(
         or mma.unfit(full, problem, device)
     ):
         return {}
-    groups = max(min(int(full["GROUPS"]), room // mma.local_bytes(full, problem)), 1)
-    if device.registers:
-        groups = max(min(groups, device.registers // (items * registers)), 1)
+    groups = min(int(full["GROUPS"]), resident(mma, {**full, "GROUPS": 1}, problem, device, own) or 1)
     return {**values, "STAGES": stages, "GROUPS": groups}
 
 
+def resident(
+    mma: KernelVariant, parameters: Parameters, problem: GemmProblem, device: DeviceInfo, own: Mapping[str, float]
+) -> int:
+    """Groups that a unit holds at once: GROUPS, for which the compiler saves registers, or more where it has room for them; 0
+    where it has room for none.
+
+    Args:
+        parameters: all of `mma`'s.
+    """
+    items, asked = mma.work_group(parameters)[0], int(parameters["GROUPS"])
+    registers = min(mma.registers(parameters, problem) + int(own["addresses"]), int(own["most_registers"]))
+    local_bytes = mma.local_bytes(parameters, problem)
+    limits = occupancy.architecture(device.architecture)
+    if limits is None:  # no more is known of it than what one group may have
+        by_memory = device.most_local_memory // local_bytes
+        by_registers = (device.registers or occupancy.REGISTERS) // (items * registers)
+        return min(by_memory, max(asked, by_registers))
+    saved = min(registers, occupancy.REGISTERS // (items * asked))
+    return occupancy.occupancy(limits, work_items=items, registers=saved, local_bytes=local_bytes).groups
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What one step of a group asks of its unit, in clocks.
+
+    Attributes:
+        products: of the matrix unit, were all of it busy. warps: of the group.
+        reads: of local memory. copies: to local memory. stages: tiles in local memory.
+    """
+
+    products: float
+    warps: int
+    reads: float
+    copies: float
+    stages: int
+
+    @classmethod
+    def of(cls, problem: GemmProblem, parameters: Parameters, own: Mapping[str, float]) -> _Step:
+        p = {name: int(value) for name, value in parameters.items()}
+        rows, columns, size = p["TSM"], p["TSN"], problem.dtype.itemsize
+        line_bytes = p["TSK"] * size
+        warps = rows // p["WM"] * (columns // p["WN"])
+        lines: tuple[tuple[Operand, int], ...] = (("a", rows), ("b", columns))
+        pieces = 0.0  # short pieces, and elements, are as many more copies
+        for operand, count in lines:
+            alignment = min(problem.alignment(operand), 16)
+            pieces += count if p["ANEW"] else count * 16 / max(alignment, size)
+        return cls(
+            products=rows * columns * line_bytes / 2 / own["products"],
+            warps=warps,
+            reads=warps * (p["WM"] + p["WN"]) * line_bytes / own["read_bytes"],
+            copies=pieces * line_bytes / own["copy_bytes"],
+            stages=p["STAGES"],
+        )
+
+    def clocks(self, steps: int, groups: int, own: Mapping[str, float]) -> dict[str, float]:
+        """Of a unit with so many groups at once, each of so many steps, by what limits it; "alone" is not hidden by others."""
+        products = groups * self.products * max(SCHEDULERS / (self.warps * groups), 1.0)
+        # A tile sets out during a step, and is waited for STAGES - 2 steps after that: with two stages, at its end.
+        least = max(self.products, own["step_clocks"])
+        waits = least + own["far_clocks"] if self.stages == 2 else own["far_clocks"] / (self.stages - 2)
+        return {
+            "multiply-adds": steps * products,
+            "local memory": steps * groups * self.reads,
+            "copies": steps * groups * self.copies,
+            "latency": steps * max(waits, own["step_clocks"]),
+            "alone": steps * own["alone_clocks"] if groups == 1 else 0.0,
+        }
+
+
 def predicted(
+    mma: KernelVariant,
     problem: GemmProblem,
     device: DeviceInfo,
     model: DeviceModel,
@@ -95,45 +178,49 @@ def predicted(
     passes: int,
     pass_bytes: int,
 ) -> Prediction:
-    """What the parts of a product take: waves of tiles, each as many steps as there are terms.
+    """What the parts of a product take: waves of groups, each of as many steps as there are terms; then shared tiles.
 
     Args:
         parameters: all of `mma`'s.
         passes, pass_bytes: how many operands are laid out anew beforehand, and what that reads and writes.
     """
-    own, hertz = {**USUAL, **model.constants("mma")}, clock(device)
-    p = {name: int(value) for name, value in parameters.items()}
-    rows, columns, depth, size = p["TSM"], p["TSN"], p["TSK"], problem.dtype.itemsize
-    units, resident = max(device.compute_units, 1), p["GROUPS"]
+    own, hertz, units = constants(model), clock(device), max(device.compute_units, 1)
+    rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
+    at_once = max(resident(mma, parameters, problem, device, own), 1)
     tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch
-    steps = max(ceil_div(problem.effective_k, depth), 1)
-    shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
-    warps = rows // p["WM"] * (columns // p["WN"])
-    lines: tuple[tuple[Operand, int], ...] = (("a", rows), ("b", columns))
-    pieces = 0.0  # short pieces, and elements, are as many more copies
-    for operand, count in lines:
-        alignment = min(problem.alignment(operand), 16)
-        pieces += count if p["ANEW"] else count * 16 / max(alignment, size)
-    # Four sub-partitions multiply, each for its warps: fewer than four leave some idle.
-    idle = max(4 / (warps * resident), 1.0)
-    step = {
-        "multiply-adds": rows * columns * depth * size / 2 / own["products"] * idle,
-        "local memory": warps * (p["WM"] + p["WN"]) * depth * size / own["read_bytes"],
-        "copies": pieces * depth * size / own["copy_bytes"],
-    }
-    of_fullest = ceil_div(tiles - shared, units)  # steps of all groups of a unit
-    rounds = ceil_div(tiles - shared, units * resident)
-    shares = ceil_div(shared * steps, sharers) * ceil_div(sharers, units) if shared else 0
+    steps = max(ceil_div(problem.effective_k, int(parameters["TSK"])), 1)
+    shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * units)
+    whole, added = tiles - shared, 0.0
+    step = _Step.of(problem, parameters, own)
+
+    # Waves: how often, steps of each group, and groups of the fullest unit at once.
+    waves, rest = divmod(whole, at_once * units)
+    phases = [(waves, steps, at_once), (1, steps, ceil_div(rest, units))]
+    if shared:
+        rounds, left = divmod(ceil_div(sharers, units), at_once)
+        part = ceil_div(shared * steps, sharers)
+        phases += [(rounds, part, at_once), (1, part, left)]
+        # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
+        moved = 2 * (sharers + (shared if sharers % shared else 0)) * rows * columns * problem.accumulator.sum_bytes
+        added = sharers / shared * own["part_clocks"] / hertz + moved / model.copy_bandwidth
+    parts: dict[str, float] = {}
+    looped = 0.0
+    for times, of_group, groups in phases:
+        if times and groups:
+            found = step.clocks(of_group, groups, own)
+            for name, clocks in found.items():
+                parts[name] = parts.get(name, 0.0) + times * clocks / hertz
+            alone = found.pop("alone")
+            looped += times * (joined(found) + alone) / hertz
     results = min(rows, problem.m) * min(columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-    parts = {name: (of_fullest * steps + shares) * value / hertz for name, value in step.items()}
-    waits = max(own["step_clocks"], own["far_clocks"] / (p["STAGES"] - 1))
-    parts["latency"] = (rounds * steps + shares) * waits / hertz
-    parts["global memory"] = problem.bytes / model.read_bandwidth
     others = {
-        "launches": model.launch * (1 + passes + (2 if shared else 0)),
+        "launches": model.launch * (passes + (whole > 0) + (2 if shared else 0)),
         "passes": pass_bytes / model.copy_bandwidth,
-        "results": (of_fullest + (2 if shared else 0)) * results / hertz,
-        "parts": sharers / shared * own["part_clocks"] / hertz if shared else 0.0,
+        "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
+        "parts": added,
     }
-    facts = facts_of(problem, rows, columns, units * resident)
-    return Prediction({**parts, **others}, joined(parts) + math.fsum(others.values()), facts)
+    memory = problem.bytes / model.read_bandwidth
+    seconds = joined({"loop": looped, "global memory": memory}) + math.fsum(others.values())
+    return Prediction(
+        {**parts, "global memory": memory, **others}, seconds, facts_of(problem, rows, columns, units * at_once)
+    )

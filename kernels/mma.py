@@ -55,8 +55,6 @@ class Mma(KernelVariant):
     copied in shorter pieces.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
-
-    It was compiled and simulated, but never run on a GPU: only the user chooses it.
     """
 
     name = "mma"
@@ -122,9 +120,6 @@ class Mma(KernelVariant):
             return f"NVIDIA's GPUs have the matrix unit's instructions from sm_80 on, this is {found}"
         return None
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        return "it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
-
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """The tilings that fit, shared or not, by the time that `_mma_tilings.predicted` expects of them."""
         return _mma_tilings.considered(self, problem, device, model)
@@ -134,7 +129,7 @@ class Mma(KernelVariant):
     ) -> Prediction:
         _, made = _laid_out(problem, parameters)
         anew = sum(each.scratch.nbytes for each in made.values())
-        return _mma_tilings.predicted(problem, device, model, parameters, passes=len(made), pass_bytes=2 * anew)
+        return _mma_tilings.predicted(self, problem, device, model, parameters, passes=len(made), pass_bytes=2 * anew)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         depth = int(parameters["TSK"]) * problem.dtype.itemsize

@@ -8,7 +8,7 @@ from statistics import median
 from gemmport.bench.regret import Choice, judge
 from gemmport.bench.sweeps import read_sweep
 from gemmport.planning.lookup import load_configuration
-from recipes.table import FOLDER, TYPES, Files, Recipe, Result, Table, hundredths, one, some, times, whole
+from recipes.table import EMPTY, FOLDER, TYPES, Files, Recipe, Result, Table, hundredths, one, some, times, whole
 
 
 def beside_cublas(results: Sequence[Result], kernel: str) -> float | None:
@@ -79,8 +79,35 @@ def regrets(files: Files) -> Table:
     return Table(["trials", "products>", "of them again>", "median>", "nine in ten at most>", "worst>"], rows)
 
 
+def tilings_of_mma(files: Files) -> Table:
+    """docs/mma.md: float16 at 4096, NN, without shared tiles; OpenCL beside cuBLAS's time under CUDA in the same run."""
+    found = [own for own in files.results("h200/study/mma.json") if own["ops"] == "NN" and not own["tiling"]["SHARE"]]
+    cublas = median(own["baselines"]["cublas"]["gflops"] for own in found if own["backend"] == "cuda")
+    timed: dict[tuple[str, ...], dict[str, Result]] = {}
+    for own in found:
+        p = own["tiling"]
+        key = times(p["TSM"], p["TSN"], p["TSK"]), times(p["WM"], p["WN"])
+        timed.setdefault(key, {})[own["backend"]] = own
+    rows = []
+    for key, by_backend in timed.items():
+        cells: list[str] = []
+        for backend in ("cuda", "opencl"):
+            own = by_backend.get(backend)
+            if own is None:
+                cells += [EMPTY] * 3
+            else:
+                own_ratio = own["baselines"]["cublas"]["ratio"] if backend == "cuda" else own["gflops"] / cublas
+                cells += [str(own["tiling"]["STAGES"]), whole(own["gflops"]), hundredths(own_ratio)]
+        rows.append([*key, *cells])
+    own_head = [
+        f"{language}{words}>" for language in ("CUDA", "OpenCL") for words in (": STAGES", ", GFLOPS", ", × cuBLAS")
+    ]
+    return Table(["TSM × TSN × TSK", "WM × WN", *own_head], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "operands across": across,
     "regrets": regrets,
+    "tilings of mma": tilings_of_mma,
 }

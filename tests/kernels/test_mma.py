@@ -20,12 +20,10 @@ from gemmport.contracts.named_devices import device_of
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.plan import Plan
 from gemmport.kernels import _mma_tilings
-from gemmport.planning.planner import candidates
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 from models import model_of
 from test_kernels import BASE
-from test_planner import SHIPPED
 
 MMA = kernels.variant("mma")
 CUDA = replace(DEVICES["NVIDIA sm_90 under CUDA"], dynamic_local_memory=232_448)
@@ -57,18 +55,6 @@ def test_who_cannot_take_it_says_why(device: gp.DeviceInfo, types: Mapping[str, 
     device = replace(device, computes=device.computes | {"float16", "float32", "float64"})
     with pytest.raises(gp.UnsupportedError, match=rf"^mma on .*{reason}"):
         gp.plan(gp.GemmProblem.create(64, 64, 64, **types), device, kernel="mma")
-
-
-@pytest.mark.parametrize("device", [CUDA, OPENCL], ids=["cuda", "opencl"])
-@pytest.mark.parametrize("dtype", TYPES)
-def test_only_the_user_chooses_it(device: gp.DeviceInfo, dtype: str) -> None:
-    """No GPU has run it yet."""
-    problem = square(4096, dtype)
-    assert gp.plan(problem, device).variant != "mma"
-    assert gp.plan(problem, device, kernel="mma").variant == "mma"
-    own = [each for each in candidates(problem, device, SHIPPED) if each.kernel == "mma"]
-    assert own
-    assert all("has not run on a GPU" in each.reason for each in own)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +130,7 @@ def test_what_is_considered_fits_and_the_first_is_expected_to_be_the_fastest(
     found = MMA.considered(problem, device, model)
     seconds = [MMA.predicted(problem, device, model, MMA.complete(each)).seconds for each in found]
     assert seconds == sorted(seconds)
-    assert 0 < seconds[0] < 1
+    assert 0 < seconds[0] < 2  # on one unit of sm_86
     for each in found:
         gp.plan(problem, device, kernel="mma", params=each)
     assert {each["ANEW"] for each in found} == ({0, 1} if size % 16 else {0})
@@ -202,7 +188,7 @@ def test_products_are_the_matrix_unit_s(dtype: str) -> None:
 @pytest.mark.every_pair("architecture", ARCHITECTURES)
 @pytest.mark.every_pair("dtype", ["float16", "int8"])
 @pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("TT", 1000), ("NT", 1001)])
-@pytest.mark.every_pair("number", range(15))
+@pytest.mark.every_pair("number", range(21))
 def test_every_listed_tiling_has_room_in_registers(
     architecture: str, dtype: str, ops: str, size: int, number: int
 ) -> None:
@@ -211,7 +197,7 @@ def test_every_listed_tiling_has_room_in_registers(
         pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
     problem = square(size, dtype, ops, output="int32" if dtype == "int8" else dtype, beta=1.0)
     tilings = listed(architecture, problem)
-    assert len(tilings) == 15
+    assert len(tilings) == 21
     source = product_of(problem, device_of(architecture), tilings[number])
     found = _nvrtc.disassemble(source, architecture, "mma").resources
     assert found.spill_stores == found.spill_loads == 0, tilings[number]

@@ -1,0 +1,194 @@
+"""Which products the matrix unit gets on NVIDIA's GPUs, in which tiling, and how long that is expected to take."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gemmport as gp
+from gemmport import kernels
+from gemmport.contracts.named_devices import chip_of, device_of
+from gemmport.contracts.prediction import facts_of
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem
+from gemmport.planning.planner import make_plan
+from made_up_devices import DEVICES
+from models import model_of
+from test_planner import write
+
+MMA = kernels.variant("mma")
+H200 = chip_of("H200") or pytest.fail("the chip is known")
+OPENCL = replace(H200, backend="opencl", dynamic_local_memory=0)
+RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "study" / "mma.json"
+TYPES = ("float16", "bfloat16", "int8", "uint8")
+
+on_both = pytest.mark.every_pair("device", [H200, OPENCL])
+
+
+@on_both
+@pytest.mark.every_pair("dtype", TYPES)
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.every_pair(
+    "sizes", [(4096, 4096, 4096, 1), (1001, 999, 1003, 1), (16, 14336, 4096, 1), (5, 7, 3, 1), (64, 64, 128, 96)]
+)
+@pytest.mark.every_pair("scalars", [(1, 0), (2, -1), (0, 3)])
+def test_the_matrix_unit_multiplies_halves_and_bytes(
+    device: DeviceInfo, dtype: str, ops: str, sizes: tuple[int, ...], scalars: tuple[int, int]
+) -> None:
+    m, n, k, batch = sizes
+    problem = GemmProblem.create(
+        m, n, k, batch=batch, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=scalars[0], beta=scalars[1]
+    )
+    assert gp.plan(problem, device).variant == "mma"
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_it_is_chosen_from_compute_capability_8_0_on(architecture: str) -> None:
+    assert gp.plan(GemmProblem.create(512, 512, 512, dtype="float16"), device_of(architecture)).variant == "mma"
+
+
+@pytest.mark.parametrize(
+    "device",
+    [device_of("sm_75"), *(DEVICES[name] for name in ("NVIDIA sm_70", "AMD gfx90a", "CPU under PoCL"))],
+    ids=lambda device: device.architecture,
+)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_no_other_device_gets_it(device: DeviceInfo, dtype: str) -> None:
+    assert gp.plan(GemmProblem.create(512, 512, 512, dtype=dtype), device).variant != "mma"
+
+
+@on_both
+@pytest.mark.every_pair(
+    ("wanted", "sizes"),
+    [
+        ("gemv", (1, 14336, 4096, 1)), ("gemv", (4, 14336, 4096, 1)), ("gemv", (4096, 2, 4096, 1)),
+        ("batched", (8, 8, 8, 10_000)),
+    ],
+)  # fmt: skip
+def test_vectors_and_many_tiny_matrices_stay_with_their_own_kernels(
+    device: DeviceInfo, wanted: str, sizes: tuple[int, ...]
+) -> None:
+    m, n, k, batch = sizes
+    assert gp.plan(GemmProblem.create(m, n, k, batch=batch, dtype="float16"), device).variant == wanted
+
+
+@pytest.mark.parametrize("params", [{}, {"TSM": 32, "TSN": 32, "TSK": 32, "WM": 32, "WN": 32, "STAGES": 3}])
+def test_an_entry_of_the_user_s_that_names_it_is_followed(params: dict[str, int], tmp_path: Path) -> None:
+    configuration = write(tmp_path / "mine.yaml", "mma", dict(params))
+    plan = make_plan(GemmProblem.create(2, 3000, 500, dtype="bfloat16"), H200, configuration)
+    assert plan.variant == "mma"
+    values = {name: choice.value for name, choice in plan.parameters}
+    assert {name: values[name] for name in params} == params
+
+
+# Few rows: what memory bounds
+
+
+@on_both
+@pytest.mark.every_pair("dtype", ["float16", "int8"])
+@pytest.mark.every_pair("rows", [5, 16, 32, 64])
+@pytest.mark.every_pair(("n", "k"), [(14336, 4096), (4096, 14336), (4096, 4096)])
+def test_few_rows_are_bounded_by_memory_and_all_units_read(
+    device: DeviceInfo, dtype: str, rows: int, n: int, k: int
+) -> None:
+    problem = GemmProblem.create(rows, n, k, dtype=dtype, trans_b="T")
+    plan = gp.plan(problem, device)
+    reading = [launch for launch in plan.launches if launch.kernel.function == "mma"]
+    assert sum(launch.groups[0] for launch in reading) >= 0.9 * device.compute_units
+    model = model_of(device)
+    values = {name: choice.value for name, choice in plan.parameters}
+    prediction = MMA.predicted(problem, device, model, values)
+    bytes_seconds = problem.bytes / model.read_bandwidth
+    assert prediction.parts["global memory"] == bytes_seconds
+    loop = ("multiply-adds", "local memory", "copies", "latency")
+    assert all(prediction.parts[name] < bytes_seconds for name in loop)
+    assert prediction.seconds - prediction.parts["launches"] < 1.6 * bytes_seconds
+
+
+def test_a_sum_is_cut_where_few_tiles_would_leave_units_idle() -> None:
+    """Of 512 columns even the narrowest tiles are too few."""
+    plan = gp.plan(GemmProblem.create(16, 512, 16384, dtype="float16", trans_b="T"), H200)
+    assert [launch.kernel.function for launch in plan.launches] == ["mma", "combine"]
+    assert plan.launches[0].groups[0] >= 0.9 * H200.compute_units
+
+
+# Rows that are not aligned
+
+
+@on_both
+@pytest.mark.every_pair("dtype", ["float16", "int8"])
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.every_pair("size", [1000, 4096])
+def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, dtype: str, ops: str, size: int) -> None:
+    """One more row, column and term: expected besides are the passes that lay operands out anew, and a tile's edge."""
+    model = model_of(device)
+
+    def expected(size: int) -> float:
+        problem = GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1])
+        plan = gp.plan(problem, device)
+        assert plan.variant == "mma"
+        values = {name: choice.value for name, choice in plan.parameters}
+        return MMA.predicted(problem, device, model, values).seconds
+
+    operands = 2 * (size + 1) ** 2 * (2 if dtype == "float16" else 1)
+    passes = 2 * model.launch + 3 * operands / model.copy_bandwidth
+    assert expected(size + 1) < 1.2 * expected(size) + passes
+
+
+# Predictions beside times
+
+
+def trials() -> list[tuple[DeviceInfo, GemmProblem, dict[str, Any], float]]:
+    """The record of an H200: device, product, parameters and seconds of each trial."""
+    document = json.loads(RECORD.read_text("utf-8"))
+    names = {field.name for field in fields(DeviceInfo)}
+    devices = {
+        each["backend"]: DeviceInfo.from_dict({name: value for name, value in each.items() if name in names})
+        for each in document["environment"]["devices"].values()
+    }
+    found = []
+    for each in document["results"]:
+        types = {name: each[name] for name in ("dtype", "output", "trans_a", "trans_b")}
+        problem = GemmProblem.create(each["m"], each["n"], each["k"], **types)
+        values = {name: choice["value"] for name, choice in each["parameters"].items()}
+        found.append((devices[each["backend"]], problem, values, each["seconds"]["median"]))
+    return found
+
+
+def test_all_predictions_are_within_a_quarter_of_the_times_on_file() -> None:
+    found = trials()
+    ratios = [MMA.predicted(problem, device, model_of(device), p).seconds / t for device, problem, p, t in found]
+    assert len(ratios) == 66
+    assert all(1 / 1.25 < ratio < 1.25 for ratio in ratios)
+
+
+def test_the_tiling_that_was_the_fastest_is_expected_to_be() -> None:
+    timed: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for device, problem, values, seconds in trials():
+        predicted = MMA.predicted(problem, device, model_of(device), values).seconds
+        timed[device.backend, problem.ops].append((predicted, seconds))
+    assert len(timed) == 4
+    for found in timed.values():
+        assert min(found)[1] == min(seconds for _, seconds in found)
+
+
+def test_a_unit_without_half_of_the_matrix_unit_is_expected_to_take_longer() -> None:
+    problem = GemmProblem.create(4096, 4096, 4096, dtype="float16")
+    seconds = []
+    for architecture in ("sm_80", "sm_86"):
+        device = replace(device_of(architecture), compute_units=100, clock_mhz=1500)
+        best = MMA.complete(MMA.suggested(problem, device, model_of(device)))
+        seconds.append(MMA.predicted(problem, device, model_of(device), best).parts["multiply-adds"])
+    assert seconds[1] == pytest.approx(2 * seconds[0], rel=0.2)
+
+
+def test_facts_are_those_of_the_tiling() -> None:
+    problem = GemmProblem.create(300, 300, 300, dtype="float16")
+    values = MMA.complete({"TSM": 64, "TSN": 64, "GROUPS": 2})
+    prediction = MMA.predicted(problem, H200, model_of(H200), values)
+    assert prediction.facts["padded"] == facts_of(problem, 64, 64, 1)["padded"]
