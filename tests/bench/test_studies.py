@@ -28,6 +28,7 @@ from made_up_devices import DEVICES
 from mutations import NAIVE, planted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import decoding
 import document
 import launch_events
 import loop_costs
@@ -307,3 +308,48 @@ def test_launches_are_measured_with_an_event_and_without(best_backend: Backend, 
     written = json.loads((tmp_path / "l.json").read_text("utf-8"))
     assert written["launches"].keys() == {"with an event", "without"}
     assert all(own[x] > 0 for own in written["launches"].values() for x in ("host_us", "device_us"))
+
+
+# decoding.py
+
+
+def test_copies_take_turns() -> None:
+    seen: list[int] = []
+    contestant = decoding.Turns([lambda x=x: seen.append(x) for x in range(3)]).contestant("all")
+    for _ in range(7):
+        contestant.enqueue()
+    assert seen == [0, 1, 2, 0, 1, 2, 0]
+
+
+@pytest.mark.processes
+def test_products_of_few_rows_are_measured_beside_reading(
+    best_backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "PAST_CACHES", 3 * 256 * 512 * 2)
+    output = tmp_path / "v.json"
+    done = run(
+        decoding, best_backend, "--backend", best_backend.name, "--rows", "1,5", "--layers", "256x512", "--dtype", "float16",
+        "--repeat", 2, "--output", output,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    first, second = json.loads(output.read_text("utf-8"))["results"]
+    assert (first["m"], second["m"]) == (1, 5)
+    for own in (first, second):
+        assert own["copies"] == 3
+        assert not own["fault"]
+        reading = own["reading"][own["reader"]]["median"]
+        assert reading == min(each["median"] for each in own["reading"].values())
+        assert own["ratio"] == pytest.approx(reading / own["seconds"]["median"])
+    assert re.search(r"float16 NT 5×256×512: \w+ [\d.]+ µs, [\d,]+ GB/s, [\d.]+ × read, \d+ steps", done.output)
+
+
+@pytest.mark.processes
+def test_a_wrong_product_of_few_rows_is_told(best_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PAST_CACHES", 1)
+    monkeypatch.setattr(decoding, "fault_of", lambda *_: "planted")
+    done = run(
+        decoding, best_backend, "--backend", best_backend.name, "--rows", 5, "--layers", "64x512", "--dtype", "float16",
+        "--repeat", 1,
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert "WRONG: planted" in done.output
