@@ -64,8 +64,9 @@ void await_copies(int groups_left);
 
 // A tensor map, of three dimensions: what cuTensorMapEncodeTiled puts in the same 128 bytes in its own way. Strides are in bytes.
 struct TensorMap {
+    unsigned long long address; // first, so that another one is put there as where an argument is memory
     char mark[8]; // MAP_MARK
-    unsigned long long address, sizes[3], strides[2];
+    unsigned long long sizes[3], strides[2];
     unsigned box[3], element_bytes;
 };
 #define MAP_MARK "tilemap"

@@ -45,7 +45,8 @@ class Host(Backend):
     """This machine's CPU, as if it were a GPU.
 
     Attributes:
-        order: of work-items' turns, one of ORDERS; as HOST_ORDER says where nothing else is set.
+        order: of work-items' turns, one of ORDERS, or shuffled otherwise: "shuffled 7". As HOST_ORDER says where nothing else
+            is set.
     """
 
     name = "host"
@@ -128,7 +129,8 @@ class Host(Backend):
         self.wait(wait_for)
         bound: _Bound = call.native
         with _running:
-            bound.launch.order = ORDERS[self.order]
+            name, _, seed = self.order.partition(" ")
+            bound.launch.order = ORDERS[name] + int(seed or 0)
             fault = bound.kernel(ctypes.byref(bound.launch))
         if fault is not None:
             raise LaunchError(f"{self.device.label}: {call.function}, work-items {self.order}: {fault.decode()}")

@@ -437,8 +437,8 @@ static void run_group()
                 if (launch_now->order >= SHUFFLED && random_below(4) == 0)
                     break;
             }
-            if (drawn(2))
-                units_go_on();
+            if (drawn(2) && units_go_on())
+                any = true; // who waited for that may go on
         }
         if (!any && !message[0] && !units_go_on())
             tell_deadlock();

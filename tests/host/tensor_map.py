@@ -12,8 +12,8 @@ class _TensorMap(ctypes.Structure):
     """`host::TensorMap` of group.h."""
 
     _fields_ = (
-        ("mark", ctypes.c_char * 8),
         ("address", ctypes.c_ulonglong),
+        ("mark", ctypes.c_char * 8),
         ("sizes", ctypes.c_ulonglong * 3),
         ("strides", ctypes.c_ulonglong * 2),
         ("box", ctypes.c_uint * 3),
@@ -32,7 +32,7 @@ def tensor_map(
         box: the sizes of a tile, whose rows have 128 bytes, which are swizzled.
     """
     own = _TensorMap(
-        b"tilemap", address, (ctypes.c_ulonglong * 3)(*sizes), (ctypes.c_ulonglong * 2)(*strides),
+        address, b"tilemap", (ctypes.c_ulonglong * 3)(*sizes), (ctypes.c_ulonglong * 2)(*strides),
         (ctypes.c_uint * 3)(*box), element_bytes,
     )  # fmt: skip
     return np.void(bytes(own).ljust(128, b"\0"))
