@@ -6,6 +6,7 @@ What is enqueued needs the stream's context to be current.
 from __future__ import annotations
 
 import ctypes
+import logging
 from functools import cache
 from typing import Any
 
@@ -14,11 +15,14 @@ import numpy.typing as npt
 from gemmport.backends import _cudadriver, _scripts
 from gemmport.core.errors import LaunchError
 
+log = logging.getLogger(__name__)
+
 LEGACY_HANDLE = 0
 """Of the stream that CUDA programs use by default. It is PyTorch's, CuPy's and PyCUDA's current stream unless they are told
 another."""
 
 _DISABLE_TIMING = 2
+_OUT_OF_PEERS = 711
 _CAPTURE_RELAXED = 2
 
 _u64, _size, _pointer = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
@@ -103,6 +107,26 @@ def download(source: int, out: Data, stream: int) -> None:
 def copy(source: int, target: int, nbytes: int, stream: int) -> None:
     """Copies bytes from one device pointer to another."""
     _cudadriver.check("cuMemcpyDtoDAsync_v2", _u64(target), _u64(source), _size(nbytes), _pointer(stream))
+
+
+def copy_between(source: int, of: int, target: int, to: int, nbytes: int, stream: int) -> None:
+    """Copies bytes from a pointer of one context to one of another, of another device, and waits for it.
+
+    Args:
+        of, to: the contexts. stream: of one of them, which is current.
+    """
+    _cudadriver.check(
+        "cuMemcpyPeerAsync", _u64(target), _pointer(to), _u64(source), _pointer(of), _size(nbytes), _pointer(stream)
+    )
+    synchronize(stream)
+
+
+def let_reach(context: int) -> None:
+    """Has the device whose context is current reach another one's memory itself, if it can; else the driver copies by the
+    host.
+    """
+    if _cudadriver.driver().cuCtxEnablePeerAccess(_pointer(context), ctypes.c_uint(0)) == _OUT_OF_PEERS:
+        log.info("a device reaches no more others: the driver copies by way of the host")
 
 
 def fill(target: int, byte: int, nbytes: int, stream: int) -> None:

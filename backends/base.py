@@ -507,6 +507,21 @@ class Backend(NoCopy, ABC):
         """Whether the device reads another one's memory itself, not through the host; None where the runtime does not tell."""
         return None
 
+    def copy_from(
+        self, other: Backend, source: Memory, target: Memory, nbytes: int, *, source_offset: int = 0, offset: int = 0,
+        sender: Any = None, queue: Any = None,
+    ) -> bool:  # fmt: skip
+        """Copies bytes from another device's memory to this one's, not through the host, and waits for it.
+
+        Args:
+            sender: a queue of the other device, after whose work the bytes are read. queue: of this device, on which they are
+                written. The order of neither memory is asked.
+
+        Returns:
+            Whether it was done: the runtime may have no such copy between the two.
+        """
+        return False
+
     # Queues
 
     def workspace(self, queue: Any = None) -> Workspace:

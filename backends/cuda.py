@@ -205,6 +205,23 @@ class CUDA(Backend):
         with self._errors:
             return bool(cu.Device(self.device.index[1]).can_access_peer(cu.Device(other.index[1])))
 
+    def copy_from(
+        self, other: Backend, source: Memory, target: Memory, nbytes: int, *, source_offset: int = 0, offset: int = 0,
+        sender: Any = None, queue: Any = None,
+    ) -> bool:  # fmt: skip
+        if not isinstance(other, CUDA):
+            return False
+        self.wait([other.mark(queue=sender)], queue=queue)
+        with self.current():
+            if other.device.index not in (reached := self.kept.setdefault("devices that it reaches", set())):
+                reached.add(other.device.index)
+                streams.let_reach(other._context_handle)
+            streams.copy_between(
+                source.handle + source_offset, other._context_handle, target.handle + offset, self._context_handle, nbytes,
+                self._handle(queue),
+            )  # fmt: skip
+        return True
+
     # Programs
 
     def compiler(self) -> str:

@@ -104,6 +104,11 @@ GPU = Thing(
     "on a machine with an NVIDIA GPU and the CUDA toolkit, pip install 'gemmport[cuda]'",
     lambda: bool(gp.devices("cuda")),
 )
+TWO_GPUS = on_a_gpu(
+    Thing(
+        "A second CUDA device", "copies between two", "run on a machine with two", lambda: len(gp.devices("cuda")) > 1
+    )
+)
 OPENCL_RUNTIMES = tuple(runtime(own) for own in RUNTIMES)
 POCL_WHEEL, _, INTEL, _, OCLGRIND = OPENCL_RUNTIMES
 CLBLAST, CLBLAS = library("clblast", CLBlast.how_to_get), library("clblas", ClBLAS.how_to_get)
@@ -190,7 +195,7 @@ DASK, DISTRIBUTED = (
 LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
 
 THINGS = (
-    GPU, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
+    GPU, TWO_GPUS, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
     CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CLANG_FOR_NVIDIA, PTXAS, CPP, CXX,
     SANITIZERS, CHROMIUM, ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, ZARR, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX,
     JAX_ON_CPUS, DASK, DISTRIBUTED, LINUX,

@@ -18,6 +18,7 @@ from exact import integers
 from gemmport.api import streamed
 from gemmport.core.errors import DeviceLostError
 from gemmport.multidevice import deal, outlook
+from gemmport.outofcore.elsewhere import Elsewhere
 from gemmport.planning import schedule
 from runtimes import RUNTIMES
 
@@ -346,11 +347,8 @@ def test_a_small_product_goes_to_the_fastest(caplog: pytest.LogCaptureFixture) -
 
 def test_what_cannot_be_dealt_is_refused(best_backend: gp.Backend) -> None:
     a = integers((20, 20), "float32")
-    on_device = best_backend.asarray(a)
     device = best_backend.device
     for multiply in (gp.matmul, gp.gemm):
-        with pytest.raises(gp.ArrayError, match="devices= deals arrays that are in the host's memory"):
-            multiply(on_device, a, devices="all")
         with pytest.raises(gp.UnsupportedError, match="deterministic"):
             multiply(a, a, devices="all", deterministic=True)
         with pytest.raises(gp.UnsupportedError, match="checkpoint must be left out"):
@@ -377,3 +375,134 @@ def test_torch_compile_passes_every_argument_on(monkeypatch: pytest.MonkeyPatch)
     gp.gemm(np.ones((2, 2)), np.ones((2, 2)), devices="all")
     assert passed["devices"] == "all"
     assert {"a", "b", *passed} == set(signature(gp.gemm).parameters)
+
+
+# Arrays that lie on devices
+
+
+def on(one: gp.Backend | None, x: np.ndarray) -> Any:
+    return x if one is None else one.asarray(x)
+
+
+@pytest.mark.usefixtures("in_panels")
+@pytest.mark.sample(dtype=["float16"], where=["0-1-", "110h"], ops=["TC"])
+@pytest.mark.parametrize("where", ["00-0", "01-0", "110h", "0-1-"])
+@pytest.mark.parametrize("ops", ["NN", "TC"])
+@pytest.mark.parametrize("dtype", ["float16", "complex64", "int32"])
+def test_arrays_on_devices_are_multiplied_where_they_lie(
+    pair: list[gp.Backend], where: str, ops: str, dtype: str
+) -> None:
+    """Of A, B, C and out each is on a device, in the host's memory ("h" and "-"), or, of out, left to gemm ("-")."""
+    places = [pair[int(each)] if each.isdigit() else None for each in where]
+    m, n, k = 211, 190, 77
+    a = integers((k, m) if ops[0] in "TC" else (m, k), dtype)
+    b = integers((n, k) if ops[1] in "TC" else (k, n), dtype)
+    c = integers((m, n), dtype)
+    out = None if where[3] == "-" else on(places[3], np.empty((m, n), dtype))
+    x, y, z = (on(place, each) for place, each in zip(places[:3], (a, b, c), strict=True))
+    d = gp.gemm(x, y, c=z, alpha=2, beta=3, trans_a=ops[0], trans_b=ops[1], out=out, devices=pair)
+    assert out is None or d is out
+    first = next((place for place in (places[3], *places) if place is not None), None)
+    assert where[3] == "h" or d.backend is first
+    np.testing.assert_array_equal(
+        d if where[3] == "h" else d.get(), gp.gemm(a, b, c=c, alpha=2, beta=3, trans_a=ops[0], trans_b=ops[1])
+    )
+
+
+VIEWS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "parts": lambda x, y: (x[::2], y[:, 5:133]), "gaps": lambda x, y: (x[:, ::3], y[::3]), "turned": lambda x, y: (y.T, x.T),
+    "vector": lambda x, y: (x[0], y), "batch": lambda x, y: (x.reshape(4, 50, 120), y),
+    "wider": lambda x, y: (x.astype("float64"), y),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("in_panels")
+@pytest.mark.sample(view=["gaps"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_vectors_and_batches_on_devices(pair: list[gp.Backend], view: str) -> None:
+    a, b = integers((200, 120), "float32"), integers((120, 300), "float32")
+    expected = np.matmul(*VIEWS[view](a, b))
+    left, right = VIEWS[view](pair[0].asarray(a), pair[1].asarray(b))
+    found = gp.matmul(left, right, devices=pair)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.get(), expected)
+
+
+def test_what_lies_between_the_elements_of_out_stays(pair: list[gp.Backend]) -> None:
+    a = integers((200, 120), "float32")
+    x, out = pair[0].asarray(a), pair[1].zeros((200, 400), "float32")
+    gp.matmul(x, x.T, out[:, ::2], devices=pair)
+    np.testing.assert_array_equal(out.get()[:, ::2], a @ a.T)
+    assert not out.get()[:, 1::2].any()
+
+
+def test_c_on_a_device_is_updated_and_operands_are_not(pair: list[gp.Backend]) -> None:
+    a, c = integers((300, 300), "float32"), integers((300, 300), "float32", np.random.default_rng(1))
+    x, z = pair[0].asarray(a), pair[1].asarray(c)
+    assert gp.gemm(x, x, c=z, beta=2, out=z, devices=pair) is z
+    np.testing.assert_array_equal(z.get(), a @ a + 2 * c)
+    with pytest.raises(gp.ArrayError, match="out overlaps a"):
+        gp.matmul(x, z, x, devices=pair)
+
+
+def test_both_devices_compute_what_lies_on_one(pair: list[gp.Backend], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gemmport.api.dealt")
+    a = integers((1024, 512), "float32")
+    x = pair[0].asarray(a)
+    np.testing.assert_array_equal(gp.matmul(x, x.T, devices=pair).get(), a @ a.T)
+    told = [record.getMessage() for record in caplog.records]
+    assert all(any(one.device.label in line and "computed 0.0 %" not in line for line in told) for one in pair)
+
+
+def test_a_device_that_fails_beside_that_of_the_arrays_costs_no_result(
+    pair: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It fails when a tile was written to D, which is C: what is computed again reads C as it was."""
+    write, failed = Elsewhere.write, threading.Event()
+
+    def fails_later(array: Elsewhere, key: Any, source: Any, *rest: Any) -> Iterator[int]:
+        if source.backend is not pair[1]:
+            assert failed.wait(60)
+        yield from write(array, key, source, *rest)
+        if source.backend is pair[1]:
+            failed.set()
+            raise gp.LaunchError("a bus fell off")
+
+    monkeypatch.setattr(Elsewhere, "write", fails_later)
+    a, c = integers((900, 300), "float32"), integers((900, 900), "float32", np.random.default_rng(1))
+    x, z = (pair[0].asarray(each) for each in (a, c))
+    gp.gemm(x, x, trans_b="T", c=z, beta=2, out=z, devices=pair)
+    np.testing.assert_array_equal(z.get(), a @ a.T + 2 * c)
+    assert "a bus fell off" in caplog.text
+
+
+@pytest.mark.usefixtures("in_panels")
+def test_devices_that_copy_between_each_other_leave_the_host_out(pair: list[gp.Backend]) -> None:
+    """With a stand-in for such a copy, which CUDA has."""
+    one, other = pair
+    upload, copied = one._upload, 0
+
+    def copy_from(
+        source_of: gp.Backend,
+        source: Any,
+        target: Any,
+        nbytes: int,
+        *,
+        source_offset: int,
+        offset: int,
+        sender: Any,
+        queue: Any,
+    ) -> bool:
+        nonlocal copied
+        passed = np.empty(nbytes, np.uint8)
+        source_of.download(source, passed, offset=source_offset, queue=sender)
+        upload(target, passed, offset, queue)
+        copied += nbytes
+        return True
+
+    a, b = integers((300, 70), "float32"), integers((70, 260), "float32")
+    x, y = other.asarray(a), other.asarray(b)
+    one.copy_from = copy_from
+    one._upload = lambda *_: pytest.fail("it went through the host")
+    np.testing.assert_array_equal(gp.matmul(x, y, devices=[one]).get(), a @ b)
+    assert copied == a.nbytes + b.nbytes

@@ -13,10 +13,12 @@ import numpy as np
 
 from gemmport.api.arguments import Given, HostArray
 from gemmport.api.host import result_of
+from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement
 from gemmport.api.plans import configuration_of, plan
-from gemmport.api.product import Choice, Product, enqueue
+from gemmport.api.product import Choice, Product, check_written, enqueue
 from gemmport.api.streamed import Bounds, problem_of, run_streamed, streamed_result
+from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype
@@ -32,11 +34,13 @@ from gemmport.core.errors import (
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Op, transposes
+from gemmport.execution.copies import dense_copy
 from gemmport.multidevice.crew import compute, failed
 from gemmport.multidevice.deal import Deal, Member
-from gemmport.multidevice.outlook import Outlook, outlook
+from gemmport.multidevice.outlook import HOST_LINK, PEER_LINK, Outlook, outlook
 from gemmport.multidevice.selection import Devices, chosen_backends, chosen_devices
 from gemmport.multidevice.tiles import Needs, Room, Tile
+from gemmport.outofcore.elsewhere import Elsewhere
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.streaming import Kept, Operands
 from gemmport.planning.schedule import DOUBLE, Schedule, resident_type, single_tile
@@ -72,12 +76,13 @@ class Dealt:
 
 def dealt_product(
     devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], choice: Choice, bounds: Bounds,
-    alone: Callable[[Backend], HostArray],
+    alone: Callable[[Backend], HostArray], out: DeviceArray | None = None,
 ) -> Dealt:  # fmt: skip
-    """The product of host arrays by several devices; awaited.
+    """The product by several devices of arrays in the host's memory and on devices; awaited.
 
     Args:
-        alone: computes it by one device.
+        alone: computes it by one device, where all arrays are in the host's memory.
+        out: on a device, where to write; None where that is in the host's memory.
 
     Raises:
         UnsupportedError: `choice` asks for the same bits each time.
@@ -96,8 +101,10 @@ def dealt_product(
         return _alone(backends, backends, product, given, alone, None)
     found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
     backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
-    expected = outlook(problem, plans, configuration_of(choice.config))
-    if not expected.pays:
+    lying = [x for x in (product.a, product.b, product.c, out) if isinstance(x, DeviceArray)]
+    transfers = [_transfers(each, lying, problem) for each in backends] if lying else None
+    expected = outlook(problem, plans, configuration_of(choice.config), transfers)
+    if not expected.pays and not lying:  # devices that would be the last to end leave what lies on one to the others
         totals = dict(zip(map(id, backends), (each.total for each in expected.expected), strict=True))
         fastest_first = sorted(backends, key=lambda each: totals[id(each)])
         if len(backends) > 1:
@@ -105,10 +112,13 @@ def dealt_product(
                 "%s is not dealt: %s computes it alone: %s", problem, fastest_first[0].device.label, expected.reason
             )
         return _alone(fastest_first, backends, product, given, alone, expected)
-    result, update = _result(product, given)
+    if out is None:
+        result, update = _result(product, given)
+    else:
+        product, result, update = _apart(product, out), out, False
     whole = Tile.whole(problem.batch, problem.m, problem.n)
     members = [
-        Member(name, whole.size * rate, _room(one, bounds))
+        Member(name, whole.size * rate, _room(one, bounds, lying))
         for name, one, rate in zip(_names(backends), backends, expected.rates, strict=True)
     ]
     deal = Deal(whole, members, _needs(problem, product))
@@ -143,19 +153,10 @@ def dealt_outlook(problem: GemmProblem, devices: Devices, backend: str | None, c
     return outlook(problem, [plan for plan in plans if plan is not None], configuration_of(choice.config))
 
 
-def check_dealt(
-    on_device: Sequence[Given], device: object, bounds: Bounds, queue: object = None, wait_for: object = ()
-) -> None:  # fmt: skip
-    """Raises ArrayError or UnsupportedError where a product cannot be dealt to devices as it was asked for."""
+def check_dealt(device: object, bounds: Bounds, queue: object = None, wait_for: object = ()) -> None:
+    """Raises UnsupportedError where a product cannot be dealt to devices as it was asked for."""
     if device is not None:
         raise UnsupportedError(f"device must be None where devices are named; got {device!r}: add it to devices")
-    if on_device:
-        first = on_device[0]
-        raise ArrayError(
-            f"{first.name} is on a device, and devices= deals arrays that are in the host's memory: leave devices out, which "
-            f"computes where {first.name} is, or copy it to the host with get(); arrays that lie on several devices are not "
-            "multiplied where they are"
-        )
     for name in ("checkpoint", "progress"):
         if getattr(bounds, name) is not None:
             raise UnsupportedError(
@@ -251,10 +252,13 @@ def _result(product: Product, given: Mapping[str, Given]) -> tuple[Any, bool]:
     return out, True
 
 
-def _room(backend: Backend, bounds: Bounds) -> Room:
-    """Of a device, for tiles."""
-    memory = backend.device.memory if bounds.device_memory is None else bounds.device_memory
-    return Room(int(MEMORY * min(memory, backend.device.memory)), backend.device.max_allocation)
+def _room(backend: Backend, bounds: Bounds, lying: Sequence[DeviceArray]) -> Room:
+    """Of a device, for tiles, beside the arrays that lie there."""
+    taken = {id(x.memory): x.memory.nbytes for x in lying if x.backend is backend}
+    memory = max(backend.device.memory - sum(taken.values()), 0)
+    if bounds.device_memory is not None:
+        memory = min(memory, bounds.device_memory)
+    return Room(int(MEMORY * memory), backend.device.max_allocation)
 
 
 def _needs(problem: GemmProblem, product: Product) -> Needs:
@@ -265,6 +269,30 @@ def _needs(problem: GemmProblem, product: Product) -> Needs:
     return Needs(line, line, element, batched_a, batched_b)
 
 
+def _apart(product: Product, out: DeviceArray) -> Product:
+    """A product whose operands keep their values while `out` is written: C is copied where it is also that.
+
+    Raises:
+        ArrayError: `out` cannot be written, or overlaps A or B. DeviceMemoryError: there is no room for the copy.
+    """
+    check_written(out, product)
+    c = product.c
+    if isinstance(c, DeviceArray) and overlap(c, out):
+        return replace(product, c=dense_copy(c, c.dtype, queue=c.queue))
+    return product
+
+
+def _transfers(backend: Backend, lying: Sequence[DeviceArray], problem: GemmProblem) -> float:
+    """Seconds in which what does not lie on a device is expected to come there, and the result to leave it."""
+    seconds = 0.0
+    for x in lying:
+        if x.backend is not backend:
+            seconds += x.nbytes / (PEER_LINK if backend.reaches(x.device) else HOST_LINK / 2)  # from there, and to here
+    if backend.device.type != "cpu":
+        seconds += max(problem.bytes - sum(x.nbytes for x in lying), 0) / HOST_LINK
+    return seconds
+
+
 class _Work:
     """One device at work: computes tiles of a product from parts of the host's arrays, to their end.
 
@@ -273,14 +301,21 @@ class _Work:
     """
 
     def __init__(
-        self, backend: Backend, member: Member, deal: Deal, product: Product, result: HostArray | Sliced, choice: Choice,
-        bounds: Bounds, *, update: bool,
+        self, backend: Backend, member: Member, deal: Deal, product: Product, result: Any, choice: Choice, bounds: Bounds,
+        *, update: bool,
     ) -> None:  # fmt: skip
         self.backend = backend
         self.member = member
         self.deal = deal
-        self.product = product
-        self.result = result
+        self.product = replace(
+            product,
+            **{  # type: ignore[arg-type]  # what `_part` takes
+                name: Elsewhere(x, backend)
+                for name in ("a", "b", "c")
+                if isinstance(x := getattr(product, name), DeviceArray)
+            },
+        )
+        self.result: Any = Elsewhere(result, backend, written=True) if isinstance(result, DeviceArray) else result
         self.choice = choice
         self.bounds = bounds
         self.update = update
@@ -379,11 +414,11 @@ def _axis(name: str, op: Op) -> int:
     return -1 if (name == "b") != transposes(op) else -2
 
 
-def _part_of(x: HostArray | Sliced, tile: Tile) -> Any:
+def _part_of(x: HostArray | Sliced | Elsewhere, tile: Tile) -> Any:
     """A tile's part of an array of the result's shape."""
     matrices = (tile.matrices.slice,) if x.ndim == 3 else ()
     return _part(x, (*matrices, tile.rows.slice, tile.columns.slice))
 
 
-def _part(x: HostArray | Sliced, key: tuple[slice, ...]) -> Any:
-    return x.part(key) if isinstance(x, Sliced) else x[key]
+def _part(x: HostArray | Sliced | Elsewhere, key: tuple[slice, ...]) -> Any:
+    return x[key] if isinstance(x, np.ndarray) else x.part(key)

@@ -128,9 +128,10 @@ def gemm(
             given, else that on which a device array was written last, else the backend's own.
         wait_for: an event of gemmport or of the runtime, or a list of them, that the work waits for.
         backend, device: see `get_backend`. Device arrays say themselves where they are: what means another device is an error.
-        devices: several devices that compute the product of arrays in the host's memory together: "all", or a list of what
-            `device` takes and of open backends. Each computes tiles of the result, as many as it is fast; what is too small
-            for that, one computes. docs/scale.md says what is promised of it.
+        devices: several devices that compute the product together: "all", or a list of what `device` takes and of open
+            backends. Each computes tiles of the result, as many as it is fast; of arrays in the host's memory, what is too
+            small for that, one computes. Arrays may lie on any devices, each on another, and the result is where `out` is, else
+            where the first of them is; the host waits for it. docs/scale.md says what is promised of it.
         kernel, params, config: see `plan`.
         deterministic: one product has the same bits each time. Else a plan that needs less memory is taken where the device is
             short of it, with a warning in the log; it may add up in another order.
@@ -247,14 +248,18 @@ def computed(
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
     if devices is not None:
-        check_dealt(on_device, device, bounds, queue, wait_for)
-    if on_device and out is not None and not given["out"].on_device:
+        check_dealt(device, bounds, queue, wait_for)
+    if devices is None and on_device and out is not None and not given["out"].on_device:
         where = backend_of_operands(on_device).device.label
         raise ArrayError(
             f"out must be on {where}, where an operand is; got an array in the host's memory: copy the result"
         )
-    place = Placement(backend_of_operands(on_device), awaited=False) if on_device else None
-    if place is not None:
+    place: Placement | None = None
+    places: dict[str, Placement] = {}
+    if devices is not None:
+        places = {x.name: Placement.where(x) for x in on_device}
+    elif on_device:
+        place = Placement(backend_of_operands(on_device), awaited=False)
         _check_place(place.backend.device, on_device[0].name, backend, device)
         _check_in_memory(given, bounds)
         place.borrow(on_device)
@@ -263,17 +268,13 @@ def computed(
     if out is not None:
         check_out(given["out"], shape, types.output)
     if devices is not None:
-        host = [given[name].arrays[0] for name in ("a", "b")]
-        read = given["c"].arrays[0] if beta != 0 else None
-        product = Product(host[0], host[1], read, alpha, beta, op_a, op_b, types, shape, k)
-
-        def alone(one: Backend) -> HostArray:
-            return _on_host(Placement(one, awaited=True), product, given, choice, bounds)
-
-        dealt = dealt_product(devices, backend, product, given, choice, bounds, alone)
-        return Computed(
-            deliver(dealt.result, given, out), Placement(dealt.backends[0], awaited=True), host, dealt.result, dealt
-        )
+        used = {
+            name: places[name].of(x) if name in places else x.arrays[0]
+            for name, x in given.items()
+            if name in ("a", "b") or (name == "c" and beta != 0)
+        }
+        product = Product(used["a"], used["b"], used.get("c"), alpha, beta, op_a, op_b, types, shape, k)
+        return _by_several(devices, backend, product, given, places, choice, bounds)
     if place is None:
         place = Placement(get_backend(backend, device), awaited=True)
     target = place.backend
@@ -288,6 +289,35 @@ def computed(
     written = place.result(given, shape, types.output)
     enqueue(place, product, written.array, choice)
     return Computed(place.delivered(written), place, [*placed.values()], written)
+
+
+def _by_several(
+    devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], places: Mapping[str, Placement],
+    choice: Choice, bounds: Bounds,
+) -> Computed:  # fmt: skip
+    """The product by several devices, which was awaited.
+
+    Args:
+        places: of the arguments that are on a device.
+    """
+    place, out = None, given["out"].value if "out" in given else None
+    if out is None or "out" in places:
+        place = next((places[name] for name in ("out", "a", "b", "c") if name in places), None)
+    written = None if place is None else place.result(given, product.shape, product.types.output)
+
+    def alone(one: Backend) -> HostArray:
+        return _on_host(Placement(one, awaited=True), product, given, choice, bounds)
+
+    dealt = dealt_product(
+        devices, backend, product, given, choice, bounds, alone, None if written is None else written.array
+    )
+    for each in places.values():
+        each.settle()
+    operands = [product.a, product.b]
+    if place is not None and written is not None:
+        return Computed(place.delivered(written), place, operands, written, dealt)
+    on_host = Placement(dealt.backends[0], awaited=True)
+    return Computed(deliver(dealt.result, given, out), on_host, operands, dealt.result, dealt)
 
 
 def _on_host(

@@ -29,7 +29,6 @@ from gemmport.api.arguments import (
     queue_of_operands,
 )
 from gemmport.api.collections import room_of
-from gemmport.api.dealt import check_dealt
 from gemmport.api.gemm import Computed, computed
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement, Result
@@ -189,8 +188,8 @@ def product_by_rules(
     given = (a, b) if out is None else (a, b, out)
     for name, x in zip(("a", "b", "out"), given, strict=False):
         check_unmasked(name, x)
-    if any(is_sliced(x) for x in given):
-        return _of_sliced_arrays(a, b, out, rules, how)
+    if any(is_sliced(x) for x in given) or ("devices" in how and any(is_on_device(x) for x in given)):
+        return _of_matrices(a, b, out, rules, how)
     if any(is_on_device(x) for x in given):
         return _on_a_device(a, b, out, rules, how, wanted)
     if any(library_of(x) is not None for x in given):
@@ -256,14 +255,20 @@ def _of_host_arrays_of_libraries(
     return library.from_host(np.asarray(product))
 
 
-def _of_sliced_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
-    """The product of operands of which one is read, or the result is written, in slices: it passes through the device."""
+def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+    """The product of operands that have no views of all shapes: in slices, or on devices beside which others compute."""
     for name in ("axes", "order", "subok"):
         if name in rules:
-            raise ArrayError(f"{name} is for arrays in memory; an operand is read in slices: leave it out")
+            raise ArrayError(
+                f"{name} must be left out where an operand is read in slices, or is on a device and devices= names others; "
+                f"got {rules[name]!r}"
+            )
     given = _given(a, b, out)
-    x, y = (cast("Any", given[name].arrays[0]) for name in ("a", "b"))
-    target = cast("Any", given["out"].arrays[0] if "out" in given else None)
+    there = {name: Placement.where(each) for name, each in given.items() if "devices" in how and each.on_device}
+    arrays = {
+        name: there[name].of(each) if name in there else next(iter(each.arrays), None) for name, each in given.items()
+    }
+    x, y, target = (cast("Any", arrays.get(name)) for name in ("a", "b", "out"))
     dtype = _result_type(x, y, target, rules)
     _check_shapes(x, y, target)
     as_dtype(dtype)
@@ -273,7 +278,8 @@ def _of_sliced_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict
         y = y[:][:, np.newaxis]
     if max(x.ndim, y.ndim) > 3 or (target is not None and target.ndim != max(x.ndim, y.ndim)):
         raise ShapeError(
-            f"arrays in slices must be matrices, or one batch of them; got shapes {a.shape} and {b.shape}: multiply parts"
+            "arrays in slices, or on a device where devices= names others, must be matrices, or one batch of them; got shapes "
+            f"{a.shape} and {b.shape}: multiply parts"
         )
     if _is_converted(x, y, dtype):
         x, y = (each.astype(dtype) for each in (x, y))
@@ -281,7 +287,9 @@ def _of_sliced_arrays(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict
     if out is not None:
         return out
     product = product[..., 0, :] if len(a.shape) == 1 else product
-    return product[..., 0] if len(b.shape) == 1 else product
+    product = product[..., 0] if len(b.shape) == 1 else product
+    library = next((given[name].library for name in there), None)
+    return product if library is None else library.result(product)
 
 
 def _on_a_device(
@@ -289,8 +297,6 @@ def _on_a_device(
 ) -> Any:  # fmt: skip
     """The product of operands of which one is on a device, or that is written there: enqueued, not awaited."""
     given = _given(a, b, out)
-    if "devices" in how:
-        check_dealt([x for x in given.values() if x.on_device], how["device"], how["bounds"])
     if out is not None:
         check_library_writes(given["out"])
         if not given["out"].on_device:

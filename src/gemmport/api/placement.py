@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gemmport.api.arguments import Given, HostArray, common_type
+from gemmport.api.arguments import Given, HostArray, backend_of_operands, common_type, queue_of_operands
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -58,6 +58,18 @@ class Placement:
     prepared: Prepared | None = None
     turned: bool = False
     as_given: bool = False
+
+    @classmethod
+    def where(cls, given: Given) -> Placement:
+        """Where one argument on a device is, of several that may be on different ones, borrowed there.
+
+        Raises:
+            ArrayError: the elements of a list are on different devices.
+        """
+        place = cls(backend_of_operands([given]), awaited=True)
+        place.borrow([given])
+        place.queue = place.backend.as_queue(queue_of_operands([given]))
+        return place
 
     def borrow(self, on_device: Iterable[Given]) -> None:
         """Takes arguments on a device as arrays of ours; one object is one array, wherever it is passed.
@@ -113,16 +125,20 @@ class Placement:
 
     def delivered(self, result: Result) -> Any:
         """What the caller gets, of which its library, and those of the operands, know when it is written and read."""
-        for library, theirs, array in self.borrowed:
-            if array.memory.access.home != self.queue:
-                library.used([theirs], self.backend, self.queue)
-            self.backend.settle(array.memory)
+        self.settle()
         if result.library is None:
             return result.array if result.theirs is None else result.theirs
         if result.theirs is None:
             return result.library.result(result.array)
         result.library.written(result.theirs, self.backend, self.queue)
         return result.theirs
+
+    def settle(self) -> None:
+        """Has the libraries of what was borrowed know when it is written and read."""
+        for library, theirs, array in self.borrowed:
+            if array.memory.access.home != self.queue:
+                library.used([theirs], self.backend, self.queue)
+            self.backend.settle(array.memory)
 
     def keep(
         self, wanted: Hashable, operands: Sequence[Any], result: Result | HostArray, *, elsewhere: bool = False

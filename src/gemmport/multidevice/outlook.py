@@ -20,6 +20,9 @@ HOST_LINK = 10e9
 """Bytes per second between the host and a device with a memory of its own, until tiles were measured: PCI Express 3.0 carries
 16 GB/s in 16 lanes, 4.0 twice as much (PCI-SIG), and copies of memory that is not pinned reach about half."""
 
+PEER_LINK = 20e9
+"""Likewise between two devices that reach each other: PCI Express 4.0 carries 32 GB/s in 16 lanes (PCI-SIG), NVLink more."""
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -131,19 +134,22 @@ class Outlook:
         }
 
 
-def outlook(problem: GemmProblem, plans: Sequence[Plan], configuration: Configuration) -> Outlook:
+def outlook(
+    problem: GemmProblem, plans: Sequence[Plan], configuration: Configuration, transfers: Sequence[float] | None = None
+) -> Outlook:
     """What each of some devices is expected to take.
 
     Args:
+        transfers: seconds, of each plan; default: of operands and result between the host and the device.
         problem: with elements.
         plans: of the problem, one of each device.
         configuration: with the devices' models.
     """
     expected = []
-    for plan in plans:
+    for number, plan in enumerate(plans):
         device = plan.device
         variant, model = kernels.variant(plan.variant), configuration.model(device)
         predicted = preparation.predicted(variant, problem, device, model, plan.values)
-        transfers = 0.0 if device.type == "cpu" else problem.bytes / HOST_LINK
-        expected.append(Expected(plan, predicted.seconds, transfers))
+        sent = 0.0 if device.type == "cpu" else problem.bytes / HOST_LINK
+        expected.append(Expected(plan, predicted.seconds, sent if transfers is None else transfers[number]))
     return Outlook(problem, tuple(expected), usable_cores())

@@ -10,8 +10,10 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from gemmport.backends.array import DeviceArray
 from gemmport.core.errors import ArrayError, DtypeError
 from gemmport.core.problem import Op, transposed
+from gemmport.outofcore.elsewhere import Elsewhere
 
 HostArray: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = "tuple[int, int]"
@@ -131,25 +133,31 @@ class Matrix:
         op: what makes op(A) of it as it is stored here.
     """
 
-    def __init__(self, name: str, array: HostArray | Sliced, op: Op | None = None) -> None:
+    def __init__(self, name: str, array: HostArray | Sliced | Elsewhere, op: Op | None = None) -> None:
         """Of A and B the op says what is read of them; without one, rows and columns are those of the result."""
         self.name, self.array, self.op = name, array, op or "N"
+        if op is not None and isinstance(array, Elsewhere) and _is_column_major(array.array):
+            self.array, self.op = array.turned(), transposed(op)
         if op is not None and isinstance(array, np.ndarray) and _is_column_major(array):  # read as it lies
             self.array, self.op = array.swapaxes(-1, -2), transposed(op)
 
     def block(self, batch: int, rows: Span, columns: Span) -> HostArray:
         """Stored rows and columns of a matrix of a batch, in the operand's own type."""
-        key: tuple[Any, ...] = (slice(*rows), slice(*columns))
-        return self.array[(batch, *key) if self.array.ndim == 3 else key]
+        assert not isinstance(self.array, Elsewhere)
+        return self.array[self.key(batch, rows, columns)]
+
+    def key(self, batch: int, rows: Span, columns: Span) -> tuple[Any, ...]:
+        """The index of stored rows and columns of a matrix of a batch."""
+        key = (slice(*rows), slice(*columns))
+        return (batch, *key) if self.array.ndim == 3 else key
 
     def write(self, batch: int, rows: Span, columns: Span, values: HostArray) -> None:
         """Writes stored rows and columns, converted to the operand's type."""
-        key: tuple[Any, ...] = (slice(*rows), slice(*columns))
-        key = (batch, *key) if self.array.ndim == 3 else key
+        key = self.key(batch, rows, columns)
         with np.errstate(all="ignore"):
             if isinstance(self.array, np.ndarray):
                 np.copyto(self.array[key], values, casting="unsafe")
-            else:
+            elif isinstance(self.array, Sliced):
                 self.array[key] = values.astype(self.array.dtype, copy=False)
 
     @property
@@ -159,7 +167,7 @@ class Matrix:
         return (int(chunks[-2]), int(chunks[-1])) if chunks else (1, 1)
 
 
-def _is_column_major(x: HostArray) -> bool:
+def _is_column_major(x: HostArray | DeviceArray) -> bool:
     down, across = (abs(step) for step in x.strides[-2:])
     return bool(down < across and x.shape[-2] > 1)
 
@@ -173,8 +181,13 @@ def map_of(x: object) -> np.memmap[Any, Any] | None:
     return x
 
 
-def may_share(x: HostArray | Sliced, y: HostArray | Sliced) -> bool:
-    """Whether two arrays may have elements in common, in memory or in a file."""
+Operand: TypeAlias = "HostArray | Sliced | Elsewhere | DeviceArray"
+
+
+def may_share(x: Operand, y: Operand) -> bool:
+    """Whether two arrays may have elements in common, in the host's memory or in a file."""
+    if isinstance(x, DeviceArray | Elsewhere) or isinstance(y, DeviceArray | Elsewhere):
+        return False
     if isinstance(x, Sliced) or isinstance(y, Sliced):
         return isinstance(x, Sliced) and isinstance(y, Sliced) and (x.value is y.value or _place(x) == _place(y))
     if np.may_share_memory(x, y):

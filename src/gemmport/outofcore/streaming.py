@@ -21,10 +21,11 @@ import numpy as np
 
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
-from gemmport.backends.objects import Access, Event, Memory
+from gemmport.backends.objects import Event, Memory
 from gemmport.core.errors import ArrayError, GemmportError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Operand, transposes
 from gemmport.execution.copies import copy_strided
+from gemmport.outofcore.elsewhere import Elsewhere, on_queue
 from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
 from gemmport.outofcore.progress import Progress, Tell
 from gemmport.planning.schedule import DOUBLE, Residency, Schedule, Tile
@@ -94,7 +95,7 @@ class _Lane:
 
     def memory(self, block: Memory) -> Memory:
         """A block as this lane copies it: in the order of its own queue, and after the events that it is told."""
-        return _alias(block, self.queue)
+        return on_queue(block, self.queue)
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,8 @@ class Streamed:
         Args:
             queue: of `Backend.as_queue`, on which it is computed.
             host_memory: bytes of the host's memory that copies pass through.
-            lend: whether panels of A and B are read where they lie, where the device shares the host's memory.
+            lend: whether panels of A and B are read where they lie, where the device shares the host's memory. What lies on the
+                device is read there.
             stays: A or B, of which all panels are on the device at a time; with `kept` they stay there after the product.
 
         Raises:
@@ -215,7 +217,12 @@ class Streamed:
         self._c_digest = hashlib.blake2b(digest_size=16)
         self.kept = Kept() if kept is None else kept
         self._held_before, self._held_after = self.kept.held, self.kept.held
-        self.lent = {name: lend and record is None and self._is_lent(operands.of(name), name) for name in ("a", "b")}
+        self.lent = {
+            name: (lend or isinstance(operands.of(name).array, Elsewhere))
+            and record is None
+            and self._is_lent(operands.of(name), name)
+            for name in ("a", "b")
+        }
         self.stays = None if stays is None or self.lent[stays] else stays
         self.leaving: queues.SimpleQueue[_Strip | None] = queues.SimpleQueue()
         names = ("a", "b", "d", *(("c",) if operands.c is not None else ()))
@@ -225,6 +232,8 @@ class Streamed:
         """Whether panels of an operand are read where they lie: each is within one allocation."""
         array, dtype = matrix.array, self.schedule.problem.dtype.numpy
         tile = next(iter(self.tiles), None)
+        if isinstance(array, Elsewhere):
+            return array.is_local and array.dtype == dtype and array.is_readable
         if tile is None or isinstance(array, Sliced) or array.dtype != dtype or not array.dtype.isnative:
             return False
         down, across = array.strides[-2:]
@@ -325,9 +334,14 @@ class Streamed:
                     pass
             with backend.ordered(self.queue, writes=owned):
                 pass
-            self._slots = {name: [_alias(block, self.queue) for block in each] for name, each in slots.items()}
-            self._parts = [_alias(block, self.queue) for block in parts]
-            self._strips = [_alias(block, self.queue) for block in strips]
+            for name in ("a", "b"):
+                array = self.operands.of(name).array
+                if self.lent[name] and isinstance(array, Elsewhere):
+                    self.backend.wait([backend.mark(queue=array.queue)], queue=self.queue)
+            self._slots = {name: [on_queue(block, self.queue) for block in each] for name, each in slots.items()}
+            self._starts = {name: [0] * len(each) for name, each in slots.items()}
+            self._parts = [on_queue(block, self.queue) for block in parts]
+            self._strips = [on_queue(block, self.queue) for block in strips]
             self._free_at = [0] * len(strips)  # how many strips have left when each may be written again
             self._read_at: list[list[Event]] = [[] for _ in strips]
             yield lanes
@@ -396,7 +410,13 @@ class Streamed:
     def _lend(self, name: str, tile: Tile, panel: int, slot: int) -> None:
         """Has a slot be the panel itself. What was in it is the caller's, and stays until the product is done."""
         matrix = self.operands.of(name)
-        block = matrix.block(tile.batch, *stored_block(matrix, name, tile, self.schedule.panel(panel)))
+        rows, columns = stored_block(matrix, name, tile, self.schedule.panel(panel))
+        if isinstance(matrix.array, Elsewhere):
+            block_there = matrix.array.array[matrix.key(tile.batch, rows, columns)]
+            self._slots[name][slot] = on_queue(block_there.memory, self.queue)
+            self._starts[name][slot] = block_there.offset
+            return
+        block = matrix.block(tile.batch, rows, columns)
         memory = self.backend.borrow(block)
         if memory is None:
             raise ArrayError(f"{name} cannot be read where it lies, as its first panel could: copy it first")
@@ -413,8 +433,11 @@ class Streamed:
         memory, matrix = self._slots[name][slot], self.operands.of(name)
         if self.lent[name] and isinstance(matrix.array, np.ndarray):
             ld = matrix.array.strides[-2] // matrix.array.itemsize
+        elif self.lent[name] and isinstance(matrix.array, Elsewhere) and matrix.array.shape[-2] > 1:
+            ld = matrix.array.array.strides[-2]
         across = transposes(matrix.op) == (name == "a")
-        return Layout(ld=max(ld, 1), offset=rows * (1 if across else ld), base_alignment=memory.alignment)
+        offset = self._starts[name][slot] + rows * (1 if across else ld)
+        return Layout(ld=max(ld, 1), offset=offset, base_alignment=memory.alignment)
 
     def _bring(self, name: str, lane: _Lane, tile: Tile, panel: int, slot: Memory) -> None:
         matrix, dtype = self.operands.of(name), self.schedule.problem.dtype.numpy
@@ -422,6 +445,10 @@ class Streamed:
         rows, columns = stored_block(matrix, name, tile, self.schedule.panel(panel))
         digest = None if self.record is None or self.record.knows(name, key) else hashlib.blake2b(digest_size=16)
         width, memory = columns[1] - columns[0], lane.memory(slot)
+        if isinstance(matrix.array, Elsewhere):
+            shape = rows[1] - rows[0], width
+            self._read(matrix, key[0], rows, columns, DeviceArray.dense(self.backend, memory, shape, dtype), lane)
+            return
         for first, last in lane.chunks(rows[1] - rows[0], width * dtype.itemsize, matrix) if width else ():
             view = lane.view(last - first, width, dtype)
             with np.errstate(all="ignore"):
@@ -433,6 +460,14 @@ class Streamed:
             self._count(view.nbytes)
         if digest is not None and self.record is not None:
             self.record.read(name, key, digest.hexdigest())
+
+    def _read(
+        self, matrix: Matrix, batch: int, rows: Span, columns: Span, target: DeviceArray, lane: _Lane
+    ) -> None:  # fmt: skip
+        """Brings a block of what lies on a device."""
+        assert isinstance(matrix.array, Elsewhere)
+        for nbytes in matrix.array.read(matrix.key(batch, rows, columns), target, lane.staging, lane.queue):
+            self._count(nbytes)
 
     # Products
 
@@ -513,18 +548,28 @@ class Streamed:
             place = self._next_strip()
             target, offset = self._strips[place], 0
             self.backend.wait(self._read_at[place], queue=lane.queue)
-        memory, batch = lane.memory(target), tile.batch
-        for first, last in lane.chunks(rows[1] - rows[0], width * dtype.itemsize, matrix):
-            view = lane.view(last - first, width, dtype)
-            start = tile.rows[0] + rows[0]
-            with np.errstate(all="ignore"):
-                np.copyto(view, matrix.block(batch, (start + first, start + last), tile.columns), casting="unsafe")
-            self.backend.upload(memory, view, offset=offset + first * width * dtype.itemsize, queue=lane.queue)
-            self._c_digest.update(_content(view))
-            self._count(view.nbytes)
+        memory, batch, start = lane.memory(target), tile.batch, tile.rows[0] + rows[0]
+        if isinstance(matrix.array, Elsewhere):
+            there = _rows_of(self.backend, memory, rows[1] - rows[0], width, dtype, offset)
+            self._read(matrix, batch, (start, start + rows[1] - rows[0]), tile.columns, there, lane)
+        else:
+            self._read_c(lane, matrix, batch, (start, start + rows[1] - rows[0]), tile.columns, memory, offset)
         if schedule.converts:
             self._convert(self._strip_array(place, rows, width), self._part_array(part, top, rows, width))
             self._read_at[place] = [self.backend.mark(queue=self.queue)]
+
+    def _read_c(
+        self, lane: _Lane, matrix: Matrix, batch: int, rows: Span, columns: Span, memory: Memory, offset: int
+    ) -> None:
+        """Brings rows of C from the host."""
+        dtype, width = self.schedule.problem.output.numpy, columns[1] - columns[0]
+        for first, last in lane.chunks(rows[1] - rows[0], width * dtype.itemsize, matrix):
+            view = lane.view(last - first, width, dtype)
+            with np.errstate(all="ignore"):
+                np.copyto(view, matrix.block(batch, (rows[0] + first, rows[0] + last), columns), casting="unsafe")
+            self.backend.upload(memory, view, offset=offset + first * width * dtype.itemsize, queue=lane.queue)
+            self._c_digest.update(_content(view))
+            self._count(view.nbytes)
 
     def _leave(self, tile: Tile, part: int, top: int, rows: Span, number: int, *, is_last: bool) -> None:
         """Has rows of a tile taken away when they are computed."""
@@ -562,30 +607,39 @@ class Streamed:
 
     def _take_all(self, lane: _Lane) -> None:
         """Takes strips away, in the order in which they are computed, and writes them to the result."""
-        state, matrix, dtype = self.state, self.operands.out, self.schedule.problem.output.numpy
+        state = self.state
         digest = hashlib.blake2b(digest_size=16)
         while (strip := self.leaving.get()) is not None:
-            tile, memory = strip.tile, lane.memory(strip.memory)
-            width, start = tile.columns[1] - tile.columns[0], tile.rows[0] + strip.rows[0]
-            self.backend.wait([strip.event], queue=lane.queue)
-            for first, last in lane.chunks(strip.rows[1] - strip.rows[0], width * dtype.itemsize, matrix):
-                view = lane.view(last - first, width, dtype)
-                self.backend.download(
-                    memory, view, offset=strip.offset + first * width * dtype.itemsize, queue=lane.queue
-                )
-                matrix.write(tile.batch, (start + first, start + last), tile.columns, view)
-                if self.record is not None:
-                    digest.update(_content(view))
-                self._count(view.nbytes)
+            self._take(strip, lane, digest)
             if strip.is_last:
                 if self.record is not None:
-                    self.record.finish(tile, digest.hexdigest())
+                    self.record.finish(strip.tile, digest.hexdigest())
                     digest = hashlib.blake2b(digest_size=16)
                 state.tell(lambda: setattr(state, "tiles", state.tiles + 1))
                 self._tell()
             state.tell(lambda: setattr(state, "taken", state.taken + 1))
             if state.ended:
                 return
+
+    def _take(self, strip: _Strip, lane: _Lane, digest: Any) -> None:
+        """Takes a strip away, and writes it to the result."""
+        matrix, dtype, tile = self.operands.out, self.schedule.problem.output.numpy, strip.tile
+        memory, height = lane.memory(strip.memory), strip.rows[1] - strip.rows[0]
+        width, start = tile.columns[1] - tile.columns[0], tile.rows[0] + strip.rows[0]
+        if isinstance(matrix.array, Elsewhere):
+            there = _rows_of(self.backend, memory, height, width, dtype, strip.offset)
+            key = matrix.key(tile.batch, (start, start + height), tile.columns)
+            for nbytes in matrix.array.write(key, there, lane.staging, lane.queue, [strip.event]):
+                self._count(nbytes)
+            return
+        self.backend.wait([strip.event], queue=lane.queue)
+        for first, last in lane.chunks(height, width * dtype.itemsize, matrix):
+            view = lane.view(last - first, width, dtype)
+            self.backend.download(memory, view, offset=strip.offset + first * width * dtype.itemsize, queue=lane.queue)
+            matrix.write(tile.batch, (start + first, start + last), tile.columns, view)
+            if self.record is not None:
+                digest.update(_content(view))
+            self._count(view.nbytes)
 
     def _count(self, nbytes: int) -> None:
         with self.state.turn:
@@ -605,9 +659,11 @@ def stored_block(matrix: Matrix, name: str, tile: Tile, terms: Span) -> tuple[Sp
     return (terms, across) if transposes(matrix.op) == (name == "a") else (across, terms)
 
 
-def _alias(block: Memory, queue: Any) -> Memory:
-    """A block as one queue uses it: in its own order, and after the events that it waits for."""
-    return Memory(block.native, block.handle, block.nbytes, access=Access(home=queue, writer=queue))
+def _rows_of(
+    backend: Backend, memory: Memory, rows: int, columns: int, dtype: np.dtype[Any], offset: int
+) -> DeviceArray:
+    """Dense rows in a memory from a number of bytes on."""
+    return DeviceArray(backend, memory, (rows, columns), dtype, (columns, 1), offset // dtype.itemsize)
 
 
 def _queues(backend: Backend, count: int) -> list[Any]:
