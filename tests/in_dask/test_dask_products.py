@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import gemmport as gp
 import tiers
-from absences import DASK, needs
+from absences import CUPY, DASK, GPU, needs, skip_without
 from exact import integers, whole_range
 
 if DASK.is_here():
@@ -275,6 +276,30 @@ def test_chunks_of_another_library_stay_its_own(chains: int, dtype: str, monkeyp
     (tile,) = dask.get(product.dask, [(product.name, 1, 2, 1)])
     assert isinstance(tile, Card)
     np.testing.assert_array_equal(tile.inner, (a @ b)[1:, 8:, 4:])
+
+
+def test_chunks_on_a_device_are_multiplied_there(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever device the worker has chosen for chunks in the host's memory."""
+    monkeypatch.setattr(tasks, "_place", lambda how: {"backend": "cuda", "device": "another"})
+    a, b = pair((13, 34), (34, 11))
+    side = tasks.Side((0, 1), (), 1)
+    step = tasks.Step(side, side, None, np.dtype("float32"), np.dtype("float32"))
+    x, y = ([best_backend.asarray(part) for part in np.split(whole, 2, axis)] for whole, axis in ((a, 1), (b, 0)))
+    found = tasks.accumulate(x, y, None, step)
+    assert found.backend is best_backend
+    np.testing.assert_array_equal(found.get(), a @ b)
+
+
+def test_chunks_of_cupy_stay_on_the_gpu() -> None:
+    skip_without(GPU, CUPY)
+    cupy = import_module("cupy")
+    a, b = pair((300, 200), (200, 150), "float32")
+    x, y = (da.from_array(cupy.asarray(whole), 100, asarray=False) for whole in (a, b))
+    product = gd.matmul(x, y)
+    assert type(product._meta) is cupy.ndarray
+    computed = product.compute(scheduler="synchronous")
+    assert type(computed) is cupy.ndarray
+    np.testing.assert_array_equal(cupy.asnumpy(computed), a @ b)
 
 
 # Faults that these tests must see

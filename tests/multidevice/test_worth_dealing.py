@@ -50,6 +50,22 @@ def test_a_slow_device_beside_a_gpu_gets_its_share(monkeypatch: pytest.MonkeyPat
     assert str(found).count("alone") == 2
 
 
+def test_it_tells_how_the_first_tile_passes_through_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook, "usable_cores", lambda: 128)
+    devices = [GPU, replace(CPU, compute_units=128)]
+    passing, in_place = gp.explain((32768, 32768, 16384), devices=devices).passing
+    assert in_place is None  # it reads the host's memory
+    assert passing is not None
+    assert (passing.columns, passing.panels, passing.depth, passing.stays) == (32768, 8, 2048, "b")
+    found = gp.explain((65536, 65536, 65536), devices=devices, device_memory="16GiB")
+    first, second = found.passing
+    assert first is not None
+    assert second is not None
+    assert first.columns * 65536 * 4 <= 8 * 2**30  # half of it for what stays
+    assert f"first {first.rows:,} × {first.columns:,}: op(A) passes by in 8 panels of 8,192 terms" in str(found)
+    assert found.to_dict()["devices"][0]["passing"] == first.to_dict()
+
+
 def test_what_cannot_be_explained_is_refused() -> None:
     with pytest.raises(gp.ShapeError, match="must have elements"):
         gp.explain((0, 5, 5), devices=[GPU])

@@ -37,7 +37,7 @@ from gemmport.core.problem import GemmProblem, Op, transposes
 from gemmport.execution.copies import dense_copy
 from gemmport.multidevice.crew import compute, failed
 from gemmport.multidevice.deal import Deal, Member
-from gemmport.multidevice.outlook import HOST_LINK, PEER_LINK, Outlook, outlook
+from gemmport.multidevice.outlook import HOST_LINK, PEER_LINK, Outlook, Passing, outlook
 from gemmport.multidevice.selection import Devices, chosen_backends, chosen_devices
 from gemmport.multidevice.tiles import Needs, Room, Tile
 from gemmport.outofcore.elsewhere import Elsewhere
@@ -118,10 +118,10 @@ def dealt_product(
         product, result, update = _apart(product, out), out, False
     whole = Tile.whole(problem.batch, problem.m, problem.n)
     members = [
-        Member(name, whole.size * rate, _room(one, bounds, lying))
+        Member(name, whole.size * rate, _room(one.device, bounds, [x for x in lying if x.backend is one]))
         for name, one, rate in zip(_names(backends), backends, expected.rates, strict=True)
     ]
-    deal = Deal(whole, members, _needs(problem, product))
+    deal = Deal(whole, members, _needs(problem, *(cast("HostArray", x).ndim == 3 for x in (product.a, product.b))))
     if bounds.host_memory is not None:
         bounds = replace(bounds, host_memory=bounds.host_memory // len(members))
     works = [
@@ -139,8 +139,10 @@ def dealt_product(
     return Dealt(result, backends, members, expected)
 
 
-def dealt_outlook(problem: GemmProblem, devices: Devices, backend: str | None, choice: Choice) -> Outlook:
-    """What the devices of `devices=`, which need not be here, are expected to take.
+def dealt_outlook(
+    problem: GemmProblem, devices: Devices, backend: str | None, choice: Choice, device_memory: int | None = None
+) -> Outlook:
+    """What the devices of `devices=`, which need not be here, are expected to take of arrays in the host's memory.
 
     Raises:
         ShapeError: there is nothing to compute. Others as `dealt_product`.
@@ -150,7 +152,35 @@ def dealt_outlook(problem: GemmProblem, devices: Devices, backend: str | None, c
     chosen = chosen_devices(devices, backend)
     infos = [each.device if isinstance(each, Backend) else each for each in chosen]
     plans = _plans(infos, problem, choice, named=not isinstance(devices, str))
-    return outlook(problem, [plan for plan in plans if plan is not None], configuration_of(choice.config))
+    found = outlook(problem, [plan for plan in plans if plan is not None], configuration_of(choice.config))
+    return replace(found, passing=_passing(found, device_memory))
+
+
+def _passing(found: Outlook, device_memory: int | None) -> tuple[Passing | None, ...]:
+    """How the first tile of each device passes through it, by what is predicted of all."""
+    problem, infos = found.problem, [each.device for each in found.expected]
+    whole = Tile.whole(problem.batch, problem.m, problem.n)
+    bounds = Bounds(device_memory)
+    members = [
+        Member(device.label, whole.size * rate, _room(device, bounds))
+        for device, rate in zip(infos, found.rates, strict=True)
+    ]
+    batched = [problem.batch > 1 and problem.layout(name).batch_stride != 0 for name in ("a", "b")]
+    deal = Deal(whole, members, _needs(problem, *batched))
+    stays = _stays(deal)
+    told: list[Passing | None] = []
+    for device, member in zip(infos, members, strict=True):
+        tile = deal.take(member, 0.0)
+        if not isinstance(tile, Tile) or (device.type == "cpu" and device_memory is None):
+            told.append(None)
+            continue
+        part = GemmProblem.create(
+            tile.rows.size, tile.columns.size, problem.k, dtype=problem.dtype, output=problem.output,
+            accumulator=problem.accumulator, alpha=problem.alpha,
+        )  # fmt: skip
+        one = single_tile(part, stays=stays, memory=member.room.memory, allocation=member.room.allocation)
+        told.append(Passing(one.rows, one.columns, one.panels, one.depth, stays))
+    return tuple(told)
 
 
 def check_dealt(device: object, bounds: Bounds, queue: object = None, wait_for: object = ()) -> None:
@@ -252,20 +282,19 @@ def _result(product: Product, given: Mapping[str, Given]) -> tuple[Any, bool]:
     return out, True
 
 
-def _room(backend: Backend, bounds: Bounds, lying: Sequence[DeviceArray]) -> Room:
+def _room(device: DeviceInfo, bounds: Bounds, lying: Sequence[DeviceArray] = ()) -> Room:
     """Of a device, for tiles, beside the arrays that lie there."""
-    taken = {id(x.memory): x.memory.nbytes for x in lying if x.backend is backend}
-    memory = max(backend.device.memory - sum(taken.values()), 0)
+    taken = {id(x.memory): x.memory.nbytes for x in lying}
+    memory = max(device.memory - sum(taken.values()), 0)
     if bounds.device_memory is not None:
         memory = min(memory, bounds.device_memory)
-    return Room(int(MEMORY * memory), backend.device.max_allocation)
+    return Room(int(MEMORY * memory), device.max_allocation)
 
 
-def _needs(problem: GemmProblem, product: Product) -> Needs:
+def _needs(problem: GemmProblem, batched_a: bool, batched_b: bool) -> Needs:
     resident, output = resident_type(problem), problem.output
-    line = max(product.k, 1) * product.types.inputs.itemsize
+    line = max(problem.k, 1) * problem.dtype.itemsize
     element = resident.itemsize + (DOUBLE * output.itemsize if resident != output else 0)
-    batched_a, batched_b = (cast("HostArray", x).ndim == 3 for x in (product.a, product.b))
     return Needs(line, line, element, batched_a, batched_b)
 
 
@@ -291,6 +320,11 @@ def _transfers(backend: Backend, lying: Sequence[DeviceArray], problem: GemmProb
     if backend.device.type != "cpu":
         seconds += max(problem.bytes - sum(x.nbytes for x in lying), 0) / HOST_LINK
     return seconds
+
+
+def _stays(deal: Deal) -> Literal["a", "b"]:
+    """The operand whose panels the tiles of a device have in common."""
+    return "b" if deal.along == "rows" else "a"
 
 
 class _Work:
@@ -320,7 +354,7 @@ class _Work:
         self.bounds = bounds
         self.update = update
         self.shares = bounds.device_memory is None and backend.borrow(np.zeros(1)) is not None
-        self.stays: Literal["a", "b"] = "b" if deal.along == "rows" else "a"
+        self.stays = _stays(deal)
         self.kept = Kept()
 
     def __call__(self, tile: Tile) -> float | None:

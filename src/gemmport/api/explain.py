@@ -49,7 +49,7 @@ def explain(
     kernel: str = AUTO,
     params: Parameters | None = None,
     config: Config = None,
-    device_memory: None = None,
+    device_memory: int | str | None = None,
     **described: object,
 ) -> Outlook: ...
 def explain(
@@ -75,7 +75,8 @@ def explain(
         backend: "cuda", "opencl" or "auto".
         devices: several, as of `gemm`, or built by hand: whether it pays to deal the product to them, and what is expected.
         kernel, params, config: as `plan`.
-        device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is its `schedule`.
+        device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is its `schedule`; of
+            several, how the first tile passes through each is its `passing`.
         described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …; `precision` by
             default as of `gemm`.
 
@@ -84,16 +85,12 @@ def explain(
             number of bytes. Others as `plan` and `get_backend`.
     """
     asked = _problem(problem, described, config)
+    memory = None if device_memory is None else as_bytes("device_memory", device_memory)
     if devices is not None:
         if device is not None:
             raise UnsupportedError(f"device must be None where devices are named; got {device!r}: add it to devices")
-        if device_memory is not None:
-            raise UnsupportedError(
-                f"device_memory must be None where devices are named; got {device_memory!r}: it is of one device"
-            )
-        return dealt_outlook(asked, devices, backend, Choice(kernel, params, config))
+        return dealt_outlook(asked, devices, backend, Choice(kernel, params, config), memory)
     target = select_device(device, backend)
-    memory = None if device_memory is None else as_bytes("device_memory", device_memory)
     return explanation(asked, target, configuration_of(config), kernel=kernel, params=params, device_memory=memory)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from gemmport.api.dealt import Dealt
 from gemmport.api.gemm import computed
 from gemmport.api.product import Choice
+from gemmport.api.streamed import Bounds
 from gemmport.backends.base import Backend
 from gemmport.bench.products import GUARD_ELEMENTS
 from gemmport.bench.results import Status, checks_to_dict, plain, seconds_to_dict
@@ -99,12 +100,17 @@ class DealtResult:
 
 @dataclass(frozen=True)
 class DealtOptions:
-    """How to run: as those of `gemmport.bench.products.Options` of these names."""
+    """How to run: as those of `gemmport.bench.products.Options` of these names.
+
+    Attributes:
+        device_memory: bytes that the product may take of each device; None for what it has.
+    """
 
     choice: Choice = field(default_factory=Choice)
     verify: bool = True
     repeat: int = 10
     seed: int = 0
+    device_memory: int | None = None
 
 
 def run_dealt(
@@ -241,5 +247,6 @@ class _Work:
         found = computed(
             given["a"], given["b"], given.get("c"), target, alpha=problem.alpha, beta=problem.beta, trans_a=problem.trans_a,
             trans_b=problem.trans_b, dtype=problem.output.numpy, devices=list(backends), choice=choice,
+            bounds=Bounds(self.options.device_memory),
         )  # fmt: skip
         return cast("Dealt", found.dealt)

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from gemmport.api.product import Choice
 from gemmport.bench.dealt import DealtOptions, DealtResult, run_dealt
 from gemmport.bench.standings import Workload
 from gemmport.cli import options
@@ -46,17 +45,14 @@ def refuse_beside_devices(**given: Any) -> None:
 
 
 def run_on_devices(
-    workloads: Sequence[Workload], told: Sequence[str], backend: str | None, choice: Choice, *,
-    verify: bool, repeat: int, seed: int, form: str, output: Path | None,
+    workloads: Sequence[Workload], told: Sequence[str], backend: str | None, how: DealtOptions, *, form: str,
+    output: Path | None,
 ) -> int:  # fmt: skip
     """Computes, verifies, times and tells; the exit status."""
     backends = chosen_backends(described(told), backend)
     meter = ProgramMeter([each.device for each in backends])
     with progress_on_terminal() as tell:
-        found = [
-            (workload, run_dealt(workload.problem, backends, DealtOptions(choice, verify, repeat, seed), progress=tell))
-            for workload in workloads
-        ]
+        found = [(workload, run_dealt(workload.problem, backends, how, progress=tell)) for workload in workloads]
     conditions = Conditions([each.device for each in backends], {}, meter.counts())
     content = [{"label": workload.label, "source": workload.source, **result.to_dict()} for workload, result in found]
     if form == "csv":

@@ -103,11 +103,10 @@ def explain_command(
             measure=measure,
             plot=picture,
             cluster=cluster_text,
-            device_memory=device_memory,
         )
         dealt = explain_dealt(
             problem, devices=described(devices_together), backend=backend, kernel=kernel,
-            params=options.chosen_parameters(settings, kernel), config=config_files,
+            params=options.chosen_parameters(settings, kernel), config=config_files, device_memory=device_memory,
         )  # fmt: skip
         _tell(dealt, form, output)
         return 0

@@ -154,9 +154,9 @@ def run(
     if devices_together:
         return _together(
             workloads, devices_together, backend, kernel, settings, config_files,
-            {"device": device, "device_memory": device_memory, "compare": committed, "plot": plot_file,
+            {"device": device, "compare": committed, "plot": plot_file,
              "baseline": baseline not in (AUTO, "none")},
-            verify=verify, repeat=repeat, seed=seed, form=form, output=output,
+            verify=verify, repeat=repeat, seed=seed, device_memory=device_memory, form=form, output=output,
         )  # fmt: skip
     chosen = Options(
         configuration=configuration,
@@ -232,15 +232,16 @@ def run(
 
 def _together(
     workloads: Sequence[Workload], told: Sequence[str], backend: str | None, kernel: str, settings: Sequence[str],
-    config_files: Sequence[Path], refused: Mapping[str, object], *, verify: bool, repeat: int, seed: int, form: str,
-    output: Path | None,
+    config_files: Sequence[Path], refused: Mapping[str, object], *, verify: bool, repeat: int, seed: int,
+    device_memory: int | None, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """What --devices does.
 
     Args:
         refused: options that say nothing of several devices together, by name.
     """
-    from gemmport.cli.dealt import refuse_beside_devices, run_on_devices  # noqa: PLC0415 - which takes what deals
+    from gemmport.bench.dealt import DealtOptions  # noqa: PLC0415 - which takes what deals
+    from gemmport.cli.dealt import refuse_beside_devices, run_on_devices  # noqa: PLC0415 - likewise
 
     refuse_beside_devices(**refused)
     if len(options.chosen_kernels(kernel)) > 1:
@@ -249,7 +250,7 @@ def _together(
         options.check_writable("--output", output)
     choice = Choice(kernel, options.chosen_parameters(settings, kernel), [str(file) for file in config_files])
     return run_on_devices(
-        workloads, told, backend, choice, verify=verify, repeat=repeat, seed=seed, form=form, output=output
+        workloads, told, backend, DealtOptions(choice, verify, repeat, seed, device_memory), form=form, output=output
     )
 
 

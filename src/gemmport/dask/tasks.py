@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmport.api.arguments import is_on_device
 from gemmport.api.gemm import gemm
 from gemmport.api.precision import PrecisionContext
 from gemmport.backends.array import DeviceArray
@@ -79,7 +80,8 @@ def accumulate(
         total: (…, m, n), what earlier tasks have added up; None for nothing. It is read, never changed.
         shape: of the finished tile; None where it is not finished yet.
     """
-    how = {**step.how, **_place(step.how)}
+    # Chunks on a device, such as CuPy's, say themselves where they are multiplied.
+    how = {**step.how, **({} if is_on_device([lefts[0], rights[0]]) else _place(step.how))}
     resident = len(lefts) > 1 and isinstance(lefts[0], np.ndarray) and _keeps_on_device(how)
     is_own = False
     for left, right in zip(lefts, rights, strict=True):

@@ -49,16 +49,47 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Passing:
+    """How the first tile of a device passes through it.
+
+    Attributes:
+        rows, columns: of the tile.
+        panels, depth: in how many panels one operand passes by, and terms of each.
+        stays: the other operand, "a" or "b", whose part stays for the next tile.
+    """
+
+    rows: int
+    columns: int
+    panels: int
+    depth: int
+    stays: str
+
+    def __str__(self) -> str:
+        passing = "op(A)" if self.stays == "b" else "op(B)"
+        number = f"{self.panels} panel{'s' * (self.panels > 1)} of {self.depth:,} terms"
+        return (
+            f"first {self.rows:,} × {self.columns:,}: {passing} passes by in {number}, op({self.stays.upper()}) stays"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"tile": [self.rows, self.columns], "panels": self.panels, "depth": self.depth, "stays": self.stays}
+
+
+@dataclass(frozen=True)
 class Outlook:
     """What devices are expected to take for a product, in the order in which they were given.
 
     Attributes:
         cores: of the host, which runtimes for CPUs share: what has more threads in all is slower for it.
+        passing: of each device, how tiles pass through it; None of one that reads the host's memory in place, or gets none.
+            Empty where nobody asked.
     """
 
     problem: GemmProblem
     expected: tuple[Expected, ...]
     cores: int
+    passing: tuple[Passing | None, ...] = ()
 
     @property
     def fastest(self) -> Expected:
@@ -110,6 +141,9 @@ class Outlook:
         fastest = self.fastest.device.label
         if self.reason:
             return "\n".join([*lines, "", f"not dealt: {fastest} computes it alone: {self.reason}"])
+        for each, how in zip(self.expected, self.passing, strict=bool(self.passing)):
+            if how is not None:
+                lines.append(f"{each.device.label:{width}}  {how}")
         faster = self.fastest.total / self.together
         lines += ["", f"dealt: {span(self.together)} together, {faster:.2f} times as fast as {fastest}"]
         return "\n".join([*lines, "shares are what the models predict; they are corrected while the devices compute"])
@@ -128,8 +162,11 @@ class Outlook:
                     "seconds": each.seconds,
                     "transfers": each.transfers,
                     "share": share if self.pays else float(each is self.fastest),
+                    "passing": how.to_dict() if how is not None and self.pays else None,
                 }
-                for each, share in zip(self.expected, self.shares, strict=True)
+                for each, share, how in zip(
+                    self.expected, self.shares, self.passing or (None,) * len(self.expected), strict=True
+                )
             ],
         }
 
