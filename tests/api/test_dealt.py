@@ -452,6 +452,9 @@ def test_both_devices_compute_what_lies_on_one(pair: list[gp.Backend], caplog: p
     np.testing.assert_array_equal(gp.matmul(x, x.T, devices=pair).get(), a @ a.T)
     told = [record.getMessage() for record in caplog.records]
     assert all(any(one.device.label in line and "computed 0.0 %" not in line for line in told) for one in pair)
+    readers = len(x.memory.access.readers)
+    gp.matmul(x, x.T, devices=pair)
+    assert len(x.memory.access.readers) == readers  # each is a queue, which would stay as long as the array
 
 
 def test_a_device_that_fails_beside_that_of_the_arrays_costs_no_result(

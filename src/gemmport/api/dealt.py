@@ -344,12 +344,12 @@ class _Work:
         self.product = replace(
             product,
             **{  # type: ignore[arg-type]  # what `_part` takes
-                name: Elsewhere(x, backend)
+                name: Elsewhere(x, backend, name)
                 for name in ("a", "b", "c")
                 if isinstance(x := getattr(product, name), DeviceArray)
             },
         )
-        self.result: Any = Elsewhere(result, backend, written=True) if isinstance(result, DeviceArray) else result
+        self.result: Any = Elsewhere(result, backend, "d", written=True) if isinstance(result, DeviceArray) else result
         self.choice = choice
         self.bounds = bounds
         self.update = update

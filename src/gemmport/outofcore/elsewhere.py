@@ -35,17 +35,21 @@ class Elsewhere:
         is_local: whether it is on the very device that it is brought to, or taken from.
     """
 
-    def __init__(self, array: DeviceArray, user: Backend, *, written: bool = False) -> None:
+    def __init__(self, array: DeviceArray, user: Backend, name: str, *, written: bool = False) -> None:
         """Of a device that uses the array.
 
         Args:
+            name: of the operand. Each user has a queue for each, which is kept as long as the array's device is open.
             written: whether blocks are taken there; else they are brought from there.
 
         Raises:
             DeviceMemoryError: there is no room for what is not dense to be packed in.
         """
         backend = array.backend
-        queue = backend.as_queue(backend.new_queue())
+        kept, key = backend.kept, ("queue of what travels", user.device, name)
+        if key not in kept:
+            kept[key] = backend.as_queue(backend.new_queue())
+        queue = kept[key]
         self.is_local = backend is user
         row = max(array.shape[-2:], default=1) * _WIDEST
         self._owned = backend.allocate(0 if self.is_local else max(min(BUFFER, array.size * _WIDEST), row))
