@@ -823,7 +823,7 @@ class Backend(NoCopy, ABC):
             CompileError: with the log, and the numbered lines it speaks of.
         """
         self.check_open()
-        key = cache.program_key(*self.program_parts(source).values())
+        key = self._key(source)
         programs = self._programs
         with programs.turns.setdefault(key, threading.RLock()) if self.compiles_at_once else programs.lock:
             with programs.lock:
@@ -848,10 +848,28 @@ class Backend(NoCopy, ABC):
             made.update(zip(missing, side_by_side(find, missing), strict=True))
         return [made.pop(source) if source in made else find(source) for source in sources]
 
-    def settle_programs(self) -> None:
-        """Waits until no better program is on its way of any that is in use. The next product of each kind takes it."""
-        for improvement in list(self._programs.pending.values()):
-            improvement.done.wait()
+    def settle_programs(self, sources: Sequence[str] | None = None) -> None:
+        """Waits until no better program is on its way of any that is in use. The next product of each kind takes it.
+
+        Args:
+            sources: whose programs alone are waited for.
+        """
+        pending = self._programs.pending
+        keys = list(pending) if sources is None else [self._key(source) for source in sources]
+        for key in keys:
+            if (improvement := pending.get(key)) is not None:
+                improvement.done.wait()
+
+    def has_best(self, source: str) -> bool:
+        """Whether the program of a source is there, in memory or on disk, and no better one is to be made."""
+        key = self._key(source)
+        with self._programs.lock:
+            if key in self._programs.known and key not in self._programs.pending:
+                return True
+        return cache.load_program(cache.program_key(key, *self._rework(source))) is not None
+
+    def _key(self, source: str) -> str:
+        return cache.program_key(*self.program_parts(source).values())
 
     def follow(self, user: User, bound: Sequence[Program]) -> None:
         """Has a user of programs told of better ones, as long as it lives; at once, of those that came while it bound these."""
@@ -864,7 +882,7 @@ class Backend(NoCopy, ABC):
 
     def _is_in_memory(self, source: str) -> bool:
         with self._programs.lock:
-            return cache.program_key(*self.program_parts(source).values()) in self._programs.known
+            return self._key(source) in self._programs.known
 
     def _obtained(self, key: str, source: str) -> Program:
         """A program that is not in memory: from disk, or compiled now. Whether a better one is to come, is seen to."""

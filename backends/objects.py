@@ -256,6 +256,14 @@ class ProgramCounts:
     from_disk: int = 0
     from_memory: int = 0
 
+    def __add__(self, other: ProgramCounts) -> ProgramCounts:
+        """What both count."""
+        return ProgramCounts(
+            self.compiled + other.compiled,
+            self.from_disk + other.from_disk,
+            self.from_memory + other.from_memory,
+        )
+
     def __sub__(self, earlier: ProgramCounts) -> ProgramCounts:
         """What came after the earlier counts."""
         return ProgramCounts(

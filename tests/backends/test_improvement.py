@@ -335,6 +335,20 @@ def test_the_first_product_does_not_wait_and_the_next_has_the_better_program(imp
     np.testing.assert_array_equal(first, numbers() @ numbers())
 
 
+def test_who_waits_for_some_programs_does_not_wait_for_others(improving: Callable[[], Any]) -> None:
+    backend = improving()
+    a = backend.asarray(numbers())
+    gp.matmul(a, a, kernel="naive")
+    (source, *_) = (program.source for program in programs_of(prepared_on(backend)))
+    assert not backend.has_best(source)
+    backend.settle_programs(["another"])  # the gate is shut
+    assert backend.made == 0
+    backend.gate.set()
+    backend.settle_programs([source])
+    assert backend.made >= 1
+    assert backend.has_best(source)
+
+
 def test_both_are_on_disk_and_the_next_process_takes_the_better(improving: Callable[[], Any]) -> None:
     backend = improving()
     a = backend.asarray(numbers())

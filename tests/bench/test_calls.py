@@ -212,7 +212,7 @@ def test_an_out_that_is_not_written_is_refused(best_backend: gp.Backend, monkeyp
     monkeypatch.setattr(
         calls, "matmul", lambda a, b, out=None, **options: gp.matmul(a, b, **options) if out is None else out
     )
-    monkeypatch.setattr(calls, "_plan_of", lambda _: None)
+    monkeypatch.setattr(calls, "_plan_of", lambda arrays: gp.plan(arrays.problem, arrays.library.backend.device))
     (found,) = measured(best_backend, "numpy", GemmProblem.create(16, 16, 16))
     assert (found.status, found.reason.partition(":")[0]) == ("failed", "out")
 

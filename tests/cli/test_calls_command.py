@@ -230,3 +230,23 @@ def test_the_picture_is_drawn(gemmport_command, tmp_path):
     file = tmp_path / "calls.svg"
     assert gemmport_command(*small("--arrays", "numpy", "--plot", file))[0] == 0
     assert "<svg" in file.read_text()
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_interruption_tells_what_was_measured(count, gemmport_command, monkeypatch, tmp_path):
+    module = import_module("gemmport.cli.calls")
+    measure = module.run_calls
+
+    def interrupted(*given, **options):
+        yield from (one for one, _ in zip(measure(*given, **options), range(count), strict=False))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "run_calls", interrupted)
+    path = tmp_path / "calls.json"
+    words = ("--arrays", "device", "--format", "json", "--output", path)
+    status, _, err = gemmport_command("calls", "--turns", 1, "--sizes", "8,16", *words)
+    assert status == 130
+    assert path.exists() == bool(count)
+    assert ("before a product was measured" in err) == (not count)
+    if count:
+        assert [one["m"] for one in json.loads(path.read_text())["results"]] == [8]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.api import product
+from gemmport.api.ahead import compile_ahead, sources_of
 from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
 from gemmport.api.plans import plan as make_plan
@@ -33,7 +34,6 @@ from gemmport.core.errors import DtypeError, GemmportError, LibraryUnavailableEr
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.executor import bind_or_choose
-from gemmport.runtime.sources import assemble
 
 HostArray = npt.NDArray[Any]
 
@@ -274,8 +274,7 @@ def run_calls(
     """
     for backend in {id(library.backend): library.backend for library in found}.values():
         if backend.device.type == "gpu":  # CPUs read the host's arrays, for which other programs are compiled
-            progress(f"compiling for {backend.device.label}")
-            _compile_ahead(workloads, backend)
+            _compile_ahead(workloads, backend, progress)
     for workload in workloads:
         task = _Task(workload.problem, seed)
         for library in found:
@@ -283,12 +282,14 @@ def run_calls(
             yield _called(workload, task, library, turns, results)
 
 
-def _compile_ahead(workloads: Sequence[Workload], backend: Backend) -> None:
-    """Compiles for all products, so that better programs are made of some while others are compiled."""
+def _compile_ahead(workloads: Sequence[Workload], backend: Backend, progress: Callable[[str], None]) -> None:
+    """Has the programs of all products made by several processes, where there are many to make."""
+    progress(f"planning for {backend.device.label}")
+    sources: list[str] = []
     for workload in workloads:
         with suppress(GemmportError):  # its measurement will tell
-            kernels = [launch.kernel for launch in make_plan(workload.problem, backend.device).launches]
-            backend.programs([assemble(one, backend.language, backend.overrides) for one in kernels], at_once=True)
+            sources += sources_of(make_plan(workload.problem, backend.device), backend)
+    compile_ahead(backend, sources, progress)
 
 
 class _Task:
@@ -393,7 +394,7 @@ def _called(workload: Workload, task: _Task, library: Library, turns: int, resul
         try:
             arrays = _Arrays(library, task, results)
             plan = _plan_of(arrays)
-            library.backend.settle_programs()
+            library.backend.settle_programs(sources_of(plan, library.backend))
             checks = tuple(arrays.checks(task, arrays.ours()))
         except _REFUSALS as error:
             unsupported = isinstance(error, DtypeError | UnsupportedError)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from gemmport import baselines, kernels
+from gemmport.api.ahead import compile_ahead, sources_of
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines.base import BoundBaseline
@@ -183,10 +185,34 @@ def run_benchmark(
             yield from _run_problem(problem, device, options, progress)
 
 
+def compile_products(
+    problems: Sequence[GemmProblem],
+    devices: Sequence[DeviceInfo],
+    options: Options,
+    progress: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Has the programs of `run_benchmark` on GPUs made by several processes, where there are many to make."""
+    for device in devices:
+        if device.type != "gpu":  # whose compilers take longer than the start of a process
+            continue
+        progress(f"planning for {device.label}")
+        backend = get_backend(device=device)
+        sources: list[str] = []
+        for problem in problems:
+            with suppress(GemmportError):  # its measurement will tell
+                _, plans = _plans(_guarded(problem), device, options)
+                sources += [source for plan in plans.values() for source in sources_of(plan, backend)]
+        compile_ahead(backend, sources, progress)
+
+
+def _guarded(problem: GemmProblem) -> GemmProblem:
+    return replace(problem, d=verify.guarded(problem, GUARD_ELEMENTS))
+
+
 def _run_problem(
     problem: GemmProblem, device: DeviceInfo, options: Options, progress: Callable[[str], None]
 ) -> Iterator[Result]:
-    problem = replace(problem, d=verify.guarded(problem, GUARD_ELEMENTS))
+    problem = _guarded(problem)
     refused, plans = _plans(problem, device, options)
     yield from refused
     if not plans:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from gemmport.api.prepare import prepare
+from gemmport.api.ahead import Preparation, prepare_all
 from gemmport.backends.objects import ProgramCounts
 from gemmport.bench.standings import Workload
 from gemmport.cli import options, streams
 from gemmport.cli.groups import Group
-from gemmport.cli.output import Column, Conditions, ProgramMeter, Sheet, drawn, progress_on_terminal, write
+from gemmport.cli.output import Column, Conditions, Sheet, drawn, progress_on_terminal, write
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import GemmportError
 from gemmport.core.units import span
 from gemmport.runtime.cache import CacheUse, cache_folder, cache_use, check_writable, clear_cache
 
@@ -67,7 +64,12 @@ def clear() -> None:
     help="Shapes from a YAML or CSV file, as for gemmport run.",
 )
 @options.dtype
-def warm(backend: str | None, device: tuple[str, ...], shapes: Path, dtype: str) -> int:
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Processes at a time. Default: one for each core, if each has some products.",
+)
+def warm(backend: str | None, device: tuple[str, ...], shapes: Path, dtype: str, jobs: int | None) -> int:
     """Compile ahead what the products of a file of shapes need.
 
     Each product is computed once, of zeros: of arrays on the device and, where the device reads the host's memory in place, on
@@ -82,48 +84,22 @@ def warm(backend: str | None, device: tuple[str, ...], shapes: Path, dtype: str)
     devices, unavailable = options.chosen_devices(backend, device)
     with _usable("written"):
         check_writable()
-    meter = ProgramMeter(devices)
+    tasks = [(workload, each) for workload in workloads for each in devices]
     with progress_on_terminal() as tell:
-        prepared = []
-        for workload in workloads:
-            for each in devices:
-                tell(f"{workload.name} on {each.label}")
-                prepared.append(_prepare(workload, each))
-    conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
+        tell(f"0 of {len(tasks)}")
+        found = prepare_all(
+            [(workload.problem, each) for workload, each in tasks], jobs, lambda done: tell(f"{done} of {len(tasks)}")
+        )
+    prepared = [(*task, one) for task, one in zip(tasks, found, strict=True)]
+    counts = {
+        each: sum((one.programs for _, where, one in prepared if where is each), ProgramCounts()) for each in devices
+    }
+    conditions = Conditions(devices, unavailable, counts, options.told_choice(backend, device, devices))
     write(drawn(_sheet(prepared, conditions), to_terminal=True), None)
-    return 1 if any(one.refusal for one in prepared) else 0
+    return 1 if any(one.refusal for one in found) else 0
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """What came of a workload on a device.
-
-    Attributes:
-        kernels: that compute it.
-        programs: how it came to the programs of these.
-        refusal: why it is not prepared; empty where it is.
-    """
-
-    workload: Workload
-    device: DeviceInfo
-    kernels: Sequence[str]
-    programs: ProgramCounts
-    seconds: float
-    refusal: str = ""
-
-
-def _prepare(workload: Workload, device: DeviceInfo) -> _Prepared:
-    meter, start = ProgramMeter([device]), time.perf_counter()
-    kernels: Sequence[str] = ()
-    refusal = ""
-    try:
-        kernels = list(dict.fromkeys(plan.variant for plan in prepare(workload.problem, device)))
-    except GemmportError as error:
-        refusal = f"{workload.name} on {device.label} is not prepared: {error}"
-    return _Prepared(workload, device, kernels, meter.counts()[device], time.perf_counter() - start, refusal)
-
-
-def _sheet(prepared: Sequence[_Prepared], conditions: Conditions) -> Sheet:
+def _sheet(prepared: Sequence[tuple[Workload, DeviceInfo, Preparation]], conditions: Conditions) -> Sheet:
     columns = (
         Column("device", dispensable=2), Column("shape"), Column("kernel", dispensable=1),
         Column("compiled now", numbers=True, dispensable=3), Column("was there", numbers=True, dispensable=4),
@@ -131,17 +107,22 @@ def _sheet(prepared: Sequence[_Prepared], conditions: Conditions) -> Sheet:
     )  # fmt: skip
     rows = [
         [
-            one.device.label,
-            one.workload.name,
+            device.label,
+            workload.name,
             ", ".join(one.kernels),
             str(one.programs.compiled),
             str(one.programs.from_disk + one.programs.from_memory),
             span(one.seconds),
             "refused" if one.refusal else "prepared",
         ]
-        for one in prepared
+        for workload, device, one in prepared
     ]
-    return Sheet(columns, rows, [*conditions.notes(), *(one.refusal for one in prepared if one.refusal)])
+    refusals = [
+        f"{workload.name} on {device.label} is not prepared: {one.refusal}"
+        for workload, device, one in prepared
+        if one.refusal
+    ]
+    return Sheet(columns, rows, [*conditions.notes(), *refusals])
 
 
 @contextmanager

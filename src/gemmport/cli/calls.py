@@ -121,6 +121,9 @@ def calls(
                 measured.append(one)
         except KeyboardInterrupt as told:
             if not measured:
+                streams.tell(
+                    "interrupted before a product was measured: nothing is written; compiled programs are kept"
+                )
                 raise
             interrupt = told
     conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))

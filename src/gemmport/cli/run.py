@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemmport.api.product import Choice
-from gemmport.bench.products import Options, Result, run_benchmark
+from gemmport.bench.products import Options, Result, compile_products, run_benchmark
 from gemmport.bench.standings import Measured, Workload, standings
 from gemmport.bench.streamed import StreamedResult, run_streamed
 from gemmport.cli import completion, options, streams
@@ -198,12 +198,7 @@ def run(
             write(drawn(streamed_sheet(streamed, here), to_terminal=output is None), output)
         return int(any(one.verified is False for one in streamed))
     meter = ProgramMeter(devices)
-    with progress_on_terminal() as tell:
-        measured = [
-            Measured(workload, result)
-            for workload in workloads
-            for result in run_benchmark([workload.problem], devices, chosen, progress=tell)
-        ]
+    measured = _measured(workloads, devices, chosen)
     results = [one.result for one in measured]
     stand = standings(measured, chosen.kernels)
     conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
@@ -228,6 +223,16 @@ def run(
     for line in slower_than_numpy(results):
         streams.tell(f"warning: {line}")
     return exit_status(results) or (0 if then is None else then.status())
+
+
+def _measured(workloads: Sequence[Workload], devices: Sequence[DeviceInfo], chosen: Options) -> list[Measured]:
+    with progress_on_terminal() as tell:
+        compile_products([workload.problem for workload in workloads], devices, chosen, tell)
+        return [
+            Measured(workload, result)
+            for workload in workloads
+            for result in run_benchmark([workload.problem], devices, chosen, progress=tell)
+        ]
 
 
 def _together(

@@ -1,0 +1,204 @@
+"""Programs made ahead by several processes: compilers and Python use one core in each."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gemmport.api.prepare import prepare
+from gemmport.backends.base import Backend
+from gemmport.backends.objects import ProgramCounts
+from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import DeviceMemoryError, GemmportError, LaunchError
+from gemmport.core.plan import Plan
+from gemmport.core.problem import GemmProblem
+from gemmport.execution.selection import get_backend
+from gemmport.runtime.cache import check_writable
+from gemmport.runtime.child_processes import Conversation
+from gemmport.runtime.host_cpu import usable_cores
+from gemmport.runtime.sources import assemble
+
+LIMIT = 600.0
+"""Seconds for one answer of a process."""
+
+FEW = 4
+"""Products or programs for which no process is started: that takes half a second on a CPU, and one or two on a GPU."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What came of `prepare` of a problem on a device.
+
+    Attributes:
+        kernels: that compute it.
+        programs: how it came to the programs of these.
+        refusal: why it is not prepared; empty where it is.
+        short: whether the device's memory was too small for it.
+    """
+
+    kernels: Sequence[str]
+    programs: ProgramCounts
+    seconds: float
+    refusal: str = ""
+    short: bool = False
+
+    @classmethod
+    def of(cls, problem: GemmProblem, device: DeviceInfo) -> Preparation:
+        """Prepares a problem in this process; what is refused is told."""
+        start = time.perf_counter()
+        counts = get_backend(device=device).program_counts
+        before = ProgramCounts(**asdict(counts))
+        kernels: Sequence[str] = ()
+        refusal, short = "", False
+        try:
+            kernels = list(dict.fromkeys(plan.variant for plan in prepare(problem, device)))
+        except GemmportError as error:
+            refusal, short = str(error), isinstance(error, DeviceMemoryError)
+        return cls(kernels, counts - before, time.perf_counter() - start, refusal, short)
+
+
+def prepare_all(
+    tasks: Sequence[tuple[GemmProblem, DeviceInfo]], jobs: int | None = None, progress: Callable[[int], None] = lambda _: None
+) -> list[Preparation]:  # fmt: skip
+    """`prepare` of many problems, by several processes at once: what they compile, later processes find on disk.
+
+    A process that crashes is replaced, and its problem is refused. What had too little memory beside others is tried again
+    alone.
+
+    Args:
+        jobs: processes; None for one for each core, as long as each has some problems. One is this process.
+        progress: told how many are done.
+    """
+    jobs = min(usable_cores(), len(tasks) // FEW) if jobs is None else min(jobs, len(tasks))
+    found: dict[int, Preparation] = {}
+    if jobs > 1:
+        told = [{"device": device.to_dict(), "problem": problem.to_dict()} for problem, device in tasks]
+        for number, answer in _answers(told, jobs):
+            found[number] = Preparation(
+                answer.get("kernels", ()), ProgramCounts(**answer.get("programs", {})), answer.get("seconds", 0.0),
+                answer.get("refusal", ""), answer.get("short", False),
+            )  # fmt: skip
+            progress(len(found))
+    for number, task in enumerate(tasks):
+        if number not in found or found[number].short:
+            found[number] = Preparation.of(*task)
+            progress(len(found))
+    return [found[number] for number in range(len(tasks))]
+
+
+def compile_ahead(backend: Backend, sources: Sequence[str], progress: Callable[[str], None]) -> None:
+    """Has other processes compile the programs of sources that are neither in memory nor on disk, and wait for better ones.
+
+    Where there are few of them, or the cache cannot be written, nothing is done. What a process refuses is told to whoever
+    uses it.
+
+    Args:
+        progress: told what is being done.
+    """
+    missing = [source for source in dict.fromkeys(sources) if not backend.has_best(source)]
+    jobs = min(usable_cores(), len(missing))
+    if len(missing) <= FEW or jobs < 2:
+        return
+    try:
+        check_writable()
+    except (GemmportError, OSError):
+        return
+    device = backend.device.to_dict()
+    label = backend.device.label
+    progress(f"compiling for {label}: 0 of {len(missing)}")
+    with suppress(LaunchError):  # it can be done without
+        told = [{"device": device, "source": source} for source in missing]
+        for done, _ in enumerate(_answers(told, jobs), 1):
+            progress(f"compiling for {label}: {done} of {len(missing)}")
+
+
+def sources_of(plan: Plan, backend: Backend) -> list[str]:
+    """Of the programs of a plan, as the backend compiles them."""
+    return [assemble(launch.kernel, backend.language, backend.overrides) for launch in plan.launches]
+
+
+def _answers(tasks: Sequence[Mapping[str, Any]], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """What processes of `gemmport.api.ahead_worker` answer to tasks, with the number of the task, as they are done.
+
+    Leaving it ends the processes.
+
+    Raises:
+        LaunchError: Python does not start.
+    """
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in range(len(tasks)):
+        waiting.put(number)
+    done: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+    workers: list[_Worker] = []
+    try:
+        for _ in range(jobs):
+            workers.append(_Worker(tasks, waiting, done))
+            workers[-1].start()
+        for _ in tasks:
+            yield done.get()
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker(threading.Thread):
+    """A thread that has tasks done by a process of its own, and by another where that crashes."""
+
+    def __init__(
+        self, tasks: Sequence[Mapping[str, Any]], waiting: queue.SimpleQueue[int],
+        done: queue.SimpleQueue[tuple[int, dict[str, Any]]],
+    ) -> None:  # fmt: skip
+        super().__init__(daemon=True)
+        self._tasks, self._waiting, self._done = tasks, waiting, done
+        self._lock = threading.Lock()
+        self._ended = False
+        self._process: Conversation | None = self._new()
+
+    def run(self) -> None:
+        while not self._ended:
+            try:
+                number = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            self._done.put((number, self._answer(self._tasks[number])))
+
+    def end(self) -> None:
+        """Ends the process, whatever it is at."""
+        with self._lock:
+            self._ended = True
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    def _answer(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            with self._lock:
+                if self._process is None and not self._ended:
+                    self._process = self._new()
+                process = self._process
+            if process is None:
+                return {"refusal": "interrupted"}
+            process.tell(task)
+            answer = process.hear(LIMIT)
+            if answer is not None:
+                return answer
+            raise LaunchError(process.last_words())
+        except (GemmportError, TimeoutError, OSError) as error:
+            with self._lock:
+                process, self._process = self._process, None
+            if process is not None:
+                process.close()
+            return {"refusal": str(error)}
+
+    @staticmethod
+    def _new() -> Conversation:
+        # Nothing is imported from where the user stands.
+        command = [sys.executable, "-m", "gemmport.api.ahead_worker"]
+        return Conversation(command, {**os.environ, "PYTHONSAFEPATH": "1"})
