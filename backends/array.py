@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from gemmport.backends._operations import operations
 from gemmport.core import dlpack
-from gemmport.core.dtypes import as_dtype
+from gemmport.core.dtypes import as_dtype, is_named_by_ml_dtypes
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError, UnsupportedError
+from gemmport.core.layout import strided
 
 if TYPE_CHECKING:
     from gemmport.backends.base import Backend
@@ -201,7 +202,7 @@ class DeviceArray:
         span = np.empty(high - low, self.dtype)
         self.backend.download(self.memory, span, offset=low * self.dtype.itemsize, queue=self.queue)
         byte_strides = [s * self.dtype.itemsize for s in self.strides]
-        view = np.lib.stride_tricks.as_strided(span[self.offset - low :], self.shape, byte_strides)
+        view = strided(span[self.offset - low :], self.shape, byte_strides)
         return view if self.strides == dense_strides(self.shape) else view.copy()
 
     def item(self) -> Any:
@@ -435,6 +436,7 @@ class DeviceArray:
             self.backend.dlpack_device is None
             or self.backend.dlpack_device[0] != dlpack.CUDA
             or self.dtype.kind not in "biufc"
+            or self.dtype.isbuiltin != 1
         ):
             raise AttributeError(f"{self!r} has no __cuda_array_interface__")
         size = self.dtype.itemsize
@@ -507,7 +509,7 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
         DtypeError: it is not a type of numbers.
     """
     try:
-        kind = as_dtype(dtype).numpy if dtype == "bfloat16" else np.dtype(dtype)
+        kind = as_dtype(dtype).numpy if is_named_by_ml_dtypes(dtype) else np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:  # NumPy's, for texts that name no type
         raise DtypeError(f"dtype must be one of NumPy's; got {str(dtype)[:100]}: {error}") from None
     if not _is_numeric(kind):

@@ -56,6 +56,7 @@ from gemmport.core.errors import (
     ShapeError,
     WorkGroupError,
 )
+from gemmport.core.layout import strided
 from gemmport.runtime import cache, locks
 from gemmport.runtime.side_by_side import side_by_side
 from gemmport.runtime.sources import numbered_excerpt
@@ -1068,7 +1069,7 @@ def _plain(data: HostArray) -> HostArray | None:
         if any(step < 0 or step % size for step in data.strides):
             return None
         reach = sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True)) // size + 1
-        data = np.lib.stride_tricks.as_strided(data, (reach,), (size,))
+        data = strided(data, (reach,), (size,))
     return data
 
 

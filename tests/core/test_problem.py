@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gemmport.core.dtypes import DTYPES, FLOAT64, DType, as_dtype
+from gemmport.core.dtypes import FLOAT64, INPUTS, DType, as_dtype
 from gemmport.core.errors import DtypeError, ShapeError
 from gemmport.core.problem import MAX_EXTENT, OPERANDS, OPS, GemmProblem, Layout, as_op
 
@@ -267,7 +267,7 @@ def test_an_unsupported_dtype_is_named_with_the_supported_ones(spec: object) -> 
         GemmProblem.create(1, 1, 1, dtype=spec)
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.precision], ids=str)
+@pytest.mark.parametrize("dtype", [dtype for dtype in INPUTS.values() if dtype.precision], ids=str)
 def test_dtypes_agree_with_numpy(dtype: DType) -> None:
     info = ml_dtypes.finfo(dtype.numpy)
     assert dtype.itemsize == dtype.numpy.itemsize

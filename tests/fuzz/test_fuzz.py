@@ -21,7 +21,7 @@ import pytest
 
 import gemmport as gp
 from gemmport import kernels
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import DTYPES, INPUTS
 from gemmport.core.problem import OPERANDS
 from gemmport.fuzz.arrays import MatmulCase, as_type, draw_matmul_case
 from gemmport.fuzz.campaign import Options, reproducer, run_campaign
@@ -83,7 +83,7 @@ class TestProblems:
         names = all_kernels()
         for seed in range(3):
             cases = [draw(seed, index, names) for index in range(40)]
-            assert {case.problem.dtype.name for case in cases} == set(DTYPES)
+            assert {case.problem.dtype.name for case in cases} == set(INPUTS)
             assert {case.specialization.kernel for case in cases} == set(names)
 
     @pytest.mark.many_draws
@@ -95,7 +95,7 @@ class TestProblems:
         assert len(plans) == len(rows)
         kernels_of = {name for name in names if name != "auto"}
         assert {(case.specialization.kernel, case.problem.dtype.name) for case in plans} >= {
-            *product(kernels_of, DTYPES)
+            *product(kernels_of, INPUTS)
         }
         for feature in ("long", "batch beyond 2¹⁶", "gaps", "in place", "shared operand", "offsets"):
             assert {case.facts.kernel for case in plans if feature in case.facts.features} >= kernels_of, feature
@@ -152,7 +152,7 @@ class TestProblems:
             outputs.add((case.problem.dtype.name, case.problem.accumulator.name, case.problem.output.name))
         assert set(found["kernel"]) == set(names)
         assert set(found["op"]) == {"N", "T", "C", "R"}
-        assert set(found["in"]) == set(DTYPES)
+        assert set(found["in"]) == set(INPUTS)
         assert len(outputs) > 100
         wanted = {
             "plan", "gemm", "matmul", "device arrays", "no elements", "no terms", "vectors", "whole tiles", "batch",

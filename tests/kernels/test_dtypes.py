@@ -16,7 +16,7 @@ import pytest
 import gemmport as gp
 from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
-from gemmport.core.dtypes import ACCUMULATORS, DTYPES, check_types, default_accumulator
+from gemmport.core.dtypes import ACCUMULATORS, DTYPES, INPUTS, check_types, default_accumulator
 from gemmport.core.problem import OPS
 from test_kernels import WIDE, parameters, tile
 
@@ -49,6 +49,8 @@ MIXED = (
     ("int16", "complex128", None),
     ("complex64", "complex128", None),
     ("complex128", "complex64", None),
+    ("float8_e4m3fn", "float32", None),
+    ("float8_e5m2", "float16", None),
 )
 PAIRS_OF_OPS = ["".join(pair) for pair in itertools.product(OPS, repeat=2)]
 TYPES = (*((name, name, None) for name in DTYPES), *MIXED)
@@ -57,7 +59,7 @@ TYPES = (*((name, name, None) for name in DTYPES), *MIXED)
 @cache
 def pairs_of_ops(dtype: str) -> list[str]:
     """All pairs; of those of complex numbers, all for complex64, and for other types so many that either operand meets all."""
-    if DTYPES[dtype].kind == "complex" and dtype != "complex64":
+    if INPUTS[dtype].kind == "complex" and dtype != "complex64":
         return ["NC", "CT", "TR", "RN"]
     ops = OPS if dtype == "complex64" else ("N", "T")
     return [pair for pair in PAIRS_OF_OPS if set(pair) <= set(ops)]
@@ -178,6 +180,10 @@ def test_the_default_accumulator_always_fits() -> None:
         ("int8", "int64", "int32", "must be kept in int64"),
         ("int8", "int8", "float32", "cannot be kept in float32: choose int32 or int64"),
         ("int8", "bool", None, "a product of int8 is no bool"),
+        ("float32", "float8_e5m2", None, "float8_e5m2 is a type of A and B alone"),
+        ("float16", "float32", "float8_e4m3fn", "float8_e4m3fn is a type of A and B alone"),
+        ("float8_e4m3fn", "float64", None, "must be one of float32, float16, bfloat16; got float64"),
+        ("float8_e5m2", "float16", "float16", "sums of float8_e5m2 must be kept in float32; got float16"),
     ],
 )
 def test_types_that_do_not_go_together_are_refused(dtype: str, output: str, accumulator: str | None, told: str) -> None:

@@ -105,7 +105,7 @@ JARGON = re.compile(r"Input|valid (string|integer|dictionary|tuple)|Value error|
         ({"match": {"device": ["x", {}]}}, "entry 'mine': match.device must be a text, or a list of texts; got {}"),
         (
             {"match": {"dtype": "float23"}},
-            "match.dtype must be one of float16, bfloat16, float32, float64, complex64, ",
+            "match.dtype must be one of float8_e4m3fn, float8_e5m2, float16, bfloat16, float32, float64, complex64, ",
         ),
         ({"match": {"dtype": "float23"}}, ", bool; got 'float23'; did you mean float32?"),
         (

@@ -13,9 +13,13 @@
 // How a type lies in memory.
 struct half_t { unsigned short bits; };
 struct bfloat_t { unsigned short bits; };
+struct e4m3fn_t { unsigned char bits; };
+struct e5m2_t { unsigned char bits; };
 struct bool_t { unsigned char byte; };
 typedef half_t STORED_float16;
 typedef bfloat_t STORED_bfloat16;
+typedef e4m3fn_t STORED_float8_e4m3fn;
+typedef e5m2_t STORED_float8_e5m2;
 typedef float STORED_float32;
 typedef double STORED_float64;
 typedef float2 STORED_complex64;
@@ -56,6 +60,24 @@ __device__ inline float read(const half_t *p)
 }
 __device__ inline float read(const bfloat_t *p) { return __uint_as_float((unsigned)p->bits << 16); }
 __device__ inline unsigned read(const bool_t *p) { return p->byte != 0; }
+
+// Of 8 bits: a sign, 4 or 5 bits of an exponent whose bias is 7 or 15, and 3 or 2 of a significand. A float's bias is 127. Below the
+// smallest normal number they are multiples of 2^-9, or of 2^-16. E4M3FN: 0x38 is 1, 0x7e is 448, 0x7f a NaN. E5M2: 0x3c is 1, 0x7b is
+// 57344, 0x7c infinite, what is beyond a NaN.
+#if defined(READS_FLOAT8)
+__device__ inline float read(const e4m3fn_t *p)
+{
+    const unsigned sign = (unsigned)(p->bits & 0x80) << 24, magnitude = p->bits & 0x7f;
+    const unsigned normal = magnitude == 0x7f ? 0x7fc00000 : (magnitude + (120 << 3)) << 20;
+    return __uint_as_float(sign | (magnitude < 8 ? __float_as_uint((float)magnitude * 0x1p-9f) : normal));
+}
+__device__ inline float read(const e5m2_t *p)
+{
+    const unsigned sign = (unsigned)(p->bits & 0x80) << 24, magnitude = p->bits & 0x7f;
+    const unsigned normal = (magnitude + (magnitude < 0x7c ? 112 << 2 : 224 << 2)) << 21; // the greatest exponent stays that
+    return __uint_as_float(sign | (magnitude < 4 ? __float_as_uint((float)magnitude * 0x1p-16f) : normal));
+}
+#endif
 
 // Between numbers: what is read becomes a sum, a sum what is stored, rounded to nearest, ties to even; integers lose their
 // upper bits.

@@ -23,6 +23,8 @@
 // How a type lies in memory. Halves are their bits: not every device has a half to compute with.
 #define STORED_float16 ushort
 #define STORED_bfloat16 ushort
+#define STORED_float8_e4m3fn uchar
+#define STORED_float8_e5m2 uchar
 #define STORED_float32 float
 #define STORED_float64 double
 #define STORED_complex64 float2
@@ -55,6 +57,8 @@ typedef long index_t;              // of elements: 64 bits
 // From what is stored to a number of the type's own width, and wider.
 #define NUMBER_float16(x) half_to_float(x)
 #define NUMBER_bfloat16(x) as_float((uint)(x) << 16)
+#define NUMBER_float8_e4m3fn(x) e4m3fn_to_float(x)
+#define NUMBER_float8_e5m2(x) e5m2_to_float(x)
 #define NUMBER_float32(x) (x)
 #define NUMBER_float64(x) (x)
 #define NUMBER_complex64(x) (x)
@@ -69,6 +73,24 @@ typedef long index_t;              // of elements: 64 bits
 #define NUMBER_uint64(x) (x)
 #define NUMBER_bool(x) ((uint)((x) != 0))
 inline float half_to_float(ushort bits) { return vload_half(0, (const half *)&bits); }
+
+// Of 8 bits: a sign, 4 or 5 bits of an exponent whose bias is 7 or 15, and 3 or 2 of a significand. A float's bias is 127. Below the
+// smallest normal number they are multiples of 2^-9, or of 2^-16. E4M3FN: 0x38 is 1, 0x7e is 448, 0x7f a NaN. E5M2: 0x3c is 1, 0x7b is
+// 57344, 0x7c infinite, what is beyond a NaN.
+#if defined(READS_FLOAT8)
+inline float e4m3fn_to_float(uchar bits)
+{
+    const uint sign = (uint)(bits & 0x80) << 24, magnitude = bits & 0x7f;
+    const uint normal = magnitude == 0x7f ? 0x7fc00000 : (magnitude + (120 << 3)) << 20;
+    return as_float(sign | (magnitude < 8 ? as_uint((float)magnitude * 0x1p-9f) : normal));
+}
+inline float e5m2_to_float(uchar bits)
+{
+    const uint sign = (uint)(bits & 0x80) << 24, magnitude = bits & 0x7f;
+    const uint normal = (magnitude + (magnitude < 0x7c ? 112 << 2 : 224 << 2)) << 21; // the greatest exponent stays that
+    return as_float(sign | (magnitude < 4 ? as_uint((float)magnitude * 0x1p-16f) : normal));
+}
+#endif
 
 // From a sum to what is stored, rounded to nearest, ties to even; integers lose their upper bits.
 #define STORED_AS_float16(x) to_half(x)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked
 from gemmport.backends.base import Backend
-from gemmport.core.dtypes import as_dtype
+from gemmport.core.dtypes import FLOAT8S, FLOAT16, FLOAT32, INPUTS, as_dtype
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 from gemmport.core.layout import overlaps_itself
 from gemmport.core.problem import Op, Scalar, check_size, transposes
@@ -113,12 +113,27 @@ def types_of(given: Mapping[str, Given], dtype: npt.DTypeLike | None) -> Types:
         DtypeError: there is no common type, or gemmport does not compute in it.
     """
     pair = [*given["a"].dtypes, *given["b"].dtypes]
-    all_of_them = [*pair, *given["c"].dtypes] if "c" in given else pair
-    output = common_type(all_of_them) if dtype is None else as_dtype(dtype).numpy
+    of_c = given["c"].dtypes if "c" in given else []
+    if dtype is not None:
+        output = as_dtype(dtype).numpy
+    elif all(map(_is_float8, pair)):
+        output = common_type(of_c or [FLOAT32.numpy])
+    else:
+        output = common_type([*pair, *of_c])
     return Types(common_type(pair), output)
 
 
 def common_type(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """The type that holds the numbers of several: NumPy's. A float8, which NumPy promotes to no other or promotes others to, is
+    held by each larger floating-point type: beside others that is theirs, or at least float16.
+
+    Raises:
+        DtypeError: there is none, or gemmport does not compute in it.
+    """
+    if any(map(_is_float8, dtypes)) and len(set(dtypes)) > 1:
+        others = [dtype for dtype in dtypes if not _is_float8(dtype)]
+        widest = common_type(others) if others else FLOAT16.numpy
+        return widest if as_dtype(widest).precision else common_type([widest, FLOAT16.numpy])
     try:
         return as_dtype(np.result_type(*dtypes)).numpy
     except TypeError as error:
@@ -126,6 +141,10 @@ def common_type(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
             raise
         told = " and ".join(dict.fromkeys(map(str, dtypes)))
         raise DtypeError(f"{told} have no common type: convert one to the other's") from None
+
+
+def _is_float8(dtype: np.dtype[Any]) -> bool:
+    return INPUTS.get(dtype.name) in FLOAT8S
 
 
 def result_shape(given: Mapping[str, Given], op_a: Op, op_b: Op) -> tuple[tuple[int, ...], int]:

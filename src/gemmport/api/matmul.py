@@ -40,7 +40,7 @@ from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, 
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, as_dtype
+from gemmport.core.dtypes import DTYPES, FLOAT8S, FLOAT32, HALVES, INPUTS, as_dtype
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError, UnsupportedError
 from gemmport.core.precision import FULL
 from gemmport.core.problem import check_size
@@ -380,6 +380,8 @@ def _is_converted(a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
     """Whether operands are converted to the type of the result first. Those of one type `gemm` widens as it reads them, and
     others it converts to their common type, once it knows that they fit.
     """
+    if a.dtype == b.dtype and INPUTS.get(a.dtype.name) in FLOAT8S:
+        return DTYPES.get(dtype.name) not in (FLOAT32, *HALVES)
     try:
         common = np.result_type(a.dtype, b.dtype)
     except TypeError:  # of some types that NumPy multiplies all the same, such as those of ml_dtypes
@@ -469,7 +471,8 @@ def _result_type(a: Array, b: Array, out: Array | None, rules: dict[str, Any]) -
     """The type that NumPy computes in.
 
     NumPy would give the product of two bfloat16 as float32, for it knows nothing of their kind. It is asked of float16 instead,
-    and bfloat16 stays bfloat16, as in `gemm` and in the libraries that have it.
+    and bfloat16 stays bfloat16, as in `gemm` and in the libraries that have it. Two float8 it multiplies as
+    float32, too, which is right, but it casts them to no other type: where one is wanted, it is asked of float16.
 
     Raises:
         DtypeError: NumPy does not multiply these types, or does not cast as asked.
@@ -480,7 +483,8 @@ def _result_type(a: Array, b: Array, out: Array | None, rules: dict[str, Any]) -
         rules["dtype"] = np.float16
 
     def nothing(x: Array) -> HostArray:
-        return np.empty((0, 0), np.float16 if brief and _is_bfloat16(x.dtype) else x.dtype)
+        stands_in = (brief and _is_bfloat16(x.dtype)) or ("dtype" in rules and INPUTS.get(x.dtype.name) in FLOAT8S)
+        return np.empty((0, 0), np.float16 if stands_in else x.dtype)
 
     with _in_numpys_words(TypeError, DtypeError):
         if out is not None:

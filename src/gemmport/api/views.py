@@ -11,10 +11,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
-import numpy as np
-
 from gemmport.api.arguments import HostArray
 from gemmport.backends.array import DeviceArray, dense_strides
+from gemmport.core.layout import strided
 
 Array: TypeAlias = "HostArray | DeviceArray"
 
@@ -25,7 +24,7 @@ def view(x: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
         return x
     if isinstance(x, DeviceArray):
         return replace(x, shape=tuple(shape), strides=tuple(strides))
-    return np.lib.stride_tricks.as_strided(x, shape, strides)
+    return strided(x, shape, strides)
 
 
 def is_column_major(x: Array) -> bool:

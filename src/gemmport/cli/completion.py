@@ -47,9 +47,9 @@ def _kernels() -> dict[str, str]:
 
 def dtypes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Of --dtype and its like."""
-    from gemmport.core.dtypes import DTYPES  # noqa: PLC0415 - where it is asked for
+    from gemmport.core.dtypes import INPUTS  # noqa: PLC0415 - where it is asked for
 
-    return beginning(incomplete, dict.fromkeys(DTYPES, ""))
+    return beginning(incomplete, dict.fromkeys(INPUTS, ""))
 
 
 def precisions(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -17,7 +17,7 @@ from gemmport import baselines as known_baselines
 from gemmport import kernels as known_kernels
 from gemmport.cli import completion
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, FLOAT32, as_dtype
+from gemmport.core.dtypes import FLOAT32, INPUTS, as_dtype
 from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, ParameterError, UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.core.plan import ParameterValue
@@ -116,7 +116,7 @@ dtype = click.option(
     show_default=True,
     metavar="TYPE",
     shell_complete=completion.dtypes,
-    help=f"Of what is read (A and B): {', '.join(DTYPES)}.",
+    help=f"Of what is read (A and B): {', '.join(INPUTS)}.",
 )
 
 precision = click.option(

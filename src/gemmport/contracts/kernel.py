@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.prediction import ON_A_CPU, SHARE, of_tiles
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, FLOAT32, FLOAT64, HALVES, DType
+from gemmport.core.dtypes import FLOAT8S, FLOAT32, FLOAT64, HALVES, INPUTS, DType
 from gemmport.core.errors import ParameterError, UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.core.plan import Argument, Buffer, Integer, KernelSource, Launch, ParameterValue, Scalar, Scratch
@@ -179,7 +179,7 @@ class KernelVariant(Contract):
     architecture, and any specialization of the problem.
     """
 
-    dtypes: ClassVar[frozenset[str]] = frozenset(DTYPES)
+    dtypes: ClassVar[frozenset[str]] = frozenset(INPUTS)
     """Input types that it computes."""
     precisions: ClassVar[frozenset[str]] = frozenset()
     """Precisions to which it rounds float32 itself, as it loads A and B; for the others a pass rounds them before."""
@@ -331,6 +331,7 @@ def problem_defines(problem: GemmProblem) -> dict[str, ParameterValue]:
 def type_defines(dtype: DType, accumulator: DType, output: DType) -> dict[str, ParameterValue]:
     """Macros by which the preludes choose the types of what is loaded, computed and stored, and the arithmetic."""
     return {
+        **({"READS_FLOAT8": 1} if dtype in FLOAT8S else {}),
         "IN": dtype.name,
         "ACC": accumulator.name,
         "OUT": output.name,

@@ -30,7 +30,8 @@ _NAME_1, _USED_1 = b"dltensor_versioned", b"used_dltensor_versioned"
 
 # Codes of DLDataTypeCode, by NumPy's kinds of types.
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_BFLOAT = 4
+_CODES_OF_NAMES = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
+"""Of types that NumPy does not have itself, from DLPack 1.1 on; each is of one size."""
 
 
 class _Tensor(ctypes.Structure):
@@ -146,7 +147,7 @@ def write(
     Raises:
         DtypeError: DLPack has no such data type.
     """
-    code = _BFLOAT if dtype.name == "bfloat16" else _CODES.get(dtype.kind)
+    code = _CODES_OF_NAMES.get(dtype.name) or _CODES.get(dtype.kind)
     if code is None:
         raise DtypeError(f"dtype {dtype} has no DLPack type: bool, integers, floats and complex numbers do")
     lent = np.asarray(_Lent(pointer, tuple(shape), tuple(strides), keeper))
@@ -198,8 +199,9 @@ def as_numpy(array: Any) -> npt.NDArray[Any]:
 
 
 def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
-    if lanes == 1 and (code, bits) == (_BFLOAT, 16):
-        return as_dtype("bfloat16").numpy
+    named = next((name for name, known in _CODES_OF_NAMES.items() if known == code), None)
+    if named is not None and lanes == 1 and bits == as_dtype(named).itemsize * 8:
+        return as_dtype(named).numpy
     kind = next((kind for kind, known in _CODES.items() if known == code), None)
     if lanes != 1 or kind is None or bits % 8:
         raise DtypeError(f"NumPy has no type for DLPack's code {code} with {bits} bits and {lanes} lanes")

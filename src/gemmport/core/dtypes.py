@@ -19,8 +19,8 @@ class DType:
     """A type of the elements of a matrix, or of the sums that make one.
 
     Attributes:
-        name: NumPy's name for it (ml_dtypes' for bfloat16), which is also the name in YAML, on the command line and (in
-            capitals) in the preludes.
+        name: NumPy's name for it (ml_dtypes' for bfloat16 and those of 8 bits), which is also the name in YAML, on the command
+            line and in the preludes.
         itemsize: bytes per element.
         kind: integers wrap around; bool is the "or" of "and"s.
         precision: bits of the significand of a real number or of each part of a complex one, the implicit bit included
@@ -63,11 +63,11 @@ class DType:
     @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype."""
-        if self.name == "bfloat16":
+        if self.name in _OF_ML_DTYPES:
             import ml_dtypes  # noqa: PLC0415 - registers the type with NumPy, which few programs need
 
-            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat16
+            registered: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
+            return registered
         return np.dtype(self.name)
 
     def __str__(self) -> str:
@@ -96,6 +96,19 @@ DTYPES: dict[str, DType] = {
 HALVES = (FLOAT16, BFLOAT16)
 """Types of 16 bits, which become float32 wherever they are summed in that."""
 
+FLOAT8_E4M3FN = DType("float8_e4m3fn", 1, "real", precision=4)
+FLOAT8_E5M2 = DType("float8_e5m2", 1, "real", precision=3)
+
+FLOAT8S = (FLOAT8_E4M3FN, FLOAT8_E5M2)
+"""Types of 8 bits that A and B have, and no other operand (Micikevicius et al., FP8 Formats for Deep Learning, 2022). E5M2 is
+the upper half of a float16. E4M3FN has no infinities and one NaN of each sign; its largest number is 448.
+"""
+
+INPUTS: dict[str, DType] = {**{dtype.name: dtype for dtype in FLOAT8S}, **DTYPES}
+"""All types that A and B may have."""
+
+_OF_ML_DTYPES = frozenset(dtype.name for dtype in (BFLOAT16, *FLOAT8S))
+
 ACCUMULATORS = ("float16", "float32", "float64", "complex64", "complex128", "int32", "int64", "bool")
 """Types of sums. Integers are summed modulo 2³² or 2⁶⁴, which is right for signed and unsigned ones alike."""
 
@@ -111,15 +124,25 @@ def as_dtype(spec: object) -> DType:
     """
     if isinstance(spec, DType):
         return spec
-    if isinstance(spec, str) and (known := DTYPES.get(spec.lower())) is not None:
+    if isinstance(spec, str) and (known := INPUTS.get(spec.lower())) is not None:
         return known
     try:
         name = np.dtype(spec).name  # type: ignore[call-overload]  # any object: what NumPy refuses, we refuse
     except (TypeError, ValueError, SyntaxError):  # NumPy raises these for texts that name no type
         name = str(spec)[:100]
-    if name not in DTYPES:
+    if name not in INPUTS:
         raise DtypeError(f"dtype {name} is not supported: gemmport computes in {', '.join(DTYPES)}; convert the input")
-    return DTYPES[name]
+    return INPUTS[name]
+
+
+def is_named_by_ml_dtypes(spec: object) -> bool:
+    """Whether a text is the name of a type that NumPy itself does not have."""
+    return isinstance(spec, str) and spec in _OF_ML_DTYPES
+
+
+def default_output(dtype: DType) -> DType:
+    """The type of C and D where none is asked for: that of A and B, or float32 where those have 8 bits of floating point."""
+    return FLOAT32 if dtype in FLOAT8S else dtype
 
 
 def default_accumulator(dtype: DType, output: DType) -> DType:
@@ -137,8 +160,19 @@ def check_types(dtype: DType, accumulator: DType, output: DType) -> None:
 
     Raises:
         DtypeError: inputs that the output cannot hold by kind, an accumulator of another kind than the output, or one that
-            rounds inputs or drops bits of the output.
+            rounds inputs or drops bits of the output; or types that do not go with those of `FLOAT8S`.
     """
+    if output in FLOAT8S or accumulator in FLOAT8S:
+        raise DtypeError(f"{output if output in FLOAT8S else accumulator} is a type of A and B alone: take float32")
+    if dtype in FLOAT8S:
+        narrow = (FLOAT32, *HALVES)
+        if output not in narrow:
+            told = ", ".join(map(str, narrow))
+            raise DtypeError(
+                f"the result of a product of {dtype} must be one of {told}; got {output}: convert it afterwards"
+            )
+        if accumulator != FLOAT32:
+            raise DtypeError(f"sums of {dtype} must be kept in float32; got {accumulator}: leave the accumulator out")
     if KINDS.index(dtype.kind) > KINDS.index(output.kind):
         raise DtypeError(f"a product of {dtype} is no {output}: that would drop what only {dtype} holds")
     if accumulator.name not in ACCUMULATORS or accumulator.kind != output.kind:

@@ -83,4 +83,16 @@ def matrices(flat: HostArray, layout: Layout, rows: int, columns: int, batch: in
     if layout.span(rows, columns, batch) > flat.size:
         raise ValueError(f"{layout} of {batch} × {rows} × {columns} needs more than {flat.size} elements")
     strides = [flat.itemsize * step for step in (layout.batch_stride, layout.ld, 1)]
-    return np.lib.stride_tricks.as_strided(flat[layout.offset :], (batch, rows, columns), strides)
+    return strided(flat[layout.offset :], (batch, rows, columns), strides)
+
+
+def strided(x: HostArray, shape: Sequence[int], strides: Sequence[int]) -> HostArray:
+    """`numpy.lib.stride_tricks.as_strided`, of types too for which NumPy's array interface has no name, such as float8_e5m2.
+
+    Args:
+        strides: in bytes.
+    """
+    if x.dtype.isbuiltin == 1:
+        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    bits = np.lib.stride_tricks.as_strided(x.view(f"V{x.itemsize}"), shape, strides)
+    return bits.view(x.dtype)

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from gemmport.core.dtypes import FLOAT32, DType, as_dtype, check_types, default_accumulator
+from gemmport.core.dtypes import FLOAT32, DType, as_dtype, check_types, default_accumulator, default_output
 from gemmport.core.errors import DtypeError, ShapeError
 from gemmport.core.precision import FULL, rounded_to
 
@@ -150,7 +150,7 @@ class GemmProblem:
         """A checked problem; a layout that is not given is dense.
 
         Args:
-            output: default `dtype`, so that integers wrap as NumPy's do.
+            output: default `dtype`, so that integers wrap as NumPy's do; of a float8 float32.
             accumulator: default float32 for halves, 32 or 64 bits for integers, else the output's type.
             precision: "tf32", "float16" or "bfloat16" for operands of float32 or complex64; one that has all numbers of the
                 operands' type is "full".
@@ -164,7 +164,7 @@ class GemmProblem:
         """
         m, n, k, batch = (check_size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)))
         inputs = as_dtype(dtype)
-        outputs = inputs if output is None else as_dtype(output)
+        outputs = default_output(inputs) if output is None else as_dtype(output)
         sums = default_accumulator(inputs, outputs) if accumulator is None else as_dtype(accumulator)
         check_types(inputs, sums, outputs)
         op_a, op_b = as_op(trans_a), as_op(trans_b)

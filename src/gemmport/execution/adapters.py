@@ -23,6 +23,7 @@ from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Event
 from gemmport.core import dlpack
+from gemmport.core.dtypes import is_named_by_ml_dtypes
 from gemmport.core.errors import ArrayError, DtypeError
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
 from gemmport.execution.selection import backend_of
@@ -283,9 +284,10 @@ class _Torch(Library):
         return host
 
     def from_host(self, array: HostArray) -> Any:
-        if array.dtype.name != "bfloat16":
+        if not is_named_by_ml_dtypes(array.dtype.name):
             return self.module.from_numpy(array)
-        return self.module.from_numpy(array.view(np.int16)).view(self.module.bfloat16)
+        bits = array.view(f"i{array.dtype.itemsize}")
+        return self.module.from_numpy(bits).view(getattr(self.module, array.dtype.name))
 
 
 class _CuPy(Library):

@@ -12,7 +12,7 @@ import gemmport as gp
 from gemmport.backends.base import Backend
 from gemmport.checking.verification import LARGEST, HostArray
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, FLOAT32, DType
+from gemmport.core.dtypes import DTYPES, FLOAT8S, FLOAT32, INPUTS, DType
 from gemmport.core.problem import OPS, GemmProblem, Op, Operand
 from gemmport.fuzz.case import (
     Data,
@@ -139,7 +139,7 @@ def draw_gemm_case(rng: np.random.Generator, specialization: Specialization, *, 
     types = specialization.types
     batch = int(rng.choice((1, 2, 4), p=(0.7, 0.2, 0.1)))
     m, n, k = _draw_sizes(rng, batch=batch)
-    dtype, output = DTYPES[types.dtype], DTYPES[types.output]
+    dtype, output = INPUTS[types.dtype], DTYPES[types.output]
     kind = DTYPES[types.accumulator].kind
     ops: tuple[Op, ...] = OPS if dtype.kind == "complex" else ("N", "T")
     out: Out = ("new", "given", "c")[int(rng.choice(3, p=(0.5, 0.3, 0.2)))]
@@ -256,7 +256,7 @@ class MatmulCase:
 
 def draw_matmul_case(rng: np.random.Generator, specialization: Specialization) -> MatmulCase:
     """A call of `matmul` that multiplies in the output's type, to which inputs are cast, as NumPy's `dtype=` does."""
-    dtype, output = DTYPES[specialization.types.dtype], DTYPES[specialization.types.output]
+    dtype, output = INPUTS[specialization.types.dtype], DTYPES[specialization.types.output]
     if "bfloat16" in (dtype.name, output.name):  # NumPy has no product of its own for it
         dtype = output = FLOAT32
     if not np.can_cast(dtype.numpy, output.numpy, "safe"):
@@ -332,8 +332,8 @@ def _draw_lies(rng: np.random.Generator, out: Out) -> Kinds:
 
 
 def _draw_narrower(rng: np.random.Generator, dtype: DType) -> DType:
-    """A type that NumPy converts to this one where both meet; bfloat16 meets none."""
-    if dtype.name == "bfloat16":
+    """A type that NumPy converts to this one where both meet; bfloat16 and types of 8 bits meet none."""
+    if dtype.name == "bfloat16" or dtype in FLOAT8S:
         return dtype
     fitting = [
         other

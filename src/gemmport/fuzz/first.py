@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from gemmport import kernels
-from gemmport.core.dtypes import DTYPES, default_accumulator
+from gemmport.core.dtypes import INPUTS, default_accumulator, default_output
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import Op
 from gemmport.fuzz.case import Factor, draw_data, is_half
@@ -90,8 +90,8 @@ def _candidates(rng: np.random.Generator, names: tuple[str, ...]) -> list[Row]:
     named = [name for name in names if name != AUTO] or list(names)
     products: list[tuple[str, Types, tuple[Op, Op]]] = []
     for kernel in named:
-        for types in map(_usual, DTYPES):
-            if DTYPES[types.dtype].kind != "complex":
+        for types in map(_usual, INPUTS):
+            if INPUTS[types.dtype].kind != "complex":
                 products += [(kernel, types, draw_ops(rng, types)) for _ in range(_CANDIDATES)]
                 continue
             apart = int(rng.integers(len(_CONJUGATIONS)))
@@ -113,7 +113,8 @@ def _candidates(rng: np.random.Generator, names: tuple[str, ...]) -> list[Row]:
 
 def _usual(name: str) -> Types:
     """Inputs, output and sums as they are where only the inputs' type is said."""
-    return Types(name, name, default_accumulator(DTYPES[name], DTYPES[name]).name)
+    output = default_output(INPUTS[name])
+    return Types(name, output.name, default_accumulator(INPUTS[name], output).name)
 
 
 def _draw_row(rng: np.random.Generator, number: int, kernel: str, types: Types, ops: tuple[Op, Op]) -> Row:
@@ -137,7 +138,7 @@ def _draw_row(rng: np.random.Generator, number: int, kernel: str, types: Types, 
     layout = _one(rng, LAYOUTS if batch == "few" else _SINGLE)
     alpha: Factor = _one(rng, ("1", "other", "other"))
     beta: Factor = _one(rng, ("0", "1", "other"))
-    dtype = DTYPES[types.dtype]
+    dtype = INPUTS[types.dtype]
     levels = Levels(
         (extents[0], extents[1], extents[2]), batch, layout, bool(rng.integers(2)), alpha, beta, draw_data(rng, dtype)
     )

@@ -13,7 +13,7 @@ from gemmport.api.plans import plan
 from gemmport.backends.base import Backend
 from gemmport.checking.guarded_run import try_plan
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import DTYPES, INPUTS
 from gemmport.core.precision import FORMATS, FULL, default_for
 from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Operand, transposes
 from gemmport.fuzz.case import (
@@ -135,7 +135,7 @@ def draw_levels(rng: np.random.Generator, specialization: Specialization) -> Lev
     layout = LAYOUTS[int(rng.integers(len(LAYOUTS)))]
     return Levels(
         extents, batch, layout, bool(rng.random() < 0.2), draw_factor(rng, none=0.08), draw_factor(rng, none=0.35),
-        draw_data(rng, DTYPES[specialization.types.dtype]),
+        draw_data(rng, INPUTS[specialization.types.dtype]),
     )  # fmt: skip
 
 

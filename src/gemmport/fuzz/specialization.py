@@ -13,7 +13,7 @@ import numpy as np
 
 from gemmport import kernels
 from gemmport.contracts.kernel import KernelVariant
-from gemmport.core.dtypes import ACCUMULATORS, DTYPES, DType, check_types, default_accumulator
+from gemmport.core.dtypes import ACCUMULATORS, DTYPES, INPUTS, DType, check_types, default_accumulator, default_output
 from gemmport.core.errors import DtypeError, ParameterError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import OPS, GemmProblem, Op
@@ -65,8 +65,9 @@ class Types:
     accumulator: str
 
     def __str__(self) -> str:
-        text = self.dtype if self.output == self.dtype else f"{self.dtype}→{self.output}"
-        usual = default_accumulator(DTYPES[self.dtype], DTYPES[self.output]).name
+        usual_output = default_output(INPUTS[self.dtype]).name
+        text = self.dtype if self.output == usual_output else f"{self.dtype}→{self.output}"
+        usual = default_accumulator(INPUTS[self.dtype], DTYPES[self.output]).name
         return text if self.accumulator == usual else f"{text} in {self.accumulator}"
 
 
@@ -114,7 +115,7 @@ def all_kernels() -> tuple[str, ...]:
 
 def draw_ops(rng: np.random.Generator, types: Types) -> tuple[Op, Op]:
     """Any two; a number without an imaginary part has no conjugate of its own."""
-    ops: tuple[Op, ...] = OPS if DTYPES[types.dtype].kind == "complex" else ("N", "T")
+    ops: tuple[Op, ...] = OPS if INPUTS[types.dtype].kind == "complex" else ("N", "T")
     return ops[int(rng.integers(len(ops)))], ops[int(rng.integers(len(ops)))]
 
 
@@ -124,20 +125,21 @@ def draw_types(rng: np.random.Generator, *, other: bool | None = None) -> Types:
     Args:
         other: whether output or accumulator are others than usual.
     """
-    dtype = _one(rng, list(DTYPES.values()))
-    usual = default_accumulator(dtype, dtype)
+    dtype = _one(rng, list(INPUTS.values()))
+    own = default_output(dtype)
+    usual = default_accumulator(dtype, own)
     if other is False:
-        return Types(dtype.name, dtype.name, usual.name)
+        return Types(dtype.name, own.name, usual.name)
     fitting = [
         output
         for output in DTYPES.values()
         if any(_go_together(dtype, DTYPES[accumulator], output) for accumulator in ACCUMULATORS)
     ]
-    output = _one(rng, fitting) if rng.random() < 1 / 3 else dtype
+    output = _one(rng, fitting) if rng.random() < 1 / 3 else own
     accumulator = default_accumulator(dtype, output)
     if rng.random() < 0.2:
         accumulator = _one(rng, [DTYPES[x] for x in ACCUMULATORS if _go_together(dtype, DTYPES[x], output)])
-    if other and (output, accumulator) == (dtype, usual):
+    if other and (output, accumulator) == (own, usual):
         return draw_types(rng, other=True)
     return Types(dtype.name, output.name, accumulator.name)
 

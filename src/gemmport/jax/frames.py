@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import DtypeError, GemmportError
 
 _VERSION = 0, 1
@@ -25,7 +25,8 @@ _INTERNAL, _INVALID, _UNIMPLEMENTED = 13, 3, 12  # of XLA_FFI_Error_Code
 
 _TYPES = {
     1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16", 8: "uint32", 9: "uint64",
-    10: "float16", 11: "float32", 12: "float64", 15: "complex64", 16: "bfloat16", 18: "complex128",
+    10: "float16", 11: "float32", 12: "float64", 15: "complex64", 16: "bfloat16", 18: "complex128", 19: "float8_e5m2",
+    20: "float8_e4m3fn",
 }  # fmt: skip
 """Of XLA_FFI_DataType."""
 
@@ -124,7 +125,7 @@ def _numpy(number: int) -> np.dtype[Any]:
     name = _TYPES.get(number)
     if name is None:
         raise DtypeError(f"arrays must be of a type that gemmport has; got XLA's number {number}")
-    return DTYPES[name].numpy
+    return as_dtype(name).numpy
 
 
 @dataclass(frozen=True)

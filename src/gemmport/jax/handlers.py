@@ -93,7 +93,7 @@ class _Pointer:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         # Of types that have no name there, bytes stand for elements.
-        typestr = f"|V{self.buffer.dtype.itemsize}" if self.buffer.dtype.kind == "V" else self.buffer.dtype.str
+        typestr = f"|V{self.buffer.dtype.itemsize}" if self.buffer.dtype.isbuiltin != 1 else self.buffer.dtype.str
         return {"version": 3, "shape": self.buffer.shape, "typestr": typestr, "data": (self.buffer.pointer, False)}
 
 

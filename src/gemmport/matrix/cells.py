@@ -13,7 +13,7 @@ from gemmport import kernels as family
 from gemmport.api.plans import plan
 from gemmport.contracts.kernel import Tile
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, DType, as_dtype, check_types, default_accumulator
+from gemmport.core.dtypes import DTYPES, INPUTS, DType, as_dtype, check_types, default_accumulator, default_output
 from gemmport.core.errors import DtypeError, GemmportError, UnknownNameError
 from gemmport.core.precision import FULL, rounded_to
 from gemmport.core.problem import OPS, GemmProblem, Layout, Operand, Scalar, as_op, transposes
@@ -43,10 +43,10 @@ SCALARS: Mapping[str, tuple[Scalar, Scalar]] = {
 everywhere else they are whole numbers, and it is exact."""
 
 TYPES: tuple[str, ...] = (
-    *DTYPES,
+    *INPUTS,
     "float16-float32", "bfloat16-float32", "float32-float64", "float16-float16-float16", "float32-complex64",
     "int8-int32", "uint8-int32", "int8-float32", "bool-int32", "float32-as-tf32",
-    "float32-float16-as-float16", "complex64-as-bfloat16",
+    "float32-float16-as-float16", "complex64-as-bfloat16", "float8_e4m3fn-bfloat16",
 )  # fmt: skip
 """Types of products: inputs, output where it is another, accumulator where it is not the usual one, and behind "as" the
 precision that inputs are rounded to."""
@@ -97,11 +97,12 @@ class Cell:
     @property
     def types(self) -> str:
         """The types by name: "int8", "int8-int32", "float16-float16-float16", "float32-as-tf32"."""
-        usual = default_accumulator(DTYPES[self.dtype], DTYPES[self.output]).name
+        dtype, output = as_dtype(self.dtype), as_dtype(self.output)
+        usual = default_accumulator(dtype, output).name
         text = self.dtype
         if self.accumulator != usual:
             text = f"{self.dtype}-{self.output}-{self.accumulator}"
-        elif self.output != self.dtype:
+        elif output != default_output(dtype):
             text = f"{self.dtype}-{self.output}"
         return text if self.precision == FULL else f"{text}{_AS}{self.precision}"
 
@@ -206,7 +207,8 @@ def parse_types(text: str) -> tuple[DType, DType, DType]:
     """
     names = text.partition(_AS)[0].split("-")
     try:
-        dtype, output, *rest = map(as_dtype, (*names, names[0]) if len(names) == 1 else names)
+        dtype, *others = map(as_dtype, names)
+        output, *rest = others or (default_output(dtype),)
         (accumulator,) = rest or (default_accumulator(dtype, output),)
         check_types(dtype, accumulator, output)
         precision = text.partition(_AS)[2]

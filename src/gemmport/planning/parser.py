@@ -28,7 +28,7 @@ from pydantic_core import ErrorDetails
 
 from gemmport import kernels
 from gemmport.core.device import DeviceType
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import INPUTS
 from gemmport.core.errors import ConfigError, UnknownNameError
 from gemmport.core.names import PLATFORMS, VENDORS, did_you_mean
 from gemmport.core.precision import PRECISIONS
@@ -108,7 +108,7 @@ class _DeviceMatch(_Strict):
 class _Match(_DeviceMatch):
     """Those of all keys."""
 
-    dtype: Annotated[tuple[Annotated[str, _one_of(tuple(DTYPES))], ...], _MANY, _TEXTS] = ()
+    dtype: Annotated[tuple[Annotated[str, _one_of(tuple(INPUTS))], ...], _MANY, _TEXTS] = ()
     ops: Annotated[tuple[Annotated[str, AfterValidator(_known_ops)], ...], _MANY, _TEXTS] = ()
     shape: Annotated[tuple[Annotated[str, _one_of(get_args(ShapeClass))], ...], _MANY, _TEXTS] = ()
     precision: Annotated[tuple[Annotated[str, _one_of(PRECISIONS)], ...], _MANY, _TEXTS] = ()
@@ -199,7 +199,7 @@ class _Trial(_Strict):
     k: _Extent = _EXTENT
     batch: _Extent = Field(1, description=f"a whole number from 1 to {MAX_EXTENT:,}")
     ops: Annotated[str, AfterValidator(_known_ops)] = Field("NN", description="a pair of letters, such as NT")
-    dtype: Annotated[str, _one_of(tuple(DTYPES))] = Field("float32", description="the name of a type")
+    dtype: Annotated[str, _one_of(tuple(INPUTS))] = Field("float32", description="the name of a type")
     seconds: dict[str, dict[StrictInt, Rate]] = Field(
         min_length=1,
         description="a mapping of kernels to seconds by the number of a tiling, such as {tiled: {0: 0.001}}",
