@@ -1,4 +1,8 @@
-"""`convert`: A and B of a product in scratch memory, rounded to the precision that was asked for."""
+"""`convert`: A and B of a product in scratch memory, rounded to the precision that was asked for.
+
+They stay in their own type, or are stored in the narrower type of the precision, which has all of the numbers, as the kernel
+behind the pass takes them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gemmport.contracts.kernel import Pass, Steps, ceil_div, type_defines
-from gemmport.core.dtypes import FLOAT32
+from gemmport.core.dtypes import FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, Scratch
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
@@ -26,6 +30,10 @@ LONG_LINE = 64
 _RUN = 32
 """Elements to a multiple of which the lines in scratch memory are spaced, where that adds little: kernels then read them in
 vectors."""
+
+
+_RUN_BYTES = 16
+"""Likewise where lines are shorter."""
 
 
 @dataclass(frozen=True)
@@ -59,23 +67,25 @@ class Convert(Pass):
     name = "convert"
     summary = "A and B rounded to the precision that was asked for"
 
-    def before(self, problem: GemmProblem, product: Steps, max_work_group: int) -> Steps:
+    def before(self, problem: GemmProblem, product: Steps, max_work_group: int, stored: DType | None = None) -> Steps:
         """The steps of a product of operands that were converted, with what converts them in front.
 
         Args:
-            product: the steps of `converted(problem)`.
+            product: the steps of `converted(problem, stored)`.
             max_work_group: work-items that a group of the device may have.
+            stored: as `converted`.
         """
         if not converts(problem):
             return product
         items = min(ITEMS, max_work_group)
-        sides = {operand: _side(problem, operand) for operand in CONVERTED}
+        sides = {operand: _side(problem, operand, stored) for operand in CONVERTED}
         groups = {operand: _groups(side, items * EACH) for operand, side in sides.items()}
         arguments = [x for operand, side in sides.items() for x in side.arguments(operand, CONVERTED[operand])]
         launch = Launch(
             self.source(
                 {
-                    **type_defines(FLOAT32, FLOAT32, FLOAT32),
+                    **type_defines(FLOAT32, FLOAT32, stored or FLOAT32),
+                    **({"STORES_NARROW": 1} if stored else {}),
                     f"ROUNDS_TO_{problem.precision.upper()}": 1,
                     "ITEMS": items,
                     "EACH": EACH,
@@ -86,9 +96,8 @@ class Convert(Pass):
             work_group=(items, 1, 1),
             arguments=(*arguments, Integer(groups["a"])),
         )
-        scratch = [
-            Scratch(CONVERTED[operand], converted(problem).span(operand) * problem.dtype.itemsize) for operand in sides
-        ]
+        taken = converted(problem, stored)
+        scratch = [Scratch(CONVERTED[operand], taken.span(operand) * taken.dtype.itemsize) for operand in sides]
         return Steps(
             [launch, *(_of_converted(each) for each in product.launches)], [*scratch, *product.scratch]
         )  # fmt: skip
@@ -99,20 +108,30 @@ def converts(problem: GemmProblem) -> bool:
     return problem.precision != FULL and not problem.empty and problem.effective_k > 0
 
 
-def converted(problem: GemmProblem) -> GemmProblem:
-    """The product of the operands of a problem as they are in scratch memory; the same where none is converted."""
+def converted(problem: GemmProblem, stored: DType | None = None) -> GemmProblem:
+    """The product of the operands of a problem as they are in scratch memory; the same where none is converted.
+
+    Args:
+        stored: the type of the precision, in which operands of float32 are stored; None: they stay in theirs.
+    """
     if problem.precision == FULL:
         return problem
     if not converts(problem):
         return replace(problem, precision=FULL)
-    return replace(problem, precision=FULL, a=_layout(problem, "a"), b=_layout(problem, "b"))
+    a, b = (_layout(problem, operand, stored) for operand in CONVERTED)
+    return replace(problem, precision=FULL, a=a, b=b, dtype=stored or problem.dtype)
 
 
-def moved_bytes(problem: GemmProblem) -> int:
-    """Bytes that are read and written to convert the operands of a problem."""
+def moved_bytes(problem: GemmProblem, stored: DType | None = None) -> int:
+    """Bytes that are read and written to convert the operands of a problem.
+
+    Args:
+        stored: as `converted`.
+    """
     if not converts(problem):
         return 0
-    return 2 * problem.dtype.itemsize * sum(_count(problem, operand) for operand in CONVERTED)
+    of_number = problem.dtype.itemsize + (stored or problem.dtype).itemsize
+    return of_number * sum(_count(problem, operand) for operand in CONVERTED)
 
 
 def _count(problem: GemmProblem, operand: Operand) -> int:
@@ -120,18 +139,19 @@ def _count(problem: GemmProblem, operand: Operand) -> int:
     return rows * columns * (problem.batch if problem.layout(operand).batch_stride else 1)
 
 
-def _layout(problem: GemmProblem, operand: Operand) -> Layout:
+def _layout(problem: GemmProblem, operand: Operand, stored: DType | None) -> Layout:
     """Of an operand in scratch memory; a matrix that the batch shares is there once."""
     rows, columns = problem.stored_shape(operand)
-    run = _RUN if columns >= 8 * _RUN else 4 if columns >= 32 else 1
+    few = _RUN_BYTES // (stored or FLOAT32).itemsize
+    run = _RUN if columns >= 8 * _RUN else few if columns >= 32 else 1
     ld = ceil_div(columns, run) * run
     return Layout(ld, rows * ld if problem.layout(operand).batch_stride else 0)
 
 
-def _side(problem: GemmProblem, operand: Operand) -> _Side:
+def _side(problem: GemmProblem, operand: Operand, stored: DType | None) -> _Side:
     """An operand in as few and as long lines as it lies in; a complex number is two."""
     rows, columns = problem.stored_shape(operand)
-    source, target = problem.layout(operand), _layout(problem, operand)
+    source, target = problem.layout(operand), _layout(problem, operand, stored)
     batch = problem.batch if source.batch_stride else 1
     if source.ld == target.ld == columns or rows == 1:  # without gaps: a matrix is one line
         rows, columns = 1, rows * columns

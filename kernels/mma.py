@@ -60,6 +60,7 @@ class Mma(KernelVariant):
     name = "mma"
     summary = "by the matrix unit (mma.sync): halves and bytes, asynchronous copies, no bank conflicts"
     dtypes = frozenset(_UNITS)
+    narrow_precisions = frozenset({"float16", "bfloat16"})
     parameters = (
         Parameter("TSM", 64, "rows of the tile", choices=(16, 32, 64, 128, 256)),
         Parameter("TSN", 64, "columns of the tile", choices=(16, 32, 64, 128, 256)),

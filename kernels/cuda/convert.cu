@@ -5,7 +5,13 @@
 #include "types.cu"
 #include "rounding.cu"
 
+// As float32, or in a narrower type that has all numbers of the precision.
+#ifdef STORES_NARROW
+__device__ inline out_t narrow(float x) { return to<out_t>::from(x); }
+#define CONVERTED(x) narrow(rounded_to_precision(x))
+#else
 #define CONVERTED(x) rounded_to_precision(x)
+#endif
 
 #define SHARE (ITEMS * EACH)
 

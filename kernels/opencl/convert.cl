@@ -5,7 +5,12 @@
 #include "types.cl"
 #include "rounding.cl"
 
+// As float32, or in a narrower type that has all numbers of the precision.
+#ifdef STORES_NARROW
+#define CONVERTED(x) PASTE(STORED_AS_, OUT)(rounded_to_precision(x))
+#else
 #define CONVERTED(x) rounded_to_precision(x)
+#endif
 
 #define SHARE (ITEMS * EACH)
 

@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import decoding
 import document
 import launch_events
+import local_memory
 import loop_costs
 import machine_code
 import matrix_unit
@@ -353,3 +354,30 @@ def test_a_wrong_product_of_few_rows_is_told(best_backend: Backend, monkeypatch:
     )  # fmt: skip
     assert done.exit_code == 1
     assert "WRONG: planted" in done.output
+
+
+# local_memory.py
+
+
+def test_local_memory_that_there_is_is_right_and_more_is_refused(best_backend: Backend) -> None:
+    if best_backend.name != "opencl":
+        pytest.skip(none_of("opencl"))
+    device = best_backend.device
+    for way in ("declared", "argument"):
+        assert local_memory.attempted(device, way, device.local_memory // 2) == "right"
+    assert "right" not in local_memory.attempted(device, "argument", 2**28)
+    if device.platform != "nvidia":
+        assert "no clSetKernelAttributeNV" in local_memory.attempted(device, "attribute", 1024)
+
+
+@pytest.mark.processes
+def test_each_attempt_is_a_process(best_backend: Backend, tmp_path: Path) -> None:
+    if best_backend.name != "opencl":
+        pytest.skip(none_of("opencl"))
+    output = tmp_path / "l.json"
+    done = run(local_memory, best_backend, "--sizes", 1024, "--output", output)
+    assert done.exit_code == 0
+    written = json.loads(output.read_text("utf-8"))
+    found = {own["way"]: own["result"] for own in written["results"]}
+    assert found.keys() == set(local_memory.WAYS)
+    assert found["declared"] == found["argument"] == "right"

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from gemmport import kernels
 from gemmport.backends.objects import Memory
 from gemmport.checking.guarded_run import try_plan
 from gemmport.checking.reference import as_multiplied, reference
 from gemmport.checking.verification import check_exact, exact_operands, laid_out
 from gemmport.contracts.kernel import Steps
+from gemmport.core.dtypes import DTYPES, DType
 from gemmport.core.layout import matrices
 from gemmport.core.precision import FORMATS, FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
@@ -23,12 +25,15 @@ from made_up_devices import DEVICES
 from test_reference import bits, by_definition
 
 each_precision = pytest.mark.every_value("precision", list(FORMATS))
+MMA = kernels.variant("mma")
 FACTORS: tuple[Operand, ...] = ("a", "b")
 
 
-def converted(backend: gp.Backend, problem: GemmProblem, hosts: dict[Operand, np.ndarray]) -> dict[Operand, np.ndarray]:
+def converted(
+    backend: gp.Backend, problem: GemmProblem, hosts: dict[Operand, np.ndarray], stored: DType | None = None
+) -> dict[Operand, np.ndarray]:
     """What the pass writes for memory of A and B, in its layouts; NaN where it writes nothing."""
-    steps = convert.PASS.before(problem, Steps([]), backend.device.max_work_group)
+    steps = convert.PASS.before(problem, Steps([]), backend.device.max_work_group, stored)
     memory: dict[str, Memory] = {}
     for operand, flat in hosts.items():
         memory[operand] = backend.allocate(flat.nbytes)
@@ -39,7 +44,8 @@ def converted(backend: gp.Backend, problem: GemmProblem, hosts: dict[Operand, np
     enqueue_launches(steps.launches, backend, memory, writes=[scratch.name for scratch in steps.scratch])
     found: dict[Operand, np.ndarray] = {}
     for operand, scratch in zip(FACTORS, steps.scratch, strict=True):
-        found[operand] = np.empty(scratch.nbytes // problem.dtype.itemsize, problem.dtype.numpy)
+        element = stored or problem.dtype
+        found[operand] = np.empty(scratch.nbytes // element.itemsize, element.numpy)
         backend.download(memory[scratch.name], found[operand])
     return found
 
@@ -62,6 +68,24 @@ def test_every_bit_is_right(backend: gp.Backend, precision: str) -> None:
         )
 
 
+NARROW = ("float16", "bfloat16")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("precision", NARROW)
+def test_every_bit_is_right_in_the_type_of_the_precision(backend: gp.Backend, precision: str) -> None:
+    numbers = bits(precision).view(np.float32)
+    problem = GemmProblem.create(1, 1, numbers.size, precision=precision)
+    found = converted(backend, problem, {"a": numbers, "b": numbers}, DTYPES[precision])
+    wanted = by_definition(numbers, precision)
+    for operand in FACTORS:
+        assert found[operand].dtype == DTYPES[precision].numpy
+        got = found[operand][: numbers.size].astype(np.float32)
+        nan = np.isnan(wanted)
+        assert np.array_equal(np.isnan(got), nan)
+        assert np.array_equal(got.view(np.uint32)[~nan], wanted.view(np.uint32)[~nan])
+
+
 LAYOUTS: dict[str, dict[str, Any]] = {
     "dense": {},
     "gaps": {"a": Layout(45, 0, 3), "b": Layout(37, 0, 1)},
@@ -76,8 +100,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.every_pair("lies", LAYOUTS)
-@pytest.mark.every_pair("dtype", ["float32", "complex64"])
-def test_matrices_are_found_wherever_they_lie(backend: gp.Backend, lies: str, dtype: str) -> None:
+@pytest.mark.every_pair(("dtype", "stored"), [("float32", None), ("float32", DTYPES["bfloat16"]), ("complex64", None)])
+def test_matrices_are_found_wherever_they_lie(backend: gp.Backend, lies: str, dtype: str, stored: DType | None) -> None:
     given = {"m": 31, "n": 29, "k": 41, "dtype": dtype, "precision": "bfloat16", **LAYOUTS[lies]}
     problem = GemmProblem.create(**given)
     rng = np.random.default_rng(3)
@@ -89,11 +113,12 @@ def test_matrices_are_found_wherever_they_lie(backend: gp.Backend, lies: str, dt
             values if problem.layout(operand).batch_stride else np.broadcast_to(values[:1], values.shape)
         )
     hosts = {operand: laid_out(problem, operand, values) for operand, values in operands.items()}
-    found = converted(backend, problem, hosts)
-    after = convert.converted(problem)
+    found = converted(backend, problem, hosts, stored)
+    after = convert.converted(problem, stored)
     _, wanted = as_multiplied(problem, operands)
     for operand in FACTORS:
         view = matrices(found[operand], after.layout(operand), *after.stored_shape(operand), after.batch)
+        view = view.astype(problem.dtype.numpy)
         assert np.array_equal(view, np.broadcast_to(wanted[operand][: len(view)], view.shape)), operand
         assert not np.array_equal(view, np.broadcast_to(operands[operand][: len(view)], view.shape)), (
             "nothing was rounded"
@@ -138,6 +163,52 @@ def test_without_a_precision_a_plan_is_what_it_was() -> None:
         assert rounds.launches[0].kernel.stem == "convert"
         assert len(rounds.launches) == len(plan.launches) + 1
         assert [x.name for x in rounds.scratch[:2]] == ["a_converted", "b_converted"]
+
+
+@pytest.mark.parametrize("name", ["NVIDIA sm_90 under CUDA", "NVIDIA sm_90 under OpenCL"])
+@pytest.mark.parametrize("precision", NARROW)
+def test_the_matrix_unit_gets_operands_in_the_type_of_the_precision(name: str, precision: str) -> None:
+    problem = GemmProblem.create(1000, 1200, 1100, batch=2, precision=precision, trans_b="T", alpha=2.0, beta=1.0)
+    plan = gp.plan(problem, DEVICES[name])
+    assert (plan.variant, plan.problem) == ("mma", problem)
+    assert {launch.kernel.stem for launch in plan.launches[1:]} == {"mma"}
+    first, product = (dict(launch.kernel.defines) for launch in plan.launches[:2])
+    assert plan.launches[0].kernel.stem == "convert"
+    assert (first["IN"], first["OUT"]) == ("float32", precision)
+    assert (product["IN"], product["ACC"], product["OUT"]) == (precision, "float32", "float32")
+    assert (product["ALIGNMENT_A"], product["ALIGNMENT_B"]) == (16, 16)
+    taken = convert.converted(problem, DTYPES[precision])
+    assert [x.nbytes for x in plan.scratch[:2]] == [2 * taken.span("a"), 2 * taken.span("b")]
+    assert convert.moved_bytes(problem, DTYPES[precision]) == 6 * 2 * 1100 * (1000 + 1200)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("precision", ["tf32", *NARROW])
+def test_whom_the_matrix_unit_does_not_serve_gets_float32(precision: str, dtype: str) -> None:
+    """Complex numbers, and GPUs before compute capability 8.0."""
+    for device in (DEVICES["NVIDIA sm_90 under CUDA"], DEVICES["NVIDIA sm_70"]):
+        if dtype == "complex64" or device.architecture == "sm_70":
+            first, *rest = gp.plan(GemmProblem.create(300, 300, 300, dtype=dtype, precision=precision), device).launches
+            assert dict(first.kernel.defines)["OUT"] == "float32"
+            assert {dict(launch.kernel.defines)["IN"] for launch in rest} == {dtype}
+
+
+@pytest.mark.parametrize("precision", NARROW)
+def test_a_product_by_the_matrix_unit_is_that_of_rounded_operands(backend: gp.Backend, precision: str) -> None:
+    """Where a device has one; others say so."""
+    problem = GemmProblem.create(
+        37, 41, 133, batch=2, precision=precision, trans_a="T", alpha=2, beta=-1, b=Layout(43), d=Layout(44, 44 * 37, 5)
+    )
+    if MMA.unsupported(convert.converted(problem, DTYPES[precision]), backend.device):
+        with pytest.raises(gp.UnsupportedError, match=r"from sm_80 on"):
+            gp.plan(problem, backend.device, kernel="mma")
+        return
+    operands = exact_operands(problem, 1)
+    operands["b"] = np.broadcast_to(operands["b"][:1], operands["b"].shape)
+    trial = try_plan(backend, gp.plan(problem, backend.device, kernel="mma"), operands)
+    assert not trial.stray
+    check = check_exact(reference(problem, operands), trial.d)
+    assert check.passed, check.detail
 
 
 def test_matrices_of_one_number_a_row_take_no_more_room_than_they_had() -> None:

@@ -87,6 +87,14 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+#endif",
         ],
     ),
+    "convert": (
+        "a parameter of CUDA's kernel is called like the template that makes what is stored",
+        [
+            "-#define CONVERTED(x) PASTE(STORED_AS_, OUT)(rounded_to_precision(x))",
+            "+inline out_t narrow(float x) { return to<out_t>::from(x); }",
+            "+#define CONVERTED(x) narrow(rounded_to_precision(x))",
+        ],
+    ),
     "times_vector": (
         "CUDA C++ names operations that round by themselves; OpenCL C forbids contraction, and counts groups in size_t",
         [

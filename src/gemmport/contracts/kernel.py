@@ -183,6 +183,8 @@ class KernelVariant(Contract):
     """Input types that it computes."""
     precisions: ClassVar[frozenset[str]] = frozenset()
     """Precisions to which it rounds float32 itself, as it loads A and B; for the others a pass rounds them before."""
+    narrow_precisions: ClassVar[frozenset[str]] = frozenset()
+    """Of those others, by the names of their types: that pass stores A and B in them, and the kernel is given such operands."""
     constants: ClassVar[Mapping[str, str]] = {"share": SHARE}
     """Constants of its own that a device's model may state (`DeviceModel.fitted`), with their meanings."""
 
