@@ -15,7 +15,7 @@ import pytest
 import gemmport as gp
 from absences import INTEL, POCL_WHEEL, skip_without
 from exact import integers
-from gemmport.api import streamed
+from gemmport.api import dealt, streamed
 from gemmport.core.errors import DeviceLostError
 from gemmport.multidevice import deal, outlook
 from gemmport.outofcore.elsewhere import Elsewhere
@@ -426,6 +426,26 @@ def test_views_vectors_and_batches_on_devices(pair: list[gp.Backend], view: str)
     found = gp.matmul(left, right, devices=pair)
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found.get(), expected)
+
+
+def test_what_lies_on_the_only_device_is_multiplied_at_once(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dealt, "Elsewhere", None)  # through which all else passes
+    a = integers((60, 50), "float32")
+    x = best_backend.asarray(a)
+    np.testing.assert_array_equal(gp.matmul(x, x.T, devices=[best_backend]).get(), a @ a.T)
+    monkeypatch.undo()
+    out = np.empty((60, 60), "float32")  # which does not lie there
+    np.testing.assert_array_equal(gp.gemm(x, x, trans_b="T", out=out, devices=[best_backend]), a @ a.T)
+
+
+def test_a_product_without_elements_on_devices(pair: list[gp.Backend]) -> None:
+    x, y = pair[1].empty((0, 5), "float32"), pair[0].ones((5, 3), "float32")
+    found = gp.matmul(x, y, devices=pair)
+    assert found.shape == (0, 3)
+    assert found.backend is pair[1]
+    assert gp.gemm(x, y, out=np.empty((0, 3), "float32"), devices=pair).shape == (0, 3)
 
 
 def test_what_lies_between_the_elements_of_out_stays(pair: list[gp.Backend]) -> None:

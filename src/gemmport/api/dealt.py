@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -97,21 +98,28 @@ def dealt_product(
         )
     backends: Sequence[Backend] = chosen_backends(devices, backend)
     problem = _problem(product, choice)
+    present = [x for x in (product.a, product.b, product.c, out) if x is not None]
+    lying = [x for x in present if isinstance(x, DeviceArray)]
+    if problem.empty and lying:
+        empty: Any = _result(product, given)[0] if out is None else out
+        return Dealt(empty, backends, [], None)
     if problem.empty:
         return _alone(backends, backends, product, given, alone, None)
     found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
     backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
-    lying = [x for x in (product.a, product.b, product.c, out) if isinstance(x, DeviceArray)]
     transfers = [_transfers(each, lying, problem) for each in backends] if lying else None
     expected = outlook(problem, plans, configuration_of(choice.config), transfers)
-    if not expected.pays and not lying:  # devices that would be the last to end leave what lies on one to the others
-        totals = dict(zip(map(id, backends), (each.total for each in expected.expected), strict=True))
-        fastest_first = sorted(backends, key=lambda each: totals[id(each)])
+    totals = dict(zip(map(id, backends), (each.total for each in expected.expected), strict=True))
+    fastest_first = sorted(backends, key=lambda each: totals[id(each)])
+    fastest = fastest_first[0]
+    there = out is not None and len(lying) == len(present) and all(x.backend is fastest for x in lying)
+    # Of what else lies on a device, those that would be the last to end leave it to the others.
+    if not expected.pays and (there or not lying):
         if len(backends) > 1:
-            log.info(
-                "%s is not dealt: %s computes it alone: %s", problem, fastest_first[0].device.label, expected.reason
-            )
-        return _alone(fastest_first, backends, product, given, alone, expected)
+            log.info("%s is not dealt: %s computes it alone: %s", problem, fastest.device.label, expected.reason)
+        if not there:
+            return _alone(fastest_first, backends, product, given, alone, expected)
+        return _alone([fastest], backends, product, given, partial(_computed_there, product, choice, out), expected)
     if out is None:
         result, update = _result(product, given)
     else:
@@ -253,6 +261,13 @@ def _alone(
         member = Member(name, 0.0, Room(0, 0), tiles=[whole], seconds=time.perf_counter() - started)
         return Dealt(result, backends, [member], expected)
     raise failed(reasons)
+
+
+def _computed_there(product: Product, choice: Choice, out: DeviceArray | None, backend: Backend) -> Any:
+    """The product by the device on which all of it lies; awaited."""
+    written = enqueue(Placement(backend, awaited=True), product, out, choice)
+    backend.synchronize()
+    return written
 
 
 def _names(backends: Sequence[Backend]) -> list[str]:
