@@ -216,7 +216,7 @@ def source_of(module: ModuleType, name: str) -> str:
 
 
 def run(files: Sequence[Path], plugin: Exchange) -> int:
-    """Runs pytest over files, without this repository's configuration."""
+    """Runs pytest over files, without this repository's configuration and the plugins that happen to be installed."""
     own = [
         "-q",
         "--no-header",
@@ -228,7 +228,8 @@ def run(files: Sequence[Path], plugin: Exchange) -> int:
         str(files[0].parent),
         "--tb=short",
     ]
-    return int(pytest.main([*own, "--import-mode=importlib", *map(str, files)], plugins=[plugin]))
+    with mock.patch.dict(os.environ, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"):
+        return int(pytest.main([*own, "--import-mode=importlib", *map(str, files)], plugins=[plugin]))
 
 
 def judged(ours: Exchange, theirs: Exchange, reasons: Mapping[str, str]) -> tuple[list[str], int]:
