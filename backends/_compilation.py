@@ -15,6 +15,9 @@ LINKED = "#define LINKED 1\n"
 runs on an H200 at 0.91 of the speed of what CUDA's makes of the same PTX (driver 580.159.04, docs/simt.md).
 """
 
+SPECIFIC = "#define ARCHITECTURE_SPECIFIC 1\n"
+"""What a source has that uses instructions of one compute capability alone: it is compiled for sm_90a, say."""
+
 CUDA_OPTIONS = ("--std=c++17", "--generate-line-info")
 
 

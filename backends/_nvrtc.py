@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmport.backends import _machinecode, _sass
-from gemmport.backends._compilation import CUDA_OPTIONS
+from gemmport.backends._compilation import CUDA_OPTIONS, SPECIFIC
 from gemmport.backends.objects import Disassembly, Listing
 from gemmport.core.errors import CompileError
 
@@ -113,6 +113,7 @@ def _verbose() -> tuple[str, ...]:
 
 def _compile(source: str, architecture: str, options: Sequence[str]) -> Compiled:
     number, suffix = _parse(architecture)
+    suffix = "a" if SPECIFIC in source else suffix
     known = architectures()
     if number in known:
         target = f"sm_{number}{suffix}"

@@ -57,6 +57,7 @@ from gemmport.core.errors import (
     WorkGroupError,
 )
 from gemmport.core.layout import strided
+from gemmport.core.plan import TensorMap
 from gemmport.runtime import cache, locks
 from gemmport.runtime.side_by_side import side_by_side
 from gemmport.runtime.sources import numbered_excerpt
@@ -361,6 +362,17 @@ class Backend(NoCopy, ABC):
         """
         note = f"backend {self.name} does not tell it"
         return Disassembly((Listing("machine code", note=note),), Resources())
+
+    def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
+        """A map of a memory as an argument of a kernel. It begins with the memory's address, as `argument` makes it, so that
+        `set_memory` puts another one there as it does with arguments that are memory.
+
+        Raises:
+            LaunchError: the runtime has no such maps, or refuses this one.
+        """
+        raise LaunchError(
+            f"{self.device.label}: backend {self.name} has no tensor maps; choose another kernel than this one"
+        )
 
     @staticmethod
     def argument(memory: Memory) -> Any:

@@ -17,7 +17,7 @@ import pycuda.driver as cu
 import pycuda.tools
 
 from gemmport.backends import _cudadiscovery as discovery
-from gemmport.backends import _cudadriver, _fork, _improvement, _nvrtc, _sass, _scripts
+from gemmport.backends import _cudadriver, _fork, _improvement, _nvrtc, _sass, _scripts, _tensormaps
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
 from gemmport.backends._cudacontext import Current
@@ -32,6 +32,7 @@ from gemmport.core.errors import (
     DeviceNotFoundError,
     LaunchError,
 )
+from gemmport.core.plan import TensorMap
 from gemmport.core.problem import alignment_of
 
 _MOST_STREAMS = 64
@@ -269,6 +270,10 @@ class CUDA(Backend):
         launch = modules.Launch(kernel, groups, work_group, packed, offsets, dynamic_local_bytes)
         return _Call(program, function, kernel, groups, work_group, launch)
 
+    def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
+        with self.current():
+            return np.void(_tensormaps.encoded(told, memory.handle))
+
     def pin(self, program: Program) -> None:
         program.native.pin()
 
@@ -452,7 +457,8 @@ def _packed(arguments: Sequence[Memory | np.generic]) -> tuple[bytearray, list[i
     packed, offsets = bytearray(), []
     for argument in arguments:
         data = _POINTER.pack(argument.handle) if isinstance(argument, Memory) else argument.tobytes()
-        alignment = _POINTER.size if isinstance(argument, Memory) else argument.dtype.alignment
+        # A tensor map begins with an address, too.
+        alignment = _POINTER.size if isinstance(argument, Memory | np.void) else argument.dtype.alignment
         packed += bytes(-len(packed) % alignment)
         offsets.append(len(packed))
         packed += data

@@ -31,6 +31,7 @@ from gemmport.kernels import (
     transpose,
     transposed_b,
     vectorized,
+    wgmma,
     wpt,
 )
 
@@ -50,7 +51,7 @@ _LADDER = (
 )
 
 # Beside the ladder: the kernels that win, each on its kind of device.
-_BEYOND = (simt, gemv, packed, batched, mma)
+_BEYOND = (simt, gemv, packed, batched, mma, wgmma)
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (*_LADDER, *_BEYOND)}
 

@@ -48,6 +48,7 @@ DEVICES: dict[str, DeviceInfo] = {
         "cuda", "NVIDIA H100 PCIe", "nvidia", platform_name="NVIDIA CUDA", platform_version="13.0", vendor="nvidia",
         architecture="sm_90", compute_units=114, clock_mhz=1755, memory=80 * 2**30, max_allocation=80 * 2**30,
         max_work_group=1024, max_work_item_sizes=NVIDIA_SIZES, local_memory=49152, sub_group=32, registers=65536,
+        dynamic_local_memory=232_448,
     ),
     "NVIDIA sm_90 under OpenCL": DeviceInfo(
         "opencl", "NVIDIA H100 PCIe", "nvidia", platform_name="NVIDIA CUDA", platform_version="3.0", vendor="nvidia",

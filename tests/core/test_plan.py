@@ -20,7 +20,10 @@ from made_up_devices import DEVICES
 
 DEVICE = DEVICES["AMD gfx90a"]
 
-ABLE = {"shuffle": "NVIDIA sm_90 under CUDA", "mma": "NVIDIA sm_90 under CUDA", "packed": "CPU under PoCL"}
+ABLE = {
+    **dict.fromkeys(("shuffle", "mma", "wgmma"), "NVIDIA sm_90 under CUDA"),
+    "packed": "CPU under PoCL",
+}
 """Of kernels that not every device can run, one that can."""
 
 PROBLEMS = {
@@ -34,7 +37,7 @@ PROBLEMS = {
 def plan(problem: GemmProblem, kernel: str = "auto", device: DeviceInfo = DEVICE, **options: object) -> Plan:
     if kernel in ABLE:
         device = DEVICES[ABLE[kernel]]
-    if kernel == "mma":  # multiplies halves
+    if kernel in ("mma", "wgmma"):  # they multiply halves
         halves = as_dtype("float16")
         problem = replace(problem, dtype=halves, accumulator=as_dtype("float32"), output=halves)
     return make_plan(problem, device, load_configuration(), kernel=kernel, **options)

@@ -22,10 +22,13 @@ import host_compiler
 from gemmport.backends.base import Backend, HostArray
 from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
 from gemmport.contracts.amd import MATRIX_CORES
-from gemmport.contracts.nvidia import ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_PRODUCTS
+from gemmport.contracts.nvidia import ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_GROUP_PRODUCTS, WARP_PRODUCTS
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import BackendUnavailableError, CompileError, LaunchError
+from gemmport.core.plan import TensorMap
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
+from tensor_map import tensor_map
 
 ORDERS = {"forward": 0, "reversed": 1, "shuffled": 2}
 """In which work-items take turns, with the runner's numbers."""
@@ -118,6 +121,9 @@ class Host(Backend):
         self.check_work_group(function, work_group, MOST_ITEMS)
         bound = _bound(kernel, arguments, groups, work_group, dynamic_local_bytes)
         return Call(program, function, bound, groups, work_group)
+
+    def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
+        return tensor_map(memory.handle, as_dtype(told.dtype).itemsize, told.sizes, told.strides, (*told.tile, 1))
 
     def set_memory(self, call: Call, places: Sequence[tuple[int, int]], memory: Sequence[Memory]) -> None:
         for number, which in places:
@@ -212,6 +218,8 @@ def _described() -> DeviceInfo:
         local_memory=48 * 2**10,
         sub_group=32,
         computes=frozenset({"float16", "float32", "float64"}),
-        extensions=frozenset({ASYNC_COPIES, MATRIX_CORES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_PRODUCTS}),
-        dynamic_local_memory=96 * 2**10,
+        extensions=frozenset(
+            {ASYNC_COPIES, MATRIX_CORES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_GROUP_PRODUCTS, WARP_PRODUCTS}
+        ),
+        dynamic_local_memory=227 * 2**10,
     )

@@ -20,7 +20,7 @@ from absences import beyond
 from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.checking.reference import reference
-from gemmport.contracts.nvidia import multiplies_matrices_by_warps
+from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups, multiplies_matrices_by_warps
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.problem import OPERANDS, Operand
 from gemmport.execution.executor import bind
@@ -69,6 +69,7 @@ BASE: dict[str, Parameters] = {
         "SHARE": 3,
         "PAD": 4,
     },
+    "wgmma": {"TSM": 64, "TSN": 64, "WM": 64, "STAGES": 2, "RASTER": 3, "SHARE": 1},
     "mma": {"TSM": 32, "TSN": 64, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 3, "RASTER": 3, "SHARE": 3},
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
@@ -77,7 +78,7 @@ WITH_WIDTH = tuple(
 )
 """Kernels that move WIDTH elements at once where rows are aligned, and are specialized by it."""
 
-WIDE = (*WITH_WIDTH, "gemv", "simt", "batched", "mma")
+WIDE = (*WITH_WIDTH, "gemv", "simt", "batched", "mma", "wgmma")
 """Kernels that move runs whole where rows are aligned."""
 
 PADS_K = ("padded", "packed", "simt")
@@ -95,8 +96,8 @@ LYING: dict[str, dict[str, Any]] = {
 
 
 def typed(kernel: str, dtype: str) -> str:
-    """A type that the kernel computes, in the place of float32 and float64: `mma` multiplies halves."""
-    return {"float32": "float16", "float64": "bfloat16"}[dtype] if kernel == "mma" else dtype
+    """A type that the kernel computes, in the place of float32 and float64: `mma` and `wgmma` multiply halves."""
+    return {"float32": "float16", "float64": "bfloat16"}[dtype] if kernel in ("mma", "wgmma") else dtype
 
 
 def parameters(kernel: str) -> Parameters:
@@ -458,6 +459,20 @@ STRUCTURES += [
     )
 ]
 STRUCTURES += [
+    ("wgmma", dict(zip(("TSM", "TSN", "WM", "STAGES", "RASTER", "GROUPS", "SHARE"), values, strict=True)))
+    for values in (
+        # Two warp groups, and all of their columns in one product of the unit.
+        (128, 256, 64, 2, 2, 1, 0),
+        # Two row blocks of each.
+        (256, 128, 128, 3, 1, 1, 1),
+        # Three of them.
+        (192, 128, 64, 2, 8, 1, 0),
+        # One, beside another group of work-items.
+        (64, 64, 64, 5, 3, 2, 2),
+        (128, 192, 64, 3, 8, 1, 1),
+    )
+]
+STRUCTURES += [
     ("batched", dict(zip(("TSM", "TSN", "TSK", "WPTM", "WPTN", "PRODUCTS"), values, strict=True)))
     for values in (
         # More work-items than runs; whole runs along k, and what is left of one.
@@ -523,6 +538,7 @@ MAY_BE_UNSUPPORTED = {
     "shuffle": "exchange registers: ",
     "packed": "one work-item computes a whole macro-tile, which is for CPUs|loops are left after too many rounds",
     "mma": "NVIDIA's GPUs have the matrix unit's instructions from sm_80 on",
+    "wgmma": "only GPUs of compute capability 9.0 have it, under CUDA",
 }
 """Kernels that a device may lack something for, and how that is told."""
 
@@ -534,7 +550,8 @@ def test_kernels_are_left_out_only_where_the_device_lacks_what_they_need(backend
     left_out = {kernel for kernel in VARIANTS if kernels.variant(kernel).unsupported(problems[kernel], device)}
     assert ("packed" in left_out) == (device.type != "cpu" or bool(device.max_terms))
     assert ("mma" in left_out) != multiplies_matrices_by_warps(device)
-    assert left_out - {"packed", "mma"} <= (set() if device.platform in ("nvidia", "intel") else {"shuffle"})
+    assert ("wgmma" in left_out) != multiplies_matrices_by_warp_groups(device)
+    assert left_out - {"packed", "mma", "wgmma"} <= (set() if device.platform in ("nvidia", "intel") else {"shuffle"})
     for kernel in left_out:
         with pytest.raises(gp.UnsupportedError, match=MAY_BE_UNSUPPORTED[kernel]):
             gp.plan(problems[kernel], device, kernel=kernel)

@@ -244,7 +244,7 @@ def test_an_unknown_kernel_is_named(shape: str) -> None:
 @each_kernel
 def test_an_unknown_parameter_is_named(kernel: str) -> None:
     device = DEVICES["CPU under PoCL" if kernel == "packed" else "NVIDIA sm_90 under CUDA"]
-    asked = problem("odd", "float16" if kernel == "mma" else "float32")
+    asked = problem("odd", "float16" if kernel in ("mma", "wgmma") else "float32")
     with pytest.raises(UnknownNameError, match=f"{kernel} has no parameter SPEED"):
         make_plan(asked, device, SHIPPED, kernel=kernel, params={"SPEED": 11})
 

@@ -53,6 +53,9 @@
 #define GROUP_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
 #define TOUCH_SUM(x) asm volatile("" : "+f"(x)::"memory")
 
+// Likewise, a whole number is another now: what is computed from it is computed anew.
+#define TOUCH_NUMBER(x) asm volatile("" : "+r"(x))
+
 // 64 rows of A by N columns of B, 32 bytes of terms, added to the sums d of a group, or instead of them where `scale` is 0. A thread has
 // N / 2 of them: with t = thread % 128, d[4 · j + 2 · h + e] is that of row t / 32 · 16 + t % 32 / 4 + 8 · h and column 8 · j + t % 4 · 2 + e. A and
 // B are told by descriptors; where `turn` is 1, a constant, an operand of 2-byte elements lies across k.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gemmport.backends import _compilation
 from gemmport.core.device import DeviceInfo
-from gemmport.core.plan import Argument, Buffer, Integer, KernelSource, Launch, Scalar
+from gemmport.core.plan import Argument, Buffer, Integer, KernelSource, Launch, Scalar, TensorMap
 from gemmport.runtime.fingerprint import of_code, of_texts
 from gemmport.runtime.sources import assemble
 
@@ -113,6 +113,8 @@ def _told(argument: Argument) -> str:
             return f"{value}:{bits}"
         case Scalar(value, dtype):
             return f"{value}:{dtype}"
+        case TensorMap(_, dtype, sizes, strides, tile):
+            return f"map:{dtype}:{sizes}:{strides}:{tile}"
 
 
 @dataclass(frozen=True)

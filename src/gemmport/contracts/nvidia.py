@@ -13,7 +13,7 @@ def is_hopper(device: DeviceInfo) -> bool:
 
 
 ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS = "cp.async", "mma.m16n8k4.f64", "ld.global.nc"
-WARP_PRODUCTS = "mma.sync"
+WARP_PRODUCTS, WARP_GROUP_PRODUCTS = "mma.sync", "wgmma"
 """Instructions, by the names under which another device may have them among its `extensions`."""
 
 
@@ -37,6 +37,14 @@ def multiplies_matrices_by_warps(device: DeviceInfo) -> bool:
     too; and others that name it. These have `ldmatrix` and `cp.async`, too.
     """
     return WARP_PRODUCTS in device.extensions or _compute_capability(device) >= 80
+
+
+def multiplies_matrices_by_warp_groups(device: DeviceInfo) -> bool:
+    """Whether the device has products of matrices in local memory as one instruction of four warps, and an engine that copies
+    tiles there: NVIDIA's GPUs of compute capability 9.0 alone (PTX ISA, `wgmma.mma_async`, `cp.async.bulk.tensor`), under CUDA,
+    which compiles them for sm_90a; and others that name it.
+    """
+    return WARP_GROUP_PRODUCTS in device.extensions or (device.language == "cuda" and is_hopper(device))
 
 
 def loads_read_only(device: DeviceInfo) -> bool:

@@ -66,7 +66,29 @@ class Scalar:
     dtype: str
 
 
-Argument = Buffer | Integer | Scalar
+@dataclass(frozen=True)
+class TensorMap:
+    """An argument: what tells a copy engine of matrices whose tiles it copies (CUDA: a CUtensorMap, by value).
+
+    In a tile the eight pieces of 16 bytes of each 128 bytes change places, by XOR with the number of these 128 bytes modulo 8;
+    what lies outside of a matrix is zero.
+
+    Attributes:
+        name: of the buffer, as of `Buffer`. Its start must be aligned to 16 bytes.
+        dtype: of the elements.
+        sizes: elements of a row, rows of a matrix, and matrices.
+        strides: bytes from one row to the next, and from one matrix to the next; multiples of 16.
+        tile: elements and rows that are copied at once, of one matrix.
+    """
+
+    name: str
+    dtype: str
+    sizes: tuple[int, int, int]
+    strides: tuple[int, int]
+    tile: tuple[int, int]
+
+
+Argument = Buffer | Integer | Scalar | TensorMap
 
 
 @dataclass(frozen=True)
@@ -219,6 +241,8 @@ def _argument_to_dict(argument: Argument) -> dict[str, Any]:
             return {"buffer": name}
         case Integer(value, bits):
             return {"integer": value, "bits": bits}
+        case TensorMap(name, dtype, sizes, strides, tile):
+            return {"map": name, "dtype": dtype, "sizes": sizes, "strides": strides, "tile": tile}
         case Scalar(value, dtype):
             return {"scalar": [value.real, value.imag] if isinstance(value, complex) else value, "dtype": dtype}
 
@@ -228,5 +252,7 @@ def _argument_from_dict(data: Mapping[str, Any]) -> Argument:
         return Buffer(data["buffer"])
     if "integer" in data:
         return Integer(data["integer"], data["bits"])
+    if "map" in data:
+        return TensorMap(data["map"], data["dtype"], tuple(data["sizes"]), tuple(data["strides"]), tuple(data["tile"]))
     value = data["scalar"]
     return Scalar(complex(*value) if isinstance(value, list) else value, data["dtype"])

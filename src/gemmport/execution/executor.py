@@ -15,7 +15,7 @@ from gemmport.backends.objects import Call, Event, Memory, NoCopy, Program
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, WorkGroupError
-from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar, TensorMap
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand
 from gemmport.runtime.sources import assemble
 
@@ -107,11 +107,11 @@ class BoundPlan(NoCopy):
 
 
 def _places(launch: Launch, names: Sequence[str]) -> Places:
-    """The numbers of the arguments that are memory of these names, and which each is."""
+    """The numbers of the arguments that are memory of these names, or maps of it, and which each is."""
     return [
         (number, names.index(argument.name))
         for number, argument in enumerate(launch.arguments)
-        if isinstance(argument, Buffer) and argument.name in names
+        if isinstance(argument, Buffer | TensorMap) and argument.name in names
     ]
 
 
@@ -277,7 +277,7 @@ def prepare_launch(
         launch.kernel.function,
         launch.groups,
         launch.work_group,
-        [_native(argument, memory) for argument in launch.arguments],
+        [_native(argument, memory, backend) for argument in launch.arguments],
         dynamic_local_bytes=launch.dynamic_local_bytes,
     )
 
@@ -286,12 +286,14 @@ def _source(launch: Launch, backend: Backend) -> str:
     return assemble(launch.kernel, backend.language, backend.overrides)
 
 
-def _native(argument: Argument, memory: Mapping[str, Memory]) -> Memory | np.generic:
+def _native(argument: Argument, memory: Mapping[str, Memory], backend: Backend) -> Memory | np.generic:
     match argument:
+        case Buffer(name) | TensorMap(name=name) if name not in memory:
+            raise ArrayError(f"the plan names a buffer {name!r} that is neither an operand nor its scratch memory")
         case Buffer(name):
-            if name not in memory:
-                raise ArrayError(f"the plan names a buffer {name!r} that is neither an operand nor its scratch memory")
             return memory[name]
+        case TensorMap(name):
+            return backend.tensor_map(argument, memory[name])
         case Integer(value, bits):
             return np.int32(value) if bits == 32 else np.int64(value)
         case Scalar(value, dtype):

@@ -25,6 +25,7 @@
 #define GROUP_COMMIT() host::group_commit(__LINE__)
 #define GROUP_WAIT(n) host::group_wait(n, __LINE__)
 #define TOUCH_SUM(x) ((void)0)
+#define TOUCH_NUMBER(x) ((void)0)
 
 #define GROUP_MUL_ADD(numbers, columns, d, a, b, scale, turn_a, turn_b) \
     host::group_mul_add(d, {a, b, host::numbers, columns, (scale) != 0, (turn_a) != 0, (turn_b) != 0, __LINE__})

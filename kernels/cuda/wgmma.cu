@@ -1,0 +1,273 @@
+// wgmma: products by the matrix unit of Hopper, compute capability 9.0, that four warps ask together. Each block takes one tile of D after the
+// other. One of its threads has the copy engine bring tiles of A and B to shared memory, as far ahead as there are stages for; groups of four
+// warps multiply what has come, WM rows of the tile each, and read both operands from there. Barriers in shared memory tell who waits
+// for whom: a stage is full once all its bytes have come, and free once each warp is done with it. So the next tile is on its way while
+// this one goes, by way of shared memory of its own, to D. Where tiles do not fill the multiprocessors evenly, the last of them are cut
+// along k.
+#include "hopper.cu"
+#include "runs.cu"
+#include "shares.cu"
+
+#define WARP 32
+#define GROUP (4 * WARP) // threads that ask the unit together
+#define MULTIPLIERS (TSM / WM * GROUP)
+#define THREADS (MULTIPLIERS + GROUP) // the last group brings tiles
+#define UNIT_LINES 64 // rows of A of one product of the unit; and as many lines of either operand are copied at once where they lie across k
+#define ROW_BLOCKS (WM / UNIT_LINES)
+#define ROW_BYTES 128 // of what the copy engine brings; its eight pieces of 16 bytes change places
+#define TSK (ROW_BYTES / ELEMENT_BYTES)
+#define TURN_BYTES 32 // of a line, that the unit adds up at once
+#define TURNS (ROW_BYTES / TURN_BYTES) // of the unit, in a step
+#define EIGHT_BYTES (8 * ROW_BYTES) // from eight lines, or terms, to the next eight
+#define BLOCK_BYTES (UNIT_LINES * ROW_BYTES) // from 64 lines to the next 64, along k and across
+#define TILE_A_BYTES (TSM * ROW_BYTES)
+#define STAGE_BYTES ((TSM + TSN) * ROW_BYTES)
+#define BLOCK_SUMS (UNIT_LINES * TSN / GROUP) // of a thread, in one product of the unit
+#define SUMS (ROW_BLOCKS * BLOCK_SUMS)
+#define MUL_ADD PASTE(PASTE(PASTE(GROUP_MUL_ADD_, UNIT_TYPE), _), TSN)
+
+// As the driver encodes it.
+struct alignas(64) map_t { unsigned long long word[16]; };
+typedef unsigned long long barrier_t;
+
+// A part of the work of a block: so many steps of a tile, from the first one on that is this block's.
+struct part_t { int number, first, last, left; };
+__device__ inline part_t part_of(int number, int first, int left, int steps)
+{
+    part_t part;
+    part.number = number;
+    part.first = first;
+    part.last = SHARES ? min(first + left, steps) : steps;
+    part.left = left; // steps of this tile and those behind it; where tiles are not shared, tiles
+    return part;
+}
+__device__ inline part_t first_part(int whole, int shared, int sharers, int steps)
+{
+    const int number = (int)blockIdx.x;
+#if SHARES
+    const int next = number + 1;
+    const int first = first_step(number, sharers, shared, steps);
+    const int tiles = first_tile(next, sharers, shared) - first_tile(number, sharers, shared);
+    return part_of(
+        whole + first_tile(number, sharers, shared), first, first_step(next, sharers, shared, steps) - first + tiles * steps, steps);
+#else
+    return part_of(number, 0, whole - number, steps);
+#endif
+}
+__device__ inline part_t next_part(part_t part, int steps)
+{
+#if SHARES
+    return part_of(part.number + 1, 0, part.left - (part.last - part.first), steps);
+#else
+    return part_of(part.number + (int)gridDim.x, 0, part.left - (int)gridDim.x, steps);
+#endif
+}
+
+// The stages follow each other in turns. A stage's barriers are in the phase that its turn has by then, whose parity is kept here.
+struct stage_t { int number, parity; };
+__device__ inline stage_t next_stage(stage_t stage)
+{
+    const bool wraps = stage.number == STAGES - 1;
+    stage.number = wraps ? 0 : stage.number + 1;
+    stage.parity ^= wraps;
+    return stage;
+}
+
+// Has so many lines of an operand, and TSK of its terms, brought to shared memory. x and y are where op(A) or op(B) begins in the map.
+__device__ __forceinline__ void bring(
+    char *to, const map_t *map, barrier_t *bar, int lines, bool along_k, int x, int y, int line, int term, int batch)
+{
+    if (along_k)
+        COPY_TILE(to, map, bar, x + term, y + line, batch);
+    else
+        #pragma unroll
+        for (int b = 0; b < lines / UNIT_LINES; ++b)
+            COPY_TILE(to + b * BLOCK_BYTES, map, bar, x + line + b * UNIT_LINES, y + term, batch);
+}
+
+// What tells the unit of an operand: of the lines that begin at a place, the terms of one of its turns.
+#define OPERAND(place, turn, along_k) \
+    MATRIX_DESCRIPTOR((place) + (turn) * ((along_k) ? TURN_BYTES : TURN_BYTES / ELEMENT_BYTES * ROW_BYTES), \
+                      (along_k) ? 16 : BLOCK_BYTES, EIGHT_BYTES)
+
+// Stores 16 rows of a warp's tile, 64 columns of them. A thread's sums of eight columns are those of rows lane / 4 and lane / 4 + 8, each in
+// columns lane % 4 * 2 and the next (hopper.cu). The warp has shared memory of its own, `own`, in which runs of eight columns change
+// places, so that of 4 rows no two share a bank.
+#define AT_ONCE 64
+#define STAGED (WARP / 2 * AT_ONCE)
+#define STAGED_AT(row, column) ((row) * AT_ONCE + ((column) ^ (row) % 4 * 8))
+#define RUNS_N (AT_ONCE / WIDTH)
+#define STEP (WARP / RUNS_N) // rows that a warp stores at once
+#define RUNS (WARP / 2 / STEP) // of a lane
+#define READ_AT_ONCE 4 // of them
+__device__ __forceinline__ void store_columns(
+    acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, index_t ld_c, acc_t alpha,
+    acc_t beta, int m, int n)
+{
+    TOUCH_NUMBER(lane); // or the compiler keeps addresses of all columns at once, for which there are no registers
+    __syncwarp(); // no lane reads what was there any more
+    #pragma unroll
+    for (int x = 0; x < AT_ONCE / 8; ++x)
+        #pragma unroll
+        for (int h = 0; h < 2; ++h)
+            *(float2 *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = {sum[x * 4 + h * 2], sum[x * 4 + h * 2 + 1]};
+    __syncwarp(); // the rows are complete
+    const int i = row + lane / RUNS_N, j = column + lane % RUNS_N * WIDTH; // of the first run
+    d += i * ld_d + j;
+    c += i * ld_c + j;
+    // C is read before D, which may be C, is written there; as many runs at once as registers are left for.
+    #pragma unroll
+    for (int first = 0; first < RUNS; first += READ_AT_ONCE) {
+        out_run_t before[READ_AT_ONCE] = {};
+        if (!is_zero(beta))
+            #pragma unroll
+            for (int x = 0; x < READ_AT_ONCE; ++x) {
+                before[x] = read_before(c, 0, PRESENT(i + (first + x) * STEP < m, n - j));
+                c += STEP * ld_c;
+                TOUCH_PLACE(c);
+            }
+        #pragma unroll
+        for (int x = 0; x < READ_AT_ONCE; ++x) {
+            const wide_t sums = *(const wide_t *)(own + STAGED_AT(lane / RUNS_N + (first + x) * STEP, lane % RUNS_N * WIDTH));
+            store_over(d, before[x], sums, alpha, beta, 0, PRESENT(i + (first + x) * STEP < m, n - j));
+            d += STEP * ld_d;
+            TOUCH_PLACE(d);
+        }
+    }
+}
+
+#define PART(sharer, has_first, s, thread) ((((index_t)(sharer) * 2 + (has_first)) * SUMS + (s)) * MULTIPLIERS + (thread))
+
+extern "C" __global__ RESIDENT(THREADS, GROUPS)
+void wgmma(
+    const __grid_constant__ map_t map_a, const __grid_constant__ map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b,
+    acc_t *parts, int whole, int shared, int sharers)
+{
+    extern __shared__ __align__(1024) char tiles[];
+    acc_t *const staged = (acc_t *)(tiles + STAGES * STAGE_BYTES);
+    barrier_t *const full = (barrier_t *)(staged + MULTIPLIERS / WARP * STAGED);
+    barrier_t *const free = full + STAGES;
+    const int thread = (int)threadIdx.x;
+    const int lane = thread % WARP;
+    const int group = __shfl_sync(0xffffffff, thread / GROUP, 0); // so that the compiler knows it to be one for all lanes
+    const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    if (thread == 0) {
+        #pragma unroll
+        for (int s = 0; s < STAGES; ++s) {
+            BARRIER_INIT(full + s, 1);
+            BARRIER_INIT(free + s, MULTIPLIERS / WARP);
+        }
+        FENCE_BARRIERS();
+    }
+    __syncthreads(); // the barriers are there
+
+    stage_t stage = {0, 0};
+    part_t part = first_part(whole, shared, sharers, steps);
+    if (group == TSM / WM) {
+#if MANY_REGISTERS
+        REGISTERS_DOWN(FEW_REGISTERS);
+#endif
+        if (thread == MULTIPLIERS && k > 0) {
+            PREFETCH_MAP(&map_a);
+            PREFETCH_MAP(&map_b);
+            for (; part.left > 0; part = next_part(part, steps)) {
+                const tile_t tile = tile_of(part.number, m, n);
+                for (int step = part.first; step < part.last; ++step) {
+                    char *const to = tiles + stage.number * STAGE_BYTES;
+                    barrier_t *const bar = full + stage.number;
+                    BARRIER_WAIT(free + stage.number, stage.parity ^ 1); // at once in the first turn
+                    BARRIER_EXPECT(bar, STAGE_BYTES);
+                    bring(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
+                    bring(
+                        to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,
+                        BATCHED_B * tile.batch);
+                    stage = next_stage(stage);
+                }
+            }
+        }
+    } else {
+#if MANY_REGISTERS
+        REGISTERS_UP(MANY_REGISTERS);
+#endif
+        acc_t sum[ROW_BLOCKS][BLOCK_SUMS];
+        #pragma unroll
+        for (int s = 0; s < SUMS; ++s)
+            sum[s / BLOCK_SUMS][s % BLOCK_SUMS] = ACC_ZERO; // that of no terms
+        for (; part.left > 0; part = next_part(part, steps)) {
+            if (k > 0) {
+                int before = 0; // the stage of the step before
+                for (int step = part.first; step < part.last; ++step) {
+                    const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
+                    const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
+                    BARRIER_WAIT(full + stage.number, stage.parity);
+                    GROUP_FENCE();
+                    #pragma unroll
+                    for (int turn = 0; turn < TURNS; ++turn)
+                        #pragma unroll
+                        for (int r = 0; r < ROW_BLOCKS; ++r)
+                            MUL_ADD(
+                                sum[r], OPERAND(a + r * BLOCK_BYTES, turn, A_RUNS_ALONG_K), OPERAND(b, turn, B_RUNS_ALONG_K),
+                                turn > 0 || step > part.first, !A_RUNS_ALONG_K, !B_RUNS_ALONG_K);
+                    GROUP_COMMIT();
+                    GROUP_WAIT(1); // the products of the step before have read its stage
+                    if (step > part.first && lane == 0)
+                        BARRIER_ARRIVE(free + before);
+                    before = stage.number;
+                    stage = next_stage(stage);
+                }
+                GROUP_WAIT(0);
+                if (lane == 0)
+                    BARRIER_ARRIVE(free + before);
+            }
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                TOUCH_SUM(sum[s / BLOCK_SUMS][s % BLOCK_SUMS]);
+#if SHARES // no sharer has all of a tile: there are more of them than tiles
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                parts[PART(blockIdx.x, part.first == 0, s, thread)] = sum[s / BLOCK_SUMS][s % BLOCK_SUMS];
+#else
+            const tile_t tile = tile_of(part.number, m, n);
+            #pragma unroll
+            for (int r = 0; r < ROW_BLOCKS; ++r)
+                #pragma unroll
+                for (int x = 0; x < TSN / AT_ONCE; ++x)
+                    store_columns(
+                        staged + thread / WARP * STAGED, sum[r] + x * STAGED / WARP, lane,
+                        tile.row + group * WM + r * UNIT_LINES + thread % GROUP / WARP * 16, tile.column + x * AT_ONCE,
+                        D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+#endif
+        }
+    }
+}
+
+#if SHARES
+// The parts of a shared tile, added up in their order: a block for each 64 columns of a row block of each group.
+extern "C" __global__ __launch_bounds__(MULTIPLIERS)
+void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int sharers)
+{
+    __shared__ __align__(128) acc_t staged[MULTIPLIERS / WARP * STAGED];
+    const int thread = (int)threadIdx.x;
+    const int pieces = ROW_BLOCKS * (TSN / AT_ONCE); // of a thread's sums
+    const int piece = (int)blockIdx.x % pieces;
+    const int number = (int)blockIdx.x / pieces;
+    const int steps = max((k + TSK - 1) / TSK, 1);
+    const int begin = first_sharer(number, sharers, shared, steps);
+    const int end = last_sharer(number, sharers, shared);
+
+    acc_t sum[STAGED / WARP];
+    #pragma unroll
+    for (int s = 0; s < STAGED / WARP; ++s)
+        sum[s] = parts[PART(begin, 1, piece * (STAGED / WARP) + s, thread)];
+    for (int sharer = begin + 1; sharer <= end; ++sharer)
+        #pragma unroll
+        for (int s = 0; s < STAGED / WARP; ++s)
+            sum[s] = sum_of(sum[s], parts[PART(sharer, 0, piece * (STAGED / WARP) + s, thread)]);
+    const tile_t tile = tile_of(whole + number, m, n);
+    store_columns(
+        staged + thread / WARP * STAGED, sum, thread % WARP,
+        tile.row + thread / GROUP * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + thread % GROUP / WARP * 16,
+        tile.column + piece % (TSN / AT_ONCE) * AT_ONCE, D + offset_d + tile.batch * stride_d, ld_d,
+        C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+}
+#endif

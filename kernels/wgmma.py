@@ -1,0 +1,375 @@
+"""`wgmma`: products of halves by the matrix unit of Hopper, which four warps use together, and its copy engine (TMA)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock
+from gemmport.contracts.gpu_model import sharing_of
+from gemmport.contracts.kernel import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Parameters,
+    Steps,
+    Tile,
+    ceil_div,
+    gemm_arguments,
+    run_defines,
+)
+from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups
+from gemmport.contracts.occupancy import REGISTERS, WARP
+from gemmport.contracts.prediction import facts_of, joined
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import FLOAT32
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
+from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand, transposes
+from gemmport.kernels import transpose
+
+GROUP = 4 * WARP
+"""Work-items that ask the unit together."""
+
+ROW_BYTES = 128
+"""Of a line, or of a term, that the copy engine brings at once, swizzled."""
+
+LINES = 64
+"""Rows of A of one product of the unit (PTX ISA, `wgmma.mma_async`)."""
+
+COLUMNS = 64
+"""That a warp stores at once, of 16 rows."""
+
+ALIGNMENT = 16
+"""Bytes to which the copy engine wants memory, rows and matrices aligned (CUDA Driver API, `cuTensorMapEncodeTiled`)."""
+
+_STRIDE_LIMIT = 2**40
+"""Bytes below which its strides are."""
+
+_MOST_TILES = 2**31 - 2**16
+"""That are numbered in 32 bits, with as many groups behind them as a device may have."""
+
+_FEW_REGISTERS, _MOST_REGISTERS = 40, 240
+"""Of a work-item that has copies made, and of one that multiplies, where they differ."""
+
+_MOST_SUMS = {(1, 1): 16384, (1, 2): 16384, (1, 3): 8192, (2, 1): 8192, (2, 2): 4096}
+"""Of four warps, by the groups of a compute unit and how many times four warps of each multiply: they stay in registers."""
+
+_UNITS = {"float16": "F16", "bfloat16": "BF16"}
+"""What the instruction calls a type."""
+
+USUAL: Mapping[str, float] = {
+    "products": 2048, "read_bytes": 128, "copy_bytes": 46, "step_clocks": 40, "far_clocks": 1000, "tile_clocks": 1500,
+    "part_clocks": 400,
+}  # fmt: skip
+"""An H100's: multiply-adds of its data sheet (989 TFLOPS on 132 multiprocessors at 1.83 GHz); bytes of L2 as DeepGEMM's
+heuristics count them (sm90.hpp); latencies by their order of magnitude.
+"""
+
+
+class Wgmma(KernelVariant):
+    """A group of work-items computes one tile of TSM × TSN of D after the other, stepping along k by 128 bytes.
+
+    One of its work-items has tiles of A and B copied to local memory by the copy engine (TMA), STAGES ahead; of the others each
+    four warps multiply WM rows of the tile. The unit turns operands that lie across k. What the copy engine cannot address is
+    laid out anew beforehand, in scratch memory.
+
+    With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
+
+    It was compiled and simulated, but never run on a GPU: only the user chooses it.
+    """
+
+    name = "wgmma"
+    summary = "by Hopper's matrix unit (wgmma): halves, copied by the copy engine (TMA), in CUDA alone"
+    dtypes = frozenset(_UNITS)
+    parameters = (
+        Parameter("TSM", 128, "rows of the tile", choices=(64, 128, 192, 256)),
+        Parameter("TSN", 128, "columns of the tile", choices=(64, 128, 192, 256)),
+        Parameter("WM", 64, "rows of the tile that four warps multiply", choices=(64, 128)),
+        Parameter("STAGES", 4, "tiles of A and of B in local memory at once", minimum=2, maximum=8),
+        Parameter("RASTER", 16, "rows of tiles that are computed side by side", maximum=64),
+        Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", choices=(1, 2)),
+        Parameter(
+            "SHARE",
+            0,
+            "groups per compute unit that share the last tiles; 0: each is one group's",
+            minimum=0,
+            maximum=2,
+        ),
+    )
+    constants: ClassVar = {
+        **KernelVariant.constants,
+        "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
+        "read_bytes": "that it reads from local memory per clock",
+        "copy_bytes": "that the copy engine brings to a unit per clock",
+        "step_clocks": "of a step beside its products",
+        "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
+        "tile_clocks": "of a tile beside its steps and its results",
+        "part_clocks": "of adding up one more part of a shared tile",
+    }
+    constraints = (
+        Constraint("TSM % WM = 0", lambda TSM, WM: TSM % WM == 0),
+        Constraint(
+            "registers hold the sums: WM · TSN ≤ 16384 where TSM / WM ≤ 2, and 8192 where it is 3; with GROUPS = 2, 8192 where "
+            "TSM = WM, and 4096 where TSM / WM = 2",
+            lambda TSM, TSN, WM, GROUPS: _MOST_SUMS.get((GROUPS, TSM // WM), 0) >= WM * TSN,
+        ),
+    )
+
+    def tile(self, parameters: Parameters) -> Tile:
+        return Tile(int(parameters["TSM"]), int(parameters["TSN"]), ROW_BYTES // 2)
+
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        return _multipliers(parameters) + GROUP, 1, 1
+
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """Of the stages, of sums on their way to D, and of two barriers of 8 bytes for each stage."""
+        stages = int(parameters["STAGES"])
+        return stages * ((int(parameters["TSM"]) + int(parameters["TSN"])) * ROW_BYTES + 16) + _staged_bytes(parameters)
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        return int(parameters["WM"]) * int(parameters["TSN"]) // GROUP
+
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if reason := super().unsupported(problem, device):
+            return reason
+        if problem.accumulator != FLOAT32:
+            return f"the matrix unit adds up {problem.dtype} in {FLOAT32}, not in {problem.accumulator}"
+        if not multiplies_matrices_by_warp_groups(device):
+            found = device.architecture or device.name
+            return f"only GPUs of compute capability 9.0 have it, under CUDA; this is {found} under {device.backend}"
+        return None
+
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+        return "it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
+
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        tiles = self._tiles(parameters, problem)
+        return (
+            None
+            if tiles <= _MOST_TILES
+            else f"D must have at most {_MOST_TILES:,} tiles; it has {tiles:,}: use larger ones"
+        )
+
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
+        """The tilings of the device's model that fit, each with as many stages as there is room for, shared or not."""
+        choices = []
+        for tiling in model.tilings.get(self.name, ()):
+            full = self.complete(tiling)
+            room = device.most_local_memory
+            stages = int(full["STAGES"])
+            while stages > 2 and self.local_bytes({**full, "STAGES": stages}, problem) > room:
+                stages -= 1
+            if self.local_bytes({**full, "STAGES": stages}, problem) <= room:
+                choices += [{**tiling, "STAGES": stages, "SHARE": share} for share in (0, int(full["GROUPS"]))]
+        return self.ranked(choices, problem, device, model)
+
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        """Waves of tiles, each as many steps as there are terms."""
+        own, hertz = {**USUAL, **model.constants(self.name)}, clock(device)
+        p = {name: int(value) for name, value in parameters.items()}
+        tile, units = self.tile(parameters), max(device.compute_units, 1)
+        tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
+        shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
+        step = {
+            "multiply-adds": tile.rows * tile.columns * tile.depth / own["products"],
+            "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
+            "copies": (tile.rows + tile.columns) * ROW_BYTES / own["copy_bytes"],
+        }
+        of_fullest = ceil_div(tiles - shared, units)
+        shares = ceil_div(shared * steps, sharers) * ceil_div(sharers, units) if shared else 0
+        parts = {name: (of_fullest * steps + shares) * value / hertz for name, value in step.items()}
+        waits = max(own["step_clocks"], own["far_clocks"] / (p["STAGES"] - 1))
+        parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
+        parts["global memory"] = problem.bytes / model.read_bandwidth
+        results = min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
+        _, made = _addressable(problem)
+        pass_bytes = 2 * sum(each.scratch.nbytes for each in made.values())
+        others = {
+            "launches": model.launch * (1 + len(made) + (2 if shared else 0)),
+            "passes": pass_bytes / model.copy_bandwidth,
+            "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
+            * (results + own["tile_clocks"])
+            / hertz,
+            "parts": sharers / shared * own["part_clocks"] / hertz if shared else 0.0,
+        }
+        facts = facts_of(problem, tile.rows, tile.columns, units * p["GROUPS"])
+        return Prediction({**parts, **others}, joined(parts) + math.fsum(others.values()), facts)
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        own = {name: value for name, value in parameters.items() if name != "SHARE"}
+        width = max(min(16 // problem.output.itemsize, 8), 1)
+        few, many = _registers(parameters)
+        return {
+            **super().defines(own, problem),
+            **run_defines(problem, width),
+            "ARCHITECTURE_SPECIFIC": 1,
+            "WIDTH": width,
+            "ELEMENT_BYTES": problem.dtype.itemsize,
+            "UNIT_TYPE": _UNITS.get(problem.dtype.name, "NONE"),
+            "FEW_REGISTERS": few,
+            "MANY_REGISTERS": many,
+            "BATCHED_A": int(_is_batched(problem, "a")),
+            "BATCHED_B": int(_is_batched(problem, "b")),
+        }
+
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+        addressable, made = _addressable(problem)
+        names = {operand: each.scratch.name for operand, each in made.items()}
+        product = self._product(addressable, device, parameters, names)
+        return Steps(
+            [*(each.launch for each in made.values()), *product.launches],
+            [*(each.scratch for each in made.values()), *product.scratch],
+        )
+
+    def _product(
+        self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, prepared: Mapping[Operand, str]
+    ) -> Steps:
+        """The launches of the product itself.
+
+        Args:
+            prepared: as `product`.
+        """
+        tile, multipliers = self.tile(parameters), _multipliers(parameters)
+        tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
+        shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * device.compute_units)
+        whole, defines = tiles - shared, self.defines(parameters, problem)
+        nbytes = self.local_bytes(parameters, problem)
+        sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
+        product, maps = gemm_arguments(problem, prepared), _maps(problem, tile, prepared)
+
+        def launch(groups: int, *, shares: int) -> Launch:
+            parts = Buffer("parts" if shares else "d")  # an argument must name some memory
+            return Launch(
+                self.source({**defines, "SHARES": shares}),
+                groups=(groups, 1, 1),
+                work_group=self.work_group(parameters),
+                arguments=(*maps.maps, *product, *maps.begins, parts, *sharing),
+                dynamic_local_bytes=nbytes,
+            )
+
+        launches = [launch(min(whole, device.compute_units * int(parameters["GROUPS"])), shares=0)] if whole else []
+        if not shared:
+            return Steps(launches)
+        pieces = int(parameters["WM"]) // LINES * (tile.columns // COLUMNS)
+        combine = Launch(
+            self.source({**defines, "SHARES": 1}, function="combine"),
+            groups=(shared * pieces, 1, 1),
+            work_group=(multipliers, 1, 1),
+            arguments=(*product, Buffer("parts"), *sharing),
+            local_bytes=_staged_bytes(parameters),
+        )
+        parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.accumulator.sum_bytes)
+        return Steps([*launches, launch(sharers, shares=1), combine], [parts])
+
+    def _tiles(self, parameters: Parameters, problem: GemmProblem) -> int:
+        tile = self.tile(parameters)
+        return ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+
+
+def _steps_of(problem: GemmProblem, tile: Tile) -> int:
+    """Of a tile."""
+    return max(ceil_div(problem.effective_k, tile.depth), 1)
+
+
+def _multipliers(parameters: Parameters) -> int:
+    """Work-items of a group that multiply."""
+    return int(parameters["TSM"]) // int(parameters["WM"]) * GROUP
+
+
+def _staged_bytes(parameters: Parameters) -> int:
+    """Of sums on their way to D: 16 rows and 64 columns of each warp that multiplies, in float32."""
+    return _multipliers(parameters) // WARP * 16 * COLUMNS * 4
+
+
+def _registers(parameters: Parameters) -> tuple[int, int]:
+    """Of a work-item that has copies made, and of one that multiplies; 0 and 0 where all have as many: where that is the most
+    that there are, and where two groups are resident, whose sums are few.
+    """
+    multipliers = _multipliers(parameters)
+    items = multipliers + GROUP
+    evenly = REGISTERS // items // 8 * 8
+    if evenly >= _MOST_REGISTERS or int(parameters["GROUPS"]) > 1:
+        return 0, 0
+    return _FEW_REGISTERS, min((evenly * items - _FEW_REGISTERS * GROUP) // multipliers // 8 * 8, _MOST_REGISTERS)
+
+
+@dataclass(frozen=True)
+class _Maps:
+    """What the kernel is told of A and B: their maps, and by x and y where each begins in its map."""
+
+    maps: tuple[Argument, ...]
+    begins: tuple[Argument, ...]
+
+
+def _maps(problem: GemmProblem, tile: Tile, prepared: Mapping[Operand, str]) -> _Maps:
+    """Of operands that the copy engine can address. A map begins where the memory does, so that its address alone differs from
+    one call to the next.
+    """
+    maps: list[Argument] = []
+    begins: list[Argument] = []
+    sides: tuple[tuple[Operand, bool, int], ...] = (
+        ("a", not transposes(problem.trans_a), tile.rows),
+        ("b", transposes(problem.trans_b), tile.columns),
+    )
+    for operand, along_k, lines in sides:
+        layout, size = problem.layout(operand), problem.dtype.itemsize
+        box = (tile.depth, lines) if along_k else (LINES, tile.depth)
+        if not problem.effective_k:  # nothing is read
+            maps.append(TensorMap("d", problem.dtype.name, (tile.depth, 1, 1), (ROW_BYTES, ROW_BYTES), box))
+            begins += [Integer(0, bits=32)] * 2
+            continue
+        rows, columns = problem.stored_shape(operand)
+        y, x = divmod(layout.offset, layout.ld)
+        batched = _is_batched(problem, operand)
+        # Of one matrix the distance to the next says nothing.
+        strides = (layout.ld * size, (layout.batch_stride if batched else layout.ld * rows) * size)
+        sizes = (x + columns, y + rows, problem.batch if batched else 1)
+        maps.append(TensorMap(prepared.get(operand, operand), problem.dtype.name, sizes, strides, box))
+        begins += [Integer(x, bits=32), Integer(y, bits=32)]
+    return _Maps(tuple(maps), tuple(begins))
+
+
+def _is_batched(problem: GemmProblem, operand: Operand) -> bool:
+    """Whether each product has a matrix of its own."""
+    return problem.batch > 1 and problem.layout(operand).batch_stride != 0
+
+
+def _is_addressable(problem: GemmProblem, operand: Operand) -> bool:
+    """Whether the copy engine can address an operand as it lies: memory, rows and matrices are aligned, each stride is below
+    its limit and a multiple of the one before (CUDA Driver API, `cuTensorMapEncodeTiled`), and nothing overlaps.
+    """
+    layout, size = problem.layout(operand), problem.dtype.itemsize
+    rows, columns = problem.stored_shape(operand)
+    y, x = divmod(layout.offset, layout.ld)
+    strides = (layout.ld, *([layout.batch_stride] if _is_batched(problem, operand) else []))
+    return (
+        layout.base_alignment % ALIGNMENT == 0
+        and all(stride * size % ALIGNMENT == 0 and stride * size < _STRIDE_LIMIT for stride in strides)
+        and strides[-1] % layout.ld == 0
+        and (len(strides) == 1 or layout.batch_stride >= rows * layout.ld)
+        and x + columns <= layout.ld
+        and y + rows <= MAX_EXTENT
+    )
+
+
+def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
+    """The product of operands that the copy engine can address, and those that are laid out anew for that."""
+    made: dict[Operand, transpose.Prepared] = {}
+    operands: tuple[Operand, ...] = ("a", "b")
+    for operand in operands:
+        if problem.empty or not problem.effective_k or _is_addressable(problem, operand):
+            continue
+        rows, columns = problem.stored_shape(operand)
+        piece = ALIGNMENT // problem.dtype.itemsize
+        padded = (rows, ceil_div(columns, piece) * piece)
+        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", {"TRANSPOSE": 0}, padded)
+        layout = made[operand].layout
+        problem = replace(problem, a=layout) if operand == "a" else replace(problem, b=layout)
+    return problem, made
+
+
+VARIANT = Wgmma()

@@ -1,0 +1,218 @@
+"""`wgmma`: who has the instructions, what the copy engine is told, what is laid out anew for it, and what is compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+import gemmport as gp
+from absences import CUDA_COMPILER, needs
+from gemmport import kernels
+from gemmport.backends import _nvrtc
+from gemmport.contracts.kernel import Parameters
+from gemmport.core.plan import Argument, Buffer, Integer, Plan, TensorMap
+from gemmport.planning.planner import candidates
+from gemmport.runtime.sources import assemble
+from made_up_devices import DEVICES
+from models import model_of
+from test_kernels import BASE
+from test_planner import SHIPPED
+
+WGMMA = kernels.variant("wgmma")
+CUDA = DEVICES["NVIDIA sm_90 under CUDA"]
+OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
+HALVES = replace(CUDA, computes=CUDA.computes | {"float16"})
+TYPES = ("float16", "bfloat16")
+LAYOUTS = ("NN", "NT", "TN", "TT")
+
+TILINGS = [dict(each) for each in model_of(CUDA).tilings["wgmma"]]
+LARGE = TILINGS[0]
+
+
+def square(size: int, dtype: str = "float16", ops: str = "NN", **more: object) -> gp.GemmProblem:
+    return gp.GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], **more)
+
+
+def plan(problem: gp.GemmProblem, params: Parameters | None = None) -> Plan:
+    return gp.plan(problem, CUDA, kernel="wgmma", params=params)
+
+
+# Who takes it
+
+
+@pytest.mark.parametrize(
+    ("device", "types", "reason"),
+    [
+        (CUDA, {"dtype": "float32"}, "wgmma computes bfloat16, float16, not float32"),
+        (HALVES, {"dtype": "float16", "accumulator": "float16"}, "adds up float16 in float32, not in float16"),
+        (replace(CUDA, architecture="sm_100"), {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* sm_100"),
+        (replace(CUDA, architecture="sm_89"), {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* sm_89"),
+        (
+            OPENCL,
+            {"dtype": "float16"},
+            "only GPUs of compute capability 9.0 have it, under CUDA; .* sm_90 under opencl",
+        ),
+        (DEVICES["AMD gfx90a"], {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* gfx90a"),
+    ],
+)
+def test_what_it_cannot_compute_is_told(device: gp.DeviceInfo, types: Mapping[str, str], reason: str) -> None:
+    with pytest.raises(gp.UnsupportedError, match=f"^wgmma on .*{reason}"):
+        gp.plan(gp.GemmProblem.create(64, 64, 64, **types), device, kernel="wgmma")
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_only_the_user_chooses_it(dtype: str) -> None:
+    """No GPU has run it yet."""
+    problem = square(4096, dtype)
+    assert gp.plan(problem, CUDA).variant != "wgmma"
+    own = [each for each in candidates(problem, CUDA, SHIPPED) if each.kernel == "wgmma"]
+    assert len(own) >= len(TILINGS)
+    assert all("has not run on a GPU" in each.reason for each in own)
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"TSM": 64, "WM": 128}, "TSM % WM = 0"),
+        ({"TSM": 256, "TSN": 256, "WM": 128}, "WM · TSN ≤ 16384"),
+        ({"TSM": 256, "TSN": 64, "WM": 64}, "TSM / WM ≤ 2, and 8192 where it is 3"),
+        ({"TSM": 192, "TSN": 192, "WM": 64}, "8192 where it is 3"),
+        ({"TSM": 128, "TSN": 128, "WM": 64, "GROUPS": 2}, "4096 where TSM / WM = 2"),
+    ],
+)
+def test_a_rule_that_is_broken_is_told(params: Parameters, told: str) -> None:
+    with pytest.raises(gp.ParameterError, match=re.escape(told)):
+        WGMMA.complete(params)
+
+
+# What the copy engine is told
+
+
+def told_of(problem: gp.GemmProblem) -> dict[str, tuple[TensorMap, int, int]]:
+    """By operand, its map, and x and y of where it begins there."""
+    arguments: tuple[Argument, ...] = plan(problem, BASE["wgmma"]).launches[-3].arguments
+    a, b = arguments[:2]
+    numbers = [each.value for each in arguments[-8:-4] if isinstance(each, Integer)]
+    assert isinstance(a, TensorMap)
+    assert isinstance(b, TensorMap)
+    return {"a": (a, numbers[0], numbers[1]), "b": (b, numbers[2], numbers[3])}
+
+
+def test_a_map_has_the_operand_s_rows_and_where_it_begins() -> None:
+    """A of 1000 × 2048, along k, begins at row 3 and column 8 of memory with rows of 2064; B, 2048 × 1008, lies across k."""
+    a, b = gp.Layout(2064, 2064 * 1010, 3 * 2064 + 8), gp.Layout(1008)
+    problem = gp.GemmProblem.create(1000, 1008, 2048, batch=3, dtype="float16", a=a, b=b)
+    told = told_of(problem)
+    assert told["a"] == (TensorMap("a", "float16", (2056, 1003, 3), (4128, 4128 * 1010), (64, 64)), 8, 3)
+    assert told["b"] == (TensorMap("b", "float16", (1008, 2048, 1), (2016, 2016 * 2048), (64, 64)), 0, 0)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        gp.Layout(1001),  # rows that are not aligned
+        gp.Layout(1008, base_alignment=8),
+        gp.Layout(1008, 1008 * 1000 + 1),
+        gp.Layout(1008, 1008 * 1000 + 8),  # a stride that is no multiple of the one before
+        gp.Layout(1008, 1008 * 8),  # matrices that overlap
+        gp.Layout(1008, offset=16),  # rows that reach into the next one's
+    ],
+    ids=["rows", "memory", "matrices", "stride", "overlap", "offset"],
+)
+@pytest.mark.parametrize("operand", ["a", "b"])
+def test_what_the_copy_engine_cannot_address_is_laid_out_anew(operand: str, layout: gp.Layout) -> None:
+    problem = gp.GemmProblem.create(1000, 1000, 1000, batch=2, dtype="float16", **{operand: layout})
+    made = plan(problem, BASE["wgmma"])
+    assert [each.name for each in made.scratch if each.name != "parts"] == [f"{operand}_anew"]
+    assert made.launches[0].kernel.stem == "transpose"
+    found = told_of(problem)[operand][0]
+    assert (found.name, found.strides[0]) == (f"{operand}_anew", 2000)
+
+
+def test_without_terms_nothing_is_laid_out_and_nothing_read() -> None:
+    for problem in (square(65, alpha=0.0, beta=2.0), gp.GemmProblem.create(65, 65, 0, dtype="float16")):
+        (launch,) = plan(problem, {**BASE["wgmma"], "SHARE": 0}).launches
+        assert [each.name for each in launch.arguments if isinstance(each, TensorMap)] == ["d", "d"]
+
+
+def test_groups_stay_and_take_one_tile_after_the_other() -> None:
+    few, many = (plan(square(size), {**LARGE, "SHARE": 0}).launches[-1] for size in (1024, 8192))
+    assert (few.groups[0], many.groups[0]) == (8 * 4, CUDA.compute_units)
+
+
+def test_shared_tiles_have_a_launch_and_their_parts_another() -> None:
+    made = plan(square(2048), {**LARGE, "SHARE": 1})
+    assert [launch.kernel.function for launch in made.launches] == ["wgmma", "wgmma", "combine"]
+    assert [launch.groups[0] for launch in made.launches] == [114, 8 * 14, 4 * 14]  # as many steps for each
+    assert Buffer("parts") in made.launches[-1].arguments
+
+
+@pytest.mark.parametrize("size", [1, 100, 1001, 8192])
+def test_what_is_considered_fits_and_the_first_is_expected_to_be_the_fastest(size: int) -> None:
+    problem, model = square(size), model_of(CUDA)
+    found = WGMMA.considered(problem, CUDA, model)
+    seconds = [WGMMA.predicted(problem, CUDA, model, WGMMA.complete(each)).seconds for each in found]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[0] < 1
+    for each in found:
+        plan(problem, each)
+
+
+# What is compiled
+
+
+def compiled(problem: gp.GemmProblem, params: Parameters) -> _nvrtc.Compiled:
+    """The product itself, of what is not shared, with what the compiler says."""
+    source = assemble(plan(problem, {**params, "SHARE": 0}).launches[-1].kernel, "cuda")
+    return _nvrtc._compile(source, "sm_90", (*_nvrtc.CUDA_OPTIONS, *_nvrtc._verbose()))
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.sample(dtype=["bfloat16"], ops=["NN"])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("ops", LAYOUTS)
+def test_products_are_those_of_four_warps(dtype: str, ops: str) -> None:
+    """Four a step, each of 16 terms; tiles come by the copy engine; an operand that lies across k is turned."""
+    ptx = compiled(square(4096, dtype, ops), LARGE).ptx
+    unit = {"float16": "m64n256k16.f32.f16.f16", "bfloat16": "m64n256k16.f32.bf16.bf16"}[dtype]
+    across = (int(ops[0] == "T"), int(ops[1] == "N"))
+    turns = re.findall(rf"wgmma\.mma_async\.sync\.aligned\.{unit} [^;]*p, 1, 1, (\d), (\d)", ptx)
+    assert len(turns) % 4 == 0
+    assert {*turns} == {tuple(map(str, across))}
+    copies = ptx.count("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes")
+    assert copies % sum(blocks if lies else 1 for blocks, lies in zip((2, 4), across, strict=True)) == 0
+    assert ".target sm_90a" in ptx
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.sample(number=[0], odd=[True])
+@pytest.mark.parametrize("number", range(len(TILINGS)))
+@pytest.mark.parametrize("odd", [False, True])
+def test_all_tilings_keep_their_sums_in_registers_and_wait_for_no_product_too_early(number: int, odd: bool) -> None:
+    """ptxas says so where a product waits for the one before (C7510 to C7520), and where it leaves out setmaxnreg (C7508). The
+    count of registers at entry is the whole of what setmaxnreg shares out.
+    """
+    params = TILINGS[number]
+    problem = square(4099 if odd else 4096, ops=LAYOUTS[number % 4], output="float32", beta=1.0)
+    log = compiled(problem, params).log
+    assert not re.findall(r"\(C\d+\)", log), log
+    assert re.findall(r"(\d+) bytes spill stores", log) == ["0"]
+    (used,) = map(int, re.findall(r"Used (\d+) registers", log))
+    items = WGMMA.work_group(WGMMA.complete(params))[0]
+    many = int(WGMMA.defines(WGMMA.complete(params), problem)["MANY_REGISTERS"])
+    few = int(WGMMA.defines(WGMMA.complete(params), problem)["FEW_REGISTERS"])
+    assert used * items * params["GROUPS"] <= 65536
+    assert not many or few * 128 + many * (items - 128) <= used * items
+
+
+@needs(CUDA_COMPILER)
+def test_machine_code_is_told_without_a_device() -> None:
+    told = _nvrtc.disassemble(assemble(plan(square(4096), LARGE).launches[0].kernel, "cuda"), "sm_90", "wgmma")
+    sass = told.listings[-1].text
+    if sass:
+        assert sass.count("HGMMA.64x256x16.F32") % 4 == 0
+        assert "UTMALDG.3D" in sass
+        assert not re.search(r"\b(LDL|STL|HMMA)\b", sass)
