@@ -1,6 +1,7 @@
-"""Whether `mma` is right on an NVIDIA GPU, how fast each of its tilings is beside cuBLAS, and which shall be listed.
+"""Whether `mma`, or `wgmma`, is right on an NVIDIA GPU, how fast each tiling is beside cuBLAS, and which shall be listed.
 
     python benchmarks/mma.py --seconds 450 --output mma.json
+    python benchmarks/mma.py --kernel wgmma --seconds 180 --output wgmma.json
 
 First every tiling of the device's model, shared and not, is verified in every type, on odd sizes and whole tiles. Those that
 failed are told, and not timed. Then come ratios to cuBLAS: of every tiling on squares of one layout, and of the best of them
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import document
 from gemmport import kernels
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.contracts.device_model import DeviceModel
+from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import GemmportError
 from gemmport.core.plan import ParameterValue
@@ -30,8 +32,6 @@ from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import get_backend, select_device
 from gemmport.kernels import _mma_tilings
 from gemmport.planning.lookup import Configuration, load_configuration
-
-MMA = kernels.variant("mma")
 
 OUTPUTS = {"float16": "float16", "bfloat16": "bfloat16", "int8": "int32", "uint8": "int32"}
 """The types, each with its output's."""
@@ -56,10 +56,12 @@ class Trial:
     """What is found on one device.
 
     Attributes:
+        kernel: which is tried.
         ends: the clock's reading at which no more is begun.
         right: products by type that were verified. wrong: tilings by type that failed, as text, with the reason.
     """
 
+    kernel: KernelVariant
     device: DeviceInfo
     configuration: Configuration
     ends: float
@@ -74,9 +76,18 @@ class Trial:
 
     def tilings(self, problem: GemmProblem) -> list[Parameters]:
         """Those of the model that fit the device, for the problem's type."""
+        listed = self.model.tilings[self.kernel.name]
+        if self.kernel.name == "wgmma":
+            return [{**each} for each in listed]
         own = {**_mma_tilings.USUAL, **self.model.constants("mma")}
-        listed = (*self.model.tilings["mma"], _mma_tilings.SMALLEST)
-        return [fitted for each in listed if (fitted := _mma_tilings.fit(MMA, each, problem, self.device, own))]
+        found = (
+            _mma_tilings.fit(self.kernel, each, problem, self.device, own) for each in (*listed, _mma_tilings.SMALLEST)
+        )
+        return [fitted for fitted in found if fitted]
+
+    def types(self, among: Iterable[str]) -> list[str]:
+        """Those that the kernel computes."""
+        return [dtype for dtype in among if dtype in self.kernel.dtypes]
 
     def run(self, problem: GemmProblem, tiling: Parameters, *, verify: bool, repeat: int) -> Result | None:
         """One product; None where time is up. An error is a result, too."""
@@ -86,7 +97,12 @@ class Trial:
             return None
         baselines = ("cublas",) if self.device.backend == "cuda" and not verify else ()
         options = Options(
-            self.configuration, kernels=("mma",), params=dict(tiling), verify=verify, baselines=baselines, repeat=repeat
+            self.configuration,
+            kernels=(self.kernel.name,),
+            params=dict(tiling),
+            verify=verify,
+            baselines=baselines,
+            repeat=repeat,
         )
         (result,) = run_benchmark([problem], [self.device], options)
         return result
@@ -94,8 +110,8 @@ class Trial:
     def verified(self) -> None:
         """Every tiling in every type, laid out in one way or another, on odd sizes and whole tiles; all types in turn."""
         tilings = {
-            dtype: self.tilings(GemmProblem.create(1, 1, 1, dtype=dtype, output=output))
-            for dtype, output in OUTPUTS.items()
+            dtype: self.tilings(GemmProblem.create(1, 1, 1, dtype=dtype, output=OUTPUTS[dtype]))
+            for dtype in self.types(OUTPUTS)
         }
         for number in range(max(map(len, tilings.values()))):
             ops = LAYOUTS[number % len(LAYOUTS)]
@@ -104,7 +120,10 @@ class Trial:
                     self._verified(dtype, ops, tiling)
 
     def _verified(self, dtype: str, ops: str, tiling: Parameters) -> None:
-        for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), (ODD, {"SHARE": 0, "ANEW": 1})):
+        anew = (
+            [(ODD, {"SHARE": 0, "ANEW": 1})] if self.kernel.name == "mma" else []
+        )  # which is no choice of the other's
+        for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), *anew):
             problem = product(*sizes, dtype, ops, beta=-1.0)
             result = self.run(problem, {**tiling, **more}, verify=True, repeat=1)
             if result is None:
@@ -118,7 +137,7 @@ class Trial:
     def timed(self, sizes: tuple[int, ...]) -> None:
         """Every tiling on squares as stored, and the best ones in the other layouts."""
         for size in sizes:
-            for dtype in TIMED:
+            for dtype in self.types(TIMED):
                 found: list[tuple[float, Parameters]] = []
                 for tiling in self.tilings(product(size, size, size, dtype, "NN")):
                     if f"{dtype} {dict(tiling)}" not in self.wrong:
@@ -176,12 +195,13 @@ def best(trials: list[Trial]) -> dict[str, list[dict[str, Any]]]:
 
 
 @click.command()
+@click.option("--kernel", default="mma", show_default=True, type=click.Choice(["mma", "wgmma"]), help="Which is tried.")
 @click.option("--device", default=None, metavar="PLATFORM[:DEVICE]", help="As in gemmport run. Default: the best.")
 @click.option("--seconds", default=450.0, show_default=True, help="When no more is begun.")
 @click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Of squares, in their order.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
-def main(device: str | None, seconds: float, sizes: str, output: Path | None) -> None:
-    """Verifies and times `mma` under CUDA and OpenCL."""
+def main(kernel: str, device: str | None, seconds: float, sizes: str, output: Path | None) -> None:
+    """Verifies and times a kernel under CUDA, and under OpenCL where it has it."""
     begun, configuration, trials = time.monotonic(), load_configuration(), list[Trial]()
     for name in ("cuda", "opencl"):
         try:
@@ -189,12 +209,14 @@ def main(device: str | None, seconds: float, sizes: str, output: Path | None) ->
         except GemmportError as error:
             click.echo(f"{name}: {error}", err=True)
             continue
-        if reason := MMA.unsupported(GemmProblem.create(1, 1, 1, dtype="float16"), target):
+        if reason := kernels.variant(kernel).unsupported(GemmProblem.create(1, 1, 1, dtype="float16"), target):
             click.echo(f"{target.label}: {reason}", err=True)
             continue
-        trials.append(Trial(target, configuration, 0.0))
+        trials.append(Trial(kernels.variant(kernel), target, configuration, 0.0))
     if not trials:
-        raise click.UsageError("the device must be an NVIDIA GPU from sm_80 on; there is none here")
+        raise click.UsageError(
+            "the device must be an NVIDIA GPU that has the kernel's instructions; there is none here"
+        )
     # Of the time each backend has its part: a third for whether it is right, the rest for how fast it is.
     for number, trial in enumerate(trials):
         start, part = begun + seconds * number / len(trials), seconds / len(trials)
