@@ -18,7 +18,7 @@ from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ParameterError
 from gemmport.core.plan import ParameterValue
-from gemmport.core.problem import GemmProblem, Operand
+from gemmport.core.problem import GemmProblem, Operand, transposes
 
 FITTED = {
     "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by mma.sync",
@@ -86,7 +86,7 @@ def fit(
     except ParameterError:  # no such depth
         return {}
     items = mma.work_group(full)[0]
-    registers = mma.registers(full, problem) + int(own["addresses"])
+    registers = mma.registers(full, problem) + int(own["addresses"]) + _more_addresses(problem, full)
     if (
         mma.local_bytes(full, problem) > room
         or registers > own["most_registers"]
@@ -96,6 +96,19 @@ def fit(
         return {}
     groups = min(int(full["GROUPS"]), resident(mma, {**full, "GROUPS": 1}, problem, device, own) or 1)
     return {**values, "STAGES": stages, "GROUPS": groups}
+
+
+def _more_addresses(problem: GemmProblem, full: Parameters) -> int:
+    """Registers of a work-item that elements of four bytes take beside, so that nothing is spilled (found by compiling TF32 for
+    sm_90): each operand along k, and edges twice, for each turn of a step; and pieces that come in several copies.
+    """
+    if problem.dtype.itemsize != 4:
+        return 0
+    depth = int(full["TSK"])
+    edges = problem.m % int(full["TSM"]) or problem.n % int(full["TSN"]) or problem.effective_k % depth
+    along_k = int(not transposes(problem.trans_a)) + int(transposes(problem.trans_b))
+    in_parts = problem.alignment("a") % 16 != 0 or problem.alignment("b") % 16 != 0
+    return (along_k + 2 * int(edges != 0)) * depth // 4 + 16 * int(in_parts)
 
 
 def resident(
@@ -108,7 +121,8 @@ def resident(
         parameters: all of `mma`'s.
     """
     items, asked = mma.work_group(parameters)[0], int(parameters["GROUPS"])
-    registers = min(mma.registers(parameters, problem) + int(own["addresses"]), int(own["most_registers"]))
+    registers = mma.registers(parameters, problem) + int(own["addresses"]) + _more_addresses(problem, parameters)
+    registers = min(registers, int(own["most_registers"]))
     local_bytes = mma.local_bytes(parameters, problem)
     limits = occupancy.architecture(device.architecture)
     if limits is None:  # no more is known of it than what one group may have

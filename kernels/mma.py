@@ -1,10 +1,10 @@
-"""`mma`: products of halves and of bytes by the matrix unit of NVIDIA's GPUs (mma.sync)."""
+"""`mma`: products of halves, of bytes and of TF32 by the matrix unit of NVIDIA's GPUs (mma.sync)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.gpu_model import WARP, sharing_of
@@ -19,12 +19,13 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
-from gemmport.contracts.nvidia import multiplies_matrices_by_warps
+from gemmport.contracts.nvidia import multiplies_matrices_by_warps, rounds_to_tf32
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import DTYPES, DType
 from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
-from gemmport.kernels import _mma_tilings, transpose
+from gemmport.kernels import _mma_tilings, convert, transpose
 
 PIECE_BYTES = 16
 """What is copied, and read as a line of a matrix, at once."""
@@ -35,21 +36,49 @@ AT_ONCE_BYTES = 32
 LINES = 16
 """Rows of A, or columns of B, that a warp reads at once."""
 
+TF32 = "tf32"
+
+
+class _Unit(NamedTuple):
+    """What the matrix unit does with operands of a type.
+
+    Attributes:
+        name: of the instruction's type: the end of a macro WARP_MUL_ADD_….
+        sums: the type in which it adds up.
+        precision: to which the product must ask that operands are rounded.
+    """
+
+    name: str
+    sums: DType
+    precision: str = FULL
+
+
+BETWEEN_BYTES = 32
+"""Of local memory, between terms of a tile of 4-byte elements that lie across k: without them, reads of several terms would
+meet in one bank."""
+
 _UNITS = {
-    "float16": ("F16", "float32"),
-    "bfloat16": ("BF16", "float32"),
-    "int8": ("S8", "int32"),
-    "uint8": ("U8", "int32"),
+    "float16": _Unit("F16", DTYPES["float32"]),
+    "bfloat16": _Unit("BF16", DTYPES["float32"]),
+    "float32": _Unit("TF32", DTYPES["float32"], TF32),
+    "int8": _Unit("S8", DTYPES["int32"]),
+    "uint8": _Unit("U8", DTYPES["int32"]),
 }
-"""By type, what the instruction calls it, and in what it adds up."""
+"""By type of the operands. Their sizes, and where registers lie in the unit's matrices, follow from that of the elements."""
+
+_TURNED_AS_READ = (2, 4)
+"""Bytes of elements that the kernel reads where they lie across k, by ldmatrix or one by one."""
 
 
 class Mma(KernelVariant):
     """A group computes TSM × TSN of D, a warp WM × WN of them, stepping along k by TSK.
 
     STAGES tiles of A and B are in local memory: one is multiplied, the others are on their way (cp.async). They lie as the
-    operands do, and are turned as they are read (ldmatrix), which works for elements of two bytes: of one byte, operands that
-    lie across k are transposed beforehand, in scratch memory.
+    operands do, and are turned as they are read: elements of two bytes by ldmatrix, those of four one by one. Operands of one
+    byte that lie across k are transposed beforehand, in scratch memory.
+
+    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it: rounded to nearest as it is read, or, on
+    devices without the instruction for that, by the pass `convert` beforehand.
 
     With ANEW, operands whose rows are not aligned to 16 bytes are laid out anew beforehand, so that they are; else they are
     copied in shorter pieces.
@@ -58,8 +87,9 @@ class Mma(KernelVariant):
     """
 
     name = "mma"
-    summary = "by the matrix unit (mma.sync): halves and bytes, asynchronous copies, no bank conflicts"
+    summary = "by the matrix unit (mma.sync): halves, bytes and TF32, asynchronous copies, no bank conflicts"
     dtypes = frozenset(_UNITS)
+    precisions = frozenset({TF32})
     narrow_precisions = frozenset({"float16", "bfloat16"})
     parameters = (
         Parameter("TSM", 64, "rows of the tile", choices=(16, 32, 64, 128, 256)),
@@ -101,7 +131,10 @@ class Mma(KernelVariant):
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
         tile = self.tile(parameters)
-        tiles = int(parameters["STAGES"]) * tile.depth * (tile.rows + tile.columns) * problem.dtype.itemsize
+        stage = tile.depth * (tile.rows + tile.columns) * problem.dtype.itemsize
+        if problem.dtype.itemsize == 4:
+            stage += sum(_across(problem).values()) * tile.depth * BETWEEN_BYTES
+        tiles = int(parameters["STAGES"]) * stage
         return max(tiles, _staged(parameters) * problem.accumulator.sum_bytes)
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
@@ -113,12 +146,22 @@ class Mma(KernelVariant):
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
             return reason
-        sums = DTYPES[_UNITS[problem.dtype.name][1]]
-        if problem.accumulator != sums:
-            return f"the matrix unit adds up {problem.dtype} in {sums}, not in {problem.accumulator}"
+        unit = _UNITS[problem.dtype.name]
+        if problem.precision != unit.precision:
+            return (
+                f"the matrix unit multiplies {problem.dtype} as {unit.precision}: precision must say so; "
+                f"it is {problem.precision}"
+            )
+        if problem.accumulator != unit.sums:
+            return f"the matrix unit adds up {problem.dtype} in {unit.sums}, not in {problem.accumulator}"
         if not multiplies_matrices_by_warps(device):
             found = device.architecture or device.name
             return f"NVIDIA's GPUs have the matrix unit's instructions from sm_80 on, this is {found}"
+        return None
+
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+        if problem.precision == TF32:
+            return "as TF32 it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
         return None
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
@@ -128,9 +171,13 @@ class Mma(KernelVariant):
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
-        _, made = _laid_out(problem, parameters)
-        anew = sum(each.scratch.nbytes for each in made.values())
-        return _mma_tilings.predicted(self, problem, device, model, parameters, passes=len(made), pass_bytes=2 * anew)
+        taken = _taken(problem, device)
+        _, made = _laid_out(taken, parameters)
+        moved = 2 * sum(each.scratch.nbytes for each in made.values())
+        passes = len(made)
+        if taken is not problem:
+            passes, moved = passes + 1, moved + convert.moved_bytes(problem)
+        return _mma_tilings.predicted(self, taken, device, model, parameters, passes=passes, pass_bytes=moved)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         depth = int(parameters["TSK"]) * problem.dtype.itemsize
@@ -148,7 +195,8 @@ class Mma(KernelVariant):
             "WIDTH": width,
             "ELEMENT_BYTES": problem.dtype.itemsize,
             "SUM_BYTES": problem.accumulator.sum_bytes,
-            "UNIT_TYPE": _UNITS.get(problem.dtype.name, ("NONE",))[0],
+            "UNIT_TYPE": _UNITS[problem.dtype.name].name if problem.dtype.name in _UNITS else "NONE",
+            "ROUNDS_AS_READ": int(problem.precision == TF32),
             "ALIGNMENT_A": min(problem.alignment("a"), PIECE_BYTES),
             "ALIGNMENT_B": min(problem.alignment("b"), PIECE_BYTES),
             "WHOLE_ROWS": int(problem.m % tile.rows == 0),
@@ -157,13 +205,15 @@ class Mma(KernelVariant):
         }
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
-        laid_out, made = _laid_out(problem, parameters)
+        taken = _taken(problem, device)
+        laid_out, made = _laid_out(taken, parameters)
         names = {operand: each.scratch.name for operand, each in made.items()}
         product = self._product(laid_out, device, parameters, names)
-        return Steps(
+        steps = Steps(
             [*(each.launch for each in made.values()), *product.launches],
             [*(each.scratch for each in made.values()), *product.scratch],
         )
+        return steps if taken is problem else convert.PASS.before(problem, steps, device.max_work_group)
 
     def _product(
         self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, prepared: Mapping[Operand, str]
@@ -218,15 +268,24 @@ def _warps(parameters: Parameters) -> int:
     return p["TSM"] // p["WM"] * (p["TSN"] // p["WN"])
 
 
+def _across(problem: GemmProblem) -> dict[Operand, bool]:
+    """Which operands lie across k."""
+    return {"a": transposes(problem.trans_a), "b": not transposes(problem.trans_b)}
+
+
+def _taken(problem: GemmProblem, device: DeviceInfo) -> GemmProblem:
+    """The product as the kernel reads it: of rounded operands where the device does not round them as they are read."""
+    return problem if problem.precision == FULL or rounds_to_tf32(device) else convert.converted(problem)
+
+
 def _laid_out(problem: GemmProblem, parameters: Parameters) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
     """The product of operands that the kernel reads as they lie, and those that are laid out anew for it: across k, of elements
     of one byte; and, with ANEW, those whose rows are not aligned.
     """
     made: dict[Operand, transpose.Prepared] = {}
     piece = PIECE_BYTES // problem.dtype.itemsize
-    across: dict[Operand, bool] = {"a": transposes(problem.trans_a), "b": not transposes(problem.trans_b)}
-    for operand, lies_across in across.items():
-        turned = lies_across and problem.dtype.itemsize != 2
+    for operand, lies_across in _across(problem).items():
+        turned = lies_across and problem.dtype.itemsize not in _TURNED_AS_READ
         unaligned = bool(parameters["ANEW"]) and problem.alignment(operand) % PIECE_BYTES != 0
         if not (turned or unaligned) or problem.empty:
             continue

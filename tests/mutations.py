@@ -1404,12 +1404,12 @@ _OF_MMA = (
     of_mma("reads lines of the other eight", r"of_a \? lane / 8 % 2 : lane / 16", "of_a ? lane / 16 : lane / 8 % 2"),
     of_mma(
         "reads pieces where no copy put them",
-        r"return PIECE_AT\(row, piece, pieces\)",
+        r"return PIECE_AT\(row, piece, pieces, along_k\)",
         "return (row * pieces + piece)",
     ),
     of_mma(
         "copies pieces to where nobody reads them",
-        r"tile \+ PIECE_AT\(row, piece, pieces\)",
+        r"tile \+ PIECE_AT\(row, piece, pieces, along_k\)",
         "tile + (row * pieces + piece)",
     ),
     of_mma("turns no lines that lie across", r"\n +LOAD_TURNED_MATRICES\(", r"\n            LOAD_MATRICES("),

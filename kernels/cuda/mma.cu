@@ -18,9 +18,15 @@
 #define ROW_BLOCKS (WM / LINES)
 #define COLUMN_BLOCKS (WN / LINES)
 #define COLUMN_EIGHTS (WN / 8) // the unit's products are of 16 rows and 8 columns
+#if ELEMENT_BYTES == 4
+#define TILE_A_BYTES TILE_BYTES(TSM, A_RUNS_ALONG_K)
+#define STAGE_BYTES (TILE_A_BYTES + TILE_BYTES(TSN, B_RUNS_ALONG_K))
+#define STAGE (STAGE_BYTES / SUM_BYTES)
+#else
 #define STAGE (TSK * (TSM + TSN) * ELEMENT_BYTES / SUM_BYTES) // sums that would fit where one tile of A is, and one of B behind it
 #define STAGE_BYTES (TSK * (TSM + TSN) * ELEMENT_BYTES)
 #define TILE_A_BYTES (TSK * TSM * ELEMENT_BYTES)
+#endif
 #define SUMS (ROW_BLOCKS * COLUMN_EIGHTS * 4) // of a thread
 #define MUL_ADD PASTE(WARP_MUL_ADD_, UNIT_TYPE)
 
@@ -31,17 +37,26 @@
 //     PIECES(128, 1) = 4
 //     ROWS(128, 1) = 128
 //     EXCHANGED(2, 4) = 1
-//     PIECE_AT(2, 0, 4) = 9
-//     PIECE_AT(3, 0, 4) = 13
+//     PIECE_AT(2, 0, 4, 1) = 9
+//     PIECE_AT(3, 0, 4, 1) = 13
 //   and across k a row is 16 pieces, of which the first eight of row 3 change places with the pieces 3 away (by XOR):
 //     PIECES(128, 0) = 16
 //     ROWS(128, 0) = 32
-//     PIECE_AT(3, 4, 16) = 55
+//     PIECE_AT(3, 4, 16, 0) = 55
+// Of elements of 4 bytes that lie across k, a warp reads 8 neighbours in each of four rows at once: there 32 bytes part two rows, so that
+// all addresses of a lane are at fixed distances from one, and no piece changes places.
 #define PIECES(lines, along_k) (((along_k) ? TSK : (lines)) / PIECE)
 #define ROWS(lines, along_k) ((along_k) ? (lines) : TSK)
 #define IN_128(pieces) ((pieces) < 8 ? (pieces) : 8)
 #define EXCHANGED(row, pieces) ((row) / (8 / IN_128(pieces)) % IN_128(pieces))
-#define PIECE_AT(row, piece, pieces) ((row) * (pieces) + ((piece) ^ EXCHANGED(row, pieces)))
+#if ELEMENT_BYTES == 4
+#define PARTED(along_k) ((along_k) ? 0 : 2) // pieces between two rows
+#define TILE_BYTES(lines, along_k) (ROWS(lines, along_k) * (PIECES(lines, along_k) + PARTED(along_k)) * PIECE_BYTES)
+#define PIECE_AT(row, piece, pieces, along_k) \
+    ((row) * ((pieces) + PARTED(along_k)) + ((piece) ^ ((along_k) ? EXCHANGED(row, pieces) : 0)))
+#else
+#define PIECE_AT(row, piece, pieces, along_k) ((row) * (pieces) + ((piece) ^ EXCHANGED(row, pieces)))
+#endif
 
 // Copies a piece, of which so many elements are present, to shared memory, where `wanted`; zeros for the rest. Where rows are not
 // aligned to 16 bytes it comes in parts of `alignment` bytes, and, where they are not even aligned to 4, element by element and
@@ -94,7 +109,7 @@ __device__ __forceinline__ const in_t *bring(
         if (ROWS(lines, along_k) % step == 0 || row < ROWS(lines, along_k)) {
             const int left = (along_k ? terms_left : lines_left) - piece * PIECE;
             const int present = row < (along_k ? lines_left : terms_left) ? left : 0;
-            copy_piece(tile + PIECE_AT(row, piece, pieces) * PIECE_BYTES, from, wanted, whole, present, alignment);
+            copy_piece(tile + PIECE_AT(row, piece, pieces, along_k) * PIECE_BYTES, from, wanted, whole, present, alignment);
         }
         from += step * ld;
     }
@@ -120,13 +135,32 @@ __device__ inline int place_of(int lane, int line, int turn, int lines, bool alo
     const int eight = of_a ? lane / 8 % 2 : lane / 16; // of the lines
     const int row = along_k ? line + eight * 8 + lane % 8 : turn * AT_ONCE + side * 8 + lane % 8;
     const int piece = along_k ? turn * 2 + side : line / PIECE + eight;
-    return PIECE_AT(row, piece, pieces) * PIECE_BYTES;
+    return PIECE_AT(row, piece, pieces, along_k) * PIECE_BYTES;
 }
+#if ELEMENT_BYTES == 4
+// ldmatrix turns no elements of 4 bytes: those that lie across k a lane reads one by one. They are of terms lane % 4 and four more, and
+// of lines lane / 4 and eight more, in the order that is told above.
+__device__ inline int place_across(int lane, int line, int turn, int number, int lines, bool of_a)
+{
+    const int side = of_a ? number / 2 : number % 2;
+    const int eight = of_a ? number % 2 : number / 2;
+    const int first = PIECE_AT(lane % 4, 0, PIECES(lines, false), false) * PIECE + line + lane / 4;
+    return (first + PIECE_AT(turn * AT_ONCE + side * 4, eight * 2, PIECES(lines, false), false) * PIECE) * ELEMENT_BYTES;
+}
+#endif
 __device__ inline void read_lines(
     unsigned (*numbers)[4], int blocks, const char *tile, int lane, int line, int turn, int lines, bool along_k, bool of_a)
 {
     #pragma unroll
     for (int b = 0; b < blocks; ++b) {
+#if ELEMENT_BYTES == 4
+        if (!along_k) {
+            #pragma unroll
+            for (int x = 0; x < 4; ++x)
+                numbers[b][x] = *(const unsigned *)(tile + place_across(lane, line + b * LINES, turn, x, lines, of_a));
+            continue;
+        }
+#endif
         const char *place = tile + place_of(lane, line + b * LINES, turn, lines, along_k, of_a);
         if (along_k)
             LOAD_MATRICES(numbers[b][0], numbers[b][1], numbers[b][2], numbers[b][3], place);
@@ -135,15 +169,29 @@ __device__ inline void read_lines(
     }
 }
 
+// Numbers that are rounded are so right before they are first multiplied: what was read for this turn has come by then.
+#if ROUNDS_AS_READ
+#define ROUND_EACH(number)            \
+    _Pragma("unroll")                 \
+    for (int x = 0; x < 4; ++x)       \
+        ROUND_TO_TF32(number[x])
+#else
+#define ROUND_EACH(number)
+#endif
 __device__ inline void multiply(unsigned (*a)[4], unsigned (*b)[4], acc_t (*sum)[COLUMN_EIGHTS][4])
 {
     #pragma unroll
-    for (int r = 0; r < ROW_BLOCKS; ++r)
+    for (int r = 0; r < ROW_BLOCKS; ++r) {
+        ROUND_EACH(a[r]);
         #pragma unroll
-        for (int c = 0; c < COLUMN_EIGHTS; ++c)
+        for (int c = 0; c < COLUMN_EIGHTS; ++c) {
+            if (r == 0 && c % 2 == 0)
+                ROUND_EACH(b[c / 2]);
             MUL_ADD(
                 sum[r][c][0], sum[r][c][1], sum[r][c][2], sum[r][c][3], a[r][0], a[r][1], a[r][2], a[r][3], b[c / 2][c % 2 * 2],
                 b[c / 2][c % 2 * 2 + 1]);
+        }
+    }
 }
 
 // Stores 16 rows of a warp's tile. A lane's sums of eight columns are those of rows lane / 4 and lane / 4 + 8, each in columns

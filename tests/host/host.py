@@ -22,7 +22,14 @@ import host_compiler
 from gemmport.backends.base import Backend, HostArray
 from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
 from gemmport.contracts.amd import MATRIX_CORES
-from gemmport.contracts.nvidia import ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_GROUP_PRODUCTS, WARP_PRODUCTS
+from gemmport.contracts.nvidia import (
+    ASYNC_COPIES,
+    MATRIX_UNIT,
+    READ_ONLY_LOADS,
+    TF32_ROUNDING,
+    WARP_GROUP_PRODUCTS,
+    WARP_PRODUCTS,
+)
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import BackendUnavailableError, CompileError, LaunchError
@@ -219,7 +226,15 @@ def _described() -> DeviceInfo:
         sub_group=32,
         computes=frozenset({"float16", "float32", "float64"}),
         extensions=frozenset(
-            {ASYNC_COPIES, MATRIX_CORES, MATRIX_UNIT, READ_ONLY_LOADS, WARP_GROUP_PRODUCTS, WARP_PRODUCTS}
+            {
+                ASYNC_COPIES,
+                MATRIX_CORES,
+                MATRIX_UNIT,
+                READ_ONLY_LOADS,
+                TF32_ROUNDING,
+                WARP_GROUP_PRODUCTS,
+                WARP_PRODUCTS,
+            }
         ),
         dynamic_local_memory=227 * 2**10,
     )

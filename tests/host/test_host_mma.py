@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -13,9 +15,14 @@ import test_mma
 from absences import CXX, needs
 from exact import Sizes, check, problem_of
 from gemmport.backends.objects import Program
+from gemmport.checking.guarded_run import try_plan
+from gemmport.checking.reference import reference, rounded
+from gemmport.checking.verification import check_exact, exact_operands
+from gemmport.contracts.nvidia import TF32_ROUNDING
+from gemmport.core.precision import FORMATS
 from host import ORDERS, Host
 from mutations import MUTATIONS, Mutation, planted
-from on_host import MORE, opened, product
+from on_host import MORE, fault, in_every_order, opened, product
 from test_dtypes import problems
 from test_kernels import BASE, STRUCTURES, check_structure
 
@@ -24,6 +31,7 @@ pytestmark = needs(CXX)
 TYPES = {
     "F16": (np.float16, np.float32, 16),
     "BF16": (ml_dtypes.bfloat16, np.float32, 16),
+    "TF32": (np.float32, np.float32, 8),
     "S8": (np.int8, np.int32, 32),
     "U8": (np.uint8, np.int32, 32),
 }
@@ -64,8 +72,16 @@ template <class Sum> __device__ void store(Sum *out, Sum d0, Sum d1, Sum d2, Sum
     }
 PRODUCT(F16, float)
 PRODUCT(BF16, float)
+PRODUCT(TF32, float)
 PRODUCT(S8, unsigned)
 PRODUCT(U8, unsigned)
+
+extern "C" __global__ void round_each(unsigned *out, const unsigned *bits)
+{
+    unsigned x = bits[threadIdx.x];
+    ROUND_TO_TF32(x);
+    out[threadIdx.x] = x;
+}
 
 extern "C" __global__ void turn(unsigned *out, const uint4 *a)
 {
@@ -129,6 +145,28 @@ def test_rows_that_are_not_aligned_are_refused(cpu: Host, instructions: Program)
         run(cpu, instructions, "between_rows", np.zeros(32, np.uint32))
 
 
+def test_tf32_is_rounded_as_the_pass_rounds_it(cpu: Host, instructions: Program) -> None:
+    """Ties, carries, subnormal numbers and what is beyond the largest; NaN may be another one."""
+    rng = np.random.default_rng(1)
+    chosen = [0, 1, 0xFFF, 0x1000, 0x1001, 0x3000, 0x7FF000, 0x3F801000, 0x3F803000, 0x3F801001, 0x7F7FF000, 0x7F800000]
+    bits = np.array([*chosen, *rng.integers(0, 0x7F800000, 52)], np.uint32)
+    bits[1::2] |= np.uint32(0x80000000)
+    wanted = rounded(bits.view(np.float32), FORMATS["tf32"]).view(np.uint32)
+    for first in range(0, bits.size, 32):
+        part = bits[first : first + 32]
+        got = run(cpu, instructions, "round_each", np.zeros(32, np.uint32), part)
+        assert np.array_equal(got, wanted[first : first + 32])
+    nan = run(cpu, instructions, "round_each", np.zeros(32, np.uint32), np.full(32, 0x7F800001, np.uint32))
+    assert np.isnan(nan.view(np.float32)).all()
+
+
+def test_numbers_that_were_not_rounded_are_refused(cpu: Host, instructions: Program) -> None:
+    a, b = np.ones((16, 8), np.float32), np.ones((8, 8), np.float32)
+    a[5, 3] += 2.0**-11
+    with pytest.raises(gp.LaunchError, match="must hold a number of TF32"):
+        run(cpu, instructions, "multiply_TF32", np.zeros((16, 8), np.float32), a.view(np.uint8), b.view(np.uint8))
+
+
 # Products
 
 
@@ -138,6 +176,67 @@ def test_rows_that_are_not_aligned_are_refused(cpu: Host, instructions: Program)
 def test_products_of_every_type_are_exact_in_every_order(cpu: Host, dtype: str, ops: str) -> None:
     product(cpu, "mma", ops, dtype=dtype)
     product(cpu, "mma", ops, {**MORE["mma"], "ANEW": 1}, dtype)
+
+
+TF32_PARAMS = {**BASE["mma"], "TSK": 16}
+
+
+def check_tf32(backend: Host, ops: str = "TN", *, device: gp.DeviceInfo | None = None) -> None:
+    """Operands that show each fault of rounding (docs/verification.md), and nothing but D is written."""
+    problem = problem_of(Sizes(37, 70, 133), ops, "float32", batch=2, alpha=2.0, beta=-1.0, precision="tf32")
+    plan = gp.plan(problem, device or backend.device, kernel="mma", params=TF32_PARAMS)
+    assert any(launch.kernel.stem == "convert" for launch in plan.launches) == (device is not None)
+    operands = exact_operands(problem, 1)
+    trial = try_plan(backend, plan, operands)
+    assert not trial.stray
+    check = check_exact(reference(problem, operands), trial.d)
+    assert check.passed, f"wrong: {check.detail}"
+
+
+@pytest.mark.sample(ops=["NN", "TT"])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_products_of_tf32_are_those_of_rounded_operands(cpu: Host, ops: str) -> None:
+    """Rounded as they are read, and by a pass beforehand."""
+    without = replace(cpu.device, extensions=cpu.device.extensions - {TF32_ROUNDING})
+    in_every_order(cpu, lambda: check_tf32(cpu, ops))
+    check_tf32(cpu, ops, device=without)
+
+
+@pytest.mark.sample(ops=["TN"])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_products_of_tf32_are_exact_in_tiles_of_any_shape(cpu: Host, ops: str) -> None:
+    for tile in ((16, 16, 16, 16, 16), (64, 32, 32, 32, 16), (32, 128, 64, 32, 64)):
+        params = dict(zip(("TSM", "TSN", "TSK", "WM", "WN"), tile, strict=True))
+        for sizes, multiple in ((Sizes(33, 65, 67), 1), (Sizes(2 * tile[0], 2 * tile[1], 2 * tile[2]), 4)):
+            for anew in (0, 1):
+                problem = problem_of(sizes, ops, "float32", precision="tf32", multiple=multiple, beta=2.0)
+                check(cpu, problem, "mma", {**params, "ANEW": anew})
+
+
+TF32_FAULTS = {
+    "rounds no rows": (r"ROUND_EACH\(a\[r\]\);", ""),
+    "rounds no columns": (r"ROUND_EACH\(b\[c / 2\]\);", ""),
+    "cuts off": (r"ROUND_TO_TF32\(number\[x\]\)", "number[x] &= 0xffffe000u"),
+    "rounds ties away from zero": (
+        r"ROUND_TO_TF32\(number\[x\]\)", "number[x] = (number[x] + 0x1000u) & 0xffffe000u"
+    ),
+    "reads terms of the other half": (r"of_a \? number / 2 : number % 2", "of_a ? number % 2 : number / 2"),
+    "reads lines of the other eight": (r"of_a \? number % 2 : number / 2", "of_a ? number / 2 : number % 2"),
+    "reads another term": (r"PIECE_AT\(lane % 4, 0", "PIECE_AT(lane / 8, 0"),
+    "reads another line": (r"PIECE \+ line \+ lane / 4;", "PIECE + line + lane / 8;"),
+    "parts no terms where they are copied": (
+        r"tile \+ PIECE_AT\(row, piece, pieces, along_k\)", "tile + PIECE_AT(row, piece, pieces, true)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.planted_fault
+@pytest.mark.sample(name=["cuts off"])
+@pytest.mark.parametrize("name", TF32_FAULTS)
+def test_each_fault_of_tf32_shows(cpu: Host, name: str) -> None:
+    with planted(fault(*TF32_FAULTS[name], "mma"), "mma"), pytest.raises((AssertionError, gp.LaunchError)) as found:
+        check_tf32(cpu)
+    assert re.search("wrong|stray|a number of TF32", str(found.value))
 
 
 @pytest.mark.parametrize("multiple", [1, 2, 4, 8, 16])
@@ -163,7 +262,7 @@ def test_what_a_launch_brings_of_shared_memory_is_used(cpu: Host) -> None:
 
 
 @pytest.mark.sample(dtype=["float16"])
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
 def test_shared_tiles_are_exact_here(cpu: Host, dtype: str) -> None:
     test_mma.check_shared(cpu, (dtype,))
 

@@ -29,6 +29,7 @@ MMA = kernels.variant("mma")
 CUDA = replace(DEVICES["NVIDIA sm_90 under CUDA"], dynamic_local_memory=232_448)
 OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
 TYPES = ("float16", "bfloat16", "int8", "uint8")
+TF32 = {"dtype": "float32", "precision": "tf32"}
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
@@ -42,7 +43,15 @@ def square(size: int, dtype: str = "float16", ops: str = "NN", **more: object) -
 @pytest.mark.parametrize(
     ("device", "types", "reason"),
     [
-        (CUDA, {"dtype": "float32"}, "mma computes bfloat16, float16, int8, uint8, not float32"),
+        (CUDA, {"dtype": "float32"}, "multiplies float32 as tf32: precision must say so; it is full"),
+        (
+            CUDA,
+            {"dtype": "float32", "precision": "tf32", "accumulator": "float64"},
+            "adds up float32 in float32, not in",
+        ),
+        (CUDA, {"dtype": "complex64", "precision": "tf32"}, "mma computes .*, not complex64"),
+        (CUDA, {"dtype": "float64"}, "mma computes bfloat16, float16, float32, int8, uint8, not float64"),
+        (replace(CUDA, architecture="sm_75"), TF32, "from sm_80 on, this is sm_75"),
         (CUDA, {"dtype": "float16", "accumulator": "float16"}, "adds up float16 in float32, not in float16"),
         (CUDA, {"dtype": "int8", "output": "int64"}, "adds up int8 in int32, not in int64"),
         (CUDA, {"dtype": "float16", "output": "float64"}, "adds up float16 in float32, not in float64"),
@@ -55,6 +64,33 @@ def test_who_cannot_take_it_says_why(device: gp.DeviceInfo, types: Mapping[str, 
     device = replace(device, computes=device.computes | {"float16", "float32", "float64"})
     with pytest.raises(gp.UnsupportedError, match=rf"^mma on .*{reason}"):
         gp.plan(gp.GemmProblem.create(64, 64, 64, **types), device, kernel="mma")
+
+
+@pytest.mark.parametrize("device", [CUDA, OPENCL, device_of("sm_80")], ids=["cuda", "opencl", "sm_80"])
+def test_float32_is_tf32_only_where_it_is_asked_for(device: gp.DeviceInfo) -> None:
+    """And there no kernel but the one that was named, since no GPU has run it so yet."""
+    for size in (256, 4096):
+        plain, asked = square(size, "float32"), square(size, **TF32)
+        assert gp.plan(asked, device, kernel="mma").variant == "mma"
+        for problem in (plain, asked):
+            assert gp.plan(problem, device).variant != "mma"
+        assert "has not run on a GPU" in str(MMA.declined(asked, device, model_of(device)))
+        for variant in kernels.variants():
+            if variant.name != "mma" and not variant.unsupported(plain, device):
+                plan = gp.plan(plain, device, kernel=variant.name)
+                assert not any("TF32" in str(dict(launch.kernel.defines)) for launch in plan.launches)
+
+
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_tf32_is_rounded_as_it_is_read_or_beforehand_where_the_device_cannot(ops: str) -> None:
+    problem = square(1001, ops=ops, **TF32)
+    (launch,) = gp.plan(problem, CUDA, kernel="mma", params={"TSK": 32}).launches
+    assert dict(launch.kernel.defines)["ROUNDS_AS_READ"] == 1
+    rounds, product = gp.plan(problem, replace(CUDA, architecture="sm_86"), kernel="mma", params={"TSK": 32}).launches
+    assert rounds.kernel.stem == "convert"
+    assert dict(rounds.kernel.defines)["ROUNDS_TO_TF32"] == 1
+    defines = dict(product.kernel.defines)
+    assert (defines["ROUNDS_AS_READ"], defines["ALIGNMENT_A"], defines["ALIGNMENT_B"]) == (0, 16, 16)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +196,7 @@ def product_of(problem: gp.GemmProblem, device: gp.DeviceInfo, params: Parameter
 
 
 INSTRUCTIONS = {
+    "float32": "m16n8k8.row.col.f32.tf32.tf32.f32",
     "float16": "m16n8k16.row.col.f32.f16.f16.f32",
     "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
     "int8": "m16n8k32.row.col.s32.s8.s8.s32",
@@ -168,11 +205,14 @@ INSTRUCTIONS = {
 
 
 @needs(CUDA_COMPILER)
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", [*TYPES, "float32"])
 def test_products_are_the_matrix_unit_s(dtype: str) -> None:
-    """And come through cp.async and ldmatrix, which turns lines that lie across k; nothing goes by a thread's own memory."""
+    """And come through cp.async and ldmatrix, which turns halves that lie across k; nothing goes by a thread's own memory. TF32
+    is rounded once, and read across k by ordinary loads.
+    """
     params = {"TSM": 128, "TSN": 64, "TSK": 64, "WM": 32, "WN": 32, "STAGES": 3}
-    ptx = _nvrtc.compile_cuda(product_of(square(256, dtype), CUDA, params), "sm_999").decode()
+    precision = "tf32" if dtype == "float32" else "full"
+    ptx = _nvrtc.compile_cuda(product_of(square(256, dtype, precision=precision), CUDA, params), "sm_999").decode()
     loop = ptx[ptx.index("mma.sync") : ptx.rindex("mma.sync")]
     turns = 64 * DTYPES[dtype].itemsize // 32
     assert ptx.count(f"mma.sync.aligned.{INSTRUCTIONS[dtype]}") == turns * 2 * 4
@@ -181,12 +221,13 @@ def test_products_are_the_matrix_unit_s(dtype: str) -> None:
     assert turned == (DTYPES[dtype].itemsize == 2)
     assert "cp.async.cg.shared.global" in ptx
     assert not re.search(r"ld\.local|st\.local|fma\.rn\.f32", loop)
+    assert ptx.count("cvt.rn.tf32.f32") == (turns * (2 + 2) * 4 if dtype == "float32" else 0)
 
 
 @needs(CUDA_COMPILER)
 @pytest.mark.machine_code
 @pytest.mark.every_pair("architecture", ARCHITECTURES)
-@pytest.mark.every_pair("dtype", ["float16", "int8"])
+@pytest.mark.every_pair("dtype", ["float16", "int8", "float32"])
 @pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("TT", 1000), ("NT", 1001)])
 @pytest.mark.every_pair("number", range(21))
 def test_every_listed_tiling_has_room_in_registers(
@@ -195,9 +236,14 @@ def test_every_listed_tiling_has_room_in_registers(
     """Whole tiles; edges, with rows that are aligned to 8 bytes; and rows that are not aligned."""
     if int(architecture.removeprefix("sm_")) not in _nvrtc.architectures():
         pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
-    problem = square(size, dtype, ops, output="int32" if dtype == "int8" else dtype, beta=1.0)
+    precision = "tf32" if dtype == "float32" else "full"
+    output = "int32" if dtype == "int8" else dtype
+    problem = square(size, dtype, ops, output=output, precision=precision, beta=1.0)
     tilings = listed(architecture, problem)
-    assert len(tilings) == 21
+    if dtype != "float32":
+        assert len(tilings) == 21
+    elif number >= len(tilings):
+        pytest.skip("the tiling has no room for TF32")
     source = product_of(problem, device_of(architecture), tilings[number])
     found = _nvrtc.disassemble(source, architecture, "mma").resources
     assert found.spill_stores == found.spill_loads == 0, tilings[number]
@@ -229,7 +275,7 @@ float BUILT_IN vload_half(size_t i, const half *p)
 
 
 @pytest.mark.machine_code
-@pytest.mark.every_pair("dtype", TYPES)
+@pytest.mark.every_pair("dtype", (*TYPES, "float32"))
 @pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
 @pytest.mark.every_pair("size", [1000, 1001, 1024])
 @pytest.mark.every_pair("share", [0, 2])
@@ -239,20 +285,22 @@ def test_opencl_s_source_compiles_for_nvidia_s_gpus(
     """By clang, which takes the same inline assembly as NVIDIA's compiler, and by ptxas, which knows the instructions."""
     skip_without(CLANG_FOR_NVIDIA)
     skip_without(PTXAS)
-    params = {"TSM": 64, "TSN": 64, "TSK": 64, "WM": 32, "WN": 32, "STAGES": 3, "SHARE": share}
-    problem = square(size, dtype, ops, beta=1.0)
+    depth, stages = (32, 2) if dtype == "float32" else (64, 3)
+    params = {"TSM": 64, "TSN": 64, "TSK": depth, "WM": 32, "WN": 32, "STAGES": stages, "SHARE": share}
+    problem = square(size, dtype, ops, beta=1.0, precision="tf32" if dtype == "float32" else "full")
+    architecture = "sm_90" if dtype == "float32" else "sm_80"
     for launch in gp.plan(problem, OPENCL, kernel="mma", params=params).launches:
         if launch.kernel.stem != "mma":
             continue
         ptx = tmp_path / "kernel.ptx"
         clang = [
             "clang-19", "-target", "nvptx64-nvidia-nvcl", "-x", "cl", "-cl-std=CL1.2", "-Xclang",
-            "-finclude-default-header", "-O2", "-Xclang", "-target-cpu", "-Xclang", "sm_80", "-Xclang", "-target-feature",
+            "-finclude-default-header", "-O2", "-Xclang", "-target-cpu", "-Xclang", architecture, "-Xclang", "-target-feature",
             "-Xclang", "+ptx80", "-S", "-o", str(ptx), "-",
         ]  # fmt: skip
         source = BUILT_IN + assemble(launch.kernel, "opencl")
         subprocess.run(clang, input=source, text=True, check=True, capture_output=True)
-        ptxas = ["ptxas", "-arch=sm_80", "-v", "-o", str(tmp_path / "kernel.cubin"), str(ptx)]
+        ptxas = ["ptxas", f"-arch={architecture}", "-v", "-o", str(tmp_path / "kernel.cubin"), str(ptx)]
         told = subprocess.run(ptxas, text=True, check=True, capture_output=True).stderr
         assert re.search(rf"Compiling entry function '{launch.kernel.function}'", told)
         assert not re.search(r"[1-9]\d* bytes spill", told), told
@@ -271,15 +319,16 @@ def shared_plan(backend: gp.Backend, problem: gp.GemmProblem) -> Plan:
     return plan
 
 
-def check_shared(backend: gp.Backend, types: tuple[str, ...] = ("float16", "int8")) -> None:
+def check_shared(backend: gp.Backend, types: tuple[str, ...] = ("float16", "int8", "float32")) -> None:
     """Shared tiles of a batch, with scalars and edges; rows and columns are read along k and across."""
     for dtype in types:
         for ops in ("NT", "TN"):
-            problem = problem_of(SHARED, ops, dtype, alpha=2.0, beta=-1.0, batch=3)
+            precision = "tf32" if dtype == "float32" else "full"
+            problem = problem_of(SHARED, ops, dtype, alpha=2.0, beta=-1.0, batch=3, precision=precision)
             check_plan(backend, shared_plan(backend, problem))
 
 
-def test_shared_tiles_of_halves_and_bytes_are_exact(backend: gp.Backend) -> None:
+def test_shared_tiles_are_exact(backend: gp.Backend) -> None:
     if reason := MMA.unsupported(square(64), backend.device):
         with pytest.raises(gp.UnsupportedError, match=re.escape(reason)):
             gp.plan(square(64), backend.device, kernel="mma")

@@ -72,6 +72,13 @@
 #define WARP_MUL_ADD_U8(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                  : "+r"(d0), "+r"(d1), "+r"(d2), "+r"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+#define WARP_MUL_ADD_TF32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+
+// The bits of a float32 rounded to TF32, to nearest, ties to even, from compute capability 9.0 on: the low 13 become 0. The unit itself
+// would drop them. 0x3f801000, half way between 0x3f800000 and 0x3f802000, becomes the former.
+#define ROUND_TO_TF32(r) asm volatile("cvt.rn.tf32.f32 %0, %1;" : "=r"(r) : "f"(__uint_as_float(r)))
 
 // Products of AMD's matrix cores, in clang's words for them, of float32 and of float64: the sums d0 to d3 of a work-item, plus those of
 // 16 × 4 numbers by 4 × 16, of which it has a and b.

@@ -14,6 +14,7 @@ def is_hopper(device: DeviceInfo) -> bool:
 
 ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS = "cp.async", "mma.m16n8k4.f64", "ld.global.nc"
 WARP_PRODUCTS, WARP_GROUP_PRODUCTS = "mma.sync", "wgmma"
+TF32_ROUNDING = "cvt.rn.tf32.f32"
 """Instructions, by the names under which another device may have them among its `extensions`."""
 
 
@@ -45,6 +46,14 @@ def multiplies_matrices_by_warp_groups(device: DeviceInfo) -> bool:
     which compiles them for sm_90a; and others that name it.
     """
     return WARP_GROUP_PRODUCTS in device.extensions or (device.language == "cuda" and is_hopper(device))
+
+
+def rounds_to_tf32(device: DeviceInfo) -> bool:
+    """Whether the device rounds float32 to TF32, to nearest and ties to even, by one instruction: NVIDIA's GPUs from compute
+    capability 9.0 on (PTX ISA, `cvt.rn.tf32.f32`), whose OpenCL takes the instruction too; and others that name it. Those from
+    8.0 on have another alone, which rounds ties away from zero.
+    """
+    return TF32_ROUNDING in device.extensions or _compute_capability(device) >= 90
 
 
 def loads_read_only(device: DeviceInfo) -> bool:

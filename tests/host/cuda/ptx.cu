@@ -66,6 +66,36 @@ struct BF16 : Halves {
     typedef float Sum;
     static double number(unsigned bits, int i) { return __uint_as_float(bits >> 16 * i << 16); }
 };
+// 9.7.14.5.7, mma.m16n8k8 with .tf32, whose registers must hold numbers of TF32.
+struct TF32 {
+    typedef float Sum;
+    enum { terms = 8, numbers_a = 4, numbers_b = 2, in_register = 1 };
+    static Place of_a(int group, int place, int i)
+    {
+        return {i == 0 || i == 2 ? group : group + 8, i == 0 || i == 1 ? place : place + 4};
+    }
+    static Place of_b(int group, int place, int i) { return {i == 0 ? place : place + 4, group}; }
+    static double number(unsigned bits, int)
+    {
+        const float x = __uint_as_float(bits);
+        if ((bits & 0x1fff) && x == x)
+            fault("mma: a register must hold a number of TF32, whose last 13 bits are 0");
+        return x;
+    }
+};
+// cvt.rn.tf32.f32: 11 digits, of which what is below 2^-126 has as many as there are from 2^-136 on.
+inline unsigned to_tf32(unsigned bits)
+{
+    const double x = __uint_as_float(bits);
+    if (x != x)
+        return 0x7fffffff;
+    if (x == 0 || __builtin_isinf(x))
+        return bits;
+    int exponent = 0;
+    __builtin_frexp(x, &exponent);
+    const int step = max(exponent - 11, -136);
+    return __float_as_uint((float)__builtin_ldexp(__builtin_nearbyint(__builtin_ldexp(x, -step)), step));
+}
 // 9.7.14.5.10, mma.m16n8k32.
 struct Bytes {
     enum { terms = 32, numbers_a = 16, numbers_b = 8, in_register = 4 };
@@ -188,6 +218,8 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define WARP_MUL_ADD(unit, ...) host::warp_mul_add<host::unit>(__VA_ARGS__, __LINE__)
 #define WARP_MUL_ADD_F16(...) WARP_MUL_ADD(F16, __VA_ARGS__)
 #define WARP_MUL_ADD_BF16(...) WARP_MUL_ADD(BF16, __VA_ARGS__)
+#define WARP_MUL_ADD_TF32(...) WARP_MUL_ADD(TF32, __VA_ARGS__)
+#define ROUND_TO_TF32(r) ((r) = host::to_tf32(r))
 #define WARP_MUL_ADD_S8(...) WARP_MUL_ADD(S8, __VA_ARGS__)
 #define WARP_MUL_ADD_U8(...) WARP_MUL_ADD(U8, __VA_ARGS__)
 #define LOAD_MATRICES(r0, r1, r2, r3, place) host::load_matrices(r0, r1, r2, r3, place, false, __LINE__)
