@@ -66,6 +66,9 @@ _UNITS = {
 }
 """By type of the operands. Their sizes, and where registers lie in the unit's matrices, follow from that of the elements."""
 
+_VERIFIED = frozenset({"float16", "bfloat16"})
+"""Types of which right products on a GPU are on file (docs/mma.md)."""
+
 _TURNED_AS_READ = (2, 4)
 """Bytes of elements that the kernel reads where they lie across k, by ldmatrix or one by one."""
 
@@ -160,8 +163,10 @@ class Mma(KernelVariant):
         return None
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        if problem.precision == TF32:
-            return "as TF32 it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
+        dtype = _taken(problem, device).dtype
+        if dtype.name not in _VERIFIED:
+            told = TF32 if problem.precision == TF32 else dtype
+            return f"of {told} no record of a GPU says yet that it is right: only the user chooses it"
         return None
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:

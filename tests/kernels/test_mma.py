@@ -74,7 +74,7 @@ def test_float32_is_tf32_only_where_it_is_asked_for(device: gp.DeviceInfo) -> No
         assert gp.plan(asked, device, kernel="mma").variant == "mma"
         for problem in (plain, asked):
             assert gp.plan(problem, device).variant != "mma"
-        assert "has not run on a GPU" in str(MMA.declined(asked, device, model_of(device)))
+        assert "no record of a GPU" in str(MMA.declined(asked, device, model_of(device)))
         for variant in kernels.variants():
             if variant.name != "mma" and not variant.unsupported(plain, device):
                 plan = gp.plan(plain, device, kernel=variant.name)
@@ -240,13 +240,10 @@ def test_every_listed_tiling_has_room_in_registers(
     output = "int32" if dtype == "int8" else dtype
     problem = square(size, dtype, ops, output=output, precision=precision, beta=1.0)
     tilings = listed(architecture, problem)
-    if dtype != "float32":
-        assert len(tilings) == 21
-    elif number >= len(tilings):
-        pytest.skip("the tiling has no room for TF32")
-    source = product_of(problem, device_of(architecture), tilings[number])
-    found = _nvrtc.disassemble(source, architecture, "mma").resources
-    assert found.spill_stores == found.spill_loads == 0, tilings[number]
+    assert len(tilings) == 21 or dtype == "float32"  # for which some have no room
+    tiling = tilings[number % len(tilings)]
+    found = _nvrtc.disassemble(product_of(problem, device_of(architecture), tiling), architecture, "mma").resources
+    assert found.spill_stores == found.spill_loads == 0, tiling
     assert found.registers is not None
     assert found.registers <= 255
 

@@ -26,18 +26,19 @@ H200 = chip_of("H200") or pytest.fail("the chip is known")
 OPENCL = replace(H200, backend="opencl", dynamic_local_memory=0)
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "study" / "mma.json"
 TYPES = ("float16", "bfloat16", "int8", "uint8")
+CHOSEN = ("float16", "bfloat16")
 
 on_both = pytest.mark.every_pair("device", [H200, OPENCL])
 
 
 @on_both
-@pytest.mark.every_pair("dtype", TYPES)
+@pytest.mark.every_pair("dtype", CHOSEN)
 @pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
 @pytest.mark.every_pair(
     "sizes", [(4096, 4096, 4096, 1), (1001, 999, 1003, 1), (16, 14336, 4096, 1), (5, 7, 3, 1), (64, 64, 128, 96)]
 )
 @pytest.mark.every_pair("scalars", [(1, 0), (2, -1), (0, 3)])
-def test_the_matrix_unit_multiplies_halves_and_bytes(
+def test_the_matrix_unit_multiplies_halves(
     device: DeviceInfo, dtype: str, ops: str, sizes: tuple[int, ...], scalars: tuple[int, int]
 ) -> None:
     m, n, k, batch = sizes
@@ -45,6 +46,16 @@ def test_the_matrix_unit_multiplies_halves_and_bytes(
         m, n, k, batch=batch, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=scalars[0], beta=scalars[1]
     )
     assert gp.plan(problem, device).variant == "mma"
+
+
+@on_both
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_of_bytes_only_the_user_chooses_it(device: DeviceInfo, dtype: str) -> None:
+    """No record of a GPU says that they are right."""
+    problem = GemmProblem.create(512, 512, 512, dtype=dtype)
+    assert gp.plan(problem, device).variant != "mma"
+    assert gp.plan(problem, device, kernel="mma").variant == "mma"
+    assert "no record of a GPU" in str(MMA.declined(problem, device, model_of(device)))
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
@@ -97,7 +108,7 @@ def test_few_rows_are_bounded_by_memory_and_all_units_read(
     device: DeviceInfo, dtype: str, rows: int, n: int, k: int
 ) -> None:
     problem = GemmProblem.create(rows, n, k, dtype=dtype, trans_b="T")
-    plan = gp.plan(problem, device)
+    plan = gp.plan(problem, device, kernel="mma")
     reading = [launch for launch in plan.launches if launch.kernel.function == "mma"]
     assert sum(launch.groups[0] for launch in reading) >= 0.9 * device.compute_units
     model = model_of(device)
@@ -130,8 +141,7 @@ def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, d
 
     def expected(size: int) -> float:
         problem = GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1])
-        plan = gp.plan(problem, device)
-        assert plan.variant == "mma"
+        plan = gp.plan(problem, device, kernel="mma")
         values = {name: choice.value for name, choice in plan.parameters}
         return MMA.predicted(problem, device, model, values).seconds
 
