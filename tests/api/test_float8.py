@@ -105,6 +105,19 @@ def test_c_has_the_type_of_the_result(best_backend: gp.Backend) -> None:
         gp.gemm(a, b, dtype=E4M3FN, device=best_backend.device)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_of_8_bits_is_refused_after_a_call_without_a_type_too(best_backend: gp.Backend, name: str) -> None:
+    """On the host and on the device: what is kept of the second call is not taken for a product of another type."""
+    a, b = numbers((6, 8), every(name).dtype), numbers((8, 5), every(name).dtype, 1)
+    for x, y in ((a, b), (best_backend.asarray(a), best_backend.asarray(b))):
+        device = None if isinstance(x, gp.DeviceArray) else best_backend.device
+        for _ in range(3):
+            assert gp.gemm(x, y, device=device).dtype == np.float32
+        for wanted in (a.dtype, name):
+            with pytest.raises(gp.DtypeError, match="a type of A and B alone"):
+                gp.gemm(x, y, dtype=wanted, device=device)
+
+
 @pytest.mark.parametrize("multiply", [gp.gemm, gp.matmul])
 def test_one_of_each_type_is_a_product_of_a_larger_one(best_backend: gp.Backend, multiply: Any) -> None:
     """Of weights and gradients, say. Halves have all numbers of both, and float32 is what comes out."""

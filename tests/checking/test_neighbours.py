@@ -168,11 +168,52 @@ def test_a_rounding_that_differs_for_most_numbers_is_three_times_beyond_the_boun
     assert statistical.error_over_bound > 3
 
 
+@pytest.mark.parametrize("k", [64, 1024, 16384])
 @pytest.mark.parametrize("sums", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("precision", ["tf32", "float16", "bfloat16"])
-def test_sums_in_halves_fail(precision: str, sums: type) -> None:
-    _, statistical = judged(problem_of(precision), ROUNDINGS[RIGHT[precision]], sums)
+def test_sums_in_halves_fail(precision: str, sums: type, k: int) -> None:
+    """However long they are: what a unit's cut may add to the bound grows with k, but stays far below."""
+    problem = problem_of(precision, k)
+    random = verify.random_operands(problem, 3)
+    statistical = verify.check_random(problem, random, made_of(problem, random, ROUNDINGS[RIGHT[precision]], sums))
     assert statistical.error_over_bound > 3
+
+
+@pytest.mark.parametrize("k", [64, 1024, 16384])
+@pytest.mark.parametrize("sums", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_types_of_which_a_unit_keeps_sums_in_halves_fail(dtype: str, sums: type, k: int) -> None:
+    """A unit that adds up 16 products exactly, and keeps a half of their sum."""
+    problem = GemmProblem.create(24, 20, k, dtype=dtype, output="float32", trans_b="T")
+    operands = verify.random_operands(problem, 3)
+    left, right = (operands[x].astype(np.float32) for x in ("a", "b"))
+    total = np.zeros((1, problem.m, problem.n), sums)
+    for p in range(0, k, 16):
+        part = left[:, :, p : p + 16] @ right[:, :, p : p + 16].transpose(0, 2, 1)
+        total = (total.astype(np.float32) + part).astype(sums)
+    assert verify.check_random(problem, operands, total.astype(np.float32)).error_over_bound > 3
+    assert verify.check_random(problem, operands, left @ right.transpose(0, 2, 1)).passed
+
+
+@pytest.mark.parametrize("k", [64, 16384])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_a_dropped_term_of_narrow_types_fails(dtype: str, k: int) -> None:
+    for output in ("float32", "float16" if dtype.startswith("float8") else dtype):
+        problem = GemmProblem.create(24, 20, k, dtype=dtype, output=output, trans_b="T")
+        operands = verify.random_operands(problem, 3)
+        left, right = (operands[x].astype(np.float32) for x in ("a", "b"))
+        short = (left[:, :, :-1] @ right[:, :, :-1].transpose(0, 2, 1)).astype(problem.output.numpy)
+        assert verify.check_random(problem, operands, short).error_over_bound > 3
+
+
+@pytest.mark.parametrize("precision", FORMATS)
+def test_a_dropped_term_of_a_long_sum_fails(precision: str) -> None:
+    problem = problem_of(precision, k=65536)
+    operands = verify.random_operands(problem, 3)
+    short: dict[Operand, Array] = {name: x.copy() for name, x in operands.items()}
+    short["a"][:, :, -1] = 0
+    check = verify.check_random(problem, operands, made_of(problem, short, ROUNDINGS[RIGHT[precision]]))
+    assert not check.passed
 
 
 @pytest.mark.parametrize("precision", RIGHT)

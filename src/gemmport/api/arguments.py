@@ -116,7 +116,7 @@ def types_of(given: Mapping[str, Given], dtype: npt.DTypeLike | None) -> Types:
     of_c = given["c"].dtypes if "c" in given else []
     if dtype is not None:
         output = as_dtype(dtype).numpy
-    elif all(map(_is_float8, pair)):
+    elif all(map(is_float8, pair)):
         output = common_type(of_c or [FLOAT32.numpy])
     else:
         output = common_type([*pair, *of_c])
@@ -130,8 +130,8 @@ def common_type(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
     Raises:
         DtypeError: there is none, or gemmport does not compute in it.
     """
-    if any(map(_is_float8, dtypes)) and len(set(dtypes)) > 1:
-        others = [dtype for dtype in dtypes if not _is_float8(dtype)]
+    if any(map(is_float8, dtypes)) and len(set(dtypes)) > 1:
+        others = [dtype for dtype in dtypes if not is_float8(dtype)]
         widest = common_type(others) if others else FLOAT16.numpy
         return widest if as_dtype(widest).precision else common_type([widest, FLOAT16.numpy])
     try:
@@ -143,7 +143,8 @@ def common_type(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
         raise DtypeError(f"{told} have no common type: convert one to the other's") from None
 
 
-def _is_float8(dtype: np.dtype[Any]) -> bool:
+def is_float8(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is one of those that A and B alone have."""
     return INPUTS.get(dtype.name) in FLOAT8S
 
 

@@ -17,6 +17,7 @@ from gemmport.api.arguments import (
     backend_of_operands,
     check_out,
     check_present,
+    is_float8,
     queue_of_operands,
     result_shape,
     types_of,
@@ -173,10 +174,11 @@ def gemm(
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
     elif wait_for == () and params is None and config is None and devices is None:
-        # To ask for the type that a product has anyway is to ask for nothing.
+        # To ask for the type that a product has anyway is to ask for nothing; one of 8 bits none has.
         plain = (
             c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
-        )
+            and not is_float8(a.dtype)
+        )  # fmt: skip
         choices = (
             scalar_key(alpha), scalar_key(beta), type(trans_a), trans_a, type(trans_b), trans_b,
             None if plain else dtype, accumulator, kernel if precision is within else (kernel, precision, within),
