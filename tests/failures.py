@@ -49,9 +49,10 @@ class Failures:
         """What ends pytest itself."""
         self._tell("pytest", str(excrepr))
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """The last line."""
-        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """The last line. Also `-x` and `--maxfail` end a run before its end, with the status of failed tests."""
+        ended = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED
+        if exitstatus in ended and not (session.shouldfail or session.shouldstop):
             self._append(f"{self.number} failed in a run that came to its end\n")
 
     def _tell(self, name: str, reason: str) -> None:

@@ -97,6 +97,13 @@ def test_a_run_that_breaks_says_why_and_does_not_come_to_its_end(
     assert "came to its end" not in told
 
 
+@pytest.mark.parametrize("options", [["-x"], ["-x", "-n1"]], ids=["alone", "workers"])
+def test_a_run_that_stops_at_a_failure_does_not_come_to_its_end(options: list[str], tmp_path: Path) -> None:
+    told = ran(tmp_path, *options, test_it=TESTS)
+    assert "test_that_fails (call)\n" in told
+    assert "came to its end" not in told
+
+
 OF_PLUGINS = {
     "pytest-benchmark": {"benchmark", "benchmark_weave"},
     "pytest-mock": {"mocker", "class_mocker", "module_mocker", "package_mocker", "session_mocker"},
