@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,27 @@ def test_an_interruption_ends_the_processes(best_backend: gp.Backend, started: l
     with pytest.raises(KeyboardInterrupt):
         ahead.prepare_all([(problem, best_backend.device) for problem in (*TASKS, *TASKS)], 2, interrupt)
     assert [process._process.poll() is not None for process in started] == [True, True]
+
+
+def test_an_interruption_leaves_who_hears_of_it_in_peace(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last_words, told = Conversation.last_words, []
+
+    def slow(process: Conversation) -> str:
+        time.sleep(0.2)
+        told.append(last_words(process))
+        return told[-1]
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    problems = [replace(TASKS[0], alpha=number) for number in range(2, 12)]
+    monkeypatch.setattr(Conversation, "last_words", slow)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.prepare_all([(problem, best_backend.device) for problem in problems], 2, interrupt)
+    assert told
+    assert all("SIGKILL" in one for one in told)
 
 
 @pytest.mark.parametrize("count", [ahead.FEW, ahead.FEW + 1])

@@ -175,6 +175,9 @@ class _Worker(threading.Thread):
             self._ended = True
             process, self._process = self._process, None
         if process is not None:
+            process.end()
+            if self.is_alive():
+                self.join(5)  # it may be asking how the process ended
             process.close()
 
     def _answer(self, task: Mapping[str, Any]) -> dict[str, Any]:
