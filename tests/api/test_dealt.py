@@ -440,6 +440,22 @@ def test_what_lies_on_the_only_device_is_multiplied_at_once(
     np.testing.assert_array_equal(gp.gemm(x, x, trans_b="T", out=out, devices=[best_backend]), a @ a.T)
 
 
+@pytest.mark.parametrize(("a", "b"), [((90, 40), (40, 70)), ((40,), (40, 70)), ((3, 90, 40), (40,)), ((0, 5), (5, 3))])
+def test_the_result_is_of_the_first_operands_library(
+    pair: list[gp.Backend], a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
+    arrays = import_module("pyopencl.array")
+    left, right = integers(a, "float32"), integers(b, "float32")
+    x = arrays.to_device(pair[0].queue, left)
+    found = gp.matmul(x, pair[1].asarray(right), devices=pair)
+    assert isinstance(found, arrays.Array)
+    assert found.queue == x.queue
+    np.testing.assert_array_equal(found.get(), left @ right)
+    assert isinstance(
+        gp.matmul(pair[1].asarray(left), arrays.to_device(pair[0].queue, right), devices=pair), gp.DeviceArray
+    )
+
+
 def test_a_product_without_elements_on_devices(pair: list[gp.Backend]) -> None:
     x, y = pair[1].empty((0, 5), "float32"), pair[0].ones((5, 3), "float32")
     found = gp.matmul(x, y, devices=pair)

@@ -283,13 +283,17 @@ def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
         )
     if _is_converted(x, y, dtype):
         x, y = (each.astype(dtype) for each in (x, y))
-    product = computed(x, y, None, out, dtype=dtype, **how).given
+    place = next(iter(there.values()), None)
+    if out is not None or place is None:
+        product = computed(x, y, None, out, dtype=dtype, **how).given
+    else:
+        written = place.result(given, _product_shape(x, y), dtype)
+        computed(x, y, None, written.array, dtype=dtype, **how)
+        product = place.delivered(written)
     if out is not None:
         return out
     product = product[..., 0, :] if len(a.shape) == 1 else product
-    product = product[..., 0] if len(b.shape) == 1 else product
-    library = next((given[name].library for name in there), None)
-    return product if library is None else library.result(product)
+    return product[..., 0] if len(b.shape) == 1 else product
 
 
 def _on_a_device(
