@@ -207,7 +207,7 @@ def opencl(*kernels: tuple[int, list[tuple[int, int]]], events: bool = False) ->
     script = _opencldriver.script(made, events=events)
     assert _scripts.launching is not None
     run = _scripts.launching.opencl
-    return lambda operands: run(script, 0x99, operands)
+    return lambda operands: run(script, 0x99, operands, False)[0]
 
 
 def test_buffers_and_addresses_are_given_to_kernels_each_in_its_way(runtime: Runtime) -> None:
@@ -247,7 +247,7 @@ def test_what_is_refused_is_tried_as_pyopencl_does_and_nothing_before_it(
     """A kernel that adds to its result must not run twice."""
     if best_backend.name != "opencl":
         pytest.skip(beyond(best_backend.device, "only OpenCL's launches are tried again"))
-    monkeypatch.setattr(_scripts, "launching", SimpleNamespace(opencl=lambda *_: made))
+    monkeypatch.setattr(_scripts, "launching", SimpleNamespace(opencl=lambda *_: (made, 0)))
     tried: list[str] = []
     monkeypatch.setattr(type(best_backend), "launch", lambda self, call, **how: tried.append(call.function))
     x = best_backend.ones((16, 16), np.float32)
