@@ -118,23 +118,17 @@ def cut(x: Array) -> Array:
     return np.where(np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near)
 
 
-@pytest.mark.parametrize("k", [100, 4096, 16384])
-@pytest.mark.parametrize("at_once", [4, 16])
+@pytest.mark.parametrize(("k", "passes"), [(100, True), (16384, False)])
 @pytest.mark.parametrize("precision", ["tf32", "float16", "bfloat16"])
-def test_sums_that_are_cut_pass_where_a_matrix_unit_may_have_made_them(precision: str, at_once: int, k: int) -> None:
-    """So many products added up exactly, and the sum cut to float32: it is off by more than sums of float32 may be."""
+def test_long_sums_that_are_cut_to_float32_are_beyond_the_bound(precision: str, k: int, passes: bool) -> None:
+    """As a matrix unit may add up: four products exactly, and the sum cut instead of rounded. docs/verification.md tells it."""
     problem = problem_of(precision, k)
     operands = verify.random_operands(problem, 3)
     left, right = (ROUNDINGS[precision](operands[x]).astype(np.float64) for x in ("a", "b"))
     total = np.zeros((1, problem.m, problem.n), np.float32)
-    for p in range(0, k, at_once):
-        total = cut(total + left[:, :, p : p + at_once] @ right[:, :, p : p + at_once].transpose(0, 2, 1))
-    check = verify.check_random(problem, operands, total)
-    assert check.passed, check.detail
-    assert check.error_over_bound < 0.6
-    if k == 16384:
-        sums = replace(problem, precision="full")  # which nobody cuts
-        assert not verify.check_random(sums, verify.as_multiplied(problem, operands)[1], total).passed
+    for p in range(0, k, 4):
+        total = cut(total + left[:, :, p : p + 4] @ right[:, :, p : p + 4].transpose(0, 2, 1))
+    assert verify.check_random(problem, operands, total).passed == passes
 
 
 OTHERS = [(precision, other) for precision, right in RIGHT.items() for other in ROUNDINGS if other != right]

@@ -605,16 +605,11 @@ def test_without_a_product_a_is_not_looked_at():
 # Bounds, by hand
 
 
-def cut_by_hand(problem):
-    """What sums of a matrix unit are judged by, which cuts off."""
-    return 1 + problem.k**0.5 / 10 if (problem.dtype.name, problem.accumulator.name) == ("float16", "float32") else 1
-
-
 def bound_by_hand(problem, norms, expected, c, of_sums, of_steps):
     """As the module's docstring has it."""
     unit, output = problem.accumulator.unit_roundoff, problem.output.unit_roundoff
     terms = (
-        8 * (unit * cut_by_hand(problem) + of_sums) * abs(problem.alpha) * norms,
+        8 * (unit + of_sums) * abs(problem.alpha) * norms,
         (2 * (unit + of_steps) + output) * abs(expected),
         2 * (unit + of_steps) * abs(problem.beta) * abs(c),
         (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal,
@@ -664,10 +659,7 @@ def test_the_tolerance_of_freivalds_is_that_of_a_row(dtype):
     problem = GemmProblem.create(1, 2, 9, dtype=dtype, alpha=-3)
     unit, own = problem.accumulator.unit_roundoff, problem.accumulator.unit_roundoff / 4
     rows, columns, rows_of_d = np.array([[1.5]]), np.array([[3.0, 4.0]]), np.array([[0.75]])
-    wanted = (
-        8 * (unit * cut_by_hand(problem) + 2 * own) * 3 * 1.5 * 5
-        + 8 * (2 * unit + problem.output.unit_roundoff + own) * 0.75
-    )
+    wanted = 8 * (unit + 2 * own) * 3 * 1.5 * 5 + 8 * (2 * unit + problem.output.unit_roundoff + own) * 0.75
     wanted *= 2**0.5 if dtype == "complex64" else 1
     found = verify.freivalds_tolerance(problem, rows, columns, rows_of_d, own)
     assert found.item() == pytest.approx(wanted, rel=1e-12, abs=0)

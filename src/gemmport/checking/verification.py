@@ -25,8 +25,7 @@ independently, so that the error has the standard deviation
 
 The bound is LAMBDA · u · |alpha| · ‖a‖₂ ‖b‖₂, twenty standard deviations; for k ≤ LAMBDA it is above γₖ and holds for certain.
 To it are added the roundings of alpha · sum + beta · C, that of the output, and underflow. Each part of a complex sum is a
-real one of 2k terms with the same norms, so that the modulus of the error is at most √2 times as large. Where a matrix unit
-may have made the sums, which cuts them, u is larger (`CUT`).
+real one of 2k terms with the same norms, so that the modulus of the error is at most √2 times as large.
 
 What float32 sums, or a result rounded to float32, are off by is 10⁷ of a bound of float64: those fail for any k.
 """
@@ -59,13 +58,6 @@ from gemmport.core.problem import GemmProblem, Layout, Operand, Scalar, transpos
 HostArray = npt.NDArray[Any]
 
 LAMBDA = 8.0
-
-CUT = 0.1
-"""Matrix units add up some products of narrow numbers at once, and cut off what float32 has no room for (M. Fasi et al.,
-"Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021). These errors point to zero, and grow like √k.
-This times √k is what the bound allows for them, in units of the bound without them: twice what is reached where sums are cut
-after every four products.
-"""
 
 POISON = {"real": 0xFF, "complex": 0xFF, "integer": 0xFD, "bool": 0xFD}
 """Every byte of it: a NaN where there are any, else a number that is seldom a result."""
@@ -330,7 +322,7 @@ def check_random(problem: GemmProblem, operands: Matrices, d: HostArray, expecte
     float64 and complex128, for which the reference is no more precise than they are, are also compared in their corners and a
     sample, with exactly summed entries: that is the check that is returned, unless another element fails.
     """
-    operands = as_multiplied(problem, operands)[1]
+    problem, operands = as_multiplied(problem, operands)
     exactly_summed = None
     if problem.accumulator.precision > FLOAT32.precision:
         exactly_summed = _check_entries(problem, operands, d)
@@ -366,7 +358,7 @@ def check_freivalds(problem: GemmProblem, operands: Matrices, d: HostArray, seed
     """
     if problem.output.kind == "bool":
         raise ValueError("Freivalds' check needs a ring, and truth values are none")
-    operands = as_multiplied(problem, operands)[1]
+    problem, operands = as_multiplied(problem, operands)
     signs = random_signs(problem.n, seed)
     left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
     if not rounds(problem):
@@ -403,7 +395,7 @@ def freivalds_tolerance(
     """
     unit = problem.accumulator.unit_roundoff
     norm_of_right = np.sqrt((columns**2).sum(axis=1))[:, np.newaxis]
-    tolerance: HostArray = LAMBDA * (_unit_of_sums(problem) + 2 * own) * abs(problem.alpha) * rows * norm_of_right
+    tolerance: HostArray = LAMBDA * (unit + 2 * own) * abs(problem.alpha) * rows * norm_of_right
     tolerance += LAMBDA * (2 * unit + problem.output.unit_roundoff + own) * rows_of_d
     tolerance *= _modulus(problem)
     return tolerance
@@ -462,21 +454,13 @@ def _bound(
         of_sums, of_steps: unit roundoff of the sums of `expected`, and of scaling them by alpha and adding beta · C.
     """
     unit = problem.accumulator.unit_roundoff
-    bound: HostArray = LAMBDA * (_unit_of_sums(problem) + of_sums) * abs(problem.alpha) * norms
+    bound: HostArray = LAMBDA * (unit + of_sums) * abs(problem.alpha) * norms
     bound += (2 * (unit + of_steps) + problem.output.unit_roundoff) * np.abs(expected)
     if c is not None:
         bound += 2 * (unit + of_steps) * abs(problem.beta) * np.abs(c).astype(np.float64)
     bound += (problem.k + 2) * problem.accumulator.smallest_subnormal + problem.output.smallest_subnormal
     bound *= _modulus(problem)
     return bound
-
-
-def _unit_of_sums(problem: GemmProblem) -> float:
-    """The unit roundoff of sums; larger where a matrix unit may have made them: of narrow numbers in float32."""
-    unit = problem.accumulator.unit_roundoff
-    narrow = problem.precision != FULL or 0 < problem.dtype.precision < FLOAT32.precision
-    cut = problem.accumulator == FLOAT32 and narrow
-    return unit * (1 + CUT * math.sqrt(problem.k)) if cut else unit
 
 
 def _modulus(problem: GemmProblem) -> float:
@@ -523,7 +507,6 @@ def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check
     small = GemmProblem.create(
         len(rows), problem.n, problem.k, batch=problem.batch, dtype=problem.dtype, output=problem.output,
         accumulator=problem.accumulator, trans_b=problem.trans_b, alpha=problem.alpha, beta=problem.beta,
-        precision=problem.precision,
     )  # fmt: skip
     return _compare(small, part, d[:, rows], reference(small, part))
 
