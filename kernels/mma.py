@@ -66,8 +66,8 @@ _UNITS = {
 }
 """By type of the operands. Their sizes, and where registers lie in the unit's matrices, follow from that of the elements."""
 
-_VERIFIED = frozenset({"float16", "bfloat16"})
-"""Types of which right products on a GPU are on file (docs/mma.md)."""
+_VERIFIED = frozenset({("float16", "float16"), ("bfloat16", "bfloat16")})
+"""Types of operands and result of which right products on a GPU are on file (docs/mma.md)."""
 
 _TURNED_AS_READ = (2, 4)
 """Bytes of elements that the kernel reads where they lie across k, by ldmatrix or one by one."""
@@ -163,10 +163,9 @@ class Mma(KernelVariant):
         return None
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        dtype = _taken(problem, device).dtype
-        if dtype.name not in _VERIFIED:
-            told = TF32 if problem.precision == TF32 else dtype
-            return f"of {told} no record of a GPU says yet that it is right: only the user chooses it"
+        if (problem.dtype.name, problem.output.name) not in _VERIFIED:
+            told = TF32 if problem.precision == TF32 else problem.dtype
+            return f"no results of a GPU are on file for {told} → {problem.output} yet: only the user chooses it"
         return None
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:

@@ -74,7 +74,7 @@ def test_float32_is_tf32_only_where_it_is_asked_for(device: gp.DeviceInfo) -> No
         assert gp.plan(asked, device, kernel="mma").variant == "mma"
         for problem in (plain, asked):
             assert gp.plan(problem, device).variant != "mma"
-        assert "no record of a GPU" in str(MMA.declined(asked, device, model_of(device)))
+        assert "no results of a GPU" in str(MMA.declined(asked, device, model_of(device)))
         for variant in kernels.variants():
             if variant.name != "mma" and not variant.unsupported(plain, device):
                 plan = gp.plan(plain, device, kernel=variant.name)
