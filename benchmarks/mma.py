@@ -120,9 +120,8 @@ class Trial:
                     self._verified(dtype, ops, tiling)
 
     def _verified(self, dtype: str, ops: str, tiling: Parameters) -> None:
-        anew = (
-            [(ODD, {"SHARE": 0, "ANEW": 1})] if self.kernel.name == "mma" else []
-        )  # which is no choice of the other's
+        # `wgmma` has no such parameter.
+        anew = [(ODD, {"SHARE": 0, "ANEW": 1})] if self.kernel.name == "mma" else []
         for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), *anew):
             problem = product(*sizes, dtype, ops, beta=-1.0)
             result = self.run(problem, {**tiling, **more}, verify=True, repeat=1)

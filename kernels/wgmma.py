@@ -299,7 +299,7 @@ def _registers(parameters: Parameters) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Maps:
-    """What the kernel is told of A and B: their maps, and by x and y where each begins in its map."""
+    """The arguments for A and B: two tensor maps, and the element x and row y of its map at which each operand begins."""
 
     maps: tuple[Argument, ...]
     begins: tuple[Argument, ...]

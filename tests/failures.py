@@ -1,4 +1,4 @@
-"""A plugin of pytest, `--failures FILE`: each failed test, as it fails, for runs that are interrupted or that break.
+"""A plugin of pytest, `--failures=FILE`: it writes each failed test as it fails, for runs that are interrupted or that break.
 
 FILE is written anew. Under pytest-xdist the process that collects the results writes it: it knows of tests that ended a
 worker, too. The last line says that the run came to its end; where it is missing, not all tests were run.
@@ -50,7 +50,7 @@ class Failures:
         self._tell("pytest", str(excrepr))
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """The last line. Also `-x` and `--maxfail` end a run before its end, with the status of failed tests."""
+        """Writes the last line, unless `-x` or `--maxfail` ended the run early, whose status is that of failed tests."""
         ended = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED
         if exitstatus in ended and not (session.shouldfail or session.shouldstop):
             self._append(f"{self.number} failed in a run that came to its end\n")

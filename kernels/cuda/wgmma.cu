@@ -104,7 +104,7 @@ __device__ __forceinline__ void store_columns(
     acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, index_t ld_c, acc_t alpha,
     acc_t beta, int m, int n)
 {
-    TOUCH_NUMBER(lane); // or the compiler keeps addresses of all columns at once, for which there are no registers
+    TOUCH_NUMBER(lane); // without this the compiler keeps the addresses of all columns at once, and registers run out
     __syncwarp(); // no lane reads what was there any more
     #pragma unroll
     for (int x = 0; x < AT_ONCE / 8; ++x)

@@ -81,35 +81,27 @@
 #define SUMS_64(d, i) SUMS_32(d, i), SUMS_32(d, i + 32)
 #define SUMS_96(d, i) SUMS_64(d, i), SUMS_32(d, i + 64)
 #define SUMS_128(d, i) SUMS_96(d, i), SUMS_32(d, i + 96)
-#define GROUP_MUL_ADD_F16_64(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" PLACES_32() \
+#define GROUP_MUL_ADD_64(type, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" PLACES_32() \
                  "}, %32, %33, p, 1, 1, %35, %36; }" \
                  : SUMS_32(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_F16_128(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" PLACES_64() \
+#define GROUP_MUL_ADD_128(type, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" PLACES_64() \
                  "}, %64, %65, p, 1, 1, %67, %68; }" \
                  : SUMS_64(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_F16_192(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" PLACES_96() \
+#define GROUP_MUL_ADD_192(type, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" PLACES_96() \
                  "}, %96, %97, p, 1, 1, %99, %100; }" \
                  : SUMS_96(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_F16_256(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" PLACES_128() \
+#define GROUP_MUL_ADD_256(type, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" PLACES_128() \
                  "}, %128, %129, p, 1, 1, %131, %132; }" \
                  : SUMS_128(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_BF16_64(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" PLACES_32() \
-                 "}, %32, %33, p, 1, 1, %35, %36; }" \
-                 : SUMS_32(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_BF16_128(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" PLACES_64() \
-                 "}, %64, %65, p, 1, 1, %67, %68; }" \
-                 : SUMS_64(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_BF16_192(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" PLACES_96() \
-                 "}, %96, %97, p, 1, 1, %99, %100; }" \
-                 : SUMS_96(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_BF16_256(d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" PLACES_128() \
-                 "}, %128, %129, p, 1, 1, %131, %132; }" \
-                 : SUMS_128(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_F16_64(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_64("f16", d, a, b, scale, turn_a, turn_b)
+#define GROUP_MUL_ADD_F16_128(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_128("f16", d, a, b, scale, turn_a, turn_b)
+#define GROUP_MUL_ADD_F16_192(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_192("f16", d, a, b, scale, turn_a, turn_b)
+#define GROUP_MUL_ADD_F16_256(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_256("f16", d, a, b, scale, turn_a, turn_b)
+#define GROUP_MUL_ADD_BF16_64(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_64("bf16", d, a, b, scale, turn_a, turn_b)
+#define GROUP_MUL_ADD_BF16_128(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_128("bf16", d, a, b, scale, turn_a, turn_b)
+#define GROUP_MUL_ADD_BF16_192(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_192("bf16", d, a, b, scale, turn_a, turn_b)
+#define GROUP_MUL_ADD_BF16_256(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_256("bf16", d, a, b, scale, turn_a, turn_b)

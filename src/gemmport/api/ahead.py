@@ -100,7 +100,7 @@ def compile_ahead(backend: Backend, sources: Sequence[str], progress: Callable[[
     uses it.
 
     Args:
-        progress: told what is being done.
+        progress: gets a text that says what is being done.
     """
     missing = [source for source in dict.fromkeys(sources) if not backend.has_best(source)]
     jobs = min(usable_cores(), len(missing))

@@ -131,7 +131,7 @@ def as_dtype(spec: object) -> DType:
     except (TypeError, ValueError, SyntaxError):  # NumPy raises these for texts that name no type
         name = str(spec)[:100]
     if name not in INPUTS:
-        raise DtypeError(f"dtype {name} is not supported: gemmport computes in {', '.join(DTYPES)}; convert the input")
+        raise DtypeError(f"dtype {name} is not supported: gemmport computes in {', '.join(INPUTS)}; convert the input")
     return INPUTS[name]
 
 

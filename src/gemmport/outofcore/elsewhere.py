@@ -43,7 +43,7 @@ class Elsewhere:
             written: whether blocks are taken there; else they are brought from there.
 
         Raises:
-            DeviceMemoryError: there is no room for what is not dense to be packed in.
+            DeviceMemoryError: the array's device has no room for the buffer in which rows are packed.
         """
         backend = array.backend
         kept, key = backend.kept, ("queue of what travels", user.device, name)

@@ -273,7 +273,7 @@ class Streamed:
         if not self.tiles:
             self._tell()
             return
-        self.kept.held = None  # until all that it tells of is there
+        self.kept.held = None  # where this run fails, the slots hold no whole panels
         with self._memory() as lanes:
             works = [
                 (self._bring_all, "a", lanes["a"]),
