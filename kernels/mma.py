@@ -140,6 +140,9 @@ class Mma(KernelVariant):
         tiles = int(parameters["STAGES"]) * stage
         return max(tiles, _staged(parameters) * problem.accumulator.sum_bytes)
 
+    def most_local_bytes(self, device: DeviceInfo) -> int:
+        return device.most_local_memory
+
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         """Of sums, and of two turns' rows and columns: 4 for each 16 of them."""
         rows, columns = int(parameters["WM"]), int(parameters["WN"])

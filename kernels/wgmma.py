@@ -128,6 +128,9 @@ class Wgmma(KernelVariant):
         stages = int(parameters["STAGES"])
         return stages * ((int(parameters["TSM"]) + int(parameters["TSN"])) * ROW_BYTES + 16) + _staged_bytes(parameters)
 
+    def most_local_bytes(self, device: DeviceInfo) -> int:
+        return device.most_local_memory
+
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         return int(parameters["WM"]) * int(parameters["TSN"]) // GROUP
 

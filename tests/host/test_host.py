@@ -18,6 +18,7 @@ import host_compiler
 from absences import CXX, SANITIZERS, needs
 from gemmport import kernels
 from gemmport.backends.objects import Program
+from gemmport.core.errors import LaunchError
 from host import ORDERS, Host
 from mutations import Edit, Mutation, planted
 from on_host import BY_MATRIX_CORES, BY_MATRIX_UNIT, FAULTS, MORE, PASSES, VARIANTS, fault, opened, product, run_pass
@@ -139,7 +140,7 @@ def is_wrong(cpu: Host, name: str) -> bool:
         else:
             product(cpu, name, "TN")
             product(cpu, name, "TN", MORE.get(name))
-    except AssertionError:
+    except (AssertionError, LaunchError):  # what it computes, or what the runner saw of it, is wrong
         return True
     return False
 

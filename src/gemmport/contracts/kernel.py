@@ -200,6 +200,12 @@ class KernelVariant(Contract):
         """Bytes of local memory of one work-group."""
         return 0
 
+    def most_local_bytes(self, device: DeviceInfo) -> int:
+        """The most that `local_bytes` may be on a device; a kernel that is given its local memory at launch may have more than
+        one that declares it.
+        """
+        return device.local_memory
+
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         """32-bit registers of one work-item for sums and fragments; what the compiler adds for addresses is not counted."""
         return ceil_div(problem.accumulator.sum_bytes, 4)

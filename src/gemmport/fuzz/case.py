@@ -112,7 +112,7 @@ def refusal(
     fits = (
         math.prod(group) <= device.max_work_group
         and all(items <= most for items, most in zip(group, device.max_work_item_sizes, strict=True))
-        and variant.local_bytes(params, problem) <= device.local_memory
+        and variant.local_bytes(params, problem) <= variant.most_local_bytes(device)
         and (not device.registers or variant.registers(params, problem) * math.prod(group) <= device.registers)
     )
     return None if fits else ParameterError
