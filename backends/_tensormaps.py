@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 
 from gemmport.backends import _cudadriver
-from gemmport.core.errors import LaunchError
+from gemmport.core.errors import DeviceLostError, LaunchError, TensorMapError
 from gemmport.core.plan import TensorMap
 
 NBYTES, _ALIGNMENT = 128, 64
@@ -26,13 +26,24 @@ def encoded(told: TensorMap, address: int) -> bytes:
     """A map of memory at an address, as kernels take it.
 
     Raises:
-        LaunchError: the driver refuses it, or makes maps in which the address is not the first word.
+        TensorMapError: the driver refuses it, knows no such maps, or makes those in which the address is not the first word.
     """
-    made = _encoded(told, _ADDRESSES[0])
-    if not _begins_with_address(told, made):
-        raise LaunchError(
-            "this driver's tensor maps do not begin with the address; choose another kernel than this one"
-        )
+    try:
+        made = _encoded(told, _ADDRESSES[0])
+        begins = _begins_with_address(told, made)
+    except AttributeError as error:
+        raise TensorMapError(
+            "tensor maps need a driver of CUDA 12.0 or newer; this one has none: update it, or choose another kernel"
+        ) from error
+    except DeviceLostError:
+        raise
+    except LaunchError as error:
+        raise TensorMapError(
+            f"the driver refuses the tensor map of {told.name}: {error}; {told.dtype}, sizes {told.sizes}, strides "
+            f"{told.strides} bytes, tiles of {told.tile}; choose another kernel"
+        ) from error
+    if not begins:
+        raise TensorMapError("this driver's tensor maps do not begin with the address: choose another kernel")
     return address.to_bytes(8, "little") + made[8:]
 
 

@@ -54,6 +54,7 @@ from gemmport.core.errors import (
     GemmportError,
     LaunchError,
     ShapeError,
+    TensorMapError,
     WorkGroupError,
 )
 from gemmport.core.layout import strided
@@ -368,9 +369,9 @@ class Backend(NoCopy, ABC):
         `set_memory` puts another one there as it does with arguments that are memory.
 
         Raises:
-            LaunchError: the runtime has no such maps, or refuses this one.
+            TensorMapError: the runtime has no such maps, or refuses this one.
         """
-        raise LaunchError(
+        raise TensorMapError(
             f"{self.device.label}: backend {self.name} has no tensor maps; choose another kernel than this one"
         )
 

@@ -50,6 +50,7 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
         LaunchError,
         ParameterError,
         ShapeError,
+        TensorMapError,
         UnknownNameError,
         UnsupportedError,
         WorkGroupError,
@@ -64,8 +65,8 @@ __all__ = [
     "CompileError", "ConfigError", "CopyError",
     "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DevicesFailedError",
     "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError",
-    "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm", "get_backend",
-    "matmul", "open_backend", "plan", "precision", "prepare", "register", "register_backend", "run",
+    "TensorMapError", "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm",
+    "get_backend", "matmul", "open_backend", "plan", "precision", "prepare", "register", "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -12,6 +12,7 @@ struct Launch {
     Indices groups, items;
     size_t dynamic_bytes;
     unsigned order; // of work-items' turns: 0 forward, 1 reversed, others shuffled, by this seed
+    double seconds; // of the processor's time, after which the launch ends with a fault; 0: no limit
     unsigned arguments;
     const void *const *argument;
     const size_t *argument_bytes;

@@ -57,6 +57,7 @@ class Host(Backend):
     Attributes:
         order: of work-items' turns, one of ORDERS, or shuffled otherwise: "shuffled 7". As HOST_ORDER says where nothing else
             is set.
+        seconds: of the processor's time that a launch may take, which a kernel that never ends does. 0: no limit.
     """
 
     name = "host"
@@ -66,6 +67,7 @@ class Host(Backend):
         super().__init__(device, context)
         host_compiler.runner()
         self.order = os.environ.get("HOST_ORDER", "forward")
+        self.seconds = 600.0
 
     @classmethod
     def discover(cls) -> Discovery:
@@ -144,6 +146,7 @@ class Host(Backend):
         with _running:
             name, _, seed = self.order.partition(" ")
             bound.launch.order = ORDERS[name] + int(seed or 0)
+            bound.launch.seconds = self.seconds
             fault = bound.kernel(ctypes.byref(bound.launch))
         if fault is not None:
             raise LaunchError(f"{self.device.label}: {call.function}, work-items {self.order}: {fault.decode()}")
@@ -172,6 +175,7 @@ class _Launch(ctypes.Structure):
         ("items", _Indices),
         ("dynamic_bytes", ctypes.c_size_t),
         ("order", ctypes.c_uint),
+        ("seconds", ctypes.c_double),
         ("arguments", ctypes.c_uint),
         ("argument", ctypes.POINTER(ctypes.c_void_p)),
         ("argument_bytes", ctypes.POINTER(ctypes.c_size_t)),
@@ -199,7 +203,7 @@ def _bound(
     values = [ctypes.create_string_buffer(data, len(data)) for data in raw]
     addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     sizes = (ctypes.c_size_t * len(values))(*map(len, raw))
-    launch = _Launch(_Indices(*groups), _Indices(*work_group), dynamic_bytes, 0, len(values), addresses, sizes)
+    launch = _Launch(_Indices(*groups), _Indices(*work_group), dynamic_bytes, 0, 0.0, len(values), addresses, sizes)
     return _Bound(kernel, launch, values)
 
 

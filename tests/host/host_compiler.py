@@ -137,7 +137,7 @@ def _linked(text: str, *more: str) -> bytes:
 
 
 def _run(text: str, *arguments: str, language: str = "c++") -> str:
-    command = [found() or COMPILERS[0], "-x", language, *arguments, "-", "-lm", "-lstdc++"]
+    command = [found() or COMPILERS[0], "-x", language, *arguments, "-", "-lm", "-lrt", "-lstdc++"]
     # What watches this process would watch the compiler, too.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment)

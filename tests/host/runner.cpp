@@ -5,11 +5,14 @@
 
 #include "group.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #if !defined(__x86_64__)
@@ -188,6 +191,60 @@ void complain(const char *format, ...)
     leave(true);
     abort();
 }
+
+// The watchdog: a launch may take so much of the processor's time, else it ends with a fault. A work-item that comes to a barrier by
+// then is the last to run. One that does not is left where it is, at the timer's second call: it is in the kernel's own code.
+
+#if !defined(sigev_notify_thread_id)
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+static volatile bool late, in_item;
+
+static void complain_of_time()
+{
+    complain("work-item %d runs after %g seconds, the most that a launch may take; it last waited in line %d", current->number,
+             launch_now->seconds, current->line);
+}
+
+static void on_timer(int)
+{
+    const bool again = late;
+    late = true;
+    if (again && in_item) {
+        complain_of_time();
+        leave(true);
+    }
+}
+
+class Watchdog {
+    timer_t timer;
+    struct sigaction before;
+    const int number = SIGRTMIN + 4;
+
+public:
+    explicit Watchdog(double seconds)
+    {
+        late = false;
+        struct sigaction own = {};
+        own.sa_handler = on_timer;
+        own.sa_flags = SA_NODEFER | SA_RESTART; // the handler may not return
+        sigaction(number, &own, &before);
+        struct sigevent event = {};
+        event.sigev_notify = SIGEV_THREAD_ID;
+        event.sigev_signo = number;
+        event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+        if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer))
+            abort();
+        const struct timespec after = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+        const struct itimerspec set = {{1, 0}, after}; // all zeros set none
+        timer_settime(timer, 0, &set, nullptr);
+    }
+    ~Watchdog()
+    {
+        timer_delete(timer);
+        sigaction(number, &before, nullptr);
+    }
+};
 
 // Barriers. The last one to come lets all go on.
 
@@ -398,7 +455,11 @@ static bool run_warp(int number)
     for (int i = 0; i < count && !message[0]; ++i)
         if (goes_on(item[turns[i]])) {
             any = true;
+            in_item = true;
             enter(&item[turns[i]]);
+            in_item = false;
+            if (late)
+                complain_of_time();
         }
     return any;
 }
@@ -459,6 +520,7 @@ const char *run_groups(const Launch &launch)
         return "no memory for shared memory";
     position.items = launch.items;
     position.groups = launch.groups;
+    const Watchdog watchdog(launch.seconds);
     Indices &at = position.block;
     for (at.z = 0; at.z < launch.groups.z && !message[0]; ++at.z)
         for (at.y = 0; at.y < launch.groups.y && !message[0]; ++at.y)

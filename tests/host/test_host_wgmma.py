@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 import gemmport as gp
 from absences import CXX, needs
 from exact import Sizes, check, problem_of
+from gemmport import kernels
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.problem import transposes
-from host import Host
+from host import ORDERS, Host
 from mutations import OF_WGMMA, Mutation, planted
 from on_host import in_every_order, opened, product
 from test_kernels import BASE, STRUCTURES
 
 pytestmark = needs(CXX)
+
+TYPES: tuple[dict[str, str], ...] = tuple(
+    {"dtype": dtype, "output": output} for dtype in ("float16", "bfloat16") for output in (dtype, "float32")
+)
+"""Of operands and results."""
 
 ALONE: Parameters = {**BASE["wgmma"], "SHARE": 0}
 
@@ -93,6 +103,51 @@ def test_tiles_of_any_shape_are_exact_here(cpu: Host, number: int) -> None:
     rows, columns = int(params["TSM"]), int(params["TSN"])
     for ops, sizes in (("TN", Sizes(rows + 1, columns + 9, 129)), ("NT", Sizes(2 * rows - 1, columns, 200))):
         check(cpu, addressable(sizes, ops, "bfloat16", beta=1.0, output="float32"), "wgmma", params)
+
+
+PARAMETERS = st.fixed_dictionaries(
+    {
+        **{name: st.sampled_from([64, 128, 192, 256]) for name in ("TSM", "TSN")},
+        "WM": st.sampled_from([64, 128]),
+        "STAGES": st.integers(2, 4),
+        "RASTER": st.integers(1, 4),
+        "GROUPS": st.sampled_from([1, 2]),
+        "SHARE": st.integers(0, 2),
+    }
+)
+
+
+def is_allowed(params: Parameters) -> bool:
+    try:
+        kernels.variant("wgmma").complete(params)
+    except gp.ParameterError:
+        return False
+    return True
+
+
+@pytest.mark.many_draws
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(
+    params=PARAMETERS.filter(is_allowed),
+    sizes=st.builds(Sizes, st.integers(1, 300), st.integers(1, 300), st.integers(0, 400)),
+    ops=st.sampled_from(["NN", "NT", "TN", "TT"]),
+    types=st.sampled_from(TYPES),
+    more=st.fixed_dictionaries(
+        {
+            "batch": st.integers(1, 3),
+            "alpha": st.sampled_from([1.0, 2.0, 0.0]),
+            "beta": st.sampled_from([0.0, -1.0]),
+            "multiple": st.sampled_from([1, 8, 16]),
+        }
+    ),
+    order=st.sampled_from([*ORDERS, "shuffled 5"]),
+)
+def test_products_of_random_sizes_and_parameters_are_exact_and_end(
+    cpu: Host, params: Parameters, sizes: Sizes, ops: str, types: Mapping[str, str], more: dict[str, object], order: str
+) -> None:
+    """A launch that does not end in a minute of the processor's time fails."""
+    cpu.order, cpu.seconds = order, 60.0
+    check(cpu, problem_of(sizes, ops, **types, **more), "wgmma", params)
 
 
 # Faults

@@ -48,7 +48,7 @@ def prepare(
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `plan`.
         BackendUnavailableError, DeviceNotFoundError: see `get_backend`.
-        CompileError, LaunchError, WorkGroupError, DeviceMemoryError: the device refused, as in `gemm`.
+        CompileError, LaunchError, WorkGroupError, TensorMapError, DeviceMemoryError: the device refused, as in `gemm`.
     """
     backend = get_backend(device=device)
     choice = Choice(kernel, params, config, problem.accumulator.numpy, precision=problem.precision)

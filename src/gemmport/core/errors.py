@@ -100,6 +100,10 @@ class WorkGroupError(LaunchError):
         self.most = most
 
 
+class TensorMapError(LaunchError):
+    """The runtime has no map of an operand for the copy engine, without which a kernel does not run."""
+
+
 class CompileError(GemmportError, RuntimeError):
     """A kernel did not compile.
 

@@ -14,12 +14,15 @@ from gemmport.backends.base import Backend, Launcher, Places
 from gemmport.backends.objects import Call, Event, Memory, NoCopy, Program
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType, as_dtype
-from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, WorkGroupError
+from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, TensorMapError, WorkGroupError
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar, TensorMap
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand
 from gemmport.runtime.sources import assemble
 
 log = logging.getLogger(__name__)
+
+_Refusal = WorkGroupError | TensorMapError | DeviceMemoryError
+"""Behind which another plan may run."""
 
 
 @dataclass
@@ -172,26 +175,27 @@ def bind_or_choose(
     """Binds a plan, or another where this one does not run.
 
     A kernel that runs in smaller groups only, as compiled: the plan for a device of such groups. A kernel that runs in no
-    group: the plan without that kernel. No room for the scratch memory: the plan for a device that has less.
+    group, or whose tensor maps the driver refuses: the plan without that kernel. No room for the scratch memory: the plan for a
+    device that has less.
 
     Args:
         choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.
         queue, allocate, at_once: as `bind`.
 
     Raises:
-        WorkGroupError, DeviceMemoryError: of the first plan, where no other can be chosen.
+        WorkGroupError, TensorMapError, DeviceMemoryError: of the first plan, where no other can be chosen.
         Others as `bind`.
     """
-    refused: WorkGroupError | DeviceMemoryError | None = None
+    refused: _Refusal | None = None
     without: frozenset[str] = frozenset()
     while True:
         try:
             return bind(plan, backend, operands, queue=queue, allocate=allocate, at_once=at_once)
-        except (WorkGroupError, DeviceMemoryError) as error:
+        except (WorkGroupError, TensorMapError, DeviceMemoryError) as error:
             log.info("passed over %s: %s", plan.variant, error)
             # Without its frames, which keep scratch memory that the next plan may need.
             refused = refused or error.with_traceback(None)
-            if isinstance(error, WorkGroupError) and not error.most:
+            if _runs_nowhere(error):
                 without |= {plan.variant}
             lesser = _lesser(plan, error)
         if lesser is None:
@@ -202,10 +206,17 @@ def bind_or_choose(
             raise refused from error
 
 
-def _lesser(plan: Plan, refused: WorkGroupError | DeviceMemoryError) -> DeviceInfo | None:
+def _runs_nowhere(refused: _Refusal) -> bool:
+    """Whether the kernel runs here with no parameters at all."""
+    return isinstance(refused, TensorMapError) or (isinstance(refused, WorkGroupError) and not refused.most)
+
+
+def _lesser(plan: Plan, refused: _Refusal) -> DeviceInfo | None:
     """The device for which the next plan is made, with the limit that was met; None where no other plan can do without."""
+    if _runs_nowhere(refused):
+        return plan.device
     if isinstance(refused, WorkGroupError):
-        return replace(plan.device, max_work_group=refused.most) if refused.most else plan.device
+        return replace(plan.device, max_work_group=refused.most)
     most = max((scratch.nbytes for scratch in plan.scratch), default=0)
     return replace(plan.device, max_allocation=most - 1) if most else None
 
