@@ -14,8 +14,10 @@ from gemmport.contracts import occupancy
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.gpu_model import sharing_of
 from gemmport.contracts.kernel import KernelVariant, Parameters, ceil_div
+from gemmport.contracts.nvidia import has_float8_unit
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import FLOAT8S
 from gemmport.core.errors import ParameterError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem, Operand, transposes
@@ -86,7 +88,7 @@ def fit(
     except ParameterError:  # no such depth
         return {}
     items = mma.work_group(full)[0]
-    registers = mma.registers(full, problem) + int(own["addresses"]) + _more_addresses(problem, full)
+    registers = mma.registers(full, problem) + int(own["addresses"]) + _more_registers(problem, device, full)
     if (
         mma.local_bytes(full, problem) > room
         or registers > own["most_registers"]
@@ -98,10 +100,14 @@ def fit(
     return {**values, "STAGES": stages, "GROUPS": groups}
 
 
-def _more_addresses(problem: GemmProblem, full: Parameters) -> int:
-    """Registers of a work-item that elements of four bytes take beside, so that nothing is spilled (found by compiling TF32 for
-    sm_90): each operand along k, and edges twice, for each turn of a step; and pieces that come in several copies.
+def _more_registers(problem: GemmProblem, device: DeviceInfo, full: Parameters) -> int:
+    """Registers of a work-item that the compiler takes beside, so that nothing is spilled (found by compiling for sm_90).
+
+    Of FP8, where it becomes halves: what is read, as such. Of elements of four bytes: each operand along k, and edges twice,
+    for each turn of a step; and pieces that come in several copies.
     """
+    if problem.dtype in FLOAT8S and not has_float8_unit(device):
+        return (int(full["WM"]) + int(full["WN"])) // 16 * 16
     if problem.dtype.itemsize != 4:
         return 0
     depth = int(full["TSK"])
@@ -121,7 +127,9 @@ def resident(
         parameters: all of `mma`'s.
     """
     items, asked = mma.work_group(parameters)[0], int(parameters["GROUPS"])
-    registers = mma.registers(parameters, problem) + int(own["addresses"]) + _more_addresses(problem, parameters)
+    registers = (
+        mma.registers(parameters, problem) + int(own["addresses"]) + _more_registers(problem, device, parameters)
+    )
     registers = min(registers, int(own["most_registers"]))
     local_bytes = mma.local_bytes(parameters, problem)
     limits = occupancy.architecture(device.architecture)

@@ -1,4 +1,4 @@
-"""`mma`: products of halves, of bytes and of TF32 by the matrix unit of NVIDIA's GPUs (mma.sync)."""
+"""`mma`: products of halves, of bytes, of FP8 and of TF32 by the matrix unit of NVIDIA's GPUs (mma.sync)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.gpu_model import WARP, sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
+    Cut,
     KernelVariant,
     Parameter,
     Parameters,
@@ -19,9 +20,14 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
-from gemmport.contracts.nvidia import multiplies_matrices_by_warps, rounds_to_tf32
+from gemmport.contracts.nvidia import (
+    cuts_sums_of_float8,
+    multiplies_float8_matrices,
+    multiplies_matrices_by_warps,
+    rounds_to_tf32,
+)
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, DType
+from gemmport.core.dtypes import DTYPES, FLOAT8S, DType
 from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
@@ -61,6 +67,8 @@ _UNITS = {
     "float16": _Unit("F16", DTYPES["float32"]),
     "bfloat16": _Unit("BF16", DTYPES["float32"]),
     "float32": _Unit("TF32", DTYPES["float32"], TF32),
+    "float8_e4m3fn": _Unit("E4M3", DTYPES["float32"]),
+    "float8_e5m2": _Unit("E5M2", DTYPES["float32"]),
     "int8": _Unit("S8", DTYPES["int32"]),
     "uint8": _Unit("U8", DTYPES["int32"]),
 }
@@ -68,6 +76,14 @@ _UNITS = {
 
 _VERIFIED = frozenset({("float16", "float16"), ("bfloat16", "bfloat16")})
 """Types of operands and result of which right products on a GPU are on file (docs/mma.md)."""
+
+FLOAT8_CUT = Cut(digits=14, terms=AT_ONCE_BYTES)
+"""What the unit of compute capability 8.9 keeps of a sum of FP8 (`cuts_sums_of_float8`). The kernel has it add up no more terms
+than one instruction multiplies, and adds such sums in float32: that needs the fewest registers, too.
+"""
+
+PROMOTED = 16
+"""Registers for what the unit made and nobody added yet: of four products, so that none waits (ptxas 13.0 for sm_89)."""
 
 _TURNED_AS_READ = (2, 4)
 """Bytes of elements that the kernel reads where they lie across k, by ldmatrix or one by one."""
@@ -83,6 +99,9 @@ class Mma(KernelVariant):
     Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it: rounded to nearest as it is read, or, on
     devices without the instruction for that, by the pass `convert` beforehand.
 
+    Sums of FP8 are promoted: the unit, which may keep too few of their digits, adds up one turn, and what it made is added in
+    float32.
+
     With ANEW, operands whose rows are not aligned to 16 bytes are laid out anew beforehand, so that they are; else they are
     copied in shorter pieces.
 
@@ -90,7 +109,7 @@ class Mma(KernelVariant):
     """
 
     name = "mma"
-    summary = "by the matrix unit (mma.sync): halves, bytes and TF32, asynchronous copies, no bank conflicts"
+    summary = "by the matrix unit (mma.sync): halves, bytes, FP8 and TF32, asynchronous copies, no bank conflicts"
     dtypes = frozenset(_UNITS)
     precisions = frozenset({TF32})
     narrow_precisions = frozenset({"float16", "bfloat16"})
@@ -144,10 +163,11 @@ class Mma(KernelVariant):
         return device.most_local_memory
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        """Of sums, and of two turns' rows and columns: 4 for each 16 of them."""
+        """Of sums, and of two turns' rows and columns: 4 for each 16 of them; and of sums on their way to be promoted."""
         rows, columns = int(parameters["WM"]), int(parameters["WN"])
         read = 2 * 4 * (rows + columns) // LINES
-        return (rows * columns // WARP + read) * ceil_div(problem.accumulator.sum_bytes, 4)
+        promoted = PROMOTED if problem.dtype in FLOAT8S else 0
+        return (rows * columns // WARP + read + promoted) * ceil_div(problem.accumulator.sum_bytes, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
@@ -163,7 +183,12 @@ class Mma(KernelVariant):
         if not multiplies_matrices_by_warps(device):
             found = device.architecture or device.name
             return f"NVIDIA's GPUs have the matrix unit's instructions from sm_80 on, this is {found}"
+        if problem.dtype in FLOAT8S and not multiplies_float8_matrices(device):
+            return f"NVIDIA's matrix unit multiplies {problem.dtype} from sm_89 on, this is {device.architecture}"
         return None
+
+    def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
+        return FLOAT8_CUT if problem.dtype in FLOAT8S and cuts_sums_of_float8(device) else None
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         if (problem.dtype.name, problem.output.name) not in _VERIFIED:
@@ -199,6 +224,7 @@ class Mma(KernelVariant):
         return {
             **super().defines(own, problem),
             **run_defines(problem, width),
+            **({"PROMOTES": 1} if problem.dtype in FLOAT8S else {}),
             "WIDTH": width,
             "ELEMENT_BYTES": problem.dtype.itemsize,
             "SUM_BYTES": problem.accumulator.sum_bytes,

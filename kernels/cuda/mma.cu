@@ -187,9 +187,19 @@ __device__ inline void multiply(unsigned (*a)[4], unsigned (*b)[4], acc_t (*sum)
         for (int c = 0; c < COLUMN_EIGHTS; ++c) {
             if (r == 0 && c % 2 == 0)
                 ROUND_EACH(b[c / 2]);
+#if PROMOTES // a sum of one turn alone is the unit's: longer ones would lose too many digits there
+            acc_t part[4] = {ACC_ZERO, ACC_ZERO, ACC_ZERO, ACC_ZERO};
+            MUL_ADD(
+                part[0], part[1], part[2], part[3], a[r][0], a[r][1], a[r][2], a[r][3], b[c / 2][c % 2 * 2],
+                b[c / 2][c % 2 * 2 + 1]);
+            #pragma unroll
+            for (int e = 0; e < 4; ++e)
+                sum[r][c][e] = sum_of(sum[r][c][e], part[e]);
+#else
             MUL_ADD(
                 sum[r][c][0], sum[r][c][1], sum[r][c][2], sum[r][c][3], a[r][0], a[r][1], a[r][2], a[r][3], b[c / 2][c % 2 * 2],
                 b[c / 2][c % 2 * 2 + 1]);
+#endif
         }
     }
 }

@@ -16,6 +16,7 @@ from gemmport.checking import verification as verify
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on, fill_random_on
 from gemmport.checking.reference import reference
 from gemmport.checking.verification import poison
+from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import DTYPES, FLOAT32, as_dtype
 from gemmport.core.layout import matrices
 from gemmport.core.problem import GemmProblem, Layout, Op, Operand
@@ -124,6 +125,16 @@ def test_faults_of_precision_fail(backend: gp.Backend, fault: str) -> None:
     memory = placed(backend, problem, operands, reference(problem, wrong).astype(np.float32))
     assert not check_freivalds_on(backend, problem, memory, 0).passed
     assert not check_rows_on(backend, problem, memory, 0).passed
+
+
+def test_what_a_unit_cut_passes_where_the_plan_says_so(backend: gp.Backend) -> None:
+    problem, cut = GemmProblem.create(40, 30, 64), Cut(digits=14, terms=32)
+    operands = verify.random_operands(problem, 6)
+    memory = placed(backend, problem, operands, (reference(problem, operands) + 1e-3).astype(np.float32))
+    for check in (check_freivalds_on, check_rows_on):
+        assert not check(backend, problem, memory, 0).passed
+        assert check(backend, problem, memory, 0, cut=cut).passed
+        assert not check(backend, problem, memory, 0, cut=cut, exact=True).passed
 
 
 def test_a_float32_product_fails_as_float64(backend: gp.Backend) -> None:

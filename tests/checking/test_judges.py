@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from gemmport import kernels
 from gemmport.api.plans import plan
 from gemmport.bench.products import Result
 from gemmport.bench.results import BaselineResult
 from gemmport.checking import guarded_run
 from gemmport.checking.guarded_run import GUARD, GuardedRun, try_plan
 from gemmport.checking.reference import reference
+from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import default_accumulator
 from gemmport.core.plan import Plan, Scratch
 from gemmport.core.problem import GemmProblem, Layout
@@ -43,6 +45,9 @@ PROBLEM = GemmProblem.create(
     a=Layout(4, 23, 3), b=Layout(9, 0, 1), c=Layout(8, 45, 2), d=Layout(11, 60, 4),
 )  # fmt: skip
 """Gaps between rows and between matrices, offsets, and a B that serves both products."""
+
+COARSE = Cut(digits=1, terms=1)
+"""With which an element may be off by one."""
 
 SPAN = 4 + 60 + 4 * 11 + 7
 """Of D: elements up to the last."""
@@ -188,6 +193,12 @@ class TestPlanCase:
         assert "1 of 70 elements" in case.judge(backend)
         backend.after = writes("d", 0)
         assert case.judge(backend) == "written outside of D, at elements [0] of its memory"
+
+    def test_it_is_judged_by_what_a_unit_cuts_of_the_kernel_s_sums(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        case, backend = replace(self.CASE, data="random numbers"), HostBackend(DEVICE, after=wrong)
+        assert case.judge(backend)  # type: ignore[arg-type]
+        monkeypatch.setattr(type(kernels.variant("naive")), "cut", lambda *_: COARSE)
+        assert case.judge(backend) == ""  # type: ignore[arg-type]
 
     def test_it_is_run_as_it_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen = []
@@ -449,6 +460,12 @@ class TestMatrix:
         assert asked["operands_of"] == ((problem, data, zlib.crc32(cell.id.encode())), {})
         assert asked["try_plan"][1] == {"in_place": scalars == "in-place", "guard": GUARD}
         assert asked["fault_of"][0][2] == data
+
+    def test_it_is_judged_by_what_a_unit_cuts_of_the_kernel_s_sums(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        cell, backend = Cell.of("naive", "float32", "NT", "odd", "random"), HostBackend(DEVICE, after=wrong)
+        assert judge(cell, backend).status == "wrong"  # type: ignore[arg-type]
+        monkeypatch.setattr(type(kernels.variant("naive")), "cut", lambda *_: COARSE)
+        assert judge(cell, backend).status == "verified"  # type: ignore[arg-type]
 
     def test_what_is_written_elsewhere_is_wrong(self) -> None:
         found = judge(self.CELL, HostBackend(DEVICE, after=writes("a", 0)))  # type: ignore[arg-type]

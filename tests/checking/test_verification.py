@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gemmport.checking import verification as verify
 from gemmport.checking.reference import applied, reference, wide_type
+from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import FLOAT64, as_dtype
 from gemmport.core.layout import matrices
 from gemmport.core.problem import GemmProblem, Layout
@@ -604,6 +605,8 @@ def test_without_a_product_a_is_not_looked_at():
 
 # Bounds, by hand
 
+CUT = Cut(digits=14, terms=32)
+
 
 def bound_by_hand(problem, norms, expected, c, of_sums, of_steps):
     """As the module's docstring has it."""
@@ -663,6 +666,42 @@ def test_the_tolerance_of_freivalds_is_that_of_a_row(dtype):
     wanted *= 2**0.5 if dtype == "complex64" else 1
     found = verify.freivalds_tolerance(problem, rows, columns, rows_of_d, own)
     assert found.item() == pytest.approx(wanted, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("k", "wanted"),
+    [(0, 2.0**-12), (1, 2.0**-12), (32, 2.0**-12), (128, 2.0**-13), (2**15, 2.0**-17), (64, 2.0**-12.5)],
+)
+def test_sums_that_a_unit_cuts_are_allowed_two_of_their_steps_less_the_more_they_are(k, wanted):
+    problem = GemmProblem.create(2, 3, k, dtype="float8_e4m3fn", alpha=-2, beta=4)
+    assert verify.unit_of_cut(problem, None) == 0
+    assert verify.unit_of_cut(problem, CUT) == pytest.approx(wanted, rel=1e-12)
+    rows, columns, expected, c = (
+        np.full((1, 2), 3.0),
+        np.full((1, 3), 5.0),
+        np.full((1, 2, 3), 7.0),
+        np.full((1, 2, 3), 9.0),
+    )
+    more = verify.element_bound(problem, rows, columns, expected, c, 2.0**-20, CUT)
+    more -= verify.element_bound(problem, rows, columns, expected, c, 2.0**-20)
+    np.testing.assert_allclose(more, 2 * wanted * 15, rtol=1e-9)
+    more = verify.freivalds_tolerance(problem, rows, columns, rows, 2.0**-20, CUT)
+    more -= verify.freivalds_tolerance(problem, rows, columns, rows, 2.0**-20)
+    np.testing.assert_allclose(more, 2 * wanted * 15 * 3**0.5, rtol=1e-9)
+
+
+@pytest.mark.parametrize("huge", [False, True])
+def test_what_a_unit_cut_passes_where_the_plan_says_so(huge, monkeypatch):
+    problem = GemmProblem.create(4, 5, 64, dtype="float8_e5m2")
+    operands = verify.random_operands(problem, 2)
+    monkeypatch.setattr(verify, "FULL_REFERENCE_FLOPS", 0 if huge else math.inf)
+    rows, columns = (np.linalg.norm(operands[x].astype(float), axis=axis) for x, axis in (("a", 2), ("b", 1)))
+    step = verify.unit_of_cut(problem, CUT) * rows[:, :, np.newaxis] * columns[:, np.newaxis]
+    exactly = reference(problem, operands)
+    near, far = ((exactly + factor * step).astype(np.float32) for factor in (0.9, 1.2))
+    assert verify.check_random(problem, operands, near, cut=CUT).passed
+    assert not verify.check_random(problem, operands, near).passed
+    assert not verify.check_random(problem, operands, far, cut=CUT).passed
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "complex128"])

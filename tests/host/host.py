@@ -24,6 +24,8 @@ from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
 from gemmport.contracts.amd import MATRIX_CORES
 from gemmport.contracts.nvidia import (
     ASYNC_COPIES,
+    CUT_FLOAT8_SUMS,
+    FLOAT8_PRODUCTS,
     MATRIX_UNIT,
     READ_ONLY_LOADS,
     TF32_ROUNDING,
@@ -232,6 +234,8 @@ def _described() -> DeviceInfo:
         extensions=frozenset(
             {
                 ASYNC_COPIES,
+                CUT_FLOAT8_SUMS,
+                FLOAT8_PRODUCTS,
                 MATRIX_CORES,
                 MATRIX_UNIT,
                 READ_ONLY_LOADS,

@@ -15,13 +15,17 @@ import test_mma
 from absences import CXX, needs
 from exact import Sizes, check, problem_of
 from gemmport.backends.objects import Program
+from gemmport.bench import products
+from gemmport.bench.products import Options, run_benchmark
 from gemmport.checking.guarded_run import try_plan
 from gemmport.checking.reference import reference, rounded
-from gemmport.checking.verification import check_exact, exact_operands
+from gemmport.checking.verification import check_exact, check_random, cut_of, exact_operands, random_operands
 from gemmport.contracts.nvidia import TF32_ROUNDING
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.precision import FORMATS
+from gemmport.planning.lookup import load_configuration
 from host import ORDERS, Host
-from mutations import MUTATIONS, Mutation, planted
+from mutations import MUTATIONS, Edit, Mutation, planted
 from on_host import MORE, fault, in_every_order, opened, product
 from test_dtypes import problems
 from test_kernels import BASE, STRUCTURES, check_structure
@@ -32,6 +36,8 @@ TYPES = {
     "F16": (np.float16, np.float32, 16),
     "BF16": (ml_dtypes.bfloat16, np.float32, 16),
     "TF32": (np.float32, np.float32, 8),
+    "E4M3": (ml_dtypes.float8_e4m3fn, np.float32, 32),
+    "E5M2": (ml_dtypes.float8_e5m2, np.float32, 32),
     "S8": (np.int8, np.int32, 32),
     "U8": (np.uint8, np.int32, 32),
 }
@@ -73,6 +79,8 @@ template <class Sum> __device__ void store(Sum *out, Sum d0, Sum d1, Sum d2, Sum
 PRODUCT(F16, float)
 PRODUCT(BF16, float)
 PRODUCT(TF32, float)
+PRODUCT(E4M3, float)
+PRODUCT(E5M2, float)
 PRODUCT(S8, unsigned)
 PRODUCT(U8, unsigned)
 
@@ -123,12 +131,26 @@ def test_a_warp_multiplies_matrices_as_the_isa_says(cpu: Host, instructions: Pro
     cpu.order = order
     dtype, sums, terms = TYPES[unit]
     rng = np.random.default_rng(8)
-    limits = (0, 256) if dtype is np.uint8 else (-128, 128)
+    limits = {np.uint8: (0, 256), ml_dtypes.float8_e4m3fn: (-16, 17), ml_dtypes.float8_e5m2: (-8, 9)}.get(
+        dtype, (-128, 128)
+    )
     a, b = (rng.integers(*limits, (lines, terms)).astype(dtype) for lines in (16, 8))
     before = np.zeros((16, 8), np.int64)
     before[:8, ::2], before[:8, 1::2], before[8:, ::2], before[8:, 1::2] = 1, 2, 3, 4
     got = run(cpu, instructions, f"multiply_{unit}", np.zeros((16, 8), sums), a.view(np.uint8), b.view(np.uint8))
     assert np.array_equal(got.astype(np.int64), before + a.astype(np.int64) @ b.astype(np.int64).T)
+
+
+def test_the_unit_of_fp8_cuts_to_14_digits(cpu: Host, instructions: Program) -> None:
+    """Half of the terms at once; a product to what the largest leaves of it, to zero, and so the sum."""
+    a, b = np.zeros((16, 32), ml_dtypes.float8_e4m3fn), np.ones((8, 32), ml_dtypes.float8_e4m3fn)
+    a[0, :2] = 256, -0.0625 - 2.0**-9  # in 2⁻⁵: the latter is two of them, and what is cut off
+    a[1, :2] = 256, 2.0**-6  # less than one
+    a[2, [0, 16]] = 256, 2.0**-6  # in the other half the sum of the first is as large
+    a[3, 1:3] = 2.0**-6, 2.0**-9  # nothing is cut, beside a sum of 1 and 2 in steps of 2⁻¹³
+    a[4, :], a[4, 16:] = 448, -448
+    got = run(cpu, instructions, "multiply_E4M3", np.zeros((16, 8), np.float32), a.view(np.uint8), b.view(np.uint8))
+    assert got[:5, 0].tolist() == [257 - 0.0625, 257, 257, 1 + 2.0**-6 + 2.0**-9, 1]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -171,11 +193,83 @@ def test_numbers_that_were_not_rounded_are_refused(cpu: Host, instructions: Prog
 
 
 @pytest.mark.sample(dtype=["int8", "bfloat16"], ops=["NT"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8"])
 @pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
 def test_products_of_every_type_are_exact_in_every_order(cpu: Host, dtype: str, ops: str) -> None:
     product(cpu, "mma", ops, dtype=dtype)
     product(cpu, "mma", ops, {**MORE["mma"], "ANEW": 1}, dtype)
+
+
+FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
+
+
+@pytest.mark.sample(dtype=["float8_e5m2"], output=["float16"])
+@pytest.mark.parametrize("dtype", FLOAT8S)
+@pytest.mark.parametrize("output", ["float32", "float16", "bfloat16"])
+def test_every_pair_of_fp8_is_multiplied_exactly(cpu: Host, dtype: str, output: str) -> None:
+    """Subnormal numbers, infinities and NaN among them; what no output holds is rounded once."""
+    numbers = np.arange(256, dtype=np.uint8).view(as_dtype(dtype).numpy)
+    problem = gp.GemmProblem.create(256, 256, 1, dtype=dtype, output=output)
+    operands = {"a": numbers.reshape(1, 256, 1), "b": numbers.reshape(1, 1, 256)}
+    found = try_plan(cpu, gp.plan(problem, cpu.device, kernel="mma", params=BASE["mma"]), operands)
+    assert not found.stray
+    with np.errstate(all="ignore"):
+        wanted = np.multiply.outer(numbers.astype(np.float32), numbers.astype(np.float32)).astype(found.d.dtype)
+    np.testing.assert_array_equal(found.d[0].astype(np.float32), wanted.astype(np.float32))
+
+
+SMALL_TILE = {"TSM": 16, "TSN": 16, "TSK": 64, "WM": 16, "WN": 16, "STAGES": 2, "SHARE": 0}
+
+
+def check_long_sums(cpu: Host, dtype: str = "float8_e4m3fn", output: str = "float32", share: int = 0) -> None:
+    """N(0, 1) operands, many terms, by the bound of sums of so many terms that a unit cuts."""
+    problem = problem_of(Sizes(17, 30, 16_384), "NT", dtype, output=output, beta=-1.0)
+    plan = gp.plan(problem, cpu.device, kernel="mma", params={**SMALL_TILE, "SHARE": share})
+    assert (plan.launches[-1].kernel.function == "combine") == bool(share)
+    operands = random_operands(problem, 1)
+    found = try_plan(cpu, plan, operands)
+    assert not found.stray
+    check = check_random(problem, operands, found.d, cut=cut_of(plan))
+    assert check.passed, f"wrong: {check.detail}"
+
+
+@pytest.mark.sample(dtype=["float8_e4m3fn"], output=["float32"], share=[0])
+@pytest.mark.parametrize("dtype", FLOAT8S)
+@pytest.mark.parametrize("output", ["float32", "bfloat16"])
+@pytest.mark.parametrize("share", [0, 1])
+def test_long_sums_of_fp8_are_promoted(cpu: Host, dtype: str, output: str, share: int) -> None:
+    check_long_sums(cpu, dtype, output, share)
+
+
+@pytest.mark.sample(huge=[False])
+@pytest.mark.parametrize("huge", [False, True])
+def test_who_verifies_what_it_times_knows_of_the_cut(cpu: Host, huge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gemmport run`, of small products and of huge ones."""
+    monkeypatch.setattr(products, "get_backend", lambda **_: cpu)
+    monkeypatch.setattr(products.verify, "FULL_REFERENCE_FLOPS", 0 if huge else 1e30)
+    problem = gp.GemmProblem.create(20, 30, 96, dtype="float8_e4m3fn")
+    options = Options(load_configuration(), kernels=("mma",), params=SMALL_TILE, baselines=(), repeat=1)
+    (result,) = run_benchmark([problem], [cpu.device], options)
+    assert result.status == "ok", result.reason
+
+
+PART = r"acc_t part\[4\] = \{ACC_ZERO, ACC_ZERO, ACC_ZERO, ACC_ZERO\};"
+ADDS = r"sum_of\(sum\[r\]\[c\]\[e\], part\[e\]\)"
+FP8_FAULTS = {
+    "does not promote": (
+        Edit(PART, "acc_t part[4] = {sum[r][c][0], sum[r][c][1], sum[r][c][2], sum[r][c][3]};"), Edit(ADDS, "part[e]")
+    ),
+    "keeps the sums of the last turn alone": (Edit(ADDS, "part[e]"),),
+    "promotes the sums of another row": (Edit(ADDS, "sum_of(sum[r][c][e], part[(e + 2) % 4])"),),
+}  # fmt: skip
+
+
+@pytest.mark.planted_fault
+@pytest.mark.sample(name=["does not promote"])
+@pytest.mark.parametrize("name", FP8_FAULTS)
+def test_each_fault_of_promotion_shows(cpu: Host, name: str) -> None:
+    with planted(Mutation(name, FP8_FAULTS[name], ("mma",)), "mma"), pytest.raises(AssertionError, match="wrong"):
+        check_long_sums(cpu)
 
 
 TF32_PARAMS = {**BASE["mma"], "TSK": 16}
@@ -262,7 +356,7 @@ def test_what_a_launch_brings_of_shared_memory_is_used(cpu: Host) -> None:
 
 
 @pytest.mark.sample(dtype=["float16"])
-@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float8_e5m2", "int8", "float32"])
 def test_shared_tiles_are_exact_here(cpu: Host, dtype: str) -> None:
     test_mma.check_shared(cpu, (dtype,))
 

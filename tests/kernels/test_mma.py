@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 from collections.abc import Mapping
@@ -15,9 +16,10 @@ from absences import CLANG_FOR_NVIDIA, CUDA_COMPILER, PTXAS, needs, skip_without
 from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
+from gemmport.checking.verification import cut_of
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.named_devices import device_of
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import INPUTS
 from gemmport.core.plan import Plan
 from gemmport.kernels import _mma_tilings
 from gemmport.runtime.sources import assemble
@@ -28,7 +30,8 @@ from test_kernels import BASE
 MMA = kernels.variant("mma")
 CUDA = replace(DEVICES["NVIDIA sm_90 under CUDA"], dynamic_local_memory=232_448)
 OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
-TYPES = ("float16", "bfloat16", "int8", "uint8")
+FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
+TYPES = ("float16", "bfloat16", *FLOAT8S, "int8", "uint8")
 TF32 = {"dtype": "float32", "precision": "tf32"}
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
@@ -50,8 +53,14 @@ def square(size: int, dtype: str = "float16", ops: str = "NN", **more: object) -
             "adds up float32 in float32, not in",
         ),
         (CUDA, {"dtype": "complex64", "precision": "tf32"}, "mma computes .*, not complex64"),
-        (CUDA, {"dtype": "float64"}, "mma computes bfloat16, float16, float32, int8, uint8, not float64"),
+        (
+            CUDA,
+            {"dtype": "float64"},
+            "mma computes bfloat16, float16, float32, float8_e4m3fn, float8_e5m2, int8, uint8, not float64",
+        ),
         (replace(CUDA, architecture="sm_75"), TF32, "from sm_80 on, this is sm_75"),
+        (device_of("sm_80"), {"dtype": "float8_e5m2"}, "multiplies float8_e5m2 from sm_89 on, this is sm_80"),
+        (device_of("sm_86"), {"dtype": "float8_e4m3fn"}, "multiplies float8_e4m3fn from sm_89 on, this is sm_86"),
         (CUDA, {"dtype": "float16", "accumulator": "float16"}, "adds up float16 in float32, not in float16"),
         (CUDA, {"dtype": "int8", "output": "int64"}, "adds up int8 in int32, not in int64"),
         (CUDA, {"dtype": "float16", "output": "float64"}, "adds up float16 in float32, not in float64"),
@@ -64,6 +73,20 @@ def test_who_cannot_take_it_says_why(device: gp.DeviceInfo, types: Mapping[str, 
     device = replace(device, computes=device.computes | {"float16", "float32", "float64"})
     with pytest.raises(gp.UnsupportedError, match=rf"^mma on .*{reason}"):
         gp.plan(gp.GemmProblem.create(64, 64, 64, **types), device, kernel="mma")
+
+
+@pytest.mark.parametrize("dtype", FLOAT8S)
+def test_of_fp8_the_unit_s_sums_are_promoted_and_judged_by_the_digits_that_it_keeps(dtype: str) -> None:
+    """14 on sm_89 alone: sm_90 and sm_100 multiply halves instead, and sm_120 keeps more."""
+    for architecture in ("sm_89", "sm_90", "sm_100", "sm_120"):
+        plan = gp.plan(square(512, dtype), device_of(architecture), kernel="mma")
+        assert dict(plan.launches[-1].kernel.defines)["PROMOTES"] == 1
+        assert cut_of(plan) == ((14, 32) if architecture == "sm_89" else None)
+        assert gp.plan(square(512, dtype), device_of(architecture)).variant != "mma"
+    for other in (square(64), square(64, "int8"), square(64, "float32", precision="tf32")):
+        plan = gp.plan(other, device_of("sm_89"), kernel="mma")
+        assert "PROMOTES" not in dict(plan.launches[-1].kernel.defines)
+        assert cut_of(plan) is None
 
 
 @pytest.mark.parametrize("device", [CUDA, OPENCL, device_of("sm_80")], ids=["cuda", "opencl", "sm_80"])
@@ -128,13 +151,13 @@ def test_operands_are_laid_out_anew_where_and_only_where_they_must_be(
     plan = gp.plan(square(size, dtype, ops), CUDA, kernel="mma", params={"TSK": 32, "ANEW": anew})
     across = {"a": ops[0] == "T", "b": ops[1] == "N"}
     unaligned = bool(anew) and size % 16 != 0
-    wanted = {x for x, lies in across.items() if unaligned or (lies and DTYPES[dtype].itemsize == 1)}
+    wanted = {x for x, lies in across.items() if unaligned or (lies and INPUTS[dtype].itemsize == 1)}
     assert {each.name for each in plan.scratch} == {f"{x}_anew" for x in wanted}
     assert [launch.kernel.stem for launch in plan.launches] == ["transpose"] * len(wanted) + ["mma"]
     defines = dict(plan.launches[-1].kernel.defines)
     for operand in wanted:
         assert defines[f"ALIGNMENT_{operand.upper()}"] == 16
-    if DTYPES[dtype].itemsize == 1:
+    if INPUTS[dtype].itemsize == 1:
         assert (defines["TRANSPOSE_A"], defines["TRANSPOSE_B"]) == (0, 1)
 
 
@@ -156,8 +179,14 @@ def test_more_shared_memory_than_can_be_declared_is_brought_by_the_launch() -> N
 # What is considered
 
 
-@pytest.mark.parametrize("device", [CUDA, OPENCL, device_of("sm_86")], ids=["cuda", "opencl", "sm_86"])
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        *itertools.product((CUDA, OPENCL, device_of("sm_86")), ("float16", "bfloat16", "int8", "uint8")),
+        *itertools.product((CUDA, OPENCL, device_of("sm_89")), FLOAT8S),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.backend}-{value.architecture}",
+)
 @pytest.mark.parametrize("size", [1, 100, 1001, 8192])
 def test_what_is_considered_fits_and_the_first_is_expected_to_be_the_fastest(
     device: gp.DeviceInfo, dtype: str, size: int
@@ -199,6 +228,8 @@ INSTRUCTIONS = {
     "float32": "m16n8k8.row.col.f32.tf32.tf32.f32",
     "float16": "m16n8k16.row.col.f32.f16.f16.f32",
     "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
+    "float8_e4m3fn": "m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    "float8_e5m2": "m16n8k32.row.col.f32.e5m2.e5m2.f32",
     "int8": "m16n8k32.row.col.s32.s8.s8.s32",
     "uint8": "m16n8k32.row.col.s32.u8.u8.s32",
 }
@@ -208,26 +239,27 @@ INSTRUCTIONS = {
 @pytest.mark.parametrize("dtype", [*TYPES, "float32"])
 def test_products_are_the_matrix_unit_s(dtype: str) -> None:
     """And come through cp.async and ldmatrix, which turns halves that lie across k; nothing goes by a thread's own memory. TF32
-    is rounded once, and read across k by ordinary loads.
+    is rounded once, and read across k by ordinary loads. Of FP8 each sum is added.
     """
     params = {"TSM": 128, "TSN": 64, "TSK": 64, "WM": 32, "WN": 32, "STAGES": 3}
     precision = "tf32" if dtype == "float32" else "full"
     ptx = _nvrtc.compile_cuda(product_of(square(256, dtype, precision=precision), CUDA, params), "sm_999").decode()
     loop = ptx[ptx.index("mma.sync") : ptx.rindex("mma.sync")]
-    turns = 64 * DTYPES[dtype].itemsize // 32
+    turns = 64 * INPUTS[dtype].itemsize // 32
     assert ptx.count(f"mma.sync.aligned.{INSTRUCTIONS[dtype]}") == turns * 2 * 4
     assert ptx.count("mma.sync") == turns * 2 * 4
     turned = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16" in loop
-    assert turned == (DTYPES[dtype].itemsize == 2)
+    assert turned == (INPUTS[dtype].itemsize == 2)
     assert "cp.async.cg.shared.global" in ptx
     assert not re.search(r"ld\.local|st\.local|fma\.rn\.f32", loop)
+    assert loop.count("add.rn.f32") + loop.count("add.f32") == (turns * 2 * 4 * 4 - 4 if dtype in FLOAT8S else 0)
     assert ptx.count("cvt.rn.tf32.f32") == (turns * (2 + 2) * 4 if dtype == "float32" else 0)
 
 
 @needs(CUDA_COMPILER)
 @pytest.mark.machine_code
 @pytest.mark.every_pair("architecture", ARCHITECTURES)
-@pytest.mark.every_pair("dtype", ["float16", "int8", "float32"])
+@pytest.mark.every_pair("dtype", ["float16", "float8_e4m3fn", "int8", "float32"])
 @pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("TT", 1000), ("NT", 1001)])
 @pytest.mark.every_pair("number", range(21))
 def test_every_listed_tiling_has_room_in_registers(
@@ -237,10 +269,12 @@ def test_every_listed_tiling_has_room_in_registers(
     if int(architecture.removeprefix("sm_")) not in _nvrtc.architectures():
         pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
     precision = "tf32" if dtype == "float32" else "full"
-    output = "int32" if dtype == "int8" else dtype
+    if MMA.unsupported(square(1, dtype, precision=precision), device_of(architecture)):
+        pytest.skip(f"{architecture} does not multiply {dtype}")
+    output = {"int8": "int32", "float8_e4m3fn": "float32"}.get(dtype, dtype)
     problem = square(size, dtype, ops, output=output, precision=precision, beta=1.0)
     tilings = listed(architecture, problem)
-    assert len(tilings) == 21 or dtype == "float32"  # for which some have no room
+    assert len(tilings) == 21 or dtype in ("float32", "float8_e4m3fn")  # for which some have no room
     tiling = tilings[number % len(tilings)]
     found = _nvrtc.disassemble(product_of(problem, device_of(architecture), tiling), architecture, "mma").resources
     assert found.spill_stores == found.spill_loads == 0, tiling
@@ -285,7 +319,7 @@ def test_opencl_s_source_compiles_for_nvidia_s_gpus(
     depth, stages = (32, 2) if dtype == "float32" else (64, 3)
     params = {"TSM": 64, "TSN": 64, "TSK": depth, "WM": 32, "WN": 32, "STAGES": stages, "SHARE": share}
     problem = square(size, dtype, ops, beta=1.0, precision="tf32" if dtype == "float32" else "full")
-    architecture = "sm_90" if dtype == "float32" else "sm_80"
+    architecture = "sm_90" if dtype == "float32" else "sm_89" if dtype in FLOAT8S else "sm_80"
     for launch in gp.plan(problem, OPENCL, kernel="mma", params=params).launches:
         if launch.kernel.stem != "mma":
             continue
@@ -293,7 +327,7 @@ def test_opencl_s_source_compiles_for_nvidia_s_gpus(
         clang = [
             "clang-19", "-target", "nvptx64-nvidia-nvcl", "-x", "cl", "-cl-std=CL1.2", "-Xclang",
             "-finclude-default-header", "-O2", "-Xclang", "-target-cpu", "-Xclang", architecture, "-Xclang", "-target-feature",
-            "-Xclang", "+ptx80", "-S", "-o", str(ptx), "-",
+            "-Xclang", "+ptx84" if dtype in FLOAT8S else "+ptx80", "-S", "-o", str(ptx), "-",
         ]  # fmt: skip
         source = BUILT_IN + assemble(launch.kernel, "opencl")
         subprocess.run(clang, input=source, text=True, check=True, capture_output=True)

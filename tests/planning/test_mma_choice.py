@@ -49,7 +49,7 @@ def test_the_matrix_unit_multiplies_halves(
 
 
 @on_both
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"])
 def test_of_bytes_only_the_user_chooses_it(device: DeviceInfo, dtype: str) -> None:
     """No record of a GPU says that they are right."""
     problem = GemmProblem.create(512, 512, 512, dtype=dtype)

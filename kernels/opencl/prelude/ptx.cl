@@ -72,6 +72,13 @@
 #define WARP_MUL_ADD_TF32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
     __asm__ volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                  : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+// Of FP8 from compute capability 8.9 on (PTX ISA 8.4). The unit of 8.9 keeps 14 digits of a sum, whatever d0 to d3 hold.
+#define WARP_MUL_ADD_E4M3(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
+    __asm__ volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+#define WARP_MUL_ADD_E5M2(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
+    __asm__ volatile("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
 
 // The bits of a float32 rounded to TF32, to nearest, ties to even, from compute capability 9.0 on: the low 13 become 0. The unit itself
 // would drop them. 0x3f801000, half way between 0x3f800000 and 0x3f802000, becomes the former.

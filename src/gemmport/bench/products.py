@@ -327,15 +327,15 @@ class _Workspace:
 
     def _checks(self, ready: BoundPlan) -> tuple[Check, ...]:
         """Stray-write, exact and statistical checks of one bound plan."""
-        problem = self.problem
+        problem, cut = self.problem, verify.cut_of(ready.plan)
         huge = problem.flops > verify.FULL_REFERENCE_FLOPS
         exact = self._exact_checks(ready.plan)
         d, untouched = self._compute(self.random, ready.enqueue)
         if not huge:
-            return (untouched, *exact, verify.check_random(problem, self.random, d, self._reference()))
-        checks = [untouched, *exact, check_rows_on(self.backend, problem, self.memory, self.options.seed)]
+            return (untouched, *exact, verify.check_random(problem, self.random, d, self._reference(), cut))
+        checks = [untouched, *exact, check_rows_on(self.backend, problem, self.memory, self.options.seed, cut=cut)]
         if problem.output.kind != "bool":
-            checks.append(check_freivalds_on(self.backend, problem, self.memory, self.options.seed))
+            checks.append(check_freivalds_on(self.backend, problem, self.memory, self.options.seed, cut=cut))
         return tuple(checks)
 
     def _exact_checks(self, plan: Plan) -> list[Check]:

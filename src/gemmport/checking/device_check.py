@@ -27,6 +27,7 @@ from gemmport.checking.verification import (
     random_signs,
     rounds,
 )
+from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import DType
 from gemmport.core.errors import ArrayError, DtypeError
 from gemmport.core.precision import FORMATS, FULL
@@ -38,13 +39,20 @@ from gemmport.kernels.times_vector import Sums
 
 
 def check_freivalds_on(
-    backend: Backend, problem: GemmProblem, memory: Mapping[Operand, Memory], seed: int, *, exact: bool = False
+    backend: Backend,
+    problem: GemmProblem,
+    memory: Mapping[Operand, Memory],
+    seed: int,
+    *,
+    exact: bool = False,
+    cut: Cut | None = None,
 ) -> Check:
     """`verification.check_freivalds` of a product where it lies, with the same signs and the same tolerance.
 
     Args:
         memory: of "a", "b", "d", and of "c" as it was before the product where beta is not 0.
         exact: nothing is tolerated; for operands whose sums need no rounding.
+        cut: as in `verification.check_random`.
 
     Raises:
         ValueError: the product is of bool, which has no subtraction.
@@ -67,12 +75,18 @@ def check_freivalds_on(
         if not exact:
             rows, columns = on_device.norms_of_factors()
             own = on_device.sums.unit_roundoff
-            tolerance = freivalds_tolerance(problem, rows, columns, on_device.norms("d", "N"), own)
+            tolerance = freivalds_tolerance(problem, rows, columns, on_device.norms("d", "N"), own, cut)
     return judged("freivalds", np.abs(found - expected), tolerance, found, expected)
 
 
 def check_rows_on(
-    backend: Backend, problem: GemmProblem, memory: Mapping[Operand, Memory], seed: int, *, exact: bool = False
+    backend: Backend,
+    problem: GemmProblem,
+    memory: Mapping[Operand, Memory],
+    seed: int,
+    *,
+    exact: bool = False,
+    cut: Cut | None = None,
 ) -> Check:
     """Compares the first, the last and a sample of rows of D with sums in float64 (double-float where the device has none).
 
@@ -104,7 +118,7 @@ def check_rows_on(
         if exact:
             return check_exact(expected, found)
         rows, columns = on_device.norms_of_factors()
-        bound = element_bound(problem, rows[:, chosen], columns, expected, c, on_device.sums.unit_roundoff)
+        bound = element_bound(problem, rows[:, chosen], columns, expected, c, on_device.sums.unit_roundoff, cut)
     error = np.abs(found.astype(expected.dtype, copy=False) - expected)
     return judged("statistical", error, bound, found, expected)
 

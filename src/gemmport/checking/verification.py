@@ -27,6 +27,9 @@ The bound is LAMBDA · u · |alpha| · ‖a‖₂ ‖b‖₂, twenty standard de
 To it are added the roundings of alpha · sum + beta · C, that of the output, and underflow. Each part of a complex sum is a
 real one of 2k terms with the same norms, so that the modulus of the error is at most √2 times as large.
 
+Where the plan says that a matrix unit cuts sums (`contracts.kernel.Cut`), their error is larger: `unit_of_cut` is added to
+LAMBDA · u.
+
 What float32 sums, or a result rounded to float32, are off by is 10⁷ of a bound of float64: those fail for any k.
 """
 
@@ -41,6 +44,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmport import kernels
 from gemmport.checking.reference import (
     Matrices,
     applied,
@@ -50,8 +54,10 @@ from gemmport.checking.reference import (
     wide_type,
     wrapped_product,
 )
+from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import FLOAT32, FLOAT64, DType, as_dtype
 from gemmport.core.layout import matrices
+from gemmport.core.plan import Plan
 from gemmport.core.precision import FORMATS, FULL, Format
 from gemmport.core.problem import GemmProblem, Layout, Operand, Scalar, transposes
 
@@ -315,12 +321,21 @@ def check_exact(expected: HostArray, d: HostArray) -> Check:
     return Check("exact", False, error, 0.0, detail)
 
 
-def check_random(problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray | None = None) -> Check:
+def check_random(
+    problem: GemmProblem,
+    operands: Matrices,
+    d: HostArray,
+    expected: HostArray | None = None,
+    cut: Cut | None = None,
+) -> Check:
     """That a result of `random_operands` is the reference, or, where it rounds, within the bound of a more precise one.
 
     Every element is compared with `expected` (default: `reference`); of very large products, those of sampled rows. Products in
     float64 and complex128, for which the reference is no more precise than they are, are also compared in their corners and a
     sample, with exactly summed entries: that is the check that is returned, unless another element fails.
+
+    Args:
+        cut: what a matrix unit kept of the sums, where the plan says so (`cut_of`).
     """
     problem, operands = as_multiplied(problem, operands)
     exactly_summed = None
@@ -329,20 +344,22 @@ def check_random(problem: GemmProblem, operands: Matrices, d: HostArray, expecte
         if not exactly_summed.passed:
             return exactly_summed
     if problem.flops > FULL_REFERENCE_FLOPS:
-        check = _check_rows(problem, operands, d)
+        check = _check_rows(problem, operands, d, cut)
     else:
-        check = _compare(problem, operands, d, reference(problem, operands) if expected is None else expected)
+        check = _compare(problem, operands, d, reference(problem, operands) if expected is None else expected, cut)
     return check if exactly_summed is None or not check.passed else exactly_summed
 
 
-def _compare(problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray) -> Check:
+def _compare(
+    problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray, cut: Cut | None = None
+) -> Check:
     if not rounds(problem):
         return check_exact(expected, d)
     error = np.abs(d.astype(expected.dtype, copy=False) - expected)
     left, right = applied(operands["a"], problem.trans_a), applied(operands["b"], problem.trans_b)
     rows, columns = _norms(left, 2) if problem.effective_k else np.zeros((1, problem.m)), _norms(right, 1)
     c, own = operands["c"] if problem.beta != 0 else None, FLOAT64.unit_roundoff
-    bound = element_bound(problem, rows, columns, expected, c, own)
+    bound = element_bound(problem, rows, columns, expected, c, own, cut)
     return judged("statistical", error, bound, d, expected)
 
 
@@ -384,7 +401,12 @@ def random_signs(count: int, seed: int) -> HostArray:
 
 
 def freivalds_tolerance(
-    problem: GemmProblem, rows: HostArray, columns: HostArray, rows_of_d: HostArray, own: float
+    problem: GemmProblem,
+    rows: HostArray,
+    columns: HostArray,
+    rows_of_d: HostArray,
+    own: float,
+    cut: Cut | None = None,
 ) -> HostArray:
     """What D · x may be off by in each row.
 
@@ -392,10 +414,12 @@ def freivalds_tolerance(
         rows, columns, rows_of_d: norms of the rows of op(A), (batch, m), of the columns of op(B), (batch, n), and of the rows
             of D, (batch, m).
         own: unit roundoff of the sums of the check itself: twice in op(A) · (op(B) · x), once in D · x.
+        cut: as in `check_random`.
     """
     unit = problem.accumulator.unit_roundoff
     norm_of_right = np.sqrt((columns**2).sum(axis=1))[:, np.newaxis]
-    tolerance: HostArray = LAMBDA * (unit + 2 * own) * abs(problem.alpha) * rows * norm_of_right
+    of_sums = LAMBDA * (unit + 2 * own) + unit_of_cut(problem, cut)
+    tolerance: HostArray = of_sums * abs(problem.alpha) * rows * norm_of_right
     tolerance += LAMBDA * (2 * unit + problem.output.unit_roundoff + own) * rows_of_d
     tolerance *= _modulus(problem)
     return tolerance
@@ -432,6 +456,7 @@ def element_bound(
     expected: HostArray,
     c: HostArray | None,
     own: float = 0.0,
+    cut: Cut | None = None,
 ) -> HostArray:
     """The largest allowed error of each element; see the top of this module.
 
@@ -439,9 +464,27 @@ def element_bound(
         rows, columns: norms of the rows of op(A), (batch, rows), and of the columns of op(B), (batch, columns).
         expected, c: what D should be and the C that it read, (batch, rows, columns); c is None where beta is 0.
         own: unit roundoff in which `expected` itself was computed; 0 where that is negligible beside the accumulator's.
+        cut: as in `check_random`.
     """
     norms = rows[:, :, np.newaxis] * columns[:, np.newaxis, :]
-    return _bound(problem, norms, expected, c, of_sums=own, of_steps=own)
+    return _bound(problem, norms, expected, c, of_sums=own + unit_of_cut(problem, cut) / LAMBDA, of_steps=own)
+
+
+def unit_of_cut(problem: GemmProblem, cut: Cut | None) -> float:
+    """What a matrix unit that cuts sums adds to LAMBDA · u of the bound; 0 where none does.
+
+    With v the distance of two numbers next to 1 of so many digits, a sum of the unit's is off by up to v · ‖a‖₂ ‖b‖₂ on N(0, 1)
+    operands, and is allowed twice as much. The k / terms sums of a product are cut independently of each other, which takes the
+    square root of their number off.
+    """
+    if cut is None:
+        return 0.0
+    return 2 * math.ldexp(1.0, 1 - cut.digits) * math.sqrt(min(1.0, cut.terms / max(problem.k, 1)))
+
+
+def cut_of(plan: Plan) -> Cut | None:
+    """What a matrix unit keeps of a plan's sums; None where it rounds each addition, or none makes them."""
+    return kernels.variant(plan.variant).cut(plan.problem, plan.device)
 
 
 def _bound(
@@ -498,7 +541,7 @@ def _relative(error: HostArray, expected: HostArray) -> float | None:
     return relative if math.isfinite(relative) else None
 
 
-def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check:
+def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray, cut: Cut | None = None) -> Check:
     rng = np.random.default_rng(problem.m)
     rows = np.unique(np.concatenate([[0, problem.m - 1], rng.integers(0, problem.m, SAMPLED_ROWS)]))
     part: dict[Operand, HostArray] = {"a": applied(operands["a"], problem.trans_a)[:, rows], "b": operands["b"]}
@@ -508,7 +551,7 @@ def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check
         len(rows), problem.n, problem.k, batch=problem.batch, dtype=problem.dtype, output=problem.output,
         accumulator=problem.accumulator, trans_b=problem.trans_b, alpha=problem.alpha, beta=problem.beta,
     )  # fmt: skip
-    return _compare(small, part, d[:, rows], reference(small, part))
+    return _compare(small, part, d[:, rows], reference(small, part), cut)
 
 
 def _check_entries(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check:

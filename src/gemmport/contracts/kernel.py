@@ -171,6 +171,18 @@ class Tile(NamedTuple):
     depth: int
 
 
+class Cut(NamedTuple):
+    """What a matrix unit keeps of a sum, where that is far less than the type of sums holds.
+
+    Attributes:
+        digits: of its significand, below which it cuts off.
+        terms: that the unit adds up so; the kernel adds what comes of them in the type of sums.
+    """
+
+    digits: int
+    terms: int
+
+
 class KernelVariant(Contract):
     """One member of the family.
 
@@ -214,6 +226,12 @@ class KernelVariant(Contract):
         """Why this variant cannot compute the problem on the device; None where it can."""
         if problem.dtype.name not in self.dtypes:
             return f"{self.name} computes {', '.join(sorted(self.dtypes))}, not {problem.dtype}"
+        return None
+
+    def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
+        """What the device's matrix unit keeps of this kernel's sums; None where that is about what their type holds. Results
+        are judged by it (docs/verification.md).
+        """
         return None
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:

@@ -15,6 +15,7 @@ def is_hopper(device: DeviceInfo) -> bool:
 ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS = "cp.async", "mma.m16n8k4.f64", "ld.global.nc"
 WARP_PRODUCTS, WARP_GROUP_PRODUCTS = "mma.sync", "wgmma"
 TF32_ROUNDING = "cvt.rn.tf32.f32"
+FLOAT8_PRODUCTS, CUT_FLOAT8_SUMS = "mma.m16n8k32.e4m3", "mma.m16n8k32.e4m3 with sums of 14 digits"
 """Instructions, by the names under which another device may have them among its `extensions`."""
 
 
@@ -38,6 +39,30 @@ def multiplies_matrices_by_warps(device: DeviceInfo) -> bool:
     too; and others that name it. These have `ldmatrix` and `cp.async`, too.
     """
     return WARP_PRODUCTS in device.extensions or _compute_capability(device) >= 80
+
+
+def multiplies_float8_matrices(device: DeviceInfo) -> bool:
+    """Whether `multiplies_matrices_by_warps` holds of FP8, too: NVIDIA's GPUs from compute capability 8.9 on (PTX ISA 8.4,
+    `mma.m16n8k32` with `.e4m3` and `.e5m2`), whose OpenCL takes the instruction too; and others that name it.
+    """
+    return FLOAT8_PRODUCTS in device.extensions or _compute_capability(device) >= 89
+
+
+def has_float8_unit(device: DeviceInfo) -> bool:
+    """Whether the instruction for that is one of the machine's, too: where it is not, ptxas makes two products of halves of it
+    (ptxas 13.0 makes one instruction for sm_89, sm_120 and sm_121, two for sm_90, sm_100 and sm_103). Others that name it have
+    it.
+    """
+    capability = _compute_capability(device)
+    return FLOAT8_PRODUCTS in device.extensions or capability == 89 or capability >= 120
+
+
+def cuts_sums_of_float8(device: DeviceInfo) -> bool:
+    """Whether the unit that multiplies FP8 for a warp keeps 14 digits of each sum: NVIDIA's GPUs of compute capability 8.9 (P.
+    Xie et al., "MMA-Sim", arXiv 2511.10909, 2025); and others that name it. Those of 12.x keep as many as of products of
+    halves.
+    """
+    return CUT_FLOAT8_SUMS in device.extensions or _compute_capability(device) == 89
 
 
 def multiplies_matrices_by_warp_groups(device: DeviceInfo) -> bool:

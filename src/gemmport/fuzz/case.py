@@ -15,7 +15,7 @@ from gemmport.backends.base import Backend
 from gemmport.checking import verification as verify
 from gemmport.checking.reference import reference
 from gemmport.checking.verification import HostArray
-from gemmport.contracts.kernel import Parameters, ceil_div
+from gemmport.contracts.kernel import Cut, Parameters, ceil_div
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.errors import DtypeError, GemmportError, ParameterError, UnsupportedError
@@ -211,11 +211,17 @@ def operands_of(problem: GemmProblem, data: Data, seed: int) -> dict[Operand, Ho
     return operands
 
 
-def fault_of(problem: GemmProblem, operands: dict[Operand, HostArray], data: Data, d: HostArray) -> str:
-    """What is wrong with D, for people; empty where nothing is."""
+def fault_of(
+    problem: GemmProblem, operands: dict[Operand, HostArray], data: Data, d: HostArray, cut: Cut | None = None
+) -> str:
+    """What is wrong with D, for people; empty where nothing is.
+
+    Args:
+        cut: as in `verification.check_random`.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         if data == "random numbers":
-            return verify.check_random(problem, operands, d).detail
+            return verify.check_random(problem, operands, d, cut=cut).detail
         expected = reference(problem, operands)
         if data == "special values":
             both = np.isnan(d.astype(np.float64)) & np.isnan(expected)

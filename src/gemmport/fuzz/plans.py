@@ -12,6 +12,7 @@ from gemmport import kernels
 from gemmport.api.plans import plan
 from gemmport.backends.base import Backend
 from gemmport.checking.guarded_run import try_plan
+from gemmport.checking.verification import cut_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, INPUTS
 from gemmport.core.precision import FORMATS, FULL, default_for
@@ -112,7 +113,7 @@ class PlanCase:
             if self.problem.layout(name).batch_stride == 0:
                 operands[name] = np.broadcast_to(values[:1], values.shape)
         trial = try_plan(backend, made, operands, in_place=self.in_place)
-        return trial.stray or fault_of(self.problem, operands, self.data, trial.d)
+        return trial.stray or fault_of(self.problem, operands, self.data, trial.d, cut_of(made))
 
     def __str__(self) -> str:
         problem = self.problem

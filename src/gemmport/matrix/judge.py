@@ -15,6 +15,7 @@ from gemmport.backends.base import Backend
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.bench.results import BaselineResult
 from gemmport.checking.guarded_run import GUARD, try_plan
+from gemmport.checking.verification import cut_of
 from gemmport.core.errors import DtypeError, GemmportError, UnsupportedError
 from gemmport.core.problem import GemmProblem
 from gemmport.fuzz.case import Data, fault_of, operands_of
@@ -79,7 +80,7 @@ def _tried(cell: Cell, problem: GemmProblem, backend: Backend) -> Judgement:
     # A simulator itself sees what is beyond the end of an operand, if nothing lies there.
     guard = 0 if backend.device.platform in SIMULATED else GUARD
     trial = try_plan(backend, made, operands, in_place=cell.in_place, guard=guard)
-    fault = trial.stray or fault_of(problem, operands, data, trial.d)
+    fault = trial.stray or fault_of(problem, operands, data, trial.d, cut_of(made))
     return Judgement("wrong" if fault else "verified", fault)
 
 

@@ -113,12 +113,76 @@ struct U8 : Bytes {
     typedef unsigned Sum;
     static double number(unsigned bits, int i) { return (unsigned char)(bits >> 8 * i); }
 };
+// The table of bytes holds of FP8, too. E4M3 has a bias of 7 and no infinities, E5M2 is the upper half of a half.
+struct E4M3 : Bytes {
+    typedef float Sum;
+    enum { least_exponent = -6 };
+    static double number(unsigned bits, int i)
+    {
+        const int byte = bits >> 8 * i & 0xff, exponent = byte >> 3 & 15, digits = byte & 7;
+        const double size = (byte & 0x7f) == 0x7f ? __builtin_nan("")
+            : exponent ? __builtin_ldexp(8 + digits, exponent - 10) : __builtin_ldexp(digits, -9);
+        return byte >> 7 ? -size : size;
+    }
+};
+struct E5M2 : Bytes {
+    typedef float Sum;
+    enum { least_exponent = -14 };
+    static double number(unsigned bits, int i) { return from_half((unsigned short)((bits >> 8 * i & 0xff) << 8)); }
+};
 // The sums, of all of them.
 inline Place of_sums(int group, int place, int i) { return {i < 2 ? group : group + 8, place * 2 + (i & 1)}; }
 
 // A sum is rounded once, to nearest; what the unit itself does to the last bits is not told. Integers wrap.
 inline void add(float &sum, double products) { sum = (float)(sum + products); }
 inline void add(unsigned &sum, double products) { sum += (unsigned)(long long)products; }
+template <class Unit> inline void add_products(typename Unit::Sum &sum, const double *a, const double (*b)[8], int column)
+{
+    double products = 0;
+    for (int term = 0; term < Unit::terms; ++term)
+        products += a[term] * b[term][column];
+    add(sum, products);
+}
+
+// Of FP8, as GPUs of compute capability 8.9 are found to do it (P. Xie et al., MMA-Sim, arXiv 2511.10909, 2025): half of the terms at
+// once. Each product, and the sum before, is cut to a multiple of 2^-13 times the largest power of two in them, and what they come to
+// to 14 digits. The power of a product is that of its factors.
+inline double cut(double x, int exponent) { return __builtin_ldexp(__builtin_trunc(__builtin_ldexp(x, -exponent)), exponent); }
+inline int exponent_of(double x, int least)
+{
+    int exponent = 0;
+    __builtin_frexp(x, &exponent);
+    return x ? max(exponent - 1, least) : least;
+}
+template <class Unit> inline void add_cut_products(float &sum, const double *a, const double (*b)[8], int column)
+{
+    for (int first = 0; first < Unit::terms; first += Unit::terms / 2) {
+        double plain = sum;
+        int greatest = exponent_of(sum, -126);
+        for (int term = first; term < first + Unit::terms / 2; ++term) {
+            const double x = a[term], y = b[term][column];
+            plain += x * y;
+            if (x * y != 0 && !__builtin_isinf(x * y))
+                greatest = max(greatest, exponent_of(x, Unit::least_exponent) + exponent_of(y, Unit::least_exponent));
+        }
+        if (plain != plain || __builtin_isinf(plain)) {
+            sum = (float)plain;
+            continue;
+        }
+        double kept = cut(sum, greatest - 13);
+        for (int term = first; term < first + Unit::terms / 2; ++term)
+            kept += cut(a[term] * b[term][column], greatest - 13);
+        sum = (float)cut(kept, exponent_of(kept, -126) - 13);
+    }
+}
+template <> inline void add_products<E4M3>(float &sum, const double *a, const double (*b)[8], int column)
+{
+    add_cut_products<E4M3>(sum, a, b, column);
+}
+template <> inline void add_products<E5M2>(float &sum, const double *a, const double (*b)[8], int column)
+{
+    add_cut_products<E5M2>(sum, a, b, column);
+}
 
 template <class Unit> inline void warp_mul_add(
     typename Unit::Sum &d0, typename Unit::Sum &d1, typename Unit::Sum &d2, typename Unit::Sum &d3,
@@ -143,10 +207,7 @@ template <class Unit> inline void warp_mul_add(
     typename Unit::Sum *const sums[] = {&d0, &d1, &d2, &d3};
     for (int i = 0; i < 4; ++i) {
         const Place at = of_sums(this_lane() >> 2, this_lane() % 4, i);
-        double products = 0;
-        for (int term = 0; term < Unit::terms; ++term)
-            products += a[at.row][term] * b[term][at.column];
-        add(*sums[i], products);
+        add_products<Unit>(*sums[i], a[at.row], b, at.column);
     }
 }
 
@@ -222,6 +283,8 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define ROUND_TO_TF32(r) ((r) = host::to_tf32(r))
 #define WARP_MUL_ADD_S8(...) WARP_MUL_ADD(S8, __VA_ARGS__)
 #define WARP_MUL_ADD_U8(...) WARP_MUL_ADD(U8, __VA_ARGS__)
+#define WARP_MUL_ADD_E4M3(...) WARP_MUL_ADD(E4M3, __VA_ARGS__)
+#define WARP_MUL_ADD_E5M2(...) WARP_MUL_ADD(E5M2, __VA_ARGS__)
 #define LOAD_MATRICES(r0, r1, r2, r3, place) host::load_matrices(r0, r1, r2, r3, place, false, __LINE__)
 #define LOAD_TURNED_MATRICES(r0, r1, r2, r3, place) host::load_matrices(r0, r1, r2, r3, place, true, __LINE__)
 
