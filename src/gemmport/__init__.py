@@ -6,7 +6,8 @@
 
 products            matmul, gemm; precision: what float32 is rounded to in a context
 devices             devices; get_backend, which all of a process share; open_backend, for the caller alone
-arrays on them      Backend.asarray, .zeros, .empty and .wrap make a DeviceArray; its get() copies it to the host
+arrays on them      Backend.asarray, .zeros, .empty and .wrap make a DeviceArray; its get() copies it to the host; ShardedArray:
+                    one whose rows, columns or matrices are spread over several devices
 plans               plan: how a GemmProblem is computed on a DeviceInfo, as a Plan; run carries it out; prepare compiles ahead;
                     explain: why, and how long that is expected to take; explain_cluster: on many devices; Layout: how
                     matrices lie
@@ -35,6 +36,7 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
     from gemmport.core.errors import (
         AmbiguousDeviceError,
         ArrayError,
+        ArrayLostError,
         BackendUnavailableError,
         CheckpointError,
         CompileError,
@@ -58,15 +60,16 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
     from gemmport.core.plan import Plan
     from gemmport.core.problem import GemmProblem, Layout
     from gemmport.execution.selection import devices, get_backend, open_backend
+    from gemmport.execution.sharded import ShardedArray
     from gemmport.kernels import register
 
 __all__ = [
-    "AmbiguousDeviceError", "ArrayError", "Backend", "BackendUnavailableError", "CheckpointError",
-    "CompileError", "ConfigError", "CopyError",
-    "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError", "DeviceNotFoundError", "DevicesFailedError",
-    "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError",
-    "TensorMapError", "UnknownNameError", "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm",
-    "get_backend", "matmul", "open_backend", "plan", "precision", "prepare", "register", "register_backend", "run",
+    "AmbiguousDeviceError", "ArrayError", "ArrayLostError", "Backend", "BackendUnavailableError", "CheckpointError",
+    "CompileError", "ConfigError", "CopyError", "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError",
+    "DeviceNotFoundError", "DevicesFailedError", "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError",
+    "Layout", "ParameterError", "Plan", "ShapeError", "ShardedArray", "TensorMapError", "UnknownNameError",
+    "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm", "get_backend", "matmul",
+    "open_backend", "plan", "precision", "prepare", "register", "register_backend", "run",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

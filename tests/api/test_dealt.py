@@ -17,29 +17,16 @@ from absences import INTEL, POCL_WHEEL, skip_without
 from exact import integers
 from gemmport.api import dealt, streamed
 from gemmport.core.errors import DeviceLostError
-from gemmport.multidevice import deal, outlook
-from gemmport.outofcore.elsewhere import Elsewhere
+from gemmport.outofcore.elsewhere import OnDevice
 from gemmport.planning import schedule
-from runtimes import RUNTIMES
-
-PAIR = (RUNTIMES[2], RUNTIMES[0])
+from pairs import opened_pair, without_sharing
 
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[gp.Backend]]:
     """Two runtimes, opened for the test alone, between which every product is dealt in many tiles."""
-    skip_without(INTEL, POCL_WHEEL)
-    monkeypatch.setattr(outlook.Outlook, "pays", True)
-    monkeypatch.setattr(deal, "SHORTEST", 0.0)
-    found = [next(device for device in gp.devices("opencl") if runtime.is_of(device)) for runtime in PAIR]
-    with gp.open_backend(device=found[0]) as first, gp.open_backend(device=found[1]) as second:
-        yield [first, second]
-
-
-def without_sharing(backend: gp.Backend) -> gp.Backend:
-    """As a device with a memory of its own: operands are sent to it."""
-    backend._borrow = lambda data: None
-    return backend
+    with opened_pair(monkeypatch) as found:
+        yield found
 
 
 def numpys(a: Any, b: Any, op_a: str = "N", op_b: str = "N") -> Any:
@@ -431,7 +418,7 @@ def test_views_vectors_and_batches_on_devices(pair: list[gp.Backend], view: str)
 def test_what_lies_on_the_only_device_is_multiplied_at_once(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dealt, "Elsewhere", None)  # through which all else passes
+    monkeypatch.setattr(dealt, "OnDevice", None)  # through which all else passes
     a = integers((60, 50), "float32")
     x = best_backend.asarray(a)
     np.testing.assert_array_equal(gp.matmul(x, x.T, devices=[best_backend]).get(), a @ a.T)
@@ -497,9 +484,9 @@ def test_a_device_that_fails_beside_that_of_the_arrays_costs_no_result(
     pair: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It fails when a tile was written to D, which is C: what is computed again reads C as it was."""
-    write, failed = Elsewhere.write, threading.Event()
+    write, failed = OnDevice.write, threading.Event()
 
-    def fails_later(array: Elsewhere, key: Any, source: Any, *rest: Any) -> Iterator[int]:
+    def fails_later(array: OnDevice, key: Any, source: Any, *rest: Any) -> Iterator[int]:
         if source.backend is not pair[1]:
             assert failed.wait(60)
         yield from write(array, key, source, *rest)
@@ -507,7 +494,7 @@ def test_a_device_that_fails_beside_that_of_the_arrays_costs_no_result(
             failed.set()
             raise gp.LaunchError("a bus fell off")
 
-    monkeypatch.setattr(Elsewhere, "write", fails_later)
+    monkeypatch.setattr(OnDevice, "write", fails_later)
     a, c = integers((900, 300), "float32"), integers((900, 900), "float32", np.random.default_rng(1))
     x, z = (pair[0].asarray(each) for each in (a, c))
     gp.gemm(x, x, trans_b="T", c=z, beta=2, out=z, devices=pair)

@@ -8,21 +8,15 @@ from typing import Any
 import pytest
 
 import gemmport as gp
-from absences import INTEL, POCL_WHEEL, skip_without
 from gemmport.bench.dealt import DealtOptions, run_dealt
-from gemmport.multidevice import deal, outlook
-from runtimes import RUNTIMES
+from pairs import opened_pair
 
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[gp.Backend]]:
     """Two runtimes, opened for the test alone, between which every product is dealt."""
-    skip_without(INTEL, POCL_WHEEL)
-    monkeypatch.setattr(outlook.Outlook, "pays", True)
-    monkeypatch.setattr(deal, "SHORTEST", 0.0)
-    found = [next(d for d in gp.devices("opencl") if RUNTIMES[number].is_of(d)) for number in (2, 0)]
-    with gp.open_backend(device=found[0]) as first, gp.open_backend(device=found[1]) as second:
-        yield [first, second]
+    with opened_pair(monkeypatch) as found:
+        yield found
 
 
 PROBLEM = gp.GemmProblem.create(300, 200, 50, beta=0.5, alpha=2)

@@ -9,8 +9,9 @@ from itertools import count
 
 import numpy as np
 
-from gemmport.core.errors import GemmportError
+from gemmport.core.errors import ArrayLostError, GemmportError
 from gemmport.multidevice.deal import Deal, Member, Wait
+from gemmport.multidevice.homes import Home, Lines
 from gemmport.multidevice.tiles import Needs, Room, Tile
 
 WHOLE = Tile.whole(1, 4096, 4096)
@@ -34,6 +35,7 @@ class MadeUp:
     predicted: float = 0.0
     room: Room = AMPLE
     fault: Fault = lambda number, tile, now: None
+    abroad: float = 0.0
 
 
 @dataclass
@@ -52,10 +54,12 @@ def of(speed: float) -> Callable[[float], float]:
     return lambda now: speed
 
 
-def run(devices: Sequence[MadeUp], whole: Tile = WHOLE, needs: Needs = NEEDS) -> Run:
+def run(
+    devices: Sequence[MadeUp], whole: Tile = WHOLE, needs: Needs = NEEDS, along: Lines | None = None, parts: Sequence[Home] = ()
+) -> Run:  # fmt: skip
     """A deal under a made-up clock, to its end or until no device is left."""
-    members = [Member(f"device {n}", d.predicted or d.speed(0.0), d.room) for n, d in enumerate(devices)]
-    deal = Deal(whole, members, needs)
+    members = [Member(f"device {n}", d.predicted or d.speed(0.0), d.room, d.abroad) for n, d in enumerate(devices)]
+    deal = Deal(whole, members, needs, along, parts)
     computed = np.zeros((whole.matrices.size, whole.rows.size, whole.columns.size), np.uint8)
     found = Run(0.0, computed, members, deal)
     order = count()
@@ -66,7 +70,9 @@ def run(devices: Sequence[MadeUp], whole: Tile = WHOLE, needs: Needs = NEEDS) ->
         member, device = members[number], devices[number]
         if member.tile is not None:
             fault = device.fault(len(member.tiles), member.tile, now)
-            if fault is None:
+            if isinstance(fault, ArrayLostError):
+                deal.unreachable(member, fault)
+            elif fault is None:
                 tile = member.tile
                 deal.finished(member, now, now - member.since)
                 computed[tile.matrices.slice, tile.rows.slice, tile.columns.slice] += 1
@@ -81,7 +87,9 @@ def run(devices: Sequence[MadeUp], whole: Tile = WHOLE, needs: Needs = NEEDS) ->
         taken = deal.take(member, now)
         if isinstance(taken, Tile):
             found.begun.append((member.name, taken))
-            heapq.heappush(events, (now + taken.size / device.speed(now), next(order), number))
+            owner = next((part.owner for part in parts if part.tile.rows.has(taken.rows)), number)
+            seconds = taken.size / device.speed(now) + (0.0 if owner == number else taken.size * device.abroad)
+            heapq.heappush(events, (now + seconds, next(order), number))
         elif isinstance(taken, Wait):
             if taken.seconds < float("inf"):
                 heapq.heappush(events, (now + taken.seconds, next(order), number))

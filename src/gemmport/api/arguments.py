@@ -16,6 +16,7 @@ from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 from gemmport.core.layout import overlaps_itself
 from gemmport.core.problem import Op, Scalar, check_size, transposes
 from gemmport.execution.adapters import Library, home_of, library_of
+from gemmport.execution.sharded import ShardedArray
 from gemmport.outofcore.operands import Sliced, is_sliced
 
 HostArray: TypeAlias = npt.NDArray[Any]
@@ -29,7 +30,7 @@ class Given:
         value: what was passed.
         library: that it, or its first element, came from; None for NumPy and for ours.
         arrays: the same as our arrays on the device, from `Placement.borrow` on, or as one host array; several for a list.
-            What is read in slices is a `Sliced`, which only streamed products take.
+            What is read in slices is a `Sliced`, which only streamed products take; what is in shards is a `ShardedArray`.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Given:
             if not all(_is_on_device(x) for x in value):
                 raise ArrayError(f"{name} is a list of arrays, of which only some are on a device")
             return cls(name, list(value), library_of(value[0]), on_device=True)
+        if isinstance(value, ShardedArray):
+            return cls(name, value, None, on_device=True)
         library = library_of(value)
         if is_on_device(value):
             return cls(name, value, library, on_device=True)
@@ -92,7 +95,7 @@ def is_on_device(value: Any) -> bool:
 
 
 def _is_on_device(value: Any) -> bool:
-    if isinstance(value, DeviceArray):
+    if isinstance(value, DeviceArray | ShardedArray):
         return True
     library = library_of(value)
     return library is not None and not library.on_host(value)
@@ -182,8 +185,10 @@ def _shape_after(x: Given, op: Op) -> tuple[int, int]:
 
 def check_library_writes(out: Given) -> None:
     """Raises ArrayError where `out` is of a library whose arrays never change."""
-    if out.library is not None and not out.library.writable:
-        raise ArrayError(f"out is a {out.library.name} array, which never changes: take the result that is returned")
+    shards = out.value.shards if isinstance(out.value, ShardedArray) else ()
+    for library in (out.library, *map(library_of, shards)):
+        if library is not None and not library.writable:
+            raise ArrayError(f"out is a {library.name} array, which never changes: take the result that is returned")
 
 
 def check_out(out: Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None:

@@ -18,6 +18,7 @@ from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement
 from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, check_written, enqueue
+from gemmport.api.spread import Spread, pieces
 from gemmport.api.streamed import Bounds, problem_of, run_streamed, streamed_result
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -36,12 +37,13 @@ from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Op, transposes
 from gemmport.execution.copies import dense_copy
+from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.crew import compute, failed
 from gemmport.multidevice.deal import Deal, Member
-from gemmport.multidevice.outlook import HOST_LINK, PEER_LINK, Outlook, Passing, outlook
+from gemmport.multidevice.outlook import Outlook, Passing, outlook
 from gemmport.multidevice.selection import Devices, chosen_backends, chosen_devices
 from gemmport.multidevice.tiles import Needs, Room, Tile
-from gemmport.outofcore.elsewhere import Elsewhere
+from gemmport.outofcore.elsewhere import BUFFER, Elsewhere, OnDevice, OnDevices
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.streaming import Kept, Operands
 from gemmport.planning.schedule import DOUBLE, Schedule, resident_type, single_tile
@@ -51,6 +53,9 @@ log = logging.getLogger(__name__)
 MEMORY = 0.8
 """Of a device's memory, what tiles may take: the rest is for scratch memory, programs and other users. A device that is short
 of it all the same gets smaller tiles."""
+
+PACKED = 0.1
+"""Likewise, what all devices together may take to pack rows in that do not lie one after another, before they travel."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,18 @@ class Dealt:
 
 def dealt_product(
     devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], choice: Choice, bounds: Bounds,
-    alone: Callable[[Backend], HostArray], out: DeviceArray | None = None,
+    alone: Callable[[Backend], HostArray], out: DeviceArray | ShardedArray | None = None,
 ) -> Dealt:  # fmt: skip
     """The product by several devices of arrays in the host's memory and on devices; awaited.
 
     Args:
         alone: computes it by one device, where all arrays are in the host's memory.
-        out: on a device, where to write; None where that is in the host's memory.
+        out: on a device, or in shards on several, where to write; None where that is in the host's memory.
 
     Raises:
         UnsupportedError: `choice` asks for the same bits each time.
         DevicesFailedError: every device has failed; the result may hold anything then.
+        ArrayLostError: one has failed on which an operand or the result lies, which the others could not do without.
         Others as `gemmport.multidevice.selection.chosen_backends`, and as `gemm` where there is no plan for a device that was
             named. Of "all", those without one are left out.
     """
@@ -99,7 +105,7 @@ def dealt_product(
     backends: Sequence[Backend] = chosen_backends(devices, backend)
     problem = _problem(product, choice)
     present = [x for x in (product.a, product.b, product.c, out) if x is not None]
-    lying = [x for x in present if isinstance(x, DeviceArray)]
+    lying = pieces(present)
     if problem.empty and lying:
         empty: Any = _result(product, given)[0] if out is None else out
         return Dealt(empty, backends, [], None)
@@ -107,29 +113,35 @@ def dealt_product(
         return _alone(backends, backends, product, given, alone, None)
     found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
     backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
-    transfers = [_transfers(each, lying, problem) for each in backends] if lying else None
+    spread = Spread(problem, product, out, backends)
+    transfers = [spread.transfers(number) for number in range(len(backends))] if lying else None
     expected = outlook(problem, plans, configuration_of(choice.config), transfers)
     totals = dict(zip(map(id, backends), (each.total for each in expected.expected), strict=True))
     fastest_first = sorted(backends, key=lambda each: totals[id(each)])
     fastest = fastest_first[0]
-    there = out is not None and len(lying) == len(present) and all(x.backend is fastest for x in lying)
+    there = out is not None and all(isinstance(x, DeviceArray) and x.backend is fastest for x in present)
     # Of what else lies on a device, those that would be the last to end leave it to the others.
     if not expected.pays and (there or not lying):
         if len(backends) > 1:
             log.info("%s is not dealt: %s computes it alone: %s", problem, fastest.device.label, expected.reason)
         if not there:
             return _alone(fastest_first, backends, product, given, alone, expected)
-        return _alone([fastest], backends, product, given, partial(_computed_there, product, choice, out), expected)
+        written = cast("DeviceArray", out)
+        return _alone([fastest], backends, product, given, partial(_computed_there, product, choice, written), expected)
     if out is None:
         result, update = _result(product, given)
     else:
         product, result, update = _apart(product, out), out, False
     whole = Tile.whole(problem.batch, problem.m, problem.n)
     members = [
-        Member(name, whole.size * rate, _room(one.device, bounds, [x for x in lying if x.backend is one]))
-        for name, one, rate in zip(_names(backends), backends, expected.rates, strict=True)
-    ]
-    deal = Deal(whole, members, _needs(problem, *(cast("HostArray", x).ndim == 3 for x in (product.a, product.b))))
+        Member(
+            name, whole.size * rate, _room(one.device, bounds, [x for x in lying if x.backend is one]),
+            spread.abroad(number),
+        )
+        for number, (name, one, rate) in enumerate(zip(_names(backends), backends, expected.rates, strict=True))
+    ]  # fmt: skip
+    needs = _needs(problem, *(cast("HostArray", x).ndim == 3 for x in (product.a, product.b)))
+    deal = Deal(whole, members, needs, spread.along, spread.homes)
     if bounds.host_memory is not None:
         bounds = replace(bounds, host_memory=bounds.host_memory // len(members))
     works = [
@@ -313,28 +325,31 @@ def _needs(problem: GemmProblem, batched_a: bool, batched_b: bool) -> Needs:
     return Needs(line, line, element, batched_a, batched_b)
 
 
-def _apart(product: Product, out: DeviceArray) -> Product:
+def _apart(product: Product, out: DeviceArray | ShardedArray) -> Product:
     """A product whose operands keep their values while `out` is written: C is copied where it is also that.
 
     Raises:
-        ArrayError: `out` cannot be written, or overlaps A or B. DeviceMemoryError: there is no room for the copy.
+        ArrayError: `out` cannot be written, has shards that overlap each other, or overlaps A or B.
+        DeviceMemoryError: there is no room for the copy.
     """
-    check_written(out, product)
-    c = product.c
-    if isinstance(c, DeviceArray) and overlap(c, out):
-        return replace(product, c=dense_copy(c, c.dtype, queue=c.queue))
-    return product
+    written, c = pieces([out]), product.c
+    for number, piece in enumerate(written):
+        if any(overlap(piece, other) for other in written[:number]):
+            raise ArrayError(
+                f"out must be in shards that do not overlap; shards[{number}] overlaps another: use other arrays"
+            )
+        for name in ("a", "b", "c"):
+            for other in pieces([getattr(product, name)]):
+                check_written(piece, replace(product, **{"a": None, "b": None, "c": None, name: other}))  # type: ignore[arg-type]
+    if isinstance(c, ShardedArray):
+        shards = [_apart_from(shard, written) for shard in c.shards]
+        return replace(product, c=cast("Any", ShardedArray(shards, c.axis)))
+    return replace(product, c=_apart_from(c, written)) if isinstance(c, DeviceArray) else product
 
 
-def _transfers(backend: Backend, lying: Sequence[DeviceArray], problem: GemmProblem) -> float:
-    """Seconds in which what does not lie on a device is expected to come there, and the result to leave it."""
-    seconds = 0.0
-    for x in lying:
-        if x.backend is not backend:
-            seconds += x.nbytes / (PEER_LINK if backend.reaches(x.device) else HOST_LINK / 2)  # from there, and to here
-    if backend.device.type != "cpu":
-        seconds += max(problem.bytes - sum(x.nbytes for x in lying), 0) / HOST_LINK
-    return seconds
+def _apart_from(x: DeviceArray, written: Sequence[DeviceArray]) -> DeviceArray:
+    """An array, or a copy of it where some of its elements are written."""
+    return dense_copy(x, x.dtype, queue=x.queue) if any(overlap(x, each) for each in written) else x
 
 
 def _stays(deal: Deal) -> Literal["a", "b"]:
@@ -356,21 +371,26 @@ class _Work:
         self.backend = backend
         self.member = member
         self.deal = deal
-        self.product = replace(
-            product,
-            **{  # type: ignore[arg-type]  # what `_part` takes
-                name: Elsewhere(x, backend, name)
-                for name in ("a", "b", "c")
-                if isinstance(x := getattr(product, name), DeviceArray)
-            },
-        )
-        self.result: Any = Elsewhere(result, backend, "d", written=True) if isinstance(result, DeviceArray) else result
+        there = {name: x for name in ("a", "b", "c") if pieces([x := getattr(product, name)])}
+        lying = pieces([*there.values(), result])
+        memory = min([bounds.device_memory or backend.device.memory, *(x.device.memory for x in lying)])
+        # Each device packs for each array, and what lies on a device is packed there for each other.
+        self.buffer = min(BUFFER, int(PACKED * memory) // max(len(lying) * len(deal.members), 1))
+        self.product = replace(product, **{name: self._elsewhere(x, name) for name, x in there.items()})  # type: ignore[arg-type]
+        self.result: Any = self._elsewhere(result, "d", written=True) if pieces([result]) else result
         self.choice = choice
         self.bounds = bounds
         self.update = update
         self.shares = bounds.device_memory is None and backend.borrow(np.zeros(1)) is not None
         self.stays = _stays(deal)
         self.kept = Kept()
+
+    def _elsewhere(self, x: DeviceArray | ShardedArray, name: str, *, written: bool = False) -> Elsewhere:
+        """What lies on devices, as `_part` takes it."""
+        if isinstance(x, DeviceArray):
+            return OnDevice(x, self.backend, name, written=written, buffer=self.buffer)
+        shards = [OnDevice(each, self.backend, name, written=written, buffer=self.buffer) for each in x.shards]
+        return OnDevices(shards, x.axis - x.ndim)
 
     def __call__(self, tile: Tile) -> float | None:
         """Computes a tile, as `gemmport.multidevice.crew.Work`."""

@@ -29,6 +29,7 @@ from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, Product, enqueue
+from gemmport.api.sharded import AnyPlace, devices_of, place_of, put
 from gemmport.api.streamed import NO_BOUNDS, Bounds, is_streamed, streamed_product
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -117,7 +118,8 @@ def gemm(
 
     Args:
         a, b: matrices, or batches of matrices with the batch as first dimension; a single matrix serves a whole batch. A list
-            of matrices of one shape is a batch. Different types are computed in their common type, as NumPy's.
+            of matrices of one shape is a batch; a `ShardedArray` is spread over devices. Different types are computed in their
+            common type, as NumPy's.
         alpha, beta: with beta = 0, C is not read; with alpha = 0, A and B are not.
         c: of the result's shape; read, never changed (unless it is also `out`). Needed where beta is not 0.
         trans_a, trans_b: "N", "T", "C" (conjugate transpose) or "R" (conjugate); or True for "T".
@@ -130,9 +132,11 @@ def gemm(
         wait_for: an event of gemmport or of the runtime, or a list of them, that the work waits for.
         backend, device: see `get_backend`. Device arrays say themselves where they are: what means another device is an error.
         devices: several devices that compute the product together: "all", or a list of what `device` takes and of open
-            backends. Each computes tiles of the result, as many as it is fast; of arrays in the host's memory, what is too
-            small for that, one computes. Arrays may lie on any devices, each on another, and the result is where `out` is, else
-            where the first of them is; the host waits for it. docs/scale.md says what is promised of it.
+            backends; default: those of arrays in shards. Each computes tiles of the result, as many as it is fast; of arrays in
+            the host's memory, what is too small for that, one computes. Arrays may lie on any devices, each on another, or as a
+            `ShardedArray` on several, and the result is where `out` is, else where the first of them is: in shards, where rows,
+            columns or matrices of the result are in each of its shards. The host waits for it. docs/scale.md says what is
+            promised of it.
         kernel, params, config: see `plan`.
         deterministic: one product has the same bits each time. Else a plan that needs less memory is taken where the device is
             short of it, with a warning in the log; it may add up in another order.
@@ -156,6 +160,7 @@ def gemm(
         ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`; UnknownNameError, of a precision, too.
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         DevicesFailedError: each of `devices` has failed; `out` may hold anything then.
+        ArrayLostError: one of several devices has failed, on which an array lies that the others cannot do without.
         CompileError, LaunchError, DeviceMemoryError: the device refused, or has no memory for what `deterministic` asks for.
         CheckpointError: the checkpoint is of another product, or this one cannot be kept.
         WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
@@ -250,6 +255,7 @@ def computed(
         )
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     on_device = [x for x in given.values() if x.on_device]
+    devices = devices_of(a, b, c, out) if devices is None else devices
     if devices is not None:
         check_dealt(device, bounds, queue, wait_for)
     if devices is None and on_device and out is not None and not given["out"].on_device:
@@ -258,9 +264,9 @@ def computed(
             f"out must be on {where}, where an operand is; got an array in the host's memory: copy the result"
         )
     place: Placement | None = None
-    places: dict[str, Placement] = {}
+    places: dict[str, AnyPlace] = {}
     if devices is not None:
-        places = {x.name: Placement.where(x) for x in on_device}
+        places = {x.name: place_of(x) for x in on_device}
     elif on_device:
         place = Placement(backend_of_operands(on_device), awaited=False)
         _check_place(place.backend.device, on_device[0].name, backend, device)
@@ -295,7 +301,7 @@ def computed(
 
 
 def _by_several(
-    devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], places: Mapping[str, Placement],
+    devices: Devices, backend: str | None, product: Product, given: Mapping[str, Given], places: Mapping[str, AnyPlace],
     choice: Choice, bounds: Bounds,
 ) -> Computed:  # fmt: skip
     """The product by several devices, which was awaited.
@@ -303,10 +309,8 @@ def _by_several(
     Args:
         places: of the arguments that are on a device.
     """
-    place, out = None, given["out"].value if "out" in given else None
-    if out is None or "out" in places:
-        place = next((places[name] for name in ("out", "a", "b", "c") if name in places), None)
-    written = None if place is None else place.result(given, product.shape, product.types.output)
+    out = given["out"].value if "out" in given else None
+    written = put(places, given, product.op_a, product.op_b, product.shape, product.types.output)
 
     def alone(one: Backend) -> HostArray:
         return _on_host(Placement(one, awaited=True), product, given, choice, bounds)
@@ -317,8 +321,8 @@ def _by_several(
     for each in places.values():
         each.settle()
     operands = [product.a, product.b]
-    if place is not None and written is not None:
-        return Computed(place.delivered(written), place, operands, written, dealt)
+    if written is not None:
+        return Computed(written.delivered(), written.place, operands, written.each[0][1], dealt)
     on_host = Placement(dealt.backends[0], awaited=True)
     return Computed(deliver(dealt.result, given, out), on_host, operands, dealt.result, dealt)
 

@@ -35,6 +35,7 @@ from gemmport.api.placement import Placement, Result
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, check_writable
+from gemmport.api.sharded import devices_of, place_of, put
 from gemmport.api.streamed import NO_BOUNDS, Bounds
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
@@ -47,6 +48,7 @@ from gemmport.core.problem import check_size
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, library_of, untraced
 from gemmport.execution.copies import assign, dense_copy
+from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.selection import Devices
 from gemmport.outofcore.operands import is_sliced
 from gemmport.outofcore.progress import Tell
@@ -188,6 +190,8 @@ def product_by_rules(
     given = (a, b) if out is None else (a, b, out)
     for name, x in zip(("a", "b", "out"), given, strict=False):
         check_unmasked(name, x)
+    if "devices" not in how and (spread := devices_of(a, b, out)) is not None:
+        how = {**how, "devices": spread}
     if any(is_sliced(x) for x in given) or ("devices" in how and any(is_on_device(x) for x in given)):
         return _of_matrices(a, b, out, rules, how)
     if any(is_on_device(x) for x in given):
@@ -264,7 +268,7 @@ def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
                 f"got {rules[name]!r}"
             )
     given = _given(a, b, out)
-    there = {name: Placement.where(each) for name, each in given.items() if "devices" in how and each.on_device}
+    there = {name: place_of(each) for name, each in given.items() if "devices" in how and each.on_device}
     arrays = {
         name: there[name].of(each) if name in there else next(iter(each.arrays), None) for name, each in given.items()
     }
@@ -272,6 +276,11 @@ def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
     dtype = _result_type(x, y, target, rules)
     _check_shapes(x, y, target)
     as_dtype(dtype)
+    if min(x.ndim, y.ndim) == 1 and any(isinstance(each, ShardedArray) for each in (x, y, target)):
+        raise ShapeError(
+            f"beside arrays in shards both operands must be matrices, or batches of them; got shapes {a.shape} and {b.shape}: "
+            "give a vector a dimension more"
+        )
     if x.ndim == 1:
         x = x[:][np.newaxis, :]
     if y.ndim == 1:
@@ -283,13 +292,12 @@ def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
         )
     if _is_converted(x, y, dtype):
         x, y = (each.astype(dtype) for each in (x, y))
-    place = next(iter(there.values()), None)
-    if out is not None or place is None:
+    written = None if out is not None else put(there, given, "N", "N", _product_shape(x, y), dtype)
+    if written is None:
         product = computed(x, y, None, out, dtype=dtype, **how).given
     else:
-        written = place.result(given, _product_shape(x, y), dtype)
         computed(x, y, None, written.array, dtype=dtype, **how)
-        product = place.delivered(written)
+        product = written.delivered()
     if out is not None:
         return out
     product = product[..., 0, :] if len(a.shape) == 1 else product

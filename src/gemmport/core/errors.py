@@ -88,6 +88,13 @@ class DevicesFailedError(GemmportError, RuntimeError):
         self.reasons = dict(reasons or {})
 
 
+class ArrayLostError(GemmportError, RuntimeError):
+    """A device has failed on which an operand or the result of a dealt product lies.
+
+    What the other devices wrote to the result is right; the message says what of it was not computed.
+    """
+
+
 class WorkGroupError(LaunchError):
     """A kernel, as it was compiled, runs only with fewer work-items per group than its plan has.
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from gemmport.core.errors import DevicesFailedError, GemmportError
+from gemmport.core.errors import ArrayLostError, DevicesFailedError, GemmportError
 from gemmport.multidevice.deal import Deal, Member, Wait
 from gemmport.multidevice.tiles import Tile
 from gemmport.runtime.side_by_side import side_by_side
@@ -15,7 +15,8 @@ from gemmport.runtime.side_by_side import side_by_side
 Work: TypeAlias = Callable[[Tile], "float | None"]
 """Computes a tile on one device, to its end. Returns the seconds that another tile of the size would take, None where the time
 that this one took says nothing of that. Raises GemmportError or MemoryError where the device fails; the tile's part of the
-result may hold anything then, but what is read must be as it was."""
+result may hold anything then, but what is read must be as it was. Raises ArrayLostError where another device has failed, on
+which an array lies."""
 
 
 def compute(deal: Deal, works: Sequence[Work]) -> None:
@@ -25,6 +26,7 @@ def compute(deal: Deal, works: Sequence[Work]) -> None:
         works: of each member, in order.
 
     Raises:
+        ArrayLostError: a device has failed on which an array lies; all tiles that do without it are computed.
         DevicesFailedError: each device has failed. What a work raises beside its device's failures ends all; tiles that others
             have begun are awaited.
     """
@@ -34,6 +36,13 @@ def compute(deal: Deal, works: Sequence[Work]) -> None:
     except BaseException:
         crew.stop()  # which an interrupted wait for the others has not told them yet
         raise
+    if deal.missing:
+        parts = "; ".join(str(tile) for tile, _ in deal.missing)
+        (_, error), *_ = deal.missing
+        raise ArrayLostError(
+            f"arrays must stay on their devices until a product is done; {error}. These parts of the result were not computed: "
+            f"{parts}; all others are right"
+        ) from error
     if not deal.done:
         raise failed({member.name: member.fault for member in deal.members if member.fault is not None})
 
@@ -70,13 +79,17 @@ class _Crew:
             self.changed.notify_all()
 
     def _compute(self, member: Member, tile: Tile, work: Work) -> None:
-        fault, seconds = None, None
+        fault, seconds, lost = None, None, None
         try:
             seconds = work(tile)
+        except ArrayLostError as error:
+            lost = error
         except (GemmportError, MemoryError) as error:
             fault = error
         with self.changed:
-            if fault is None:
+            if lost is not None:
+                self.deal.unreachable(member, lost)
+            elif fault is None:
                 self.deal.finished(member, time.perf_counter(), seconds)
             else:
                 self.deal.lost(member, fault)

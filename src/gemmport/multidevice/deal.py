@@ -5,6 +5,9 @@ A device that is free takes a part of what is left of its share: tiles shrink, s
 speeds are, and a tile is half a share (S. F. Hummel, J. Schmidt, R. N. Uma and J. Wein, "Load-Sharing in Heterogeneous Systems
 via Weighted Factoring", SPAA 1996). Speeds are predicted first, and measured with each tile.
 
+Where rows of the result, and the operands' that make them, lie on devices, these parts are dealt first to the device that has
+them, and then to who is free: what it computes of another's it takes longer for.
+
 Nothing here runs or waits: `Deal` is told what happens and when, by threads (`gemmport.multidevice.crew`) or by a test's clock.
 """
 
@@ -15,7 +18,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gemmport.core.errors import DeviceMemoryError, GemmportError
+from gemmport.core.errors import ArrayLostError, DeviceMemoryError, GemmportError
+from gemmport.multidevice.homes import Home, Lines
 from gemmport.multidevice.tiles import GRAIN, Axis, Needs, Room, Tile, cut
 
 log = logging.getLogger(__name__)
@@ -40,6 +44,7 @@ class Member:
         name: for people.
         speed: elements of the result per second: predicted, until a tile was measured.
         room: memory for its tiles.
+        abroad: seconds per element that a tile of another's home takes longer: what lies there comes from there, and goes back.
         measured: whether the speed is.
         tile: that it computes now; since when, in the clock's seconds.
         last: tile that it computed, whose panels it may hold.
@@ -50,6 +55,7 @@ class Member:
     name: str
     speed: float
     room: Room
+    abroad: float = 0.0
     measured: bool = False
     tile: Tile | None = None
     since: float = 0.0
@@ -72,13 +78,28 @@ class Wait:
 
 
 class Deal:
-    """The tiles of one product and who has them. Not thread-safe by itself."""
+    """The tiles of one product and who has them. Not thread-safe by itself.
 
-    def __init__(self, whole: Tile, members: Sequence[Member], needs: Needs) -> None:
+    Attributes:
+        missing: tiles that nobody can compute, since a device has failed on which an array lies, and what was said of it.
+    """
+
+    def __init__(
+        self, whole: Tile, members: Sequence[Member], needs: Needs, along: Lines | None = None, parts: Sequence[Home] = ()
+    ) -> None:  # fmt: skip
+        """Of a whole result.
+
+        Args:
+            along, parts: of `gemmport.multidevice.homes.homes`; owners are numbers of members.
+        """
         self.members = members
         self.needs = needs
         self.along: Axis = "rows" if whole.rows.size >= whole.columns.size else "columns"
-        self.free = [whole]
+        if along in {"rows", "columns"}:
+            self.along = along
+        self.homes = [(part.tile, None if part.owner is None else members[part.owner]) for part in parts]
+        self.free = [tile for tile, _ in self.homes if tile.size] if self.homes else [whole]
+        self.missing: list[tuple[Tile, ArrayLostError]] = []
 
     @property
     def done(self) -> bool:
@@ -127,8 +148,8 @@ class Deal:
         member.last = tile
         member.tiles.append(tile)
         member.seconds += now - member.since
-        if seconds is not None:
-            speed = tile.size / max(seconds, 1e-9)
+        if seconds is not None and self._extra(member, tile) < seconds:
+            speed = tile.size / max(seconds - self._extra(member, tile), 1e-9)
             member.speed = (member.speed + speed) / 2 if member.measured else speed
             member.measured = True
 
@@ -143,18 +164,46 @@ class Deal:
         member.fault = error
         log.warning("%s failed at %s, which others compute: %s", member.name, tile, error)
 
+    def unreachable(self, member: Member, error: ArrayLostError) -> None:
+        """A device cannot compute its tile, nor can another: an array that it takes is lost."""
+        tile = self._given_up(member)
+        self.missing.append((tile, error))
+        log.warning("%s is computed by nobody: %s", tile, error)
+
     def _given_up(self, member: Member) -> Tile:
         tile, member.tile = member.tile, None
         assert tile is not None
         return tile
 
     def _box(self, member: Member) -> Tile:
-        """Where a device goes on: beside its last tile, whose panel it may hold; else where most is left."""
+        """Where a device goes on: at home, then where nobody is. Beside its last tile, whose panel it may hold; else where most
+        is left.
+        """
         last, across = member.last, "columns" if self.along == "rows" else "rows"
-        for box in self.free:
+        nearest = min(self._distance(member, box) for box in self.free)
+        boxes = [box for box in self.free if self._distance(member, box) == nearest]
+        for box in boxes:
             if last is not None and box.matrices == last.matrices and getattr(last, across).has(getattr(box, across)):
                 return box
-        return max(self.free, key=lambda box: box.size)
+        return max(boxes, key=lambda box: box.size)
+
+    def _distance(self, member: Member, box: Tile) -> int:
+        """0 for what is a device's own, 1 for what is nobody's, or of one that has failed, 2 for another's."""
+        owner = self._owner(box)
+        if owner is member:
+            return 0
+        return 1 if owner is None or owner.fault is not None else 2
+
+    def _owner(self, box: Tile) -> Member | None:
+        for tile, owner in self.homes:
+            if all(getattr(tile, name).has(getattr(box, name)) for name in ("matrices", "rows", "columns")):
+                return owner
+        return None
+
+    def _extra(self, member: Member, tile: Tile) -> float:
+        """Seconds that a device takes longer for a tile since it lies elsewhere."""
+        owner = self._owner(tile)
+        return 0.0 if owner is None or owner is member else tile.size * member.abroad
 
     def _wanted(self, member: Member) -> int:
         """Elements of a device's next tile."""
@@ -169,13 +218,14 @@ class Deal:
         others = [each for each in self.standing if each is not member and not _is_late(each, now)]
         if not others:
             return None
-        own = tile.size / member.speed
+        own = tile.size / member.speed + self._extra(member, tile)
         left = {each.name: _left(each, now) for each in others}
         rest = sum(box.size for box in self.free) + sum(left.values())
         if own <= rest / sum(each.speed for each in others):
             return None
-        best = min(others, key=lambda each: (left[each.name] + tile.size) / each.speed)
-        if own <= (left[best.name] + tile.size) / best.speed:
+        ends = {each.name: (left[each.name] + tile.size) / each.speed + self._extra(each, tile) for each in others}
+        best = min(others, key=lambda each: ends[each.name])
+        if own <= ends[best.name]:
             return None
         return max(left[best.name] / best.speed, SHORTEST)
 

@@ -7,6 +7,7 @@ between devices that a backend can copy between, else through the host. Each cop
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Access, Event, Memory
+from gemmport.core.errors import ArrayLostError, DeviceMemoryError, GemmportError
 from gemmport.core.layout import readable_in_place
 from gemmport.execution.copies import copy_strided
 
@@ -28,22 +30,79 @@ _WIDEST = 16
 
 
 class Elsewhere:
-    """An array on a device, or a part of it, as one thread brings blocks of it to one device, or takes blocks there.
+    """An array on a device or several, or a part of it, as one thread brings blocks of it to one device, or takes blocks there.
+
+    Attributes:
+        shape, dtype: as in NumPy.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def is_column_major(self) -> bool:
+        """Whether columns lie as rows usually do."""
+        raise NotImplementedError
+
+    def part(self, key: tuple[slice, ...]) -> Elsewhere:
+        """The array between some bounds, one slice with a start and a stop for each dimension."""
+        raise NotImplementedError
+
+    def turned(self) -> Elsewhere:
+        """The array with its last two dimensions exchanged."""
+        raise NotImplementedError
+
+    def read(
+        self, key: tuple[Any, ...], target: DeviceArray, staging: npt.NDArray[Any], queue: Any
+    ) -> Iterator[int]:  # fmt: skip
+        """Brings a block to the user's device, and waits for it; gives the bytes of each of its parts.
+
+        Args:
+            key: of a matrix, slices with a start and a stop; of a batch with the number of a matrix before.
+            target: of the block's shape; its rows lie one after another.
+            staging: bytes of the host's memory, for a row at least.
+            queue: of the user's, on which the target is written.
+
+        Raises:
+            ArrayLostError: a device on which the block lies has failed.
+        """
+        raise NotImplementedError
+
+    def write(
+        self, key: tuple[Any, ...], source: DeviceArray, staging: npt.NDArray[Any], queue: Any,
+        wait_for: Sequence[Event] = (),
+    ) -> Iterator[int]:  # fmt: skip
+        """Takes a block from the user's device, and waits for it; as `read`.
+
+        Args:
+            wait_for: events of the user's device, after which the source is what is to be taken.
+        """
+        raise NotImplementedError
+
+
+class OnDevice(Elsewhere):
+    """An array on one device.
 
     Attributes:
         array: as it is used on the queue: what was enqueued to write it is waited for, there.
         is_local: whether it is on the very device that it is brought to, or taken from.
     """
 
-    def __init__(self, array: DeviceArray, user: Backend, name: str, *, written: bool = False) -> None:
+    def __init__(
+        self, array: DeviceArray, user: Backend, name: str, *, written: bool = False, buffer: int = BUFFER
+    ) -> None:
         """Of a device that uses the array.
 
         Args:
             name: of the operand. Each user has a queue for each, which is kept as long as the array's device is open.
             written: whether blocks are taken there; else they are brought from there.
-
-        Raises:
-            DeviceMemoryError: the array's device has no room for the buffer in which rows are packed.
+            buffer: bytes of the array's device, and of the user's, in which rows are packed that do not lie one after another,
+                from when there are such; a row at least.
         """
         backend = array.backend
         kept, key = backend.kept, ("queue of what travels", user.device, name)
@@ -51,39 +110,40 @@ class Elsewhere:
             kept[key] = backend.as_queue(backend.new_queue())
         queue = kept[key]
         self.is_local = backend is user
-        row = max(array.shape[-2:], default=1) * _WIDEST
-        self._owned = backend.allocate(0 if self.is_local else max(min(BUFFER, array.size * _WIDEST), row))
-        written_to = [self._owned, *([array.memory] if written else [])]
-        with backend.ordered(queue, reads=[] if written else [array.memory], writes=written_to):
+        reads, writes = ([], [array.memory]) if written else ([array.memory], [])
+        with backend.ordered(queue, reads=reads, writes=writes):
             pass
-        self._buffer = on_queue(self._owned, queue)
+        row = max(array.shape[-2:], default=1) * _WIDEST
+        self._at_once = max(min(buffer, array.size * _WIDEST), row)
+        self._there, self._here = _Buffer(backend, self._at_once), _Buffer(user, self._at_once)
         self.array = replace(array, memory=on_queue(array.memory, queue))
         self.queue = queue
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """Sizes."""
         return self.array.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
         """Of the elements."""
         return self.array.dtype
 
     @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return self.array.ndim
+    def is_column_major(self) -> bool:
+        """Whether columns lie as rows usually do."""
+        down, across = (abs(step) for step in self.array.strides[-2:])
+        return down < across and self.shape[-2] > 1
 
-    def part(self, key: tuple[slice, ...]) -> Elsewhere:
+    def part(self, key: tuple[slice, ...]) -> OnDevice:
         """The array between some bounds."""
         return self._of(self.array[key])
 
-    def turned(self) -> Elsewhere:
+    def turned(self) -> OnDevice:
         """The array with its last two dimensions exchanged."""
         return self._of(self.array.mT)
 
-    def _of(self, array: DeviceArray) -> Elsewhere:
+    def _of(self, array: DeviceArray) -> OnDevice:
         found = copy(self)
         found.array = array
         return found
@@ -98,51 +158,52 @@ class Elsewhere:
     def read(
         self, key: tuple[Any, ...], target: DeviceArray, staging: npt.NDArray[Any], queue: Any
     ) -> Iterator[int]:  # fmt: skip
-        """Brings a block to the user's device, and waits for it; gives the bytes of each of its parts.
-
-        Args:
-            key: of a matrix. target: of the block's shape; its rows lie one after another.
-            staging: bytes of the host's memory, for a row at least.
-            queue: of the user's, on which the target is written.
-        """
+        """As `Elsewhere.read`."""
         source = self.array[key]
         for first, last in self._spans(source.shape, target.dtype, staging):
             part, place = source[first:last], target[first:last]
             if self.is_local:
                 copy_strided(part, place, queue=queue)
-                _await(place, queue)
+                await_queue(place.memory, place.backend, queue)
             else:
                 if not _is_dense(part) or part.dtype != target.dtype:
-                    packed = DeviceArray.dense(part.backend, self._buffer, part.shape, target.dtype)
-                    copy_strided(part, packed, queue=self.queue)
+                    with self._in_reach():
+                        packed = self._there.dense(part.shape, target.dtype, self.queue)
+                        copy_strided(part, packed, queue=self.queue)
                     part = packed
-                _travel(part, self.queue, place, queue, staging)
+                arrived = place if _is_dense(place) else self._here.dense(place.shape, place.dtype, queue)
+                self._travel(part, self.queue, arrived, queue, staging)
+                if arrived is not place:
+                    copy_strided(arrived, place, queue=queue)
+                    await_queue(place.memory, place.backend, queue)
             yield place.nbytes
 
     def write(
         self, key: tuple[Any, ...], source: DeviceArray, staging: npt.NDArray[Any], queue: Any,
         wait_for: Sequence[Event] = (),
     ) -> Iterator[int]:  # fmt: skip
-        """Takes a block from the user's device, and waits for it; as `read`.
-
-        Args:
-            wait_for: events of the user's device, after which the source is what is to be taken.
-        """
+        """As `Elsewhere.write`."""
         target = self.array[key]
         if self.is_local:
             copy_strided(source, target, queue=self.queue, wait_for=wait_for)
-            _await(target, self.queue)
+            await_queue(target.memory, target.backend, self.queue)
             yield source.nbytes
             return
         source.backend.wait(wait_for, queue=queue)
         for first, last in self._spans(source.shape, source.dtype, staging):
             part, place = source[first:last], target[first:last]
+            if not _is_dense(part):
+                packed = self._here.dense(part.shape, part.dtype, queue)
+                copy_strided(part, packed, queue=queue)
+                part = packed
             dense = _is_dense(place) and place.dtype == source.dtype
-            arrived = place if dense else DeviceArray.dense(place.backend, self._buffer, place.shape, source.dtype)
-            _travel(part, queue, arrived, self.queue, staging)
-            if not dense:
-                copy_strided(arrived, place, queue=self.queue)
-                _await(place, self.queue)
+            with self._in_reach():
+                arrived = place if dense else self._there.dense(place.shape, source.dtype, self.queue)
+            self._travel(part, queue, arrived, self.queue, staging)
+            if arrived is not place:
+                with self._in_reach():
+                    copy_strided(arrived, place, queue=self.queue)
+                    await_queue(place.memory, place.backend, self.queue)
             yield part.nbytes
 
     def _spans(
@@ -150,31 +211,142 @@ class Elsewhere:
     ) -> Iterator[tuple[int, int]]:
         """Rows that travel at a time."""
         row = shape[1] * dtype.itemsize
-        at_once = max(min(self._buffer.nbytes, staging.nbytes) // max(row, 1), 1)
+        at_once = max(min(self._at_once, staging.nbytes) // max(row, 1), 1)
         for first in range(0, shape[0] if row else 0, at_once):
             yield first, min(first + at_once, shape[0])
 
+    @contextmanager
+    def _in_reach(self) -> Iterator[None]:
+        """Says of what fails on the array's device that the array is lost, where another device asked."""
+        try:
+            yield
+        except DeviceMemoryError:
+            raise
+        except GemmportError as error:
+            if self.is_local:
+                raise
+            raise ArrayLostError(
+                f"{self.array.backend.device.label} must give and take what lies there; it failed: {error}"
+            ) from error
 
-def _travel(
-    source: DeviceArray, sender: Any, target: DeviceArray, receiver: Any, staging: npt.NDArray[Any]
-) -> None:  # fmt: skip
-    """Copies a dense array to a dense one of another device, and waits for it; each on a queue of its own device."""
-    size = source.dtype.itemsize
-    begins, place = source.offset * size, target.offset * size
-    if target.backend.copy_from(
-        source.backend, source.memory, target.memory, source.nbytes, source_offset=begins, offset=place, sender=sender,
-        queue=receiver,
-    ):  # fmt: skip
-        return
-    view = staging[: source.nbytes]
-    source.backend.download(source.memory, view, offset=begins, queue=sender)
-    target.backend.upload(target.memory, view, offset=place, queue=receiver)
+    def _travel(
+        self, source: DeviceArray, sender: Any, target: DeviceArray, receiver: Any, staging: npt.NDArray[Any]
+    ) -> None:  # fmt: skip
+        """Copies a dense array to a dense one of another device, and waits for it; each on a queue of its own device."""
+        size = source.dtype.itemsize
+        begins, place = source.offset * size, target.offset * size
+        there = self._in_reach
+        of_source, of_target = (there, nullcontext) if source.backend is self.array.backend else (nullcontext, there)
+        with there():
+            self.array.backend.check_open()
+        if target.backend.copy_from(
+            source.backend, source.memory, target.memory, source.nbytes, source_offset=begins, offset=place, sender=sender,
+            queue=receiver,
+        ):  # fmt: skip
+            return
+        view = staging[: source.nbytes]
+        with of_source():
+            source.backend.download(source.memory, view, offset=begins, queue=sender)
+        with of_target():
+            target.backend.upload(target.memory, view, offset=place, queue=receiver)
 
 
-def _await(array: DeviceArray, queue: Any) -> None:
-    """Waits for what is enqueued on a queue, by a byte that comes after it."""
-    if array.size:
-        array.backend.download(array.memory, np.empty(1, np.uint8), queue=queue)
+class OnDevices(Elsewhere):
+    """An array in shards, each on one device, along one dimension."""
+
+    def __init__(self, shards: Sequence[OnDevice], axis: int) -> None:
+        """Of shards that fit together.
+
+        Args:
+            axis: counted from the last dimension: -1, -2 or -3.
+        """
+        self.shards, self.axis = shards, axis
+        first = shards[0]
+        self.dtype = first.dtype
+        lines = sum(shard.shape[axis] for shard in shards)
+        self.shape = tuple(lines if dim - first.ndim == axis else size for dim, size in enumerate(first.shape))
+
+    @property
+    def is_column_major(self) -> bool:
+        """Whether columns lie as rows usually do, in every shard."""
+        return all(shard.is_column_major for shard in self.shards)
+
+    def part(self, key: tuple[slice, ...]) -> Elsewhere:
+        """The array between some bounds: of one shard, where they are within it."""
+        found = [shard.part(inner) for shard, inner, _ in self._within(key)]
+        if not found:
+            return self.shards[0].part(_with(key, len(key) + self.axis, slice(0, 0)))
+        return found[0] if len(found) == 1 else OnDevices(found, self.axis)
+
+    def turned(self) -> OnDevices:
+        """The array with its last two dimensions exchanged."""
+        return OnDevices([shard.turned() for shard in self.shards], {-1: -2, -2: -1}.get(self.axis, self.axis))
+
+    def read(
+        self, key: tuple[Any, ...], target: DeviceArray, staging: npt.NDArray[Any], queue: Any
+    ) -> Iterator[int]:  # fmt: skip
+        """As `Elsewhere.read`."""
+        for shard, inner, outer in self._within(key):
+            yield from shard.read(inner, target[outer], staging, queue)
+
+    def write(
+        self, key: tuple[Any, ...], source: DeviceArray, staging: npt.NDArray[Any], queue: Any,
+        wait_for: Sequence[Event] = (),
+    ) -> Iterator[int]:  # fmt: skip
+        """As `Elsewhere.write`."""
+        for shard, inner, outer in self._within(key):
+            yield from shard.write(inner, source[outer], staging, queue, wait_for)
+
+    def _within(self, key: tuple[Any, ...]) -> Iterator[tuple[OnDevice, tuple[Any, ...], tuple[slice, ...]]]:
+        """The shards that a key reaches, its part of each, and where in the block of the key that is."""
+        place, start = len(key) + self.axis, 0
+        asked = key[place]
+        for shard in self.shards:
+            stop = start + shard.shape[self.axis]
+            if isinstance(asked, slice):
+                first, last = max(asked.start, start), min(asked.stop, stop)
+                if first < last:
+                    yield (
+                        shard,
+                        _with(key, place, slice(first - start, last - start)),
+                        tuple(
+                            slice(first - asked.start, last - asked.start) if number == place else slice(None)
+                            for number in range(len(key))
+                        )[-2:],
+                    )
+            elif start <= asked < stop:
+                yield shard, _with(key, place, asked - start), ()
+            start = stop
+
+
+def _with(key: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
+    return (*key[:place], value, *key[place + 1 :])
+
+
+class _Buffer:
+    """Memory of a device in which rows are packed, from when it is first needed on."""
+
+    def __init__(self, backend: Backend, nbytes: int) -> None:
+        self.backend, self.nbytes = backend, nbytes
+        self.memory: Memory | None = None
+
+    def dense(self, shape: tuple[int, ...], dtype: np.dtype[Any], queue: Any) -> DeviceArray:
+        """An array in it, as it is used on a queue; what was done to it before must be done.
+
+        Raises:
+            DeviceMemoryError: the device has no room for it.
+        """
+        if self.memory is None:
+            self.memory = self.backend.allocate(self.nbytes)
+            with self.backend.ordered(queue, writes=[self.memory]):
+                pass
+        return DeviceArray.dense(self.backend, on_queue(self.memory, queue), shape, dtype)
+
+
+def await_queue(memory: Memory, backend: Backend, queue: Any) -> None:
+    """Waits for what is enqueued on a queue, by a byte of a memory that comes after it."""
+    if memory.nbytes:
+        backend.download(memory, np.empty(1, np.uint8), queue=queue)
 
 
 def _is_dense(array: DeviceArray) -> bool:

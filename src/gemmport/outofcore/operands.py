@@ -136,7 +136,7 @@ class Matrix:
     def __init__(self, name: str, array: HostArray | Sliced | Elsewhere, op: Op | None = None) -> None:
         """Of A and B the op says what is read of them; without one, rows and columns are those of the result."""
         self.name, self.array, self.op = name, array, op or "N"
-        if op is not None and isinstance(array, Elsewhere) and _is_column_major(array.array):
+        if op is not None and isinstance(array, Elsewhere) and array.is_column_major:
             self.array, self.op = array.turned(), transposed(op)
         if op is not None and isinstance(array, np.ndarray) and _is_column_major(array):  # read as it lies
             self.array, self.op = array.swapaxes(-1, -2), transposed(op)
@@ -167,7 +167,7 @@ class Matrix:
         return (int(chunks[-2]), int(chunks[-1])) if chunks else (1, 1)
 
 
-def _is_column_major(x: HostArray | DeviceArray) -> bool:
+def _is_column_major(x: HostArray) -> bool:
     down, across = (abs(step) for step in x.strides[-2:])
     return bool(down < across and x.shape[-2] > 1)
 

@@ -25,7 +25,7 @@ from gemmport.backends.objects import Event, Memory
 from gemmport.core.errors import ArrayError, GemmportError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Operand, transposes
 from gemmport.execution.copies import copy_strided
-from gemmport.outofcore.elsewhere import Elsewhere, on_queue
+from gemmport.outofcore.elsewhere import Elsewhere, OnDevice, await_queue, on_queue
 from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
 from gemmport.outofcore.progress import Progress, Tell
 from gemmport.planning.schedule import DOUBLE, Residency, Schedule, Tile
@@ -218,7 +218,7 @@ class Streamed:
         self.kept = Kept() if kept is None else kept
         self._held_before, self._held_after = self.kept.held, self.kept.held
         self.lent = {
-            name: (lend or isinstance(operands.of(name).array, Elsewhere))
+            name: (lend or isinstance(operands.of(name).array, OnDevice))
             and record is None
             and self._is_lent(operands.of(name), name)
             for name in ("a", "b")
@@ -232,9 +232,9 @@ class Streamed:
         """Whether panels of an operand are read where they lie: each is within one allocation."""
         array, dtype = matrix.array, self.schedule.problem.dtype.numpy
         tile = next(iter(self.tiles), None)
-        if isinstance(array, Elsewhere):
+        if isinstance(array, OnDevice):
             return array.is_local and array.dtype == dtype and array.is_readable
-        if tile is None or isinstance(array, Sliced) or array.dtype != dtype or not array.dtype.isnative:
+        if tile is None or isinstance(array, Sliced | Elsewhere) or array.dtype != dtype or not array.dtype.isnative:
             return False
         down, across = array.strides[-2:]
         rows, columns = stored_block(matrix, name, tile, self.schedule.panel(0))
@@ -336,7 +336,7 @@ class Streamed:
                 pass
             for name in ("a", "b"):
                 array = self.operands.of(name).array
-                if self.lent[name] and isinstance(array, Elsewhere):
+                if self.lent[name] and isinstance(array, OnDevice):
                     self.backend.wait([backend.mark(queue=array.queue)], queue=self.queue)
             self._slots = {name: [on_queue(block, self.queue) for block in each] for name, each in slots.items()}
             self._starts = {name: [0] * len(each) for name, each in slots.items()}
@@ -362,9 +362,12 @@ class Streamed:
     def _settle(self) -> None:
         """Waits for products that nobody took: they may read panels where they lie, which the caller may drop next."""
         for name in ("a", "b"):
-            if self.lent[name]:
-                with suppress(GemmportError):  # what failed first is raised
-                    self.backend.give_back(self._slots[name][0], queue=self.queue)
+            memory = self._slots[name][0]
+            with suppress(GemmportError):  # what failed first is raised
+                if isinstance(self.operands.of(name).array, OnDevice):  # no more of it is asked for than a byte
+                    await_queue(memory, self.backend, self.queue)
+                elif self.lent[name]:
+                    self.backend.give_back(memory, queue=self.queue)
 
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -411,7 +414,7 @@ class Streamed:
         """Has a slot be the panel itself. What was in it is the caller's, and stays until the product is done."""
         matrix = self.operands.of(name)
         rows, columns = stored_block(matrix, name, tile, self.schedule.panel(panel))
-        if isinstance(matrix.array, Elsewhere):
+        if isinstance(matrix.array, OnDevice):
             block_there = matrix.array.array[matrix.key(tile.batch, rows, columns)]
             self._slots[name][slot] = on_queue(block_there.memory, self.queue)
             self._starts[name][slot] = block_there.offset
@@ -433,7 +436,7 @@ class Streamed:
         memory, matrix = self._slots[name][slot], self.operands.of(name)
         if self.lent[name] and isinstance(matrix.array, np.ndarray):
             ld = matrix.array.strides[-2] // matrix.array.itemsize
-        elif self.lent[name] and isinstance(matrix.array, Elsewhere) and matrix.array.shape[-2] > 1:
+        elif self.lent[name] and isinstance(matrix.array, OnDevice) and matrix.array.shape[-2] > 1:
             ld = matrix.array.array.strides[-2]
         across = transposes(matrix.op) == (name == "a")
         offset = self._starts[name][slot] + rows * (1 if across else ld)

@@ -1,0 +1,33 @@
+"""Two runtimes of one CPU as two devices, between which every product is dealt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import gemmport as gp
+from absences import INTEL, POCL_WHEEL, skip_without
+from gemmport.multidevice import deal, outlook
+from runtimes import RUNTIMES
+
+
+@contextmanager
+def opened_pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[gp.Backend]]:
+    """Intel's runtime and a PoCL, Debian's where it is here: opened for the test alone; products are dealt in many tiles."""
+    skip_without(INTEL, POCL_WHEEL)
+    monkeypatch.setattr(outlook.Outlook, "pays", True)
+    monkeypatch.setattr(deal, "SHORTEST", 0.0)
+    devices = gp.devices("opencl")
+    wheel, debian, intel, *_ = RUNTIMES
+    first = next(device for device in devices if intel.is_of(device))
+    second = next(device for runtime in (debian, wheel) for device in devices if runtime.is_of(device))
+    with gp.open_backend(device=first) as one, gp.open_backend(device=second) as other:
+        yield [one, other]
+
+
+def without_sharing(backend: gp.Backend) -> gp.Backend:
+    """As a device with a memory of its own: operands are sent to it."""
+    backend._borrow = lambda data: None
+    return backend
