@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import gemmport as gp
 from gemmport.bench.dealt import DealtOptions, run_dealt
+from gemmport.multidevice.outlook import Placement
+from gemmport.outofcore.elsewhere import OnDevice
 from pairs import opened_pair
 
 
@@ -46,6 +49,29 @@ def test_a_device_that_computes_wrongly_is_named(two: list[gp.Backend]) -> None:
     assert found.status == "failed"
     assert [bool(part.wrong) for part in found.parts] == [False, True]
     assert two[1].device.label in found.reason
+
+
+@pytest.mark.sample(placement=["rows"])
+@pytest.mark.parametrize("placement", ["rows", "columns", "first"])
+def test_arrays_on_the_devices_are_verified_with_what_lies_around_them(
+    two: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, placement: Placement
+) -> None:
+    problem = gp.GemmProblem.create(130, 200, 50, beta=0.5, trans_a="T")
+    how = DealtOptions(repeat=1, placement=placement)
+    found = run_dealt(problem, two, how)
+    assert (found.status, found.not_dealt) == ("ok", "")
+    assert sum(part.share for part in found.parts) == pytest.approx(1)
+    write = OnDevice.write
+
+    def beyond(array: OnDevice, key: Any, source: Any, *rest: Any) -> Iterator[int]:
+        yield from write(array, key, source, *rest)
+        whole = array.array
+        replace(whole, shape=(whole.memory.nbytes // whole.itemsize,), strides=(1,), offset=0)[-1:].set(7)
+
+    monkeypatch.setattr(OnDevice, "write", beyond)
+    found = run_dealt(problem, two, how)
+    assert found.status == "failed"
+    assert "untouched" in found.reason
 
 
 def test_where_all_fail_the_result_says_why(two: list[gp.Backend]) -> None:

@@ -66,6 +66,30 @@ def test_it_tells_how_the_first_tile_passes_through_each_device(monkeypatch: pyt
     assert found.to_dict()["devices"][0]["passing"] == first.to_dict()
 
 
+def test_what_travels_between_devices_that_have_shards() -> None:
+    """Of rows each device lacks the other half of B; one that is twice as fast takes rows of the other, and gives them back."""
+    pair = [GPU, replace(GPU, index=(0, 1))]
+    alike = gp.explain((32768, 16384, 8192), devices=pair, placement="rows")
+    half = 8192 * 16384 * 4 // 2
+    assert alike.pays
+    assert alike.shares == pytest.approx((0.5, 0.5))
+    assert [(link.come, link.leave) for link in alike.links] == [(half, half)] * 2
+    assert alike.together == pytest.approx(alike.expected[0].seconds / 2 + half / outlook.PEER_LINK)
+    assert "537 MB come over links" in str(gp.explain((16384, 16384, 16384), devices=pair, placement="columns"))
+    fast, slow = gp.explain((32768, 16384, 8192), devices=[GPU, replace(GPU, compute_units=33)], placement="rows").links
+    assert fast.come - half == pytest.approx(slow.leave - half)
+    assert slow.come > half
+    first = gp.explain((32768, 32768, 32768), devices=pair, placement="first")
+    assert sum(first.shares) == pytest.approx(1)
+    assert first.shares[0] > first.shares[1] > 0
+    assert first.links[0].leave > first.links[1].leave > 0
+    assert first.to_dict()["devices"][1]["links"] == {"come": first.links[1].come, "leave": first.links[1].leave}
+    with pytest.raises(gp.UnknownNameError, match="one of host, first, rows, columns"):
+        gp.explain((5, 5, 5), devices=pair, placement="diagonals")  # type: ignore[call-overload]
+    with pytest.raises(gp.UnsupportedError, match="name several with devices="):
+        gp.explain((5, 5, 5), GPU, placement="rows")  # type: ignore[call-overload]
+
+
 def test_what_cannot_be_explained_is_refused() -> None:
     with pytest.raises(gp.ShapeError, match="must have elements"):
         gp.explain((0, 5, 5), devices=[GPU])

@@ -40,7 +40,8 @@ from gemmport.execution.copies import dense_copy
 from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.crew import compute, failed
 from gemmport.multidevice.deal import Deal, Member
-from gemmport.multidevice.outlook import Outlook, Passing, outlook
+from gemmport.multidevice.outlook import Outlook, Passing, home_parts, outlook, placed
+from gemmport.multidevice.outlook import Placement as ArraysPlacement
 from gemmport.multidevice.selection import Devices, chosen_backends, chosen_devices
 from gemmport.multidevice.tiles import Needs, Room, Tile
 from gemmport.outofcore.elsewhere import BUFFER, Elsewhere, OnDevice, OnDevices
@@ -160,9 +161,10 @@ def dealt_product(
 
 
 def dealt_outlook(
-    problem: GemmProblem, devices: Devices, backend: str | None, choice: Choice, device_memory: int | None = None
-) -> Outlook:
-    """What the devices of `devices=`, which need not be here, are expected to take of arrays in the host's memory.
+    problem: GemmProblem, devices: Devices, backend: str | None, choice: Choice, device_memory: int | None = None,
+    placement: ArraysPlacement = "host",
+) -> Outlook:  # fmt: skip
+    """What the devices of `devices=`, which need not be here, are expected to take of arrays that are placed so.
 
     Raises:
         ShapeError: there is nothing to compute. Others as `dealt_product`.
@@ -173,6 +175,8 @@ def dealt_outlook(
     infos = [each.device if isinstance(each, Backend) else each for each in chosen]
     plans = _plans(infos, problem, choice, named=not isinstance(devices, str))
     found = outlook(problem, [plan for plan in plans if plan is not None], configuration_of(choice.config))
+    if placement != "host":
+        found = placed(found, placement)
     return replace(found, passing=_passing(found, device_memory))
 
 
@@ -186,7 +190,7 @@ def _passing(found: Outlook, device_memory: int | None) -> tuple[Passing | None,
         for device, rate in zip(infos, found.rates, strict=True)
     ]
     batched = [problem.batch > 1 and problem.layout(name).batch_stride != 0 for name in ("a", "b")]
-    deal = Deal(whole, members, _needs(problem, *batched))
+    deal = Deal(whole, members, _needs(problem, *batched), *home_parts(problem, found.placement, len(members)))
     stays = _stays(deal)
     told: list[Passing | None] = []
     for device, member in zip(infos, members, strict=True):

@@ -17,7 +17,7 @@ from gemmport.core.errors import ShapeError, UnsupportedError
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import as_bytes
 from gemmport.execution.selection import select_device
-from gemmport.multidevice.outlook import Outlook
+from gemmport.multidevice.outlook import Outlook, Placement, checked
 from gemmport.multidevice.selection import Devices
 from gemmport.planning.cluster import Cluster, ClusterExplanation
 from gemmport.planning.cluster import explain_cluster as cluster_explanation
@@ -50,6 +50,7 @@ def explain(
     params: Parameters | None = None,
     config: Config = None,
     device_memory: int | str | None = None,
+    placement: Placement = "host",
     **described: object,
 ) -> Outlook: ...
 def explain(
@@ -62,6 +63,7 @@ def explain(
     params: Parameters | None = None,
     config: Config = None,
     device_memory: int | str | None = None,
+    placement: Placement = "host",
     **described: object,
 ) -> Explanation | Outlook:
     """Why a product is computed on a device as it is, and how long that is expected to take. Nothing is run.
@@ -77,6 +79,8 @@ def explain(
         kernel, params, config: as `plan`.
         device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is its `schedule`; of
             several, how the first tile passes through each is its `passing`.
+        placement: of several devices, where A, B, C and the result are: "host"; "first", on the first device; "rows" or
+            "columns", in shards of rows or columns on all of them. The outlook's `links` tells what travels then.
         described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …; `precision` by
             default as of `gemm`.
 
@@ -89,7 +93,11 @@ def explain(
     if devices is not None:
         if device is not None:
             raise UnsupportedError(f"device must be None where devices are named; got {device!r}: add it to devices")
-        return dealt_outlook(asked, devices, backend, Choice(kernel, params, config), memory)
+        return dealt_outlook(asked, devices, backend, Choice(kernel, params, config), memory, checked(placement))
+    if placement != "host":
+        raise UnsupportedError(
+            f"placement must be 'host' with one device; got {placement!r}: name several with devices="
+        )
     target = select_device(device, backend)
     return explanation(asked, target, configuration_of(config), kernel=kernel, params=params, device_memory=memory)
 

@@ -4,7 +4,7 @@ of the devices alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -15,6 +15,7 @@ from gemmport.api.dealt import Dealt
 from gemmport.api.gemm import computed
 from gemmport.api.product import Choice
 from gemmport.api.streamed import Bounds
+from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.bench.products import GUARD_ELEMENTS
 from gemmport.bench.results import Status, checks_to_dict, plain, seconds_to_dict
@@ -24,7 +25,9 @@ from gemmport.checking.reference import Matrices, reference
 from gemmport.checking.verification import Check, HostArray
 from gemmport.core.errors import CompileError, DevicesFailedError, LaunchError
 from gemmport.core.layout import matrices
-from gemmport.core.problem import GemmProblem
+from gemmport.core.problem import GemmProblem, Op, transposes
+from gemmport.execution.sharded import ShardedArray
+from gemmport.multidevice.outlook import Placement
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class DealtOptions:
 
     Attributes:
         device_memory: bytes that the product may take of each device; None for what it has.
+        placement: where the arrays are.
     """
 
     choice: Choice = field(default_factory=Choice)
@@ -111,6 +115,7 @@ class DealtOptions:
     repeat: int = 10
     seed: int = 0
     device_memory: int | None = None
+    placement: Placement = "host"
 
 
 def run_dealt(
@@ -156,7 +161,7 @@ def run_dealt(
         problem,
         "failed" if failed else "ok",
         "; ".join(told),
-        dealt.outlook.reason if dealt.outlook else "",
+        dealt.outlook.reason if dealt.outlook and len(dealt.members) == 1 else "",
         timings.get(_TOGETHER),
         parts,
         tuple(checks),
@@ -164,6 +169,51 @@ def run_dealt(
 
 
 _TOGETHER = "together"
+
+
+class _Out:
+    """A result on devices, in shards where these are several, each a part of a whole result in poisoned memory on its device.
+
+    Attributes:
+        array: it, or all shards.
+    """
+
+    def __init__(
+        self, problem: GemmProblem, backends: Sequence[Backend], sizes: Sequence[int], axis: int, before: HostArray
+    ) -> None:
+        self._problem, self._axis = problem, axis
+        view = self._view(before)
+        strides = tuple(step // before.itemsize for step in view.strides)
+        offset = (view.ctypes.data - before.ctypes.data) // before.itemsize
+        self._wholes = [backend.asarray(before) for backend in backends]
+        shards, start = [], 0
+        self._spans: list[slice] = []
+        for whole, size in zip(self._wholes, sizes, strict=True):
+            self._spans.append(slice(start, start + size))
+            array = DeviceArray(whole.backend, whole.memory, view.shape, view.dtype, strides, offset)
+            shards.append(array[self._key(self._spans[-1])])
+            start += size
+        self.array = shards[0] if len(shards) == 1 else ShardedArray(shards, axis)
+
+    def _view(self, flat: HostArray) -> HostArray:
+        problem = self._problem
+        d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
+        return d[0] if problem.batch == 1 else d
+
+    def _key(self, lines: slice) -> Any:
+        return (..., lines) if self._axis == -1 else (..., lines, slice(None))
+
+    def bring(self, flat: HostArray, before: HostArray) -> None:
+        """Brings all shards to the host, and whatever was written beside one, on top of the others."""
+        stray = []
+        for whole, lines in zip(self._wholes, self._spans, strict=True):
+            got, key = whole.get(), self._key(lines)
+            self._view(flat)[key] = self._view(got)[key]
+            self._view(got)[key] = self._view(before)[key]
+            changed = (got.view(np.uint8) != before.view(np.uint8)).reshape(len(got), -1).any(1)
+            stray.append((changed, got[changed]))
+        for changed, values in stray:
+            flat[changed] = values
 
 
 class _Work:
@@ -186,7 +236,10 @@ class _Work:
             before = verify.poisoned(problem, GUARD_ELEMENTS)
             flat = before.copy()
             d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
-            dealt = self._product(problem, operands, backends, d)
+            out = self._out(problem, backends, before) if self._on_devices else d
+            dealt = self._product(problem, self._put(problem, operands, backends), backends, out)
+            if isinstance(out, _Out):
+                out.bring(flat, before)
             huge = problem.flops > verify.FULL_REFERENCE_FLOPS
             expected = None if huge else reference(problem, operands)
             checks.append(verify.check_untouched(problem, before, flat))
@@ -223,26 +276,55 @@ class _Work:
     def timings(self, backends: Sequence[Backend], random: Matrices) -> tuple[Dealt, dict[str, Timing]]:
         """The product as it was dealt last; and what all together take, and each alone, in turns."""
         problem = self.problem
-        out = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
-        dealt: list[Dealt] = [self._product(problem, random, backends, out)]
+        out: HostArray | _Out = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
+        if self._on_devices:
+            out = self._out(problem, backends, verify.poisoned(problem, GUARD_ELEMENTS))
+        operands = self._put(problem, random, backends)
+        dealt: list[Dealt] = [self._product(problem, operands, backends, out)]
 
         def together() -> None:
-            dealt[0] = self._product(problem, random, backends, out)
+            dealt[0] = self._product(problem, operands, backends, out)
 
         if not problem.flops:
             return dealt[0], {}
         contestants = [Contestant(_TOGETHER, together, "host")]
         for name, backend in zip(dealt[0].names, dealt[0].backends, strict=True):
-            contestants.append(Contestant(name, partial(self._compute, random, [backend], out), "host"))
+            contestants.append(Contestant(name, partial(self._compute, operands, [backend], out), "host"))
         timings = measure(backends[0], contestants, repeat=self.options.repeat)
         return dealt[0], timings
 
-    def _compute(self, random: Matrices, backends: Sequence[Backend], out: HostArray) -> None:
-        self._product(self.problem, random, backends, out)
+    def _compute(self, operands: Mapping[str, Any], backends: Sequence[Backend], out: HostArray | _Out) -> None:
+        self._product(self.problem, operands, backends, out)
 
-    def _product(self, problem: GemmProblem, operands: Matrices, backends: Sequence[Backend], out: HostArray) -> Dealt:
+    @property
+    def _on_devices(self) -> bool:
+        return self.options.placement != "host"
+
+    def _put(self, problem: GemmProblem, operands: Matrices, backends: Sequence[Backend]) -> Mapping[str, Any]:
+        """The operands where they are to be."""
         given = {name: x[0] if problem.batch == 1 else x for name, x in operands.items()}
-        target = out[0] if problem.batch == 1 else out
+        if not self._on_devices:
+            return given
+        if self.options.placement == "first":
+            return {name: backends[0].asarray(x) for name, x in given.items()}
+        ops = {"a": problem.trans_a, "b": problem.trans_b}
+        return {name: ShardedArray.distribute(x, backends, self._axis(ops.get(name, "N"))) for name, x in given.items()}
+
+    def _out(self, problem: GemmProblem, backends: Sequence[Backend], before: HostArray) -> _Out:
+        """Where the result is to be."""
+        lines = problem.n if self.options.placement == "columns" else problem.m
+        owners = backends[:1] if self.options.placement == "first" else backends
+        sizes = [len(part) for part in np.array_split(np.empty(lines, np.int8), len(owners))]
+        return _Out(problem, owners, sizes, self._axis("N"), before)
+
+    def _axis(self, op: Op) -> int:
+        """The stored dimension that is a matrix's rows, or columns, under an op."""
+        return -1 if (self.options.placement == "columns") != transposes(op) else -2
+
+    def _product(
+        self, problem: GemmProblem, given: Mapping[str, Any], backends: Sequence[Backend], out: HostArray | _Out
+    ) -> Dealt:  # fmt: skip
+        target = out.array if isinstance(out, _Out) else out[0] if problem.batch == 1 else out
         choice = replace(self.options.choice, accumulator=problem.accumulator.numpy, precision=problem.precision)
         found = computed(
             given["a"], given["b"], given.get("c"), target, alpha=problem.alpha, beta=problem.beta, trans_a=problem.trans_a,

@@ -16,7 +16,7 @@ from gemmport.cli.recorded import recorded_device
 from gemmport.contracts.named_devices import CHIPS, chip_of
 from gemmport.core.device import DeviceInfo
 from gemmport.execution.selection import select_device
-from gemmport.multidevice.outlook import Outlook
+from gemmport.multidevice.outlook import Outlook, Placement
 from gemmport.planning.cluster import Cluster, ClusterExplanation, explain_cluster
 from gemmport.planning.explanation import Explanation, explain
 from gemmport.planning.lookup import load_configuration
@@ -38,6 +38,7 @@ from gemmport.planning.planner import AUTO
 @click.option("--beta", type=complex, default="0", show_default=True, help="Likewise.")
 @options.one_device
 @options.together_devices
+@options.placement
 @click.option(
     "--recorded",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -68,7 +69,8 @@ from gemmport.planning.planner import AUTO
 def explain_command(
     m: int | None, n: int | None, k: int | None, size: int | None, batch: int, dtype: str, output_dtype: str | None,
     accumulator: str | None, precision: str | None, trans_a: str, trans_b: str, alpha: complex, beta: complex,
-    backend: str | None, device: str | None, devices_together: tuple[str, ...], recorded: Path | None,
+    backend: str | None, device: str | None, devices_together: tuple[str, ...], placement: Placement,
+    recorded: Path | None,
     cluster_text: str | None, kernel: str,
     config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, measure: bool, repeat: int,
     picture: Path | None, form: str, output: Path | None,
@@ -78,7 +80,8 @@ def explain_command(
     Roofline, plan, predicted time by part, what else was considered, and which configuration entries lost. With --cluster:
     time, traffic and memory of each device by 1-D, 2-D and 2.5-D schedules, beside the least that any moves.
 
-    With --devices: whether it pays to deal the product to several devices, and what is expected of each.
+    With --devices: whether it pays to deal the product to several devices, and what is expected of each. With --placement, of
+    arrays that are on the devices: what travels between them, too.
 
     Exit status: 0 all well; 1 what --measure ran failed verification; 2 bad usage or configuration; 3 the backend or device
     is not usable here.
@@ -107,9 +110,11 @@ def explain_command(
         dealt = explain_dealt(
             problem, devices=described(devices_together), backend=backend, kernel=kernel,
             params=options.chosen_parameters(settings, kernel), config=config_files, device_memory=device_memory,
+            placement=placement,
         )  # fmt: skip
         _tell(dealt, form, output)
         return 0
+    options.check_alone(placement)
     params = options.chosen_parameters(settings, kernel)
     if cluster_text is not None:
         if measure or picture is not None or device_memory is not None:

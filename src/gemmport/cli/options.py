@@ -103,6 +103,21 @@ together_devices = click.option(
     help="Several devices that compute each product together, as --device names them, or all (each chip once); repeatable.",
 )
 
+placement = click.option(
+    "--placement",
+    type=click.Choice(["host", "first", "rows", "columns"]),
+    default="host",
+    show_default=True,
+    help="With --devices, where A, B and C are: in the host's memory, on the first device, or in shards of rows or columns.",
+)
+
+
+def check_alone(placement: str) -> None:
+    """Raises UsageError where a placement is asked for without several devices."""
+    if placement != "host":
+        raise click.UsageError("--placement is for several devices together: name them with --devices")
+
+
 extents = together(
     click.option("-m", "m", type=int, help="Rows of op(A) and C."),
     click.option("-n", "n", type=int, help="Columns of op(B) and C."),

@@ -40,6 +40,7 @@ from gemmport.planning.planner import AUTO
 
 if TYPE_CHECKING:
     from gemmport.cli.comparison import Committed
+    from gemmport.multidevice.outlook import Placement
 
 MOST_SIZES = 10_000
 
@@ -56,6 +57,7 @@ Examples:
 )
 @options.devices
 @options.together_devices
+@options.placement
 @click.option(
     "--kernel",
     default=AUTO,
@@ -113,7 +115,8 @@ Examples:
 @options.report("table", "json", "csv")
 @options.plot("GFLOPS and ratios over the problems")
 def run(
-    backend: str | None, device: tuple[str, ...], devices_together: tuple[str, ...], kernel: str, m: int | None,
+    backend: str | None, device: tuple[str, ...], devices_together: tuple[str, ...], placement: Placement, kernel: str,
+    m: int | None,
     n: int | None, k: int | None, size: int | None, sizes: str | None, shapes: Path | None, dtype: str,
     output_dtype: str | None, accumulator: str | None, precision: str | None, trans_a: str, trans_b: str, alpha: complex,
     beta: complex, batch: int,
@@ -132,7 +135,7 @@ def run(
     baselines.
 
     With --devices, several devices compute each product together, from arrays in the host's memory; beside it stands what each
-    device takes alone, in turns. --device measures devices one after another.
+    device takes alone, in turns. With --placement they are on the devices. --device measures devices one after another.
 
     Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
     2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device is not usable
@@ -153,11 +156,12 @@ def run(
     )  # fmt: skip
     if devices_together:
         return _together(
-            workloads, devices_together, backend, kernel, settings, config_files,
+            workloads, devices_together, placement, backend, kernel, settings, config_files,
             {"device": device, "compare": committed, "plot": plot_file,
              "baseline": baseline not in (AUTO, "none")},
             verify=verify, repeat=repeat, seed=seed, device_memory=device_memory, form=form, output=output,
         )  # fmt: skip
+    options.check_alone(placement)
     chosen = Options(
         configuration=configuration,
         kernels=options.chosen_kernels(kernel),
@@ -236,7 +240,8 @@ def _measured(workloads: Sequence[Workload], devices: Sequence[DeviceInfo], chos
 
 
 def _together(
-    workloads: Sequence[Workload], told: Sequence[str], backend: str | None, kernel: str, settings: Sequence[str],
+    workloads: Sequence[Workload], told: Sequence[str], placement: Placement, backend: str | None, kernel: str,
+    settings: Sequence[str],
     config_files: Sequence[Path], refused: Mapping[str, object], *, verify: bool, repeat: int, seed: int,
     device_memory: int | None, form: str, output: Path | None,
 ) -> int:  # fmt: skip
@@ -255,8 +260,9 @@ def _together(
         options.check_writable("--output", output)
     choice = Choice(kernel, options.chosen_parameters(settings, kernel), [str(file) for file in config_files])
     return run_on_devices(
-        workloads, told, backend, DealtOptions(choice, verify, repeat, seed, device_memory), form=form, output=output
-    )
+        workloads, told, backend, DealtOptions(choice, verify, repeat, seed, device_memory, placement), form=form,
+        output=output,
+    )  # fmt: skip
 
 
 def _workloads(

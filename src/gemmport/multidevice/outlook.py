@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
 
 from gemmport import kernels
 from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import UnknownNameError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
-from gemmport.core.units import span
+from gemmport.core.units import quantity, span
 from gemmport.multidevice.deal import SHORTEST
+from gemmport.multidevice.homes import Cut, Home, Lines, homes
+from gemmport.multidevice.tiles import Tile
 from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.runtime.host_cpu import usable_cores
@@ -24,18 +27,34 @@ PEER_LINK = 20e9
 """Likewise between two devices that reach each other: PCI Express 4.0 carries 32 GB/s in 16 lanes (PCI-SIG), NVLink more."""
 
 
+Placement: TypeAlias = Literal["host", "first", "rows", "columns"]
+"""Where A, B, C and the result are: in the host's memory, on the first device, or in shards of like sizes on all devices:
+rows, or columns, of op(A), op(B), C and the result."""
+
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+
+_TOLD = {
+    "host": "in the host's memory", "first": "on the first of them", "rows": "in shards of rows on them",
+    "columns": "in shards of columns on them",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Expected:
     """What a device is expected to take for the whole product.
 
     Attributes:
         plan: by which it would compute it alone.
-        seconds: of the product. transfers: of the operands and the result between the host and the device.
+        seconds: of the product. transfers: of the operands and the result from where they are to the device, and back.
+        always: of the transfers, those of an operand that it needs whatever its share is.
+        home: the share of the result that it has at home, for which nothing else travels.
     """
 
     plan: Plan
     seconds: float
     transfers: float
+    always: float = 0.0
+    home: float = 0.0
 
     @property
     def device(self) -> DeviceInfo:
@@ -46,6 +65,19 @@ class Expected:
     def total(self) -> float:
         """Seconds of both; never 0."""
         return max(self.seconds + self.transfers, 1e-9)
+
+    @property
+    def in_proportion(self) -> float:
+        """Seconds of a whole result that grow with its share; never 0."""
+        return max(self.seconds + (0.0 if self.home else self.transfers - self.always), 1e-9)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Bytes that are expected to come to a device, and to leave it, over its links to the others."""
+
+    come: int
+    leave: int
 
 
 @dataclass(frozen=True)
@@ -84,12 +116,14 @@ class Outlook:
         cores: of the host, which runtimes for CPUs share: what has more threads in all is slower for it.
         passing: of each device, how tiles pass through it; None of one that reads the host's memory in place, or gets none.
             Empty where nobody asked.
+        placement: where the arrays are.
     """
 
     problem: GemmProblem
     expected: tuple[Expected, ...]
     cores: int
     passing: tuple[Passing | None, ...] = ()
+    placement: Placement = "host"
 
     @property
     def fastest(self) -> Expected:
@@ -101,22 +135,52 @@ class Outlook:
         """Products per second of each device beside the others."""
         threads = sum(each.device.compute_units for each in self.expected if each.device.type == "cpu")
         left = min(1.0, self.cores / threads) if threads else 1.0
-        return tuple((left if each.device.type == "cpu" else 1.0) / each.total for each in self.expected)
+        return tuple((left if each.device.type == "cpu" else 1.0) / each.in_proportion for each in self.expected)
 
     @property
     def shares(self) -> tuple[float, ...]:
         """Of the result, by which each is expected to end at the same time."""
-        return tuple(rate / sum(self.rates) for rate in self.rates)
+        end = self.together
+        return tuple(max(end - each.always, 0.0) * rate for each, rate in zip(self.expected, self.rates, strict=True))
 
     @property
     def together(self) -> float:
-        """Seconds of all together, at those shares."""
-        return 1 / sum(self.rates)
+        """Seconds of all together, at those shares: of those that end before the operand that they need has come none."""
+        taking = sorted(zip((each.always for each in self.expected), self.rates, strict=True))
+        end = 0.0
+        for number in range(1, len(taking) + 1):
+            if number > 1 and taking[number - 1][0] >= end:
+                break
+            some = taking[:number]
+            end = (1 + sum(always * rate for always, rate in some)) / sum(rate for _, rate in some)
+        return end
+
+    @property
+    def links(self) -> tuple[Links, ...]:
+        """Of each device what is expected to travel at those shares, where the arrays are on devices; else nothing is told."""
+        if self.placement == "host":
+            return ()
+        sizes = _sizes(self.problem)
+        stays, lines = ("a", "b") if self.placement == "columns" else ("b", "a")
+        away = [
+            max(share - each.home, 0.0) if share else 0.0
+            for each, share in zip(self.expected, self.shares, strict=True)
+        ]
+        found = []
+        for number, (each, share) in enumerate(zip(self.expected, self.shares, strict=True)):
+            given = min(sum(away) - away[number], max(each.home - share, 0.0))  # of its home, to the others
+            readers = sum(1 for place, other in enumerate(self.shares) if place != number and other)
+            come = sizes[stays] * (1 - each.home) * bool(share) + away[number] * (sizes[lines] + sizes["c"])
+            leave = sizes[stays] * each.home * readers + given * (sizes[lines] + sizes["c"])
+            found.append(Links(round(come + given * sizes["d"]), round(leave + away[number] * sizes["d"])))
+        return tuple(found)
 
     @property
     def pays(self) -> bool:
-        """Whether all together are expected to gain more over the fastest than the last tile may take longer."""
-        return self.fastest.total - self.together > 2 * SHORTEST
+        """Whether all together are expected to gain more over the fastest than the last tile may take longer; of shards, which
+        nobody has all of, always.
+        """
+        return self.placement in ("rows", "columns") or self.fastest.total - self.together > 2 * SHORTEST
 
     @property
     def reason(self) -> str:
@@ -125,14 +189,16 @@ class Outlook:
             return ""
         if len(self.expected) == 1:
             return "it is the only device"
-        if self.fastest.total - 1 / sum(1 / each.total for each in self.expected) > 2 * SHORTEST:
+        if self.placement == "host" and (
+            self.fastest.total - 1 / sum(1 / each.total for each in self.expected) > 2 * SHORTEST
+        ):
             return f"the runtimes share the {self.cores} cores of the CPU, on which all together gain nothing"
         gained = max(self.fastest.total - self.together, 0.0)
         return f"all together would gain {span(gained)}, and must gain {span(2 * SHORTEST)} for it"
 
     def __str__(self) -> str:
         number = len(self.expected)
-        lines = [f"{self.problem} by {number} device{'s' * (number > 1)}, of arrays in the host's memory", ""]
+        lines = [f"{self.problem} by {number} device{'s' * (number > 1)}, of arrays {_TOLD[self.placement]}", ""]
         width = max(len(each.device.label) for each in self.expected)
         for each, share in zip(self.expected, self.shares, strict=True):
             sent = f", {span(each.transfers)} of it to send" if each.transfers else ""
@@ -144,6 +210,10 @@ class Outlook:
         for each, how in zip(self.expected, self.passing, strict=bool(self.passing)):
             if how is not None:
                 lines.append(f"{each.device.label:{width}}  {how}")
+        for each, link in zip(self.expected, self.links, strict=bool(self.links)):
+            lines.append(
+                f"{each.device.label:{width}}  {quantity(link.come, 'B')} come over links, {quantity(link.leave, 'B')} leave"
+            )
         faster = self.fastest.total / self.together
         lines += ["", f"dealt: {span(self.together)} together, {faster:.2f} times as fast as {fastest}"]
         return "\n".join([*lines, "shares are what the models predict; they are corrected while the devices compute"])
@@ -155,6 +225,7 @@ class Outlook:
             "dealt": self.pays,
             "reason": self.reason,
             "together": self.together,
+            "placement": self.placement,
             "devices": [
                 {
                     "device": each.device.to_dict(),
@@ -163,9 +234,14 @@ class Outlook:
                     "transfers": each.transfers,
                     "share": share if self.pays else float(each is self.fastest),
                     "passing": how.to_dict() if how is not None and self.pays else None,
+                    "links": {"come": link.come, "leave": link.leave} if link is not None and self.pays else None,
                 }
-                for each, share, how in zip(
-                    self.expected, self.shares, self.passing or (None,) * len(self.expected), strict=True
+                for each, share, how, link in zip(
+                    self.expected,
+                    self.shares,
+                    self.passing or (None,) * len(self.expected),
+                    self.links or (None,) * len(self.expected),
+                    strict=True,
                 )
             ],
         }
@@ -190,3 +266,62 @@ def outlook(
         sent = 0.0 if device.type == "cpu" else problem.bytes / HOST_LINK
         expected.append(Expected(plan, predicted.seconds, sent if transfers is None else transfers[number]))
     return Outlook(problem, tuple(expected), usable_cores())
+
+
+def placed(found: Outlook, placement: Placement) -> Outlook:
+    """What the devices are expected to take where the arrays are on devices."""
+    sizes, number = _sizes(found.problem), len(found.expected)
+    stays = "a" if placement == "columns" else "b"
+    whole = sum(sizes.values())
+    expected = []
+    for place, each in enumerate(found.expected):
+        others = [one.device for one in found.expected if one is not each]
+        link = min((_link(each.device, one) for one in others), default=PEER_LINK)
+        has = (1.0 if place == 0 else 0.0) if placement == "first" else part_of(found.problem, placement, number, place)
+        away = 1.0 - has
+        expected.append(replace(each, transfers=away * whole / link, always=away * sizes[stays] / link, home=has))
+    return replace(found, expected=tuple(expected), placement=placement)
+
+
+def checked(placement: str) -> Placement:
+    """A placement by its name.
+
+    Raises:
+        UnknownNameError: there is none of it.
+    """
+    if placement not in PLACEMENTS:
+        raise UnknownNameError(f"placement must be one of {', '.join(PLACEMENTS)}; got {placement!r}")
+    return placement  # type: ignore[return-value]  # it is one of these
+
+
+def part_of(problem: GemmProblem, placement: Placement, number: int, place: int) -> float:
+    """The share of the rows, or columns, that a device has of so many."""
+    lines = problem.n if placement == "columns" else problem.m
+    return (lines // number + (place < lines % number)) / lines
+
+
+def home_parts(problem: GemmProblem, placement: Placement, number: int) -> tuple[Lines | None, list[Home]]:
+    """The parts of the result by the devices that have them, as of `gemmport.multidevice.homes.homes`."""
+    whole = Tile.whole(problem.batch, problem.m, problem.n)
+    if placement not in ("rows", "columns"):
+        return None, []
+    lines = problem.n if placement == "columns" else problem.m
+    sizes = [lines // number + (place < lines % number) for place in range(number)]
+    return homes(whole, [Cut("columns" if placement == "columns" else "rows", sizes, range(number), 1)])
+
+
+def _sizes(problem: GemmProblem) -> dict[str, int]:
+    """Bytes of A, B, C where it is read, and D."""
+    batch = problem.batch
+    shared = {name: 1 if batch > 1 and problem.layout(name).batch_stride == 0 else batch for name in ("a", "b")}  # type: ignore[arg-type]
+    item, output = problem.dtype.itemsize, problem.output.itemsize
+    d = batch * problem.m * problem.n * output
+    return {
+        "a": shared["a"] * problem.m * problem.k * item, "b": shared["b"] * problem.k * problem.n * item,
+        "c": d if problem.reads("c") else 0, "d": d,
+    }  # fmt: skip
+
+
+def _link(one: DeviceInfo, other: DeviceInfo) -> float:
+    """Bytes per second between two devices: those of CUDA are taken to reach each other, others not."""
+    return PEER_LINK if one.backend == other.backend == "cuda" else HOST_LINK / 2
