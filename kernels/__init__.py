@@ -24,6 +24,7 @@ from gemmport.kernels import (
     reduce,
     register_tiled,
     register_tiled_vectorized,
+    rescale,
     shuffle,
     simt,
     tiled,
@@ -58,6 +59,7 @@ _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for mod
 _PASSES: tuple[Pass, ...] = (
     copy_strided.PASS,
     convert.PASS,
+    rescale.PASS,
     times_vector.PASS,
     fill_random.PASS,
     microbenchmarks.PASS,

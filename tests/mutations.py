@@ -1629,6 +1629,7 @@ OF_PASSES = (
     of_kernel("fills beyond the end", r"number >= rows \* columns", "number >= 2 * rows * columns", "fill_random"),
     of_panels("packs lines beyond the last", r"\(first\) \+ line < \(size\) \? ", "1 ? "),
     of_kernel("copies beyond the end", r"if \(i >= total\)\n        return;", "", "copy_strided"),
+    of_kernel("makes elements beyond the last", r"line < lines && column < columns", "1", "rescale"),
     Mutation(
         "adds up sums before they are complete",
         (Edit(r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the sums", "// the sums", times=4),),
@@ -1646,6 +1647,19 @@ OF_PASSES = (
     of_kernel("copies beyond the last row", r"row \+ r < padded_rows && column", "column", TRANSPOSE),
 )
 """Only for Oclgrind, too."""
+
+OF_RESCALE = (
+    of_kernel("takes the scale of the next row", r"row \* row_step", "(row + 1) % rows * row_step", "rescale"),
+    of_kernel("takes the scales of the first matrix", r" \+ matrix \* row_stride", "", "rescale"),
+    of_kernel("scales rows as columns", r"row \* row_step", "column % rows * row_step", "rescale"),
+    of_kernel("leaves out the scale of the row", r"BY_COLUMN\(BY_ROW\((load\(.*?\))\)\)", r"BY_COLUMN(\1)", "rescale"),
+    of_kernel("scales twice by the column", r"BY_ROW\((load\(.*?\))\)", r"BY_COLUMN(\1)", "rescale"),
+    of_kernel("scales C, too", r"alpha, beta\);", "alpha, BY_ROW(beta));", "rescale"),
+    of_kernel("skips an element of each item", r"i < EACH;", "i < EACH - 1;", "rescale"),
+    of_kernel("leaves out the last row", r"line < lines", "line < lines - 1", "rescale"),
+    of_kernel("writes to the first matrix", r"matrix \* stride_d \+ ", "", "rescale"),
+)
+"""Faults of `rescale` that its exact results must notice."""
 
 OF_REDUCE = {
     of_kernel("drops the last element", r"min\(count - first", "min(count - 1 - first", "reduce"): "reduce_divergent",

@@ -33,7 +33,7 @@ from gemmport.core.errors import CalibrationError
 from gemmport.core.layout import matrices
 from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposes
 from gemmport.execution.executor import prepare_launch
-from gemmport.kernels import reduce, times_vector, transpose
+from gemmport.kernels import reduce, rescale, times_vector, transpose
 from gemmport.kernels.fill_random import Whole, predicted
 from gemmport.kernels.times_vector import Sums
 
@@ -149,6 +149,52 @@ def summed(backend: gp.Backend, values: HostArray, parameters: Parameters, guard
         if name == "target":
             total = after[:1]
     return total
+
+
+def rescaled(
+    backend: gp.Backend, problem: GemmProblem, scaled: str, *, in_place: bool = False
+) -> tuple[HostArray, HostArray]:
+    """D's memory after the pass `rescale`, and what it should be, of numbers that the pass computes exactly.
+
+    What is not to be read is poison: gaps between scales, between rows and between matrices, and C with beta = 0.
+
+    Args:
+        scaled: "rows", "columns" or "rows, columns"; each row of each matrix has its own scale, in the order of memory or
+            against it.
+    """
+    rng = np.random.default_rng(problem.m)
+    shape = (problem.batch, problem.m, problem.n)
+    sums = rng.integers(-99, 100, shape).astype(np.float32)
+    flat = {"sums": np.concatenate([sums.ravel(), poison(9, "float32")])}
+    factors = np.ones(shape)
+    steps: dict[str, rescale.Steps] = {}
+    for name, size, step in (("rows", problem.m, 3), ("columns", problem.n, -2)):
+        scales = np.exp2(rng.integers(-3, 4, (problem.batch, size))).astype(np.float32)
+        lying = poison(5 + scales.size * abs(step), "float32")
+        gaps = lying[2:][: scales.size * abs(step)].reshape(problem.batch, size, abs(step))
+        (gaps if step > 0 else gaps[:, ::-1])[..., 0] = scales
+        flat[f"{name[:-1]}_scales"] = lying
+        if name in scaled:
+            first = 2 + (0 if step > 0 else (size - 1) * -step)
+            steps[name] = rescale.Steps(first, step, size * abs(step))
+            factors *= scales[:, :, np.newaxis] if name == "rows" else scales[:, np.newaxis, :]
+    c = rng.integers(-99, 100, shape).astype(problem.output.numpy)
+    flat["c"] = laid_out(problem, "c", c if problem.beta != 0 else None, 9)
+    flat["d"] = flat["c"].copy() if in_place else laid_out(problem, "d", None, 9)
+    memory = {name: backend.allocate(each.nbytes) for name, each in flat.items()}
+    if in_place:
+        memory["c"] = memory["d"]
+    for name, each in flat.items():
+        backend.upload(memory[name], each)
+    launch = rescale.PASS.launch(problem, steps.get("rows"), steps.get("columns"), backend.device.max_work_group)
+    backend.launch(prepare_launch(launch, backend, memory))
+    got, wanted = np.empty_like(flat["d"]), flat["d"]
+    backend.download(memory["d"], got)
+    d = problem.alpha * factors * sums
+    if problem.beta != 0:
+        d += problem.beta * c.astype(np.float64)
+    matrices(wanted, problem.d, problem.m, problem.n, problem.batch)[...] = d
+    return got, wanted
 
 
 def moved(

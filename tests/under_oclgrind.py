@@ -32,7 +32,7 @@ from gemmport.contracts import sub_groups
 from gemmport.core.dtypes import FLOAT32
 from gemmport.core.layout import matrices
 from gemmport.core.precision import FORMATS
-from gemmport.core.problem import Layout, as_op
+from gemmport.core.problem import GemmProblem, Layout, as_op
 from gemmport.execution import copies
 from gemmport.execution.copies import dense_copy
 from gemmport.kernels.packed import Packed
@@ -40,7 +40,7 @@ from gemmport.kernels.shuffle import Shuffle
 from gemmport.kernels.times_vector import Sums
 from gemmport.runtime.child_processes import Channel
 from mutations import planted
-from on_device import check_microbenchmarks, check_wide_sums, filled, moved, placed, summed
+from on_device import check_microbenchmarks, check_wide_sums, filled, moved, placed, rescaled, summed
 
 
 def times_vector(backend: gp.Backend, ops: str) -> None:
@@ -115,6 +115,14 @@ def convert(backend: gp.Backend, ops: str) -> None:
         check(backend, replace(problem, precision=precision), "naive", {})
 
 
+def rescale(backend: gp.Backend, ops: str) -> None:
+    """Short rows and long ones, of several groups, none of which is full."""
+    for m, n in ((17, 15), (3, 70), (2, 1100)):
+        problem = GemmProblem.create(m, n, 0, batch=2, dtype="float8_e5m2", output="bfloat16", alpha=-2, beta=1)
+        got, wanted = rescaled(backend, problem, "rows, columns")
+        assert np.array_equal(got.view(np.uint16), wanted.view(np.uint16))
+
+
 def microbenchmarks(backend: gp.Backend, ops: str) -> None:
     """Each function, of several groups."""
     check_microbenchmarks(backend)
@@ -123,6 +131,7 @@ def microbenchmarks(backend: gp.Backend, ops: str) -> None:
 PASSES = {
     "pack": pack,
     "convert": convert,
+    "rescale": rescale,
     "microbenchmarks": microbenchmarks,
     "copy_strided": copy_strided,
     "times_vector": times_vector,

@@ -29,6 +29,7 @@ from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, Product, enqueue
+from gemmport.api.scales import GivenScales, Scales, check_alone, check_types, of_columns, of_rows, taken
 from gemmport.api.sharded import AnyPlace, devices_of, place_of, put
 from gemmport.api.streamed import NO_BOUNDS, Bounds, is_streamed, streamed_product
 from gemmport.backends.array import DeviceArray
@@ -102,12 +103,14 @@ def gemm(
     config: Config = None,
     deterministic: bool = False,
     precision: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     checkpoint: str | PathLike[str] | None = None,
     progress: Tell | None = None,
 ) -> Any:
-    """alpha · op(A) · op(B) + beta · C, as BLAS defines it.
+    """alpha · op(A) · op(B) + beta · C, as BLAS defines it; rows of op(A) and columns of op(B) may have scales.
 
     Operands may be NumPy arrays and what NumPy makes arrays of, `DeviceArray`s, and device arrays of PyTorch, CuPy, JAX,
     PyOpenCL and any library with DLPack or `__cuda_array_interface__`, of any strides. What is on a device stays there, and the
@@ -143,6 +146,11 @@ def gemm(
         precision: "tf32", "float16" or "bfloat16": A and B, of float32 or complex64, are rounded to it, to nearest, before they
             are multiplied; sums stay in float32. "full": they are multiplied as they are. Default: what `gemmport.precision`
             says, then the user's configuration, then "full".
+        scale_a, scale_b: of products that are summed in float32, such as those of float8: a number, or an array of one for each
+            row of op(A), of shape (m), (m, 1), (batch, m) or (batch, m, 1), and for each column of op(B), (n), (1, n),
+            (batch, n) or (batch, 1, n). On the device of the other arrays, or on the host. They multiply the sums, in float32,
+            before C is added and the result is rounded (docs/types.md). A number on the host costs nothing, an array another
+            pass over the result.
         device_memory, host_memory: bytes that a product of arrays on the host may take on the device, and on the host beside
             operands and result: a number, or a text such as "1GiB". What does not fit passes through the device in tiles, as it
             does without them where the device has no room (docs/scale.md).
@@ -155,8 +163,8 @@ def gemm(
         else a `DeviceArray`. Where all are on the host: a NumPy array, or one of PyTorch or JAX where an operand is.
 
     Raises:
-        ShapeError, DtypeError, ArrayError: operands that do not fit together, have masked elements, or are of a type that
-            is not rounded to the precision.
+        ShapeError, DtypeError, ArrayError: operands or scales that do not fit together, have masked elements, or are of a type
+            that is not rounded to the precision, or has no scales.
         ConfigError, UnknownNameError, ParameterError, UnsupportedError: see `plan`; UnknownNameError, of a precision, too.
         BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: see `get_backend`.
         DevicesFailedError: each of `devices` has failed; `out` may hold anything then.
@@ -172,14 +180,17 @@ def gemm(
             a, b, alpha=alpha, beta=beta, c=c, trans_a=trans_a, trans_b=trans_b, out=out, dtype=dtype, accumulator=accumulator,
             queue=queue, wait_for=wait_for, backend=backend, device=device, devices=devices, kernel=kernel, params=params,
             config=config, deterministic=deterministic, device_memory=device_memory, host_memory=host_memory,
-            checkpoint=checkpoint, progress=progress, precision=precision,
+            checkpoint=checkpoint, progress=progress, precision=precision, scale_a=scale_a, scale_b=scale_b,
         )  # fmt: skip
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
+    scales: GivenScales | None = None
+    if scale_a is not None or scale_b is not None:
+        alpha, scales = taken(alpha, scale_a, scale_b)
     wanted, bounds = None, NO_BOUNDS
     within = current() if precision is None else None
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
-    elif wait_for == () and params is None and config is None and devices is None:
+    elif wait_for == () and params is None and config is None and devices is None and not scales:
         # To ask for the type that a product has anyway is to ask for nothing; one of 8 bits none has.
         plain = (
             c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
@@ -188,6 +199,7 @@ def gemm(
         choices = (
             scalar_key(alpha), scalar_key(beta), type(trans_a), trans_a, type(trans_b), trans_b,
             None if plain else dtype, accumulator, kernel if precision is within else (kernel, precision, within),
+            scales is None,
         )  # fmt: skip
         wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue)
         if result is not None:
@@ -195,7 +207,7 @@ def gemm(
     choice = Choice(kernel, params, config, accumulator, deterministic, precision, within)
     product = computed(
         a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
-        backend=backend, device=device, devices=devices, choice=choice, bounds=bounds,
+        backend=backend, device=device, devices=devices, choice=choice, bounds=bounds, scales=scales,
     )  # fmt: skip
     product.keep(wanted, elsewhere=queue is not None)
     return product.given
@@ -245,8 +257,13 @@ def computed(
     device: str | int | DeviceInfo | None = None,
     devices: Devices | None = None,
     bounds: Bounds = NO_BOUNDS,
+    scales: GivenScales | None = None,
 ) -> Computed:
-    """The product of `gemm`, found anew; of the same arguments."""
+    """The product of `gemm`, found anew; of the same arguments.
+
+    Args:
+        scales: of `taken`, whose alpha is the other; None where the caller has none, not even a number.
+    """
     op_a, op_b = as_op(trans_a), as_op(trans_b)
     check_present(a, b, c, out, beta)
     if (room := room_of(a, b, c, out)) is not None:
@@ -254,10 +271,12 @@ def computed(
             f"operands must be in memory; got {room.TITLE}: use {room.__name__}.matmul, or call compute() first"
         )
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
-    on_device = [x for x in given.values() if x.on_device]
+    arrays = scales or {}
+    on_device = [x for x in (*given.values(), *arrays.values()) if x.on_device]
     devices = devices_of(a, b, c, out) if devices is None else devices
     if devices is not None:
         check_dealt(device, bounds, queue, wait_for)
+        check_alone(arrays, "several devices compute it")
     if devices is None and on_device and out is not None and not given["out"].on_device:
         where = backend_of_operands(on_device).device.label
         raise ArrayError(
@@ -273,6 +292,8 @@ def computed(
         _check_in_memory(given, bounds)
         place.borrow(on_device)
     types = types_of(given, dtype)
+    if scales is not None:
+        check_types(types, choice.accumulator)
     shape, k = result_shape(given, op_a, op_b)
     if out is not None:
         check_out(given["out"], shape, types.output)
@@ -290,14 +311,37 @@ def computed(
     where = place.queue = target.as_queue(queue if queue is not None else queue_of_operands(on_device))
     target.wait(_events(wait_for), queue=where)
     placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
-    product = Product(placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k)
+    product = Product(
+        placed["a"],
+        placed["b"],
+        placed.get("c"),
+        alpha,
+        beta,
+        op_a,
+        op_b,
+        types,
+        shape,
+        k,
+        _placed(arrays, place, shape),
+    )
     if not on_device:
         result = _on_host(place, product, given, choice, bounds)
         operands = [given[name].arrays[0] for name in placed]
         return Computed(deliver(result, given, out), place, operands, result)
-    written = place.result(given, shape, types.output)
+    written = place.result({**given, **arrays}, shape, types.output)
     enqueue(place, product, written.array, choice)
     return Computed(place.delivered(written), place, [*placed.values()], written)
+
+
+def _placed(scales: GivenScales, place: Placement, shape: tuple[int, ...]) -> Scales | None:
+    """Scales of the rows and columns of a result of this shape; None where there are none."""
+    if not scales:
+        return None
+    x, y = (place.of(scales[name]) if name in scales else None for name in ("scale_a", "scale_b"))
+    *batch, m, n = shape
+    return Scales(
+        None if x is None else of_rows(x, tuple(batch), m), None if y is None else of_columns(y, tuple(batch), n)
+    )  # fmt: skip
 
 
 def _by_several(
@@ -331,11 +375,15 @@ def _on_host(
     place: Placement, product: Product, given: Mapping[str, Given], choice: Choice, bounds: Bounds
 ) -> HostArray:
     """The product of arrays on the host, at once where the device has room for them."""
-    if not is_streamed(place.backend, product, given, bounds):
+    streamed = is_streamed(place.backend, product, given, bounds)
+    if streamed and product.scales is not None:
+        check_alone(product.scales.arrays, "a product passes through the device in tiles")
+    if not streamed:
         try:
             return host_product(place, product, given, choice)
         except DeviceMemoryError as error:
-            if choice.deterministic or product.c is not None:  # which may be written by now, where it is out
+            # C may be written by now, where it is out.
+            if choice.deterministic or product.c is not None or product.scales is not None:
                 raise
             log.info("%s: it passes through the device in tiles", error)
     place.as_given = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -35,6 +35,7 @@ from gemmport.api.placement import Placement, Result
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, check_writable
+from gemmport.api.scales import GivenScales, check_alone, flat, of_columns, of_rows, taken
 from gemmport.api.sharded import devices_of, place_of, put
 from gemmport.api.streamed import NO_BOUNDS, Bounds
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
@@ -44,7 +45,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S, FLOAT32, HALVES, INPUTS, as_dtype
 from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError, UnsupportedError
 from gemmport.core.precision import FULL
-from gemmport.core.problem import check_size
+from gemmport.core.problem import Scalar, check_size, scalar_key
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, library_of, untraced
 from gemmport.execution.copies import assign, dense_copy
@@ -95,6 +96,8 @@ def matmul(
     config: Config = None,
     deterministic: bool = False,
     precision: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     checkpoint: str | PathLike[str] | None = None,
@@ -117,6 +120,8 @@ def matmul(
         subok: False gives a plain array where an operand is of a subclass.
         backend, device, devices: as `gemm`.
         kernel, params, config: see `plan`.
+        scale_a, scale_b: as `gemm`; an array of shape (…, m) or (…, m, 1), and (…, n) or (…, 1, n), whose dimensions before
+            m and n broadcast to those of the result.
         deterministic, precision, device_memory, host_memory, checkpoint, progress: as `gemm`.
 
     Returns:
@@ -134,16 +139,22 @@ def matmul(
             a, b, out, casting=casting, order=order, dtype=dtype, axes=axes, subok=subok, backend=backend, device=device,
             devices=devices, kernel=kernel, params=params, config=config, deterministic=deterministic,
             device_memory=device_memory, host_memory=host_memory, checkpoint=checkpoint, progress=progress,
-            precision=precision,
+            precision=precision, scale_a=scale_a, scale_b=scale_b,
         )  # fmt: skip
     wanted: Hashable = None
+    alpha: Scalar = 1.0
+    scales: GivenScales | None = None
+    if scale_a is not None or scale_b is not None:
+        alpha, scales = taken(alpha, scale_a, scale_b)
     bounds = NO_BOUNDS
     within = current() if precision is None else None
     plain = axes is None and dtype is None and order == "K" and casting == "same_kind"
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
-    elif plain and params is None and config is None and devices is None:
-        choices = ("matmul", kernel) if precision is within else ("matmul", kernel, precision, within)
+    elif plain and params is None and config is None and devices is None and not scales:
+        choices: Hashable = ("matmul", kernel) if precision is within else ("matmul", kernel, precision, within)
+        if scales is not None:
+            choices = choices, scalar_key(alpha)
         wanted, product = repeated.again(a, b, None, out, choices, backend, device)
         if product is not None:
             return product
@@ -154,6 +165,7 @@ def matmul(
             "order": order != "K",
             "axes": axes is not None,
             "devices": devices is not None,
+            "scale_a or scale_b": scales is not None,
             "bounds of memory, checkpoint or progress": bounds.asked,
         }
         if told := [name for name, is_given in others.items() if is_given]:
@@ -167,6 +179,7 @@ def matmul(
     choice = Choice(kernel, params, config, None, deterministic, precision, within)
     how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice, "bounds": bounds}
     how |= {} if devices is None else {"devices": devices}
+    how |= {} if scales is None else {"scales": scales, "alpha": alpha}
     rules: dict[str, Any] = {} if subok else {"subok": False}  # NumPy's own arguments, where they say something
     rules |= {} if casting == "same_kind" else {"casting": casting}
     rules |= {} if order == "K" else {"order": order}
@@ -184,7 +197,8 @@ def product_by_rules(
     """The product with NumPy's rules, planned anew where it was not computed before.
 
     Args:
-        rules: arguments of `numpy.matmul`, where they say something. how: arguments of `computed`.
+        rules: arguments of `numpy.matmul`, where they say something. how: arguments of `computed`, with scales as `matmul` has
+            them.
         wanted: the key that it is kept under, if its operands are read, and its result is written, where they lie.
     """
     given = (a, b) if out is None else (a, b, out)
@@ -192,13 +206,19 @@ def product_by_rules(
         check_unmasked(name, x)
     if "devices" not in how and (spread := devices_of(a, b, out)) is not None:
         how = {**how, "devices": spread}
+    scales = how.get("scales", {})
     if any(is_sliced(x) for x in given) or ("devices" in how and any(is_on_device(x) for x in given)):
+        check_alone(scales, "an operand is read in slices, or several devices compute it")
         return _of_matrices(a, b, out, rules, how)
-    if any(is_on_device(x) for x in given):
+    if any(is_on_device(x) for x in given) or any(x.on_device for x in scales.values()):
         return _on_a_device(a, b, out, rules, how, wanted)
     if any(library_of(x) is not None for x in given):
         return _of_host_arrays_of_libraries(a, b, out, rules, how, wanted)
     if own := [type(x).__name__ for x in given if _overrides_ufuncs(x)]:
+        if "scales" in how:
+            raise UnsupportedError(
+                f"{own[0]} multiplies by its own __array_ufunc__, which knows no scales: scale the result"
+            )
         log.info("%s multiplies by its own __array_ufunc__: nothing is computed here", own[0])
         return numpy_matmul(*given, **rules)
     return _of_host_arrays(a, b, out, rules, how, wanted)
@@ -246,7 +266,7 @@ def _of_host_arrays_of_libraries(
         check_library_writes(given["out"])
     x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
     product, choice = None, how["choice"]
-    is_plain = not rules and choice.params is None and choice.config is None
+    is_plain = not rules and choice.params is None and choice.config is None and "scales" not in how
     if wanted is None and is_plain and "devices" not in how and not how.get("bounds", NO_BOUNDS).asked:
         place = how.get("backend"), how.get("device")
         choices = ("matmul", choice.kernel, choice.precision, choice.within)
@@ -316,7 +336,8 @@ def _on_a_device(
             raise ArrayError(
                 f"out must be on {where}, where an operand is; got an array in the host's memory: copy the result"
             )
-    on_device = [x for x in given.values() if x.on_device]
+    scales = how.get("scales", {})
+    on_device = [x for x in (*given.values(), *scales.values()) if x.on_device]
     place = Placement(backend_of_operands(on_device), awaited=False)
     place.borrow(on_device)
     place.queue = place.backend.as_queue(queue_of_operands(on_device))
@@ -326,6 +347,8 @@ def _on_a_device(
     left, right, target = _core_axes_last(x, y, target, axes)
     _check_shapes(left, right, target)
     how = {**how, "queue": place.backend.queue if place.queue is None else place.queue}
+    if scales:
+        how["scales"] = {name: Given.of(name, place.of(each)) for name, each in scales.items()}
     if _is_converted(x, y, dtype):
         left, right = (_as_type(each, dtype, place.queue) for each in (left, right))
     order = _order_of_result(x, y, rules)
@@ -336,7 +359,7 @@ def _on_a_device(
         return _core_axes_placed(product, axes)
     shape = _product_shape(left, right)
     placed = _core_axes_placed(np.broadcast_to(np.int8(0), shape), axes)
-    result = place.result(given, placed.shape, dtype, order)
+    result = place.result({**given, **scales}, placed.shape, dtype, order)
     written = result.array if axes is None else moved(result.array, _core(axes[2]), _last(axes[2]))
     target = cast("DeviceArray", written)
     if _takes(target, left, right, shape, dtype):
@@ -411,8 +434,11 @@ def _of_host_arrays(
     left, right, target = _core_axes_last(x, y, out, axes)
     _check_shapes(left, right, target)
     if dtype.name not in DTYPES:
-        if how["choice"].precision not in (None, FULL) or how.get("bounds", NO_BOUNDS).checkpoint is not None:
-            as_dtype(dtype)  # which says what gemmport computes in: NumPy rounds nothing, and keeps nothing
+        choice, kept = how["choice"], how.get("bounds", NO_BOUNDS).checkpoint
+        if choice.precision not in (None, FULL) or kept is not None or "scales" in how:
+            as_dtype(
+                dtype
+            )  # which says what gemmport computes in: NumPy rounds nothing, keeps nothing, and scales nothing
         _warn_of_the_host(dtype.name)
         return numpy_matmul(*given, **rules)
     _check_sizes(left, right)
@@ -592,6 +618,10 @@ def _product(a: Array, b: Array, out: Any, dtype: np.dtype[Any], how: dict[str, 
         out = out if a.ndim > 1 else with_axis(out, out.ndim - 1)
     a = a if a.ndim > 1 else with_axis(a, 0)
     b = b if b.ndim > 1 else with_axis(b, 1)
+    if scales := how.get("scales"):
+        lying = {name: each.arrays[0] if each.arrays else each.value for name, each in scales.items()}
+        spread = {"scale_a": (of_rows, a.shape[-2]), "scale_b": (of_columns, b.shape[-1])}
+        how = {**how, "scales": {name: spread[name][0](x, batch, spread[name][1]) for name, x in lying.items()}}
     found = _stack_product(broadcast(a, batch), broadcast(b, batch), out, dtype=dtype, **how)
     product = found.given
     if not isinstance(product, DeviceArray):
@@ -599,22 +629,43 @@ def _product(a: Array, b: Array, out: Any, dtype: np.dtype[Any], how: dict[str, 
     return found, replace(product, shape=shape, strides=dense_strides(shape)) if out is None else product
 
 
-def _stack_product(a: Array, b: Array, out: Any, **how: Any) -> Computed:
-    """The product of stacks of matrices of one shape: `out`, or an array of the same elements in fewer dimensions."""
-    if _is_one_matrix(b):
+def _stack_product(a: Array, b: Array, out: Any, scales: Mapping[str, Array] | None = None, **how: Any) -> Computed:
+    """The product of stacks of matrices of one shape: `out`, or an array of the same elements in fewer dimensions.
+
+    Args:
+        scales: for each row and column of each matrix.
+    """
+    of_columns = None if scales is None else scales.get("scale_b")
+    if _is_one_matrix(b) and (of_columns is None or _is_one_row(of_columns)):
         # The rows of all matrices of A against one B: one tall product, where A's rows, and D's, are evenly spaced.
         tall, tall_out = joined(a, a.ndim - 1), None if out is None else joined(out, out.ndim - 1)
         if tall is not None and (out is None or tall_out is not None):
-            return computed(tall, _matrix(b), None, tall_out, **how)
+            return computed(tall, _matrix(b), None, tall_out, scales=_of_a_tall_product(scales), **how)
     flat_out = None if out is None else joined(out, out.ndim - 2)
     left = _matrix(a) if _is_one_matrix(a) and not _is_one_matrix(b) else _batch(a)
     right = _matrix(b) if _is_one_matrix(b) else _batch(b)
-    return computed(left, right, None, flat_out, **how)
+    of_batch = None if scales is None else {name: Given.of(name, flat(x, x.ndim - 1)) for name, x in scales.items()}
+    return computed(left, right, None, flat_out, scales=of_batch, **how)
+
+
+def _of_a_tall_product(scales: Mapping[str, Array] | None) -> GivenScales | None:
+    """Scales of a stack whose matrices are one below the other: columns have the same in each."""
+    if scales is None:
+        return None
+    return {
+        name: Given.of(name, flat(x, x.ndim) if name == "scale_a" else view(x, x.shape[-1:], x.strides[-1:]))
+        for name, x in scales.items()
+    }
 
 
 def _is_one_matrix(x: Array) -> bool:
     """Whether a stack holds the same matrix throughout."""
     return all(n == 1 or (n > 1 and step == 0) for n, step in zip(x.shape[:-2], x.strides[:-2], strict=True))
+
+
+def _is_one_row(x: Array) -> bool:
+    """Whether a stack of rows holds the same throughout."""
+    return all(n == 1 or (n > 1 and step == 0) for n, step in zip(x.shape[:-1], x.strides[:-1], strict=True))
 
 
 def _matrix(x: Array) -> Array:

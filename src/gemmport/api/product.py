@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,21 +15,23 @@ from gemmport.api.arguments import HostArray, Types
 from gemmport.api.overlap import is_same, overlap
 from gemmport.api.placement import Placement, as_stored, layout_of, readable
 from gemmport.api.plans import Config, default_precision, plan
+from gemmport.api.scales import Scales, on_device
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DType, as_dtype
+from gemmport.core.dtypes import FLOAT32, DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, UnsupportedError
 from gemmport.core.layout import overlaps_itself, writable_in_place
 from gemmport.core.plan import Plan
 from gemmport.core.precision import default_for, rounded_to
 from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, Operand, scalar_key, transposed
 from gemmport.execution.copies import copy_strided, dense_copy
-from gemmport.execution.executor import bind_or_choose, check_operands
+from gemmport.execution.executor import bind_or_choose, check_operands, prepare_launch
 from gemmport.execution.prepared import Prepared, find, keep
+from gemmport.kernels import rescale
 from gemmport.planning.planner import AUTO
 
 log = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Product:
-    """What is computed of what; C is None where it is not read."""
+    """What is computed of what; C is None where it is not read, and scales are where none are but those in alpha."""
 
     a: DeviceArray | HostArray
     b: DeviceArray | HostArray
@@ -49,6 +51,7 @@ class Product:
     types: Types
     shape: tuple[int, ...]
     k: int
+    scales: Scales | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
         found = Layout(max(shape[-1], 1), shape[-2] * shape[-1] if len(shape) == 3 else 0), False
     d_layout, turned = found
     a, b = (readable(place, x, types.inputs) for x in (product.a, product.b))
-    op_a, op_b, c = product.op_a, product.op_b, product.c
+    op_a, op_b, c, scales = product.op_a, product.op_b, product.c, product.scales
     # What the host lends is another array each time: `Placement.uses` knows.
     place.as_given = written is d and all(
         used is given or isinstance(given, np.ndarray) for used, given in ((a, product.a), (b, product.b))
@@ -105,6 +108,7 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     if turned:  # D is stored transposed: Dᵀ = op(B)ᵀ · op(A)ᵀ
         a, b, op_a, op_b = b, a, transposed(op_b), transposed(op_a)
         c = None if c is None else swapped(c)
+        scales = None if scales is None else scales.swapped
     a_layout, op_a = as_stored(a, op_a)
     b_layout, op_b = as_stored(b, op_b)
     c_array, c_layout = written, d_layout
@@ -122,8 +126,12 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     )  # fmt: skip
 
     memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
-    place.prepared, lasts = enqueue_memory(problem, choice, backend, memory, queue)
-    place.turned, place.as_given = turned, place.as_given and lasts
+    if scales is None:
+        place.prepared, lasts = enqueue_memory(problem, choice, backend, memory, queue)
+        place.turned, place.as_given = turned, place.as_given and lasts
+    else:
+        place.as_given = False
+        _enqueue_scaled(problem, scales, choice, backend, memory, queue)
     if written is not d:
         copy_strided(written, d, queue=queue)
     return d
@@ -181,6 +189,35 @@ def enqueue_memory(
     return prepared, True
 
 
+def _enqueue_scaled(
+    problem: GemmProblem, scales: Scales, choice: Choice, backend: Backend, memory: Mapping[Operand, Memory], queue: Any
+) -> None:
+    """Enqueues a product whose sums are kept in float32, and the pass that scales them and adds C."""
+    if problem.empty:
+        return
+    sums = backend.empty((problem.batch, problem.m, problem.n), FLOAT32.numpy).memory
+    enqueue_memory(
+        rescale.unscaled(problem), choice, backend, {"a": memory["a"], "b": memory["b"], "c": sums, "d": sums}, queue
+    )
+    used: dict[str, Memory] = {"sums": sums, "c": memory["c"], "d": memory["d"]}
+    steps: dict[str, rescale.Steps] = {}
+    for name, x in (("row_scales", scales.rows), ("column_scales", scales.columns)):
+        if x is not None:
+            placed = on_device(x, backend, queue)
+            used[name] = placed.memory
+            steps[name] = rescale.Steps(placed.offset, placed.strides[-1], placed.strides[0] if placed.ndim > 1 else 0)
+    launch = rescale.PASS.launch(
+        problem, steps.get("row_scales"), steps.get("column_scales"), backend.device.max_work_group
+    )  # fmt: skip
+    reads = [block for name, block in used.items() if name != "d" and (name != "c" or problem.reads("c"))]
+    with backend.ordered(queue, reads=reads, writes=[used["d"]]):
+        call = prepare_launch(launch, backend, used)
+        backend.launch(call, queue=queue)
+    if backend.is_captured(queue):
+        backend.pin(call.program)
+        backend.captured.append((call, used))
+
+
 def _key(problem: GemmProblem, choice: Choice) -> Hashable:
     """All that a plan depends on, but the device; None where parameters or configurations were passed."""
     if choice.params is not None or choice.config is not None:
@@ -200,7 +237,8 @@ def check_writable(out: DeviceArray) -> None:
 def check_written(out: DeviceArray, product: Product) -> None:
     """Raises ArrayError where `out` cannot be written, or writing it would change an operand while it is read."""
     check_writable(out)
-    for name, other in (("a", product.a), ("b", product.b), ("c", product.c)):
+    scales = {} if product.scales is None else product.scales.arrays
+    for name, other in {"a": product.a, "b": product.b, "c": product.c, **scales}.items():
         if not isinstance(other, DeviceArray) or not overlap(out, other):
             continue
         if name == "c" and is_same(out, other):

@@ -62,6 +62,8 @@ class _Place(TypedDict, total=False):
     config: Config
     deterministic: bool
     precision: str | None
+    scale_a: Operand | None
+    scale_b: Operand | None
     device_memory: int | str | None
     host_memory: int | str | None
     checkpoint: str | PathLike[str] | None

@@ -10,6 +10,7 @@ import numpy as np
 
 import gemmport as gp
 from gemmport.backends.base import Backend
+from gemmport.checking.scales import Scales, check_scaled, random_scales
 from gemmport.checking.verification import LARGEST, HostArray
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S, FLOAT32, INPUTS, DType
@@ -44,6 +45,7 @@ class GemmCase:
         lies: how each operand lies, of `gemmport.fuzz.views.KINDS`; "d" is the given `out`.
         dtype_of_b: of B, which may be narrower than that of A.
         out: a new array, one that is given, or C.
+        scaled: whether rows of op(A) and columns of op(B) have scales.
     """
 
     problem: GemmProblem
@@ -55,6 +57,7 @@ class GemmCase:
     on_device: bool
     data: Data
     seed: int
+    scaled: bool = False
 
     @property
     def facts(self) -> Facts:
@@ -69,6 +72,7 @@ class GemmCase:
             "beta ≠ 0": problem.beta != 0,
             "out given": self.out == "given",
             "in place": self.out == "c",
+            "scales": self.scaled,
             "mixed inputs": self.dtype_of_b != problem.dtype,
             self.data: True,
             **{kind: True for kind in self.lies.values() if kind != "dense"},
@@ -108,6 +112,11 @@ class GemmCase:
             options["dtype"] = problem.output.numpy
         if problem.accumulator != GemmProblem.create(0, 0, 0, dtype=problem.dtype, output=problem.output).accumulator:
             options["accumulator"] = problem.accumulator.numpy
+        scales = random_scales(problem, self.seed) if self.scaled else None
+        if scales is not None:
+            for argument, x in (("scale_a", scales.rows), ("scale_b", scales.columns)):
+                of_each = x[0] if problem.batch == 1 else x
+                options[argument] = backend.asarray(of_each) if self.on_device else of_each
         target = {"new": None, "given": "d", "c": "c"}[self.out]
         out = views[target].array if target else None  # type: ignore[index]  # a name of an operand
         result = gp.gemm(
@@ -119,7 +128,7 @@ class GemmCase:
         for name, view in views.items():
             if stray := view.stray(written=name == target):
                 return f"{name}: {stray}"
-        return _judged(self, operands, result.get() if self.on_device else result)
+        return _judged(self, operands, result.get() if self.on_device else result, scales)
 
     def _given(self) -> tuple[Operand, ...]:
         return ("a", "b", "c") if self.problem.beta != 0 or self.out == "c" else ("a", "b")
@@ -130,7 +139,7 @@ class GemmCase:
         return (
             f"{self.specialization}, gemm of {'device' if self.on_device else 'NumPy'} arrays: {problem}, b {self.dtype_of_b}, "
             f"alpha = {problem.alpha}, beta = {problem.beta}, {self.data}; {lies}; "
-            f"single: {', '.join(self.single) or 'none'}; out: {self.out}"
+            f"single: {', '.join(self.single) or 'none'}; out: {self.out}{'; scales' if self.scaled else ''}"
         )
 
 
@@ -158,8 +167,9 @@ def draw_gemm_case(rng: np.random.Generator, specialization: Specialization, *, 
         dtype_of_b=_draw_narrower(rng, dtype) if not on_device and rng.random() < 0.15 else dtype,
         out=out,
         on_device=on_device,
-        data=_judgeable(rng, problem, lies),
-        seed=int(rng.integers(2**31)),
+        data=(data := _judgeable(rng, problem, lies)),
+        seed=(seed := int(rng.integers(2**31))),
+        scaled=dtype in FLOAT8S and data != "special values" and seed % 2 == 0,
     )
 
 
@@ -343,13 +353,17 @@ def _draw_narrower(rng: np.random.Generator, dtype: DType) -> DType:
     return fitting[int(rng.integers(len(fitting)))]
 
 
-def _judged(case: GemmCase | MatmulCase, operands: dict[Operand, HostArray], result: HostArray) -> str:
+def _judged(
+    case: GemmCase | MatmulCase, operands: dict[Operand, HostArray], result: HostArray, scales: Scales | None = None
+) -> str:
     problem = case.problem
     if result.dtype != problem.output.numpy:
         return f"the result is {result.dtype}, not {problem.output}"
     shape = (problem.batch, problem.m, problem.n)
     if result.shape not in (shape, *((shape[1:],) if problem.batch == 1 else ())):
         return f"the result has shape {result.shape}, not {shape}"
+    if scales is not None:
+        return check_scaled(problem, operands, scales, result.reshape(shape)).detail
     return fault_of(problem, operands, case.data, result.reshape(shape))
 
 

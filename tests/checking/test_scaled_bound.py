@@ -1,0 +1,146 @@
+"""Products with scales: a right one is within the bound, and each that is computed otherwise is beyond it.
+
+They are computed on the host here, in each way that a device might compute them wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemmport.checking.reference import reference
+from gemmport.checking.scales import Scales, check_scaled, random_scales, scaled_bound, scaled_reference
+from gemmport.checking.verification import Check, random_operands
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.problem import GemmProblem
+
+Array = np.ndarray
+
+OUTPUTS = ("float32", "float16", "bfloat16")
+each_output = pytest.mark.parametrize("output", OUTPUTS)
+
+
+def problem_of(output: str = "float32", **more: object) -> GemmProblem:
+    given = {
+        "m": 40,
+        "n": 40,
+        "k": 96,
+        "batch": 2,
+        "dtype": "float8_e4m3fn",
+        "output": output,
+        "alpha": 1.5,
+        "beta": -3.0,
+    }
+    return GemmProblem.create(**{**given, **more})
+
+
+def checked(problem: GemmProblem, computed: Callable[[Array, Array, Array, Array], Array]) -> Check:
+    """The check of what is made in float32 of sums, (batch, m, n), scales, (batch, m, 1) and (batch, 1, n), and C."""
+    operands, scales = random_operands(problem, 5), random_scales(problem, 7)
+    sums = reference(replace(problem, alpha=1.0, beta=0.0), operands).astype(np.float32)
+    c = operands["c"].astype(np.float32)
+    with np.errstate(over="ignore"):
+        d = computed(sums, scales.rows[:, :, np.newaxis], scales.columns[:, np.newaxis, :], c)
+        return check_scaled(problem, operands, scales, d.astype(problem.output.numpy))
+
+
+ALPHA, BETA = np.float32(1.5), np.float32(-3)
+
+RIGHT: Mapping[str, Callable[[Array, Array, Array, Array], Array]] = {
+    "rows first": lambda s, r, q, c: ALPHA * (s * r * q) + BETA * c,
+    "columns first": lambda s, r, q, c: ALPHA * (s * q * r) + BETA * c,
+    "scales multiplied first": lambda s, r, q, c: s * (ALPHA * r * q) + BETA * c,
+}
+
+WRONG: Mapping[str, Callable[[Array, Array, Array, Array], Array]] = {
+    "rows scaled as columns": lambda s, r, q, c: ALPHA * s * np.swapaxes(r, 1, 2) * np.swapaxes(q, 1, 2) + BETA * c,
+    "the scale of the next row": lambda s, r, q, c: ALPHA * s * np.roll(r, 1, axis=1) * q + BETA * c,
+    "the scale of the next column": lambda s, r, q, c: ALPHA * s * r * np.roll(q, 1, axis=2) + BETA * c,
+    "scales of the next matrix": lambda s, r, q, c: ALPHA * s * r[::-1] * q[::-1] + BETA * c,
+    "the scale of the first row": lambda s, r, q, c: ALPHA * s * r[:, :1] * q + BETA * c,
+    "a scale squared": lambda s, r, q, c: ALPHA * s * r * r * q + BETA * c,
+    "no scales of rows": lambda s, r, q, c: ALPHA * s * q + BETA * c,
+    "no scales of columns": lambda s, r, q, c: ALPHA * s * r + BETA * c,
+    "divided by a scale": lambda s, r, q, c: ALPHA * s / r * q + BETA * c,
+    "C scaled, too": lambda s, r, q, c: (ALPHA * s + BETA * c) * r * q,
+    "no alpha": lambda s, r, q, c: s * r * q + BETA * c,
+    "no C": lambda s, r, q, c: ALPHA * s * r * q,
+}  # fmt: skip
+
+
+@each_output
+@pytest.mark.parametrize("how", RIGHT)
+def test_right_products_are_within_the_bound(output: str, how: str) -> None:
+    check = checked(problem_of(output), RIGHT[how])
+    assert check.passed, check.detail
+
+
+@each_output
+@pytest.mark.parametrize("how", WRONG)
+def test_wrong_ones_are_beyond_three_times_the_bound(output: str, how: str) -> None:
+    assert checked(problem_of(output), WRONG[how]).error_over_bound > 3
+
+
+@pytest.mark.parametrize("output", ["float16", "bfloat16"])
+def test_what_is_rounded_twice_fails(output: str) -> None:
+    """Before it is scaled, and before C is added."""
+    narrow = DTYPES[output].numpy
+    for computed in (
+        lambda s, r, q, c: ALPHA * (s.astype(narrow).astype(np.float32) * r * q) + BETA * c,
+        lambda s, r, q, c: ALPHA * (s * r).astype(narrow).astype(np.float32) * q + BETA * c,
+        lambda s, r, q, c: (ALPHA * (s * r * q)).astype(narrow).astype(np.float32) + BETA * c,
+    ):
+        assert not checked(problem_of(output), computed).passed
+
+
+def test_sums_in_fewer_digits_fail() -> None:
+    """A relative error of 2⁻¹⁷ of each sum."""
+    assert (
+        checked(
+            problem_of(), lambda s, r, q, c: ALPHA * (s * np.float32(1 + 2**-17) * r * q) + BETA * c
+        ).error_over_bound
+        > 3
+    )
+
+
+def test_a_scale_rounded_to_a_half_fails() -> None:
+    def computed(s: Array, r: Array, q: Array, c: Array) -> Array:
+        return ALPHA * (s * r.astype(np.float16).astype(np.float32) * q) + BETA * c
+
+    assert checked(problem_of(), computed).error_over_bound > 3
+
+
+def test_the_bound_in_numbers() -> None:
+    """Of one element, of which every part is known."""
+    problem = GemmProblem.create(1, 1, 2, dtype="float8_e5m2", output="float16", alpha=2, beta=3)
+    operands = {"a": np.array([[[3.0, 4.0]]]), "b": np.array([[[5.0], [12.0]]]), "c": np.array([[[7.0]]])}
+    scales = Scales(np.array([[4.0]], np.float32), np.array([[0.5]], np.float32))
+    expected = scaled_reference(problem, operands, scales)
+    assert expected.tolist() == [[[2 * 4 * 0.5 * 63 + 3 * 7]]]
+    unit, least = 2.0**-24 + 2.0**-53, 2.0**-149
+    wanted = 8 * unit * 2 * 2 * 5 * 13 + (4 * unit + 2.0**-11) * 273 + 4 * unit * 21
+    wanted += least * (2 * 2 * 2 + 2 * 0.5 + 2 + 2) + 2.0**-24
+    assert scaled_bound(problem, operands, scales, expected).item() == pytest.approx(wanted, rel=1e-12)
+
+
+def test_without_terms_or_c_nothing_is_allowed_for_them() -> None:
+    problem = GemmProblem.create(2, 3, 0, dtype="float8_e5m2")
+    operands = {"a": np.zeros((1, 2, 0)), "b": np.zeros((1, 0, 3))}
+    scales = random_scales(problem, 0)
+    zero = np.zeros((1, 2, 3), np.float32)
+    assert check_scaled(problem, operands, scales, zero).passed
+    assert not check_scaled(problem, operands, scales, zero + np.float32(1e-30)).passed
+
+
+def test_scales_have_neighbours_of_other_sizes() -> None:
+    scales = random_scales(problem_of(), 3)
+    assert scales.rows.shape == scales.columns.shape == (2, 40)
+    for each in (scales.rows, scales.columns):
+        assert each.dtype == np.float32
+        assert np.unique(each).size == each.size
+        assert 1 / 16 <= each.min() < 1 / 4
+        assert 4 < each.max() <= 16
+    np.testing.assert_array_equal(scales.rows, random_scales(problem_of(), 3).rows)
