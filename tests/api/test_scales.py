@@ -16,6 +16,7 @@ from gemmport.checking.verification import random_operands
 from gemmport.core.dtypes import FLOAT8S
 from gemmport.core.problem import GemmProblem
 from gemmport.execution import executor
+from gemmport.outofcore.operands import Sliced
 
 Array = np.ndarray
 E4M3FN, E5M2 = (dtype.numpy for dtype in FLOAT8S)
@@ -251,6 +252,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "complex arrays": ({"scale_a": np.ones(6, np.complex64)}, gp.DtypeError, "got complex64"),
     "text": ({"scale_a": "2"}, gp.DtypeError, "scale_a must be a number"),
     "masked": ({"scale_a": np.ma.masked_equal(factors((6,)), factors((6,))[0])}, gp.ArrayError, "scale_a must have no masked"),
+    "in slices": ({"scale_a": Sliced(factors((6,)))}, gp.ArrayError, "scale_a must be an array in one piece in memory"),
     "several devices": ({"scale_a": factors((6,)), "devices": "all"}, gp.UnsupportedError, "several devices compute it"),
     "tiles": (
         {"scale_b": factors((5,)), "host_memory": 2**30}, gp.UnsupportedError, "passes through the device in tiles"

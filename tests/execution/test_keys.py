@@ -502,6 +502,8 @@ OF_BOTH: dict[str, Variation] = {
     "params": value("params", {"TS": 4}),
     "config": value("config", file_of),
     "precision": value("precision", "bfloat16"),
+    "scale_a": value("scale_a", 2.0),
+    "scale_b": value("scale_b", np.full(1, 0.5)),
     "devices": value("devices", ["no such device"]),
     "device_memory": value("device_memory", "no size"),
     "host_memory": value("host_memory", "no size"),

@@ -196,11 +196,12 @@ def gemm(
             c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
             and not is_float8(a.dtype)
         )  # fmt: skip
-        choices = (
+        choices: Hashable = (
             scalar_key(alpha), scalar_key(beta), type(trans_a), trans_a, type(trans_b), trans_b,
             None if plain else dtype, accumulator, kernel if precision is within else (kernel, precision, within),
-            scales is None,
         )  # fmt: skip
+        if scales is not None:
+            choices = choices, "scaled"
         wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue)
         if result is not None:
             return result

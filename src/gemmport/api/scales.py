@@ -14,9 +14,11 @@ from gemmport.api.arguments import Given, Types
 from gemmport.api.views import Array, broadcast_to, joined, view
 from gemmport.backends.array import DeviceArray
 from gemmport.core.dtypes import FLOAT32, as_dtype, default_accumulator
-from gemmport.core.errors import DtypeError, ShapeError, UnsupportedError
+from gemmport.core.errors import ArrayError, DtypeError, ShapeError, UnsupportedError
 from gemmport.core.problem import Scalar, as_number
 from gemmport.execution.copies import dense_copy
+from gemmport.execution.sharded import ShardedArray
+from gemmport.outofcore.operands import Sliced
 
 GivenScales = Mapping[str, Given]
 """By the names of the arguments, "scale_a" and "scale_b": those that are no part of alpha."""
@@ -57,6 +59,10 @@ def taken(alpha: Scalar, scale_a: Any, scale_b: Any) -> tuple[Scalar, GivenScale
             continue
         is_number = isinstance(value, int | float | complex | np.generic)
         given = None if is_number else Given.of(name, value)
+        if given is not None and any(isinstance(x, Sliced | ShardedArray) for x in (given.value, *given.arrays)):
+            raise ArrayError(
+                f"{name} must be an array in one piece in memory; got a {type(given.value).__name__}: copy it"
+            )
         if given is None or (not given.on_device and np.size(given.arrays[0]) == 1):
             number = as_number(name, value if given is None else np.asarray(given.arrays[0]))
             if isinstance(number, complex):
