@@ -16,7 +16,13 @@ from gemmport.core.plan import TensorMap
 NBYTES, _ALIGNMENT = 128, 64
 
 # CUtensorMapDataType and others, of cuda.h
-_TYPES = {"float16": 6, "bfloat16": 9}
+_BYTES = 0
+_TYPES = {
+    "float16": 6,
+    "bfloat16": 9,
+    "float32": 7,
+    **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2"), _BYTES),
+}
 _NOT_INTERLEAVED, _SWIZZLE_128, _PROMOTE_TO_256, _ZEROS = 0, 3, 3, 0
 _ADDRESSES = 0x7F12_3456_7000, 0x10_0EDC_BA00
 """Two that differ in most bits, and are aligned."""

@@ -33,10 +33,18 @@ from gemmport.execution.selection import get_backend, select_device
 from gemmport.kernels import _mma_tilings
 from gemmport.planning.lookup import Configuration, load_configuration
 
-OUTPUTS = {"float16": "float16", "bfloat16": "bfloat16", "int8": "int32", "uint8": "int32"}
-"""The types, each with its output's."""
+OUTPUTS = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "int8": "int32",
+    "uint8": "int32",
+    "float8_e4m3fn": "bfloat16",
+    "float8_e5m2": "bfloat16",
+    "float32": "float32",
+}
+"""The types, each with its output's. Float32 is multiplied as TF32."""
 
-TIMED = ("float16", "int8", "bfloat16")
+TIMED = ("float16", "int8", "bfloat16", "float8_e4m3fn", "float32")
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
@@ -78,7 +86,8 @@ class Trial:
         """Those of the model that fit the device, for the problem's type."""
         listed = self.model.tilings[self.kernel.name]
         if self.kernel.name == "wgmma":
-            return [{**each} for each in listed]
+            fits = [self.kernel.unfit(self.kernel.complete(each), problem, self.device) is None for each in listed]
+            return [{**each} for each, fit in zip(listed, fits, strict=True) if fit]
         own = {**_mma_tilings.USUAL, **self.model.constants("mma")}
         found = (
             _mma_tilings.fit(self.kernel, each, problem, self.device, own) for each in (*listed, _mma_tilings.SMALLEST)
@@ -109,10 +118,7 @@ class Trial:
 
     def verified(self) -> None:
         """Every tiling in every type, laid out in one way or another, on odd sizes and whole tiles; all types in turn."""
-        tilings = {
-            dtype: self.tilings(GemmProblem.create(1, 1, 1, dtype=dtype, output=OUTPUTS[dtype]))
-            for dtype in self.types(OUTPUTS)
-        }
+        tilings = {dtype: self.tilings(product(1, 1, 1, dtype, "NN")) for dtype in self.types(OUTPUTS)}
         for number in range(max(map(len, tilings.values()))):
             ops = LAYOUTS[number % len(LAYOUTS)]
             for dtype in tilings:
@@ -174,8 +180,9 @@ class Trial:
 def product(m: int, n: int, k: int, dtype: str, ops: str, beta: float = 0.0) -> GemmProblem:
     """A product in a type that is among OUTPUTS."""
     return GemmProblem.create(
-        m, n, k, dtype=dtype, output=OUTPUTS[dtype], trans_a=ops[0], trans_b=ops[1], alpha=1.0, beta=beta
-    )
+        m, n, k, dtype=dtype, output=OUTPUTS[dtype], trans_a=ops[0], trans_b=ops[1], alpha=1.0, beta=beta,
+        precision="tf32" if dtype == "float32" else "full",
+    )  # fmt: skip
 
 
 def best(trials: list[Trial]) -> dict[str, list[dict[str, Any]]]:

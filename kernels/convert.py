@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gemmport.contracts.kernel import Pass, Steps, ceil_div, type_defines
 from gemmport.core.dtypes import FLOAT32, DType
-from gemmport.core.plan import Argument, Buffer, Integer, Launch, Scratch
+from gemmport.core.plan import Argument, Buffer, Integer, Launch, Scratch, TensorMap
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
 
@@ -181,7 +181,9 @@ def _of_converted(launch: Launch) -> Launch:
 
 def _renamed(arguments: Sequence[Argument]) -> tuple[Argument, ...]:
     names = {str(operand): buffer for operand, buffer in CONVERTED.items()}
-    return tuple(Buffer(names.get(x.name, x.name)) if isinstance(x, Buffer) else x for x in arguments)
+    return tuple(
+        replace(x, name=names.get(x.name, x.name)) if isinstance(x, Buffer | TensorMap) else x for x in arguments
+    )
 
 
 PASS = Convert()

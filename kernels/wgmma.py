@@ -1,16 +1,17 @@
-"""`wgmma`: products of halves by the matrix unit of Hopper, which four warps use together, and its copy engine (TMA)."""
+"""`wgmma`: products by the matrix unit of Hopper, which four warps use together, and its copy engine (TMA)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.gpu_model import sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
+    Cut,
     KernelVariant,
     Parameter,
     Parameters,
@@ -24,10 +25,11 @@ from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups
 from gemmport.contracts.occupancy import REGISTERS, WARP
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import FLOAT32
+from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
-from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand, transposes
-from gemmport.kernels import transpose
+from gemmport.core.precision import FULL
+from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand, transposed, transposes
+from gemmport.kernels import convert, transpose
 
 GROUP = 4 * WARP
 """Work-items that ask the unit together."""
@@ -40,6 +42,9 @@ LINES = 64
 
 COLUMNS = 64
 """That a warp stores at once, of 16 rows."""
+
+FLOAT8_CUT = Cut(digits=14, terms=ROW_BYTES)
+"""What the unit keeps of sums of FP8 (DeepSeek-V3 Technical Report, 2024, section 3.3.2), which are promoted after a step."""
 
 ALIGNMENT = 16
 """Bytes to which the copy engine wants memory, rows and matrices aligned (CUDA Driver API, `cuTensorMapEncodeTiled`)."""
@@ -56,8 +61,41 @@ _FEW_REGISTERS, _MOST_REGISTERS = 40, 240
 _MOST_SUMS = {(1, 1): 16384, (1, 2): 16384, (1, 3): 8192, (2, 1): 8192, (2, 2): 4096}
 """Of four warps, by the groups of a compute unit and how many times four warps of each multiply: they stay in registers."""
 
-_UNITS = {"float16": "F16", "bfloat16": "BF16"}
-"""What the instruction calls a type."""
+_MOST_PROMOTED = {(1, 1): 12288, (1, 2): 8192, (1, 3): 8192, (2, 1): 4096, (2, 2): 4096}
+"""Likewise, where registers hold the sums of a step, too."""
+
+_TURNED = 2
+"""Bytes of elements that the unit reads where they lie across k."""
+
+TF32 = "tf32"
+
+
+class _Unit(NamedTuple):
+    """What the matrix unit does with operands of a type.
+
+    Attributes:
+        name: of the instruction's type: in that of a macro GROUP_MUL_ADD_….
+        sums: the type of the sums.
+        precision: to which the product must ask that operands are rounded.
+        promotes: whether the unit adds up in fewer digits than `sums` has, so that each step is added to sums outside of it.
+    """
+
+    name: str
+    sums: DType
+    precision: str = FULL
+    promotes: bool = False
+
+
+_UNITS = {
+    "float16": _Unit("F16", FLOAT32),
+    "bfloat16": _Unit("BF16", FLOAT32),
+    "float32": _Unit("TF32", FLOAT32, TF32),
+    "float8_e4m3fn": _Unit("E4M3", FLOAT32, promotes=True),
+    "float8_e5m2": _Unit("E5M2", FLOAT32, promotes=True),
+    "int8": _Unit("S8", DTYPES["int32"]),
+    "uint8": _Unit("U8", DTYPES["int32"]),
+}
+"""By type of the operands (PTX ISA, `wgmma.mma_async`)."""
 
 USUAL: Mapping[str, float] = {
     "products": 2048, "read_bytes": 128, "copy_bytes": 46, "step_clocks": 40, "far_clocks": 1000, "tile_clocks": 1500,
@@ -72,8 +110,11 @@ class Wgmma(KernelVariant):
     """A group of work-items computes one tile of TSM × TSN of D after the other, stepping along k by 128 bytes.
 
     One of its work-items has tiles of A and B copied to local memory by the copy engine (TMA), STAGES ahead; of the others each
-    four warps multiply WM rows of the tile. The unit turns operands that lie across k. What the copy engine cannot address is
-    laid out anew beforehand, in scratch memory.
+    four warps multiply WM rows of the tile. The unit turns two-byte elements that lie across k. Others are transposed
+    beforehand, in scratch memory, and what the copy engine cannot address is laid out anew there.
+
+    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it; the pass `convert` rounds it beforehand.
+    Floats of 8 bits the unit adds up in about 14 bits: the sums of each step, 128 terms, are added to float32 outside of it.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
 
@@ -81,8 +122,12 @@ class Wgmma(KernelVariant):
     """
 
     name = "wgmma"
-    summary = "by Hopper's matrix unit (wgmma): halves, copied by the copy engine (TMA), in CUDA alone"
+    summary = (
+        "by Hopper's matrix unit (wgmma): halves, bytes, FP8 and TF32, copied by the copy engine (TMA), in CUDA alone"
+    )
     dtypes = frozenset(_UNITS)
+    precisions = frozenset({TF32})
+    narrow_precisions = frozenset({"float16", "bfloat16"})
     parameters = (
         Parameter("TSM", 128, "rows of the tile", choices=(64, 128, 192, 256)),
         Parameter("TSN", 128, "columns of the tile", choices=(64, 128, 192, 256)),
@@ -118,7 +163,11 @@ class Wgmma(KernelVariant):
     )
 
     def tile(self, parameters: Parameters) -> Tile:
+        """Of two-byte elements."""
         return Tile(int(parameters["TSM"]), int(parameters["TSN"]), ROW_BYTES // 2)
+
+    def _tile(self, parameters: Parameters, problem: GemmProblem) -> Tile:
+        return self.tile(parameters)._replace(depth=ROW_BYTES // problem.dtype.itemsize)
 
     def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
         return _multipliers(parameters) + GROUP, 1, 1
@@ -132,22 +181,38 @@ class Wgmma(KernelVariant):
         return device.most_local_memory
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        return int(parameters["WM"]) * int(parameters["TSN"]) // GROUP
+        return int(parameters["WM"]) * int(parameters["TSN"]) // GROUP * (2 if _promotes(problem) else 1)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
             return reason
-        if problem.accumulator != FLOAT32:
-            return f"the matrix unit adds up {problem.dtype} in {FLOAT32}, not in {problem.accumulator}"
+        unit = _UNITS[problem.dtype.name]
+        if problem.precision != unit.precision:
+            return (
+                f"the matrix unit multiplies {problem.dtype} as {unit.precision}: precision must say so; "
+                f"it is {problem.precision}"
+            )
+        if problem.accumulator != unit.sums:
+            return f"the matrix unit adds up {problem.dtype} in {unit.sums}, not in {problem.accumulator}"
         if not multiplies_matrices_by_warp_groups(device):
             found = device.architecture or device.name
             return f"only GPUs of compute capability 9.0 have it, under CUDA; this is {found} under {device.backend}"
         return None
 
+    def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
+        return FLOAT8_CUT if _promotes(problem) else None
+
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         return "it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WM", "GROUPS")}
+        most = _MOST_PROMOTED.get((p["GROUPS"], p["TSM"] // p["WM"]), 0)
+        if _promotes(problem) and p["WM"] * p["TSN"] > most:
+            return (
+                f"registers hold sums of {problem.dtype} twice: WM · TSN must be at most {most:,} with "
+                f"GROUPS = {p['GROUPS']} and TSM / WM = {p['TSM'] // p['WM']}; it is {p['WM'] * p['TSN']:,}"
+            )
         tiles = self._tiles(parameters, problem)
         return (
             None
@@ -164,7 +229,8 @@ class Wgmma(KernelVariant):
             stages = int(full["STAGES"])
             while stages > 2 and self.local_bytes({**full, "STAGES": stages}, problem) > room:
                 stages -= 1
-            if self.local_bytes({**full, "STAGES": stages}, problem) <= room:
+            fits = self.local_bytes({**full, "STAGES": stages}, problem) <= room
+            if fits and self.unfit(full, problem, device) is None:
                 choices += [{**tiling, "STAGES": stages, "SHARE": share} for share in (0, int(full["GROUPS"]))]
         return self.ranked(choices, problem, device, model)
 
@@ -174,11 +240,11 @@ class Wgmma(KernelVariant):
         """Waves of tiles, each as many steps as there are terms."""
         own, hertz = {**USUAL, **model.constants(self.name)}, clock(device)
         p = {name: int(value) for name, value in parameters.items()}
-        tile, units = self.tile(parameters), max(device.compute_units, 1)
+        tile, units = self._tile(parameters, problem), max(device.compute_units, 1)
         tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
         shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
         step = {
-            "multiply-adds": tile.rows * tile.columns * tile.depth / own["products"],
+            "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
             "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
             "copies": (tile.rows + tile.columns) * ROW_BYTES / own["copy_bytes"],
         }
@@ -189,10 +255,12 @@ class Wgmma(KernelVariant):
         parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
         parts["global memory"] = problem.bytes / model.read_bandwidth
         results = min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-        _, made = _addressable(problem)
-        pass_bytes = 2 * sum(each.scratch.nbytes for each in made.values())
+        taken = convert.converted(problem)
+        _, made = _addressable(taken)
+        pass_bytes = 2 * sum(each.scratch.nbytes for each in made.values()) + convert.moved_bytes(problem)
+        passes = len(made) + int(taken is not problem)
         others = {
-            "launches": model.launch * (1 + len(made) + (2 if shared else 0)),
+            "launches": model.launch * (1 + passes + (2 if shared else 0)),
             "passes": pass_bytes / model.copy_bandwidth,
             "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
             * (results + own["tile_clocks"])
@@ -212,7 +280,9 @@ class Wgmma(KernelVariant):
             "ARCHITECTURE_SPECIFIC": 1,
             "WIDTH": width,
             "ELEMENT_BYTES": problem.dtype.itemsize,
-            "UNIT_TYPE": _UNITS.get(problem.dtype.name, "NONE"),
+            "UNIT_TYPE": _UNITS[problem.dtype.name].name if problem.dtype.name in _UNITS else "NONE",
+            "WHOLE_SUMS": int(problem.accumulator.kind == "integer"),
+            "PROMOTES": int(_promotes(problem)),
             "FEW_REGISTERS": few,
             "MANY_REGISTERS": many,
             "BATCHED_A": int(_is_batched(problem, "a")),
@@ -220,13 +290,15 @@ class Wgmma(KernelVariant):
         }
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
-        addressable, made = _addressable(problem)
+        taken = convert.converted(problem)
+        addressable, made = _addressable(taken)
         names = {operand: each.scratch.name for operand, each in made.items()}
         product = self._product(addressable, device, parameters, names)
-        return Steps(
+        steps = Steps(
             [*(each.launch for each in made.values()), *product.launches],
             [*(each.scratch for each in made.values()), *product.scratch],
         )
+        return steps if taken is problem else convert.PASS.before(problem, steps, device.max_work_group)
 
     def _product(
         self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, prepared: Mapping[Operand, str]
@@ -236,7 +308,7 @@ class Wgmma(KernelVariant):
         Args:
             prepared: as `product`.
         """
-        tile, multipliers = self.tile(parameters), _multipliers(parameters)
+        tile, multipliers = self._tile(parameters, problem), _multipliers(parameters)
         tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
         shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * device.compute_units)
         whole, defines = tiles - shared, self.defines(parameters, problem)
@@ -271,6 +343,11 @@ class Wgmma(KernelVariant):
     def _tiles(self, parameters: Parameters, problem: GemmProblem) -> int:
         tile = self.tile(parameters)
         return ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+
+
+def _promotes(problem: GemmProblem) -> bool:
+    """Whether sums of a step are added to others outside of the unit."""
+    return problem.dtype.name in _UNITS and _UNITS[problem.dtype.name].promotes
 
 
 def _steps_of(problem: GemmProblem, tile: Tile) -> int:
@@ -360,18 +437,25 @@ def _is_addressable(problem: GemmProblem, operand: Operand) -> bool:
 
 
 def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
-    """The product of operands that the copy engine can address, and those that are laid out anew for that."""
+    """The product of operands that copy engine and unit read as they lie, and those that are laid out anew for that."""
     made: dict[Operand, transpose.Prepared] = {}
-    operands: tuple[Operand, ...] = ("a", "b")
-    for operand in operands:
-        if problem.empty or not problem.effective_k or _is_addressable(problem, operand):
+    across: dict[Operand, bool] = {"a": transposes(problem.trans_a), "b": not transposes(problem.trans_b)}
+    for operand, lies_across in across.items():
+        turned = lies_across and problem.dtype.itemsize != _TURNED
+        if problem.empty or not problem.effective_k or (not turned and _is_addressable(problem, operand)):
             continue
-        rows, columns = problem.stored_shape(operand)
+        stored = problem.stored_shape(operand)
+        rows, columns = reversed(stored) if turned else stored
         piece = ALIGNMENT // problem.dtype.itemsize
         padded = (rows, ceil_div(columns, piece) * piece)
-        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", {"TRANSPOSE": 0}, padded)
+        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", {"TRANSPOSE": int(turned)}, padded)
         layout = made[operand].layout
-        problem = replace(problem, a=layout) if operand == "a" else replace(problem, b=layout)
+        if operand == "a":
+            op = transposed(problem.trans_a) if turned else problem.trans_a
+            problem = replace(problem, a=layout, trans_a=op)
+        else:
+            op = transposed(problem.trans_b) if turned else problem.trans_b
+            problem = replace(problem, b=layout, trans_b=op)
     return problem, made
 
 

@@ -1441,14 +1441,14 @@ _OF_MMA = (
 )
 
 OF_WGMMA = (
-    of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";"),
-    of_wgmma("multiplies what has not come", r"BARRIER_WAIT\(full \+ stage\.number, stage\.parity\);", ";"),
+    of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";", times=2),
+    of_wgmma("multiplies what has not come", r"BARRIER_WAIT\(full \+ stage\.number, stage\.parity\);", ";", times=2),
     of_wgmma(
         "brings tiles to where others are read", r"BARRIER_WAIT\(free \+ stage\.number, stage\.parity \^ 1\);", ";"
     ),
     of_wgmma("lets the copy engine see no barrier", r"FENCE_BARRIERS\(\);", ";"),
-    of_wgmma("lets the unit see no sums", r"GROUP_FENCE\(\);", ";"),
-    of_wgmma("stores sums that are not there", r"GROUP_WAIT\(0\);", ";"),
+    of_wgmma("lets the unit see no sums", r"GROUP_FENCE\(\);", ";", times=2),
+    of_wgmma("stores sums that are not there", r"GROUP_WAIT\(0\);", ";", times=2),
     of_wgmma(
         "never frees a tile's last stage",
         r"\n                    BARRIER_ARRIVE\(free \+ before\);\n            }",
@@ -1474,7 +1474,7 @@ OF_WGMMA = (
     of_wgmma("brings the terms of the first step of A", r"step \* TSK, BATCHED_A", "0, BATCHED_A"),
     of_wgmma("multiplies by the first matrix of B alone", r"BATCHED_B \* tile\.batch", "0"),
     of_wgmma("begins in the memory's first row", r"x \+ term, y \+ line", "x + term, line"),
-    of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", ""),
+    of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", "", times=2),
     of_wgmma("leaves sums in other rows of the staged", r"lane / 4 \+ h \* 8", "lane / 4 * 2 + h"),
     of_wgmma("leaves sums in other columns of the staged", r"x \* 8 \+ lane % 4 \* 2\)", "x * 8 + 6 - lane % 4 * 2)"),
     of_wgmma(

@@ -2,7 +2,8 @@
 // other. One of its threads has the copy engine bring tiles of A and B to shared memory, as far ahead as there are stages for; groups of four
 // warps multiply what has come, WM rows of the tile each, and read both operands from there. Barriers in shared memory tell who waits
 // for whom: a stage is full once all its bytes have come, and free once each warp is done with it. So the next tile is on its way while
-// this one goes, by way of shared memory of its own, to D. Where tiles do not fill the multiprocessors evenly, the last of them are cut
+// this one goes, by way of shared memory of its own, to D. What the unit adds up in fewer digits than a float has (PROMOTES) is added to
+// a float after each step. Where tiles do not fill the multiprocessors evenly, the last of them are cut
 // along k.
 #include "hopper.cu"
 #include "runs.cu"
@@ -25,6 +26,13 @@
 #define BLOCK_SUMS (UNIT_LINES * TSN / GROUP) // of a thread, in one product of the unit
 #define SUMS (ROW_BLOCKS * BLOCK_SUMS)
 #define MUL_ADD PASTE(PASTE(PASTE(GROUP_MUL_ADD_, UNIT_TYPE), _), TSN)
+#if WHOLE_SUMS
+typedef uint2 pair_t; // two sums
+#define TOUCH TOUCH_WHOLE_SUM
+#else
+typedef float2 pair_t;
+#define TOUCH TOUCH_SUM
+#endif
 
 // As the driver encodes it.
 struct alignas(64) map_t { unsigned long long word[16]; };
@@ -99,7 +107,7 @@ __device__ __forceinline__ void bring(
 #define RUNS_N (AT_ONCE / WIDTH)
 #define STEP (WARP / RUNS_N) // rows that a warp stores at once
 #define RUNS (WARP / 2 / STEP) // of a lane
-#define READ_AT_ONCE 4 // of them
+#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // of them: short numbers are taken apart in more registers
 __device__ __forceinline__ void store_columns(
     acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, index_t ld_c, acc_t alpha,
     acc_t beta, int m, int n)
@@ -110,7 +118,7 @@ __device__ __forceinline__ void store_columns(
     for (int x = 0; x < AT_ONCE / 8; ++x)
         #pragma unroll
         for (int h = 0; h < 2; ++h)
-            *(float2 *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = {sum[x * 4 + h * 2], sum[x * 4 + h * 2 + 1]};
+            *(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = {sum[x * 4 + h * 2], sum[x * 4 + h * 2 + 1]};
     __syncwarp(); // the rows are complete
     const int i = row + lane / RUNS_N, j = column + lane % RUNS_N * WIDTH; // of the first run
     d += i * ld_d + j;
@@ -194,6 +202,41 @@ void wgmma(
         for (int s = 0; s < SUMS; ++s)
             sum[s / BLOCK_SUMS][s % BLOCK_SUMS] = ACC_ZERO; // that of no terms
         for (; part.left > 0; part = next_part(part, steps)) {
+#if PROMOTES
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                sum[s / BLOCK_SUMS][s % BLOCK_SUMS] = ACC_ZERO;
+            for (int step = part.first; step < part.last && k > 0; ++step) {
+                const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
+                const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
+                acc_t few[ROW_BLOCKS][BLOCK_SUMS]; // sums of this step alone
+                BARRIER_WAIT(full + stage.number, stage.parity);
+                GROUP_FENCE();
+                #pragma unroll
+                for (int r = 0; r < ROW_BLOCKS; ++r) {
+                    #pragma unroll
+                    for (int turn = 0; turn < TURNS; ++turn)
+                        MUL_ADD(few[r], OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
+                    GROUP_COMMIT();
+                }
+                #pragma unroll
+                for (int r = 0; r < ROW_BLOCKS; ++r) {
+                    if (r < ROW_BLOCKS - 1) {
+                        GROUP_WAIT(1); // the other row block, of two at most, is under way meanwhile
+                    } else {
+                        GROUP_WAIT(0);
+                        if (lane == 0)
+                            BARRIER_ARRIVE(free + stage.number);
+                    }
+                    #pragma unroll
+                    for (int s = 0; s < BLOCK_SUMS; ++s) {
+                        TOUCH(few[r][s]);
+                        sum[r][s] = sum_of(sum[r][s], few[r][s]);
+                    }
+                }
+                stage = next_stage(stage);
+            }
+#else
             if (k > 0) {
                 int before = 0; // the stage of the step before
                 for (int step = part.first; step < part.last; ++step) {
@@ -221,7 +264,8 @@ void wgmma(
             }
             #pragma unroll
             for (int s = 0; s < SUMS; ++s)
-                TOUCH_SUM(sum[s / BLOCK_SUMS][s % BLOCK_SUMS]);
+                TOUCH(sum[s / BLOCK_SUMS][s % BLOCK_SUMS]);
+#endif
 #if SHARES // no sharer has all of a tile: there are more of them than tiles
             #pragma unroll
             for (int s = 0; s < SUMS; ++s)

@@ -87,7 +87,7 @@ void more_registers(unsigned count, int line);
 void named_barrier(unsigned number, unsigned threads, int line);
 
 // A product of four warps: 64 rows by so many columns, of 32 bytes of terms.
-enum class Numbers { F16, BF16 };
+enum class Numbers { F16, BF16, TF32, E4M3, E5M2, S8, U8 };
 struct Product {
     unsigned long long a, b;
     Numbers numbers;

@@ -336,8 +336,10 @@ struct Layout {
     }
 };
 
-static int terms_of(Numbers) { return 16; }
-static unsigned element_bytes_of(Numbers) { return 2; }
+static unsigned element_bytes_of(Numbers numbers) { return numbers <= Numbers::BF16 ? 2 : numbers == Numbers::TF32 ? 4 : 1; }
+static int terms_of(Numbers numbers) { return 32 / element_bytes_of(numbers); }
+static bool are_whole(Numbers numbers) { return numbers >= Numbers::S8; }
+static bool are_floats_of_8_bits(Numbers numbers) { return numbers == Numbers::E4M3 || numbers == Numbers::E5M2; }
 
 static double half(unsigned bits)
 {
@@ -352,10 +354,20 @@ static double number(Numbers numbers, const unsigned char *from)
     if (!halves[1])
         for (unsigned bits = 0; bits < 1 << 16; ++bits)
             halves[bits] = half(bits);
-    const unsigned bits = from[0] | from[1] << 8;
-    if (numbers == Numbers::F16)
-        return halves[bits];
-    const unsigned wide = bits << 16;
+    unsigned wide;
+    switch (numbers) {
+    case Numbers::F16: return halves[from[0] | from[1] << 8];
+    case Numbers::S8: return (signed char)from[0];
+    case Numbers::U8: return from[0];
+    case Numbers::E5M2: return halves[from[0] << 8]; // their upper halves
+    case Numbers::E4M3:
+        // A half has one bit more of an exponent, whose bias is greater by 8: so halves of these bits are 2^8 times smaller.
+        return (from[0] & 0x7f) == 0x7f ? NAN : 256 * halves[(from[0] & 0x80) << 8 | (from[0] & 0x7f) << 7];
+    case Numbers::BF16: wide = from[0] << 16 | from[1] << 24; break;
+    case Numbers::TF32: // the low 13 bits are not looked at
+        memcpy(&wide, from, sizeof wide);
+        wide &= 0xffffe000;
+    }
     float x;
     memcpy(&x, &wide, sizeof x);
     return x;
@@ -400,14 +412,29 @@ static void read_operands(UnderWay &own, int warp)
         });
 }
 
-// The sums of a lane, by PTX ISA's figure of the fragments of D. A sum is rounded once for each product: what the unit itself does to
-// the last bits is not told.
+// Of a sum and some products of 8-bit floats an H100 keeps about 14 bits (DeepSeek-V3 Technical Report, 2024, section 3.3.2): here, of
+// each of them what is no less than 2^-13 of the power of two of the greatest.
+static double cut_sum(double sum, const double *x, const double *y, int terms, int columns)
+{
+    double most = fabs(sum);
+    for (int term = 0; term < terms; ++term)
+        most = fmax(most, fabs(x[term] * y[term * columns]));
+    const double least = most > 0 && isfinite(most) ? ldexp(1, ilogb(most) - 13) : 1;
+    sum = trunc(sum / least);
+    for (int term = 0; term < terms; ++term)
+        sum += trunc(x[term] * y[term * columns] / least);
+    return sum * least;
+}
+
+// The sums of a lane, by PTX ISA's figure of the fragments of D. Whole numbers wrap around. Floats are rounded once for each product: what
+// the unit itself does to the last bits is not told.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif
 static void add_products(const UnderWay &own)
 {
-    const int terms = terms_of(own.what.numbers), columns = own.what.columns;
+    const Numbers numbers = own.what.numbers;
+    const int terms = terms_of(numbers), columns = own.what.columns;
     for (int row = 0; row < 16; ++row) {
         double sum[256] = {};
         for (int term = 0; term < terms; ++term) {
@@ -418,10 +445,16 @@ static void add_products(const UnderWay &own)
         }
         for (int column = 0; column < columns; ++column) {
             unsigned &bits = own.sums->values[row % 8 * 4 + column % 8 / 2][column / 8 * 4 + row / 8 * 2 + column % 2];
-            float value = 0;
-            if (own.what.keeps)
-                memcpy(&value, &bits, sizeof value);
-            value = (float)(value + sum[column]);
+            if (!own.what.keeps)
+                bits = 0;
+            if (are_whole(numbers)) {
+                bits += (unsigned)(long long)sum[column];
+                continue;
+            }
+            float value;
+            memcpy(&value, &bits, sizeof value);
+            value = (float)(are_floats_of_8_bits(numbers) ? cut_sum(value, &own.a[row * terms], &own.b[column], terms, columns)
+                                                          : value + sum[column]);
             memcpy(&bits, &value, sizeof bits);
         }
     }
@@ -552,6 +585,8 @@ void group_mul_add(void *place, const Product &product)
     else if (!same(all[unit.issued], product))
         fault("warps of a group differ in descriptors, or in scale, of the products in lines %d and %d", all[unit.issued].line, line);
     ++unit.issued;
+    if (element_bytes_of(product.numbers) != 2 && (product.turn_a || product.turn_b))
+        fault("the product in line %d must have operands along k: the unit turns elements of two bytes alone", line);
     if (!unit.was_fenced)
         fault("the product in line %d lacks GROUP_FENCE() before it", line);
     check_operands(product, warp);

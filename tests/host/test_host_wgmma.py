@@ -6,23 +6,32 @@ from collections.abc import Mapping
 
 import hypothesis
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 
 import gemmport as gp
 from absences import CXX, needs
 from exact import Sizes, check, problem_of
 from gemmport import kernels
+from gemmport.checking.guarded_run import try_plan
+from gemmport.checking.reference import reference
+from gemmport.checking.verification import check_exact, check_random, cut_of, exact_operands, random_operands
 from gemmport.contracts.kernel import Parameters
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.problem import transposes
 from host import ORDERS, Host
-from mutations import OF_WGMMA, Mutation, planted
-from on_host import in_every_order, opened, product
+from mutations import OF_WGMMA, Edit, Mutation, planted
+from on_host import fault, in_every_order, opened, product
 from test_kernels import BASE, STRUCTURES
 
 pytestmark = needs(CXX)
 
-TYPES: tuple[dict[str, str], ...] = tuple(
-    {"dtype": dtype, "output": output} for dtype in ("float16", "bfloat16") for output in (dtype, "float32")
+TYPES: tuple[dict[str, str], ...] = (
+    *({"dtype": dtype, "output": output} for dtype in ("float16", "bfloat16") for output in (dtype, "float32")),
+    *({"dtype": dtype, "output": output} for dtype in ("int8", "uint8") for output in (dtype, "int32")),
+    {"dtype": "float32", "precision": "tf32"},
+    {"dtype": "float8_e4m3fn", "output": "float32"},
+    {"dtype": "float8_e5m2", "output": "bfloat16"},
 )
 """Of operands and results."""
 
@@ -146,11 +155,167 @@ def test_products_of_random_sizes_and_parameters_are_exact_and_end(
     cpu: Host, params: Parameters, sizes: Sizes, ops: str, types: Mapping[str, str], more: dict[str, object], order: str
 ) -> None:
     """A launch that does not end in a minute of the processor's time fails."""
+    problem = problem_of(sizes, ops, **types, **more)
+    wgmma = kernels.variant("wgmma")
+    hypothesis.assume(wgmma.unfit(wgmma.complete(params), problem, cpu.device) is None)
     cpu.order, cpu.seconds = order, 60.0
-    check(cpu, problem_of(sizes, ops, **types, **more), "wgmma", params)
+    check(cpu, problem, "wgmma", params)
+
+
+# Other types, which lie along k
+
+ALONG_K: Mapping[str, dict[str, str]] = {
+    "int8": {"output": "int32"},
+    "uint8": {"output": "int32"},
+    "float8_e4m3fn": {"output": "float32"},
+    "float8_e5m2": {"output": "bfloat16"},
+}
+"""By type of the operands, what else a product says."""
+
+
+@pytest.mark.sample(dtype=["int8", "float8_e4m3fn"], ops=["TN"])
+@pytest.mark.parametrize("dtype", ALONG_K)
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_products_of_bytes_are_exact_in_every_order(cpu: Host, dtype: str, ops: str) -> None:
+    """With edges, scaled, of a batch: rows that are transposed, or laid out anew, or aligned."""
+    for multiple in (1, 16):
+        problem = addressable(
+            Sizes(67, 131, 301), ops, dtype, multiple=multiple, batch=2, alpha=2.0, beta=-1.0, **ALONG_K[dtype]
+        )
+        in_every_order(cpu, lambda problem=problem: check(cpu, problem, "wgmma", ALONE))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+def test_shared_tiles_of_bytes_are_exact(cpu: Host, dtype: str) -> None:
+    problem = addressable(Sizes(190, 400, 1000), "NT", dtype, multiple=16, alpha=2.0, beta=-1.0, **ALONG_K[dtype])
+    params = {**BASE["wgmma"], "TSN": 128}
+    assert len(gp.plan(problem, cpu.device, kernel="wgmma", params=params).launches) == 3
+    in_every_order(cpu, lambda: check(cpu, problem, "wgmma", params))
+
+
+@pytest.mark.sample(number=[1])
+@pytest.mark.parametrize("number", range(len(OWN_STRUCTURES)))
+def test_tiles_of_bytes_of_any_shape_are_exact(cpu: Host, number: int) -> None:
+    """8-bit floats, of which registers hold two sums, in tiles of half as many columns."""
+    params = OWN_STRUCTURES[number]
+    for dtype, columns in (("int8", int(params["TSN"])), ("float8_e5m2", min(int(params["TSN"]), 64))):
+        sizes = Sizes(int(params["TSM"]) + 1, columns + 9, 300)
+        problem = addressable(sizes, "NT", dtype, multiple=16, beta=1.0, **ALONG_K[dtype])
+        check(cpu, problem, "wgmma", {**params, "TSN": columns})
+
+
+def check_tf32(cpu: Host, ops: str = "TN") -> None:
+    """Operands that show each fault of rounding (docs/verification.md), and nothing but D is written."""
+    problem = problem_of(Sizes(67, 70, 133), ops, "float32", batch=2, alpha=2.0, beta=-1.0, precision="tf32")
+    plan = gp.plan(problem, cpu.device, kernel="wgmma", params=ALONE)
+    operands = exact_operands(problem, 1)
+    trial = try_plan(cpu, plan, operands)
+    assert not trial.stray
+    found = check_exact(reference(problem, operands), trial.d)
+    assert found.passed, f"wrong: {found.detail}"
+
+
+@pytest.mark.sample(ops=["TN"])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+def test_products_of_tf32_are_those_of_rounded_operands(cpu: Host, ops: str) -> None:
+    in_every_order(cpu, lambda: check_tf32(cpu, ops))
+
+
+def check_many_terms(cpu: Host, dtype: str = "float8_e4m3fn", terms: int = 4111) -> None:
+    """Sums of 9 · 4111: the simulated unit keeps 14 bits, which hold those of 128 terms, and not those of 2,048 and more."""
+    a, b = (np.full(shape, 3, as_dtype(dtype).numpy) for shape in ((3, terms), (5, terms)))
+    plan = gp.plan(
+        gp.GemmProblem.create(3, 5, terms, dtype=dtype, trans_b="T"), cpu.device, kernel="wgmma", params=ALONE
+    )
+    got = try_plan(cpu, plan, {"a": a[np.newaxis], "b": b[np.newaxis]}).d
+    assert (got == 9 * terms).all(), f"wrong: {got[0, 0, 0]}, not {9 * terms}"
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_sums_of_8_bit_floats_are_those_of_float32_step_by_step(cpu: Host, dtype: str) -> None:
+    check_many_terms(cpu, dtype)
+
+
+def check_statistically(cpu: Host, dtype: str, terms: int = 4111) -> None:
+    """Random numbers, by the bound for a unit that cuts."""
+    problem = gp.GemmProblem.create(64, 64, terms, dtype=dtype, trans_b="T")
+    plan = gp.plan(problem, cpu.device, kernel="wgmma", params=ALONE)
+    operands = random_operands(problem, 1)
+    found = check_random(problem, operands, try_plan(cpu, plan, operands).d, cut=cut_of(plan))
+    assert found.passed, f"wrong: {found.detail}"
+
+
+@pytest.mark.sample(dtype=["float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("terms", [32, 128, 4111])
+def test_promoted_sums_are_within_the_bound_of_what_is_cut(cpu: Host, dtype: str, terms: int) -> None:
+    check_statistically(cpu, dtype, terms)
 
 
 # Faults
+
+FAULTS_ALONG_K: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "the unit adds up all steps": (
+        "promotion",
+        ((r"1\), turn > 0, 0, 0\)", "1), turn > 0 || step > part.first, 0, 0)"), (r"sum_of\(sum\[r\]\[s\], few", "(few")),
+    ),
+    "the unit's sums are not begun anew": ("promotion", ((r"1\), turn > 0, 0, 0\)", "1), 1, 0, 0)"),)),
+    "the last step alone": ("promotion", ((r"sum_of\(sum\[r\]\[s\], few", "(few"),)),
+    "sums of the tile before": (
+        "float8_e4m3fn",
+        ((r"= ACC_ZERO;\n( +)for \(int step", r"+= ACC_ZERO;\n\1for (int step"),),
+    ),
+    "sums that are not awaited": ("float8_e4m3fn", ((r"GROUP_WAIT\(0\);\n {24}if", "if"),)),
+    "a stage that stays taken": (
+        "float8_e4m3fn", ((r"\n +if \(lane == 0\)\n +BARRIER_ARRIVE\(free \+ stage\.number\);", ""),),
+    ),
+    "no fence of sums": (
+        "float8_e4m3fn",
+        ((r"GROUP_FENCE\(\);\n( +)#pragma unroll\n +for \(int r", r"\1#pragma unroll\nfor (int r"),),
+    ),
+    **{
+        f"{name} of {dtype}": (dtype, ((pattern, replacement),))
+        for dtype in ("int8", "float8_e4m3fn", "tf32")
+        for name, pattern, replacement in (
+            ("the distance of eight lines", r"EIGHT_BYTES \(8 \* ROW_BYTES\)", "EIGHT_BYTES (4 * ROW_BYTES)"),
+            ("the terms of each turn", r"\(along_k\) \? TURN_BYTES", "(along_k) ? TURN_BYTES / 2"),
+            ("the swizzle", r"BLOCK_BYTES, EIGHT_BYTES\)", "BLOCK_BYTES, EIGHT_BYTES) & ~(3ull << 62)"),
+            ("the terms of each step", r"x_b, y_b, tile\.column, step \* TSK", "x_b, y_b, tile.column, step * TSK / 2"),
+            ("places of staged sums", r"lane / 4 \+ h \* 8", "lane / 4 * 2 + h"),
+        )
+    },
+}  # fmt: skip
+"""Of what other types do otherwise: who shall notice, and the edits."""
+
+
+@pytest.mark.planted_fault
+@pytest.mark.sample(name=["the unit adds up all steps"])
+@pytest.mark.parametrize("name", FAULTS_ALONG_K)
+def test_each_fault_of_other_types_shows(cpu: Host, name: str) -> None:
+    noticed_by, edits = FAULTS_ALONG_K[name]
+    mutation = Mutation(name, tuple(Edit(*each) for each in edits), ("wgmma",))
+    told = r"wrong|waits in line|lacks GROUP_FENCE|were touched|not awaited|product|outside|copy"
+    with planted(mutation, "wgmma"), pytest.raises((AssertionError, gp.LaunchError), match=told):
+        check_type(cpu, noticed_by)
+
+
+def check_type(cpu: Host, noticed_by: str) -> None:
+    if noticed_by == "promotion":
+        check_many_terms(cpu)
+    elif noticed_by == "tf32":
+        check_tf32(cpu)
+    else:
+        more = {"batch": 3, "beta": -1.0, **ALONG_K[noticed_by]}
+        problem = addressable(Sizes(130, 131, 330), "NT", noticed_by, multiple=16, **more)
+        in_every_order(cpu, lambda: check(cpu, problem, "wgmma", ALONE))
+
+
+@pytest.mark.planted_fault
+def test_the_unit_cuts_what_is_not_rounded(cpu: Host) -> None:
+    unrounded = fault(r"CONVERTED\(x\) rounded_to_precision\(x\)", "CONVERTED(x) (x)", "convert")
+    with planted(unrounded, "convert"), pytest.raises(AssertionError, match="wrong"):
+        check_tf32(cpu)
+
 
 OF_TWO_GROUPS: Parameters = {**ALONE, "TSM": 128, "TSN": 128}
 """Warp groups, that is; and columns of which 64 lie apart."""

@@ -26,6 +26,17 @@ CUDA = DEVICES["NVIDIA sm_90 under CUDA"]
 OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
 HALVES = replace(CUDA, computes=CUDA.computes | {"float16"})
 TYPES = ("float16", "bfloat16")
+ALONG_K: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "int8": ("m64n128k32.s32.s8.s8", {"output": "int32"}),
+    "uint8": ("m64n128k32.s32.u8.u8", {}),
+    "float32": ("m64n128k8.f32.tf32.tf32", {"precision": "tf32"}),
+    "float8_e4m3fn": ("m64n128k32.f32.e4m3.e4m3", {}),
+    "float8_e5m2": ("m64n128k32.f32.e5m2.e5m2", {"output": "bfloat16"}),
+}
+"""Types that the unit takes along k alone, each with its instruction and what else a product of it says."""
+
+FEWER: Parameters = {"TSM": 128, "TSN": 128, "WM": 64, "STAGES": 4}
+"""Sums than there may be, so that registers hold those of a step, too."""
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 TILINGS = [dict(each) for each in model_of(CUDA).tilings["wgmma"]]
@@ -34,6 +45,10 @@ LARGE = TILINGS[0]
 
 def square(size: int, dtype: str = "float16", ops: str = "NN", **more: object) -> gp.GemmProblem:
     return gp.GemmProblem.create(size, size, size, dtype=dtype, trans_a=ops[0], trans_b=ops[1], **more)
+
+
+def more_of(dtype: str) -> Mapping[str, str]:
+    return ALONG_K[dtype][1] if dtype in ALONG_K else {}
 
 
 def plan(problem: gp.GemmProblem, params: Parameters | None = None) -> Plan:
@@ -46,7 +61,9 @@ def plan(problem: gp.GemmProblem, params: Parameters | None = None) -> Plan:
 @pytest.mark.parametrize(
     ("device", "types", "reason"),
     [
-        (CUDA, {"dtype": "float32"}, "wgmma computes bfloat16, float16, not float32"),
+        (CUDA, {"dtype": "float64"}, "wgmma computes bfloat16, float16, .*, not float64"),
+        (CUDA, {"dtype": "float32"}, "the matrix unit multiplies float32 as tf32: precision must say so; it is full"),
+        (CUDA, {"dtype": "int8", "accumulator": "int64", "output": "int64"}, "adds up int8 in int32, not in int64"),
         (HALVES, {"dtype": "float16", "accumulator": "float16"}, "adds up float16 in float32, not in float16"),
         (replace(CUDA, architecture="sm_100"), {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* sm_100"),
         (replace(CUDA, architecture="sm_89"), {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* sm_89"),
@@ -63,13 +80,13 @@ def test_what_it_cannot_compute_is_told(device: gp.DeviceInfo, types: Mapping[st
         gp.plan(gp.GemmProblem.create(64, 64, 64, **types), device, kernel="wgmma")
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", [*TYPES, *ALONG_K])
 def test_only_the_user_chooses_it(dtype: str) -> None:
     """No GPU has run it yet."""
-    problem = square(4096, dtype)
+    problem = square(4096, dtype, **more_of(dtype))
     assert gp.plan(problem, CUDA).variant != "wgmma"
     own = [each for each in candidates(problem, CUDA, SHIPPED) if each.kernel == "wgmma"]
-    assert len(own) >= len(TILINGS)
+    assert len(own) >= (4 if "float8" in dtype else len(TILINGS))
     assert all("has not run on a GPU" in each.reason for each in own)
 
 
@@ -86,6 +103,15 @@ def test_only_the_user_chooses_it(dtype: str) -> None:
 def test_a_rule_that_is_broken_is_told(params: Parameters, told: str) -> None:
     with pytest.raises(gp.ParameterError, match=re.escape(told)):
         WGMMA.complete(params)
+
+
+def test_registers_hold_sums_of_8_bit_floats_twice() -> None:
+    told = (
+        "hold sums of float8_e5m2 twice: WM · TSN must be at most 8,192 with GROUPS = 1 and TSM / WM = 2; it is 16,384"
+    )
+    with pytest.raises(gp.ParameterError, match=re.escape(told)):
+        plan(square(4096, "float8_e5m2"), LARGE)
+    plan(square(4096, "float8_e5m2"), FEWER)
 
 
 # What the copy engine is told
@@ -130,6 +156,33 @@ def test_what_the_copy_engine_cannot_address_is_laid_out_anew(operand: str, layo
     assert made.launches[0].kernel.stem == "transpose"
     found = told_of(problem)[operand][0]
     assert (found.name, found.strides[0]) == (f"{operand}_anew", 2000)
+
+
+@pytest.mark.parametrize("dtype", ALONG_K)
+def test_what_lies_across_k_is_transposed_and_float32_rounded(dtype: str) -> None:
+    """1024 × 2048 by 2048 × 512: a map has lines of 128 bytes, and of 2048 terms."""
+    size = 4 if dtype == "float32" else 1
+    for ops in LAYOUTS:
+        problem = gp.GemmProblem.create(1024, 512, 2048, dtype=dtype, trans_a=ops[0], trans_b=ops[1], **more_of(dtype))
+        made = plan(problem, {**FEWER, "SHARE": 0})
+        across = {"a": ops[0] == "T", "b": ops[1] == "N"}
+        stems = [launch.kernel.stem for launch in made.launches]
+        assert stems == ["convert"] * (size == 4) + ["transpose"] * sum(across.values()) + ["wgmma"]
+        maps = [each for each in made.launches[-1].arguments if isinstance(each, TensorMap)]
+        along = "_converted" if size == 4 else ""
+        assert [each.name for each in maps] == [f"{x}_anew" if across[x] else x + along for x in across]
+        assert [each.sizes for each in maps] == [(2048, 1024, 1), (2048, 512, 1)]
+        assert all(each.tile == (128 // size, 128) and each.strides[0] == 2048 * size for each in maps)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_narrow_precision_is_stored_in_its_type(precision: str) -> None:
+    made = plan(square(512, "float32", precision=precision), {**FEWER, "SHARE": 0})
+    assert [launch.kernel.stem for launch in made.launches] == ["convert", "wgmma"]
+    assert [(each.name, each.dtype) for each in made.launches[-1].arguments if isinstance(each, TensorMap)] == [
+        ("a_converted", precision),
+        ("b_converted", precision),
+    ]
 
 
 def test_without_terms_nothing_is_laid_out_and_nothing_read() -> None:
@@ -188,6 +241,33 @@ def test_products_are_those_of_four_warps(dtype: str, ops: str) -> None:
 
 
 @needs(CUDA_COMPILER)
+@pytest.mark.sample(dtype=["float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", ALONG_K)
+def test_products_of_what_lies_along_k_are_those_of_their_type(dtype: str) -> None:
+    """Four a step; a step's sums of 8-bit floats begin anew, and are added to others outside of the unit."""
+    ptx = compiled(square(4096, dtype, **more_of(dtype)), FEWER).ptx
+    found = re.findall(rf"wgmma\.mma_async\.sync\.aligned\.{ALONG_K[dtype][0]} [^;]*p(, 1, 1)?;", ptx)
+    assert found
+    assert len(found) % 4 == 0
+    assert {*found} == {", 1, 1" if ".f32." in ALONG_K[dtype][0] else ""}
+    assert ptx.count("wgmma.mma_async") == len(found)
+    assert (ptx.count("add.f32") >= 64) == ("float8" in dtype)
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.sample(number=[4], odd=[True], dtype=["float8_e4m3fn", "int8"])
+@pytest.mark.parametrize("dtype", ALONG_K)
+@pytest.mark.parametrize("number", range(len(TILINGS)))
+@pytest.mark.parametrize("odd", [False, True])
+def test_all_tilings_of_other_types_keep_their_sums_in_registers(dtype: str, number: int, odd: bool) -> None:
+    for output in {"int8": ("int8", "int32"), "uint8": ("uint8", "int32")}.get(dtype, ("float32",)):
+        more = {**more_of(dtype), "output": output, "beta": 1.0}
+        problem = square(4099 if odd else 4096, dtype, LAYOUTS[number % 4], **more)
+        if WGMMA.unfit(WGMMA.complete(TILINGS[number]), problem, CUDA) is None:
+            check_registers(problem, TILINGS[number])
+
+
+@needs(CUDA_COMPILER)
 @pytest.mark.sample(number=[0], odd=[True])
 @pytest.mark.parametrize("number", range(len(TILINGS)))
 @pytest.mark.parametrize("odd", [False, True])
@@ -195,8 +275,10 @@ def test_all_tilings_keep_their_sums_in_registers_and_wait_for_no_product_too_ea
     """ptxas says so where a product waits for the one before (C7510 to C7520), and where it leaves out setmaxnreg (C7508). The
     count of registers at entry is the whole of what setmaxnreg shares out.
     """
-    params = TILINGS[number]
-    problem = square(4099 if odd else 4096, ops=LAYOUTS[number % 4], output="float32", beta=1.0)
+    check_registers(square(4099 if odd else 4096, ops=LAYOUTS[number % 4], output="float32", beta=1.0), TILINGS[number])
+
+
+def check_registers(problem: gp.GemmProblem, params: Parameters) -> None:
     log = compiled(problem, params).log
     assert not re.findall(r"\(C\d+\)", log), log
     assert re.findall(r"(\d+) bytes spill stores", log) == ["0"]
@@ -204,7 +286,7 @@ def test_all_tilings_keep_their_sums_in_registers_and_wait_for_no_product_too_ea
     items = WGMMA.work_group(WGMMA.complete(params))[0]
     many = int(WGMMA.defines(WGMMA.complete(params), problem)["MANY_REGISTERS"])
     few = int(WGMMA.defines(WGMMA.complete(params), problem)["FEW_REGISTERS"])
-    assert used * items * params["GROUPS"] <= 65536
+    assert used * items * int(params["GROUPS"]) <= 65536
     assert not many or few * 128 + many * (items - 128) <= used * items
 
 

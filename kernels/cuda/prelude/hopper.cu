@@ -47,18 +47,21 @@
 
 // Products of groups of four warps. They read and write registers until they were awaited: GROUP_FENCE() lets them see what registers
 // hold, GROUP_COMMIT() ends a batch of products, and GROUP_WAIT(n) waits until all batches but the last n have ended. The compiler
-// has to believe that a sum is another after that: TOUCH_SUM.
+// has to believe that a sum is another after that: TOUCH_SUM, and TOUCH_WHOLE_SUM of whole numbers.
 #define GROUP_FENCE() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 #define GROUP_COMMIT() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
 #define GROUP_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
 #define TOUCH_SUM(x) asm volatile("" : "+f"(x)::"memory")
+#define TOUCH_WHOLE_SUM(x) asm volatile("" : "+r"(x)::"memory")
 
 // Likewise, a whole number is another now: what is computed from it is computed anew.
 #define TOUCH_NUMBER(x) asm volatile("" : "+r"(x))
 
 // 64 rows of A by N columns of B, 32 bytes of terms, added to the sums d of a group, or instead of them where `scale` is 0. A thread has
 // N / 2 of them: with t = thread % 128, d[4 · j + 2 · h + e] is that of row t / 32 · 16 + t % 32 / 4 + 8 · h and column 8 · j + t % 4 · 2 + e. A and
-// B are told by descriptors; where `turn` is 1, a constant, an operand of 2-byte elements lies across k.
+// B are told by descriptors; where `turn` is 1, a constant, an operand of 2-byte elements lies across k. Others must lie along k. Of
+// 4-byte elements the unit takes the upper 19 bits. Sums of whole numbers wrap around; those of 8-bit numbers with an exponent keep about
+// 14 bits on an H100 (DeepSeek-V3 Technical Report, 2024, section 3.3.2).
 #define PLACES_32() \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -74,34 +77,54 @@
     PLACES_96() \
     ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define SUMS_8(d, i) \
-    "+f"((d)[(i) + 0]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3]), \
-    "+f"((d)[(i) + 4]), "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
-#define SUMS_32(d, i) SUMS_8(d, i), SUMS_8(d, i + 8), SUMS_8(d, i + 16), SUMS_8(d, i + 24)
-#define SUMS_64(d, i) SUMS_32(d, i), SUMS_32(d, i + 32)
-#define SUMS_96(d, i) SUMS_64(d, i), SUMS_32(d, i + 64)
-#define SUMS_128(d, i) SUMS_96(d, i), SUMS_32(d, i + 96)
-#define GROUP_MUL_ADD_64(type, d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" PLACES_32() \
-                 "}, %32, %33, p, 1, 1, %35, %36; }" \
-                 : SUMS_32(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_128(type, d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" PLACES_64() \
-                 "}, %64, %65, p, 1, 1, %67, %68; }" \
-                 : SUMS_64(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_192(type, d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" PLACES_96() \
-                 "}, %96, %97, p, 1, 1, %99, %100; }" \
-                 : SUMS_96(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_256(type, d, a, b, scale, turn_a, turn_b) \
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" PLACES_128() \
-                 "}, %128, %129, p, 1, 1, %131, %132; }" \
-                 : SUMS_128(d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
-#define GROUP_MUL_ADD_F16_64(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_64("f16", d, a, b, scale, turn_a, turn_b)
-#define GROUP_MUL_ADD_F16_128(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_128("f16", d, a, b, scale, turn_a, turn_b)
-#define GROUP_MUL_ADD_F16_192(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_192("f16", d, a, b, scale, turn_a, turn_b)
-#define GROUP_MUL_ADD_F16_256(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_256("f16", d, a, b, scale, turn_a, turn_b)
-#define GROUP_MUL_ADD_BF16_64(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_64("bf16", d, a, b, scale, turn_a, turn_b)
-#define GROUP_MUL_ADD_BF16_128(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_128("bf16", d, a, b, scale, turn_a, turn_b)
-#define GROUP_MUL_ADD_BF16_192(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_192("bf16", d, a, b, scale, turn_a, turn_b)
-#define GROUP_MUL_ADD_BF16_256(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_256("bf16", d, a, b, scale, turn_a, turn_b)
+#define SUMS_8(sort, d, i) \
+    sort((d)[(i) + 0]), sort((d)[(i) + 1]), sort((d)[(i) + 2]), sort((d)[(i) + 3]), \
+    sort((d)[(i) + 4]), sort((d)[(i) + 5]), sort((d)[(i) + 6]), sort((d)[(i) + 7])
+#define SUMS_32(sort, d, i) SUMS_8(sort, d, i), SUMS_8(sort, d, i + 8), SUMS_8(sort, d, i + 16), SUMS_8(sort, d, i + 24)
+#define SUMS_64(sort, d, i) SUMS_32(sort, d, i), SUMS_32(sort, d, i + 32)
+#define SUMS_96(sort, d, i) SUMS_64(sort, d, i), SUMS_32(sort, d, i + 64)
+#define SUMS_128(sort, d, i) SUMS_96(sort, d, i), SUMS_32(sort, d, i + 96)
+#define GROUP_MUL_ADD_64(types, more, sort, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64" types " {" PLACES_32() \
+                 "}, %32, %33, p" more "; }" \
+                 : SUMS_32(sort, d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_128(types, more, sort, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128" types " {" PLACES_64() \
+                 "}, %64, %65, p" more "; }" \
+                 : SUMS_64(sort, d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_192(types, more, sort, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192" types " {" PLACES_96() \
+                 "}, %96, %97, p" more "; }" \
+                 : SUMS_96(sort, d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_256(types, more, sort, d, a, b, scale, turn_a, turn_b) \
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256" types " {" PLACES_128() \
+                 "}, %128, %129, p" more "; }" \
+                 : SUMS_128(sort, d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+#define GROUP_MUL_ADD_F16_64(...) GROUP_MUL_ADD_64("k16.f32.f16.f16", ", 1, 1, %35, %36", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_F16_128(...) GROUP_MUL_ADD_128("k16.f32.f16.f16", ", 1, 1, %67, %68", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_F16_192(...) GROUP_MUL_ADD_192("k16.f32.f16.f16", ", 1, 1, %99, %100", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_F16_256(...) GROUP_MUL_ADD_256("k16.f32.f16.f16", ", 1, 1, %131, %132", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_BF16_64(...) GROUP_MUL_ADD_64("k16.f32.bf16.bf16", ", 1, 1, %35, %36", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_BF16_128(...) GROUP_MUL_ADD_128("k16.f32.bf16.bf16", ", 1, 1, %67, %68", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_BF16_192(...) GROUP_MUL_ADD_192("k16.f32.bf16.bf16", ", 1, 1, %99, %100", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_BF16_256(...) GROUP_MUL_ADD_256("k16.f32.bf16.bf16", ", 1, 1, %131, %132", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_TF32_64(...) GROUP_MUL_ADD_64("k8.f32.tf32.tf32", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_TF32_128(...) GROUP_MUL_ADD_128("k8.f32.tf32.tf32", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_TF32_192(...) GROUP_MUL_ADD_192("k8.f32.tf32.tf32", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_TF32_256(...) GROUP_MUL_ADD_256("k8.f32.tf32.tf32", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E4M3_64(...) GROUP_MUL_ADD_64("k32.f32.e4m3.e4m3", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E4M3_128(...) GROUP_MUL_ADD_128("k32.f32.e4m3.e4m3", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E4M3_192(...) GROUP_MUL_ADD_192("k32.f32.e4m3.e4m3", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E4M3_256(...) GROUP_MUL_ADD_256("k32.f32.e4m3.e4m3", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E5M2_64(...) GROUP_MUL_ADD_64("k32.f32.e5m2.e5m2", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E5M2_128(...) GROUP_MUL_ADD_128("k32.f32.e5m2.e5m2", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E5M2_192(...) GROUP_MUL_ADD_192("k32.f32.e5m2.e5m2", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_E5M2_256(...) GROUP_MUL_ADD_256("k32.f32.e5m2.e5m2", ", 1, 1", "+f", __VA_ARGS__)
+#define GROUP_MUL_ADD_S8_64(...) GROUP_MUL_ADD_64("k32.s32.s8.s8", "", "+r", __VA_ARGS__)
+#define GROUP_MUL_ADD_S8_128(...) GROUP_MUL_ADD_128("k32.s32.s8.s8", "", "+r", __VA_ARGS__)
+#define GROUP_MUL_ADD_S8_192(...) GROUP_MUL_ADD_192("k32.s32.s8.s8", "", "+r", __VA_ARGS__)
+#define GROUP_MUL_ADD_S8_256(...) GROUP_MUL_ADD_256("k32.s32.s8.s8", "", "+r", __VA_ARGS__)
+#define GROUP_MUL_ADD_U8_64(...) GROUP_MUL_ADD_64("k32.s32.u8.u8", "", "+r", __VA_ARGS__)
+#define GROUP_MUL_ADD_U8_128(...) GROUP_MUL_ADD_128("k32.s32.u8.u8", "", "+r", __VA_ARGS__)
+#define GROUP_MUL_ADD_U8_192(...) GROUP_MUL_ADD_192("k32.s32.u8.u8", "", "+r", __VA_ARGS__)
+#define GROUP_MUL_ADD_U8_256(...) GROUP_MUL_ADD_256("k32.s32.u8.u8", "", "+r", __VA_ARGS__)
