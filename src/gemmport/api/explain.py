@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import overload
+from typing import Literal, overload
 
 from gemmport.api.dealt import dealt_outlook
 from gemmport.api.plans import Config, configuration_of
@@ -37,6 +37,7 @@ def explain(
     params: Parameters | None = None,
     config: Config = None,
     device_memory: int | str | None = None,
+    placement: Literal["host"] = "host",
     **described: object,
 ) -> Explanation: ...
 @overload

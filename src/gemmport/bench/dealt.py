@@ -302,7 +302,7 @@ class _Work:
 
     def _put(self, problem: GemmProblem, operands: Matrices, backends: Sequence[Backend]) -> Mapping[str, Any]:
         """The operands where they are to be."""
-        given = {name: x[0] if problem.batch == 1 else x for name, x in operands.items()}
+        given: dict[str, Any] = {name: x[0] if problem.batch == 1 else x for name, x in operands.items()}
         if not self._on_devices:
             return given
         if self.options.placement == "first":

@@ -291,7 +291,7 @@ def checked(placement: str) -> Placement:
     """
     if placement not in PLACEMENTS:
         raise UnknownNameError(f"placement must be one of {', '.join(PLACEMENTS)}; got {placement!r}")
-    return placement  # type: ignore[return-value]  # it is one of these
+    return placement
 
 
 def part_of(problem: GemmProblem, placement: Placement, number: int, place: int) -> float:
@@ -313,7 +313,7 @@ def home_parts(problem: GemmProblem, placement: Placement, number: int) -> tuple
 def _sizes(problem: GemmProblem) -> dict[str, int]:
     """Bytes of A, B, C where it is read, and D."""
     batch = problem.batch
-    shared = {name: 1 if batch > 1 and problem.layout(name).batch_stride == 0 else batch for name in ("a", "b")}  # type: ignore[arg-type]
+    shared = {name: 1 if batch > 1 and problem.layout(name).batch_stride == 0 else batch for name in ("a", "b")}
     item, output = problem.dtype.itemsize, problem.output.itemsize
     d = batch * problem.m * problem.n * output
     return {
