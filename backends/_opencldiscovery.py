@@ -15,7 +15,7 @@ from gemmport.backends.objects import Discovery
 from gemmport.core.device import DeviceInfo, DeviceType
 from gemmport.core.errors import BackendUnavailableError
 from gemmport.core.names import PLATFORMS, VENDORS
-from gemmport.core.quirks import within_limits
+from gemmport.core.quirks import quirk, within_limits
 from gemmport.runtime.host_cpu import data_caches
 
 HOW_TO_GET_A_RUNTIME = (
@@ -23,13 +23,15 @@ HOW_TO_GET_A_RUNTIME = (
     "Debian's pocl-opencl-icd, or the OpenCL driver of your GPU"
 )
 
+_UNKNOWN_CPU = quirk("pocl-unknown-cpu")
+
 # float32 lanes of the instruction sets that Intel's runtime for CPUs can be held to (OpenCL Developer Guide for Intel Core and
 # Intel Xeon Processors, "Targeting a Different CPU Architecture").
 _INTEL_LANES = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
 
 
 def discover() -> Discovery:
-    """All devices of all platforms that start.
+    """All devices of all platforms that start, but those whose compiler refuses every program.
 
     Raises:
         BackendUnavailableError: no OpenCL runtime is installed.
@@ -46,7 +48,15 @@ def discover() -> Discovery:
         except cl.Error as error:
             notes.append(f"platform {platform.name} does not start: {error}")
             continue
-        devices += [_describe(platform, device, (p, d)) for d, device in enumerate(found)]
+        for d, device in enumerate(found):
+            told = _describe(platform, device, (p, d))
+            if _UNKNOWN_CPU.applies_to(told):
+                notes.append(
+                    f"{told.label} compiles nothing: its LLVM does not know this processor ({_UNKNOWN_CPU.mark}); "
+                    "use another runtime: pip install 'gemmport[intel]', or a later PoCL"
+                )
+            else:
+                devices.append(told)
         if not found:
             hint = "; to use it on the CPU: export RUSTICL_ENABLE=llvmpipe" if _alias(platform) == "rusticl" else ""
             notes.append(f"platform {platform.name} has no device{hint}")

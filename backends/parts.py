@@ -6,6 +6,7 @@ import ctypes
 import importlib.metadata
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -103,9 +104,25 @@ def _icd(file: Path) -> Part:
     except OSError as error:
         return Part(str(file), present=False, detail=f"cannot be read: {error.strerror}", remedy=f"chmod a+r {file}")
     if Path(library).is_absolute() and not Path(library).exists():
-        detail = f"names {library}, which does not exist: its runtime was removed, or moved"
-        return Part(str(file), present=False, detail=detail, remedy=f"install its runtime again, or rm {file}")
-    return Part(str(file), present=True, detail=library)
+        fault = f"names {library}, which does not exist: its runtime was removed, or moved"
+    elif not library:
+        fault = "is empty; it must name the library of a runtime"
+    elif told := _why_not_loaded(library):
+        fault = f"names {library!r}, which cannot be loaded: {told}"
+    else:
+        return Part(str(file), present=True, detail=library)
+    return Part(str(file), present=False, detail=fault, remedy=f"install its runtime again, or rm {file}")
+
+
+def _why_not_loaded(library: str) -> str:
+    """What the system's loader says of a library in a process of its own; empty where it loads, or ends that process: then the
+    search for devices tells.
+    """
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, library], capture_output=True, text=True, check=False
+    )
+    return done.stderr.strip().rpartition("OSError: ")[2] if done.returncode > 0 else ""
 
 
 def _package(name: str) -> Part | None:

@@ -543,3 +543,8 @@ class TestMasks:
     def test_of_nothing_hide_nothing(self, where: dict[str, Any], mask: Any) -> None:
         a = np.ma.array(self.PLAIN, mask=mask)
         np.testing.assert_array_equal(gp.gemm(a, a, **where), self.PLAIN @ self.PLAIN)
+        tall = np.ma.concatenate([a, a[:1]])  # whose masks do not broadcast with those of the other operand
+        product = gp.matmul(tall, self.PLAIN, **where)
+        assert type(product) is np.ma.MaskedArray
+        assert not np.ma.is_masked(product)
+        np.testing.assert_array_equal(product.data, tall.data @ self.PLAIN)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 NOT_SHOWN = {
     "clblas-threads": "wrong only where threads meet by chance; told by the library's source",
     "clblast-cache-race": "wrong only where threads meet by chance; told by the library's list of changes",
+    "pocl-unknown-cpu": "devices that have it are not listed: test_a_device_whose_compiler_refuses_every_program_is_not_listed",
     "rusticl-lost-maps": "where threads meet by chance: not in 20,000 maps by four threads alone; seen in soaks (test_soak.py)",
 }
 """Quirks without a symptom of their own in symptoms.py, and why."""
@@ -119,6 +121,22 @@ def test_versions_devices_and_platforms_decide() -> None:
     assert "pocl-skipped-loop" not in names(replace(POCL, platform_version="7.1"))
     assert "pocl-local-memory" in names(replace(POCL, platform_version="6.0"))
     assert not names(DEVICES["Apple"])
+
+
+def test_a_device_whose_compiler_refuses_every_program_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    discovery = pytest.importorskip(
+        "gemmport.backends._opencldiscovery", reason="PyOpenCL is not installed", exc_type=ImportError
+    )
+    known = replace(POCL, platform_version="3.0-rc2", architecture="znver3")
+    unknown = replace(known, architecture="generic")
+    platform = SimpleNamespace(name=POCL.platform_name, get_devices=lambda: [known, unknown, POCL])
+    monkeypatch.setattr(discovery, "platforms", lambda: [platform])
+    monkeypatch.setattr(discovery, "_describe", lambda platform, device, index: device)
+    found = discovery.discover()
+    assert found.devices == (known, POCL)
+    (note,) = (note for note in found.notes if POCL.platform_version not in note)
+    assert quirks.named_in(note) == "pocl-unknown-cpu"
+    assert "; use another runtime: pip install 'gemmport[intel]'" in note
 
 
 def test_limits_bound_what_a_runtime_tells() -> None:

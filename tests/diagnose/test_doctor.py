@@ -404,13 +404,19 @@ def part(backend: str, name: str) -> parts.Part:
 def test_an_icd_file_whose_library_is_gone_is_named(monkeypatch, tmp_path):
     skip_without(LINUX)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
-    (tmp_path / "good.icd").write_text("libOpenCLofSomeone.so\n")
+    (tmp_path / "good.icd").write_text("libc.so.6\n")
+    (tmp_path / "unknown.icd").write_text("libOpenCLofNobody.so\n")
+    (tmp_path / "empty.icd").write_text("\n")
     (tmp_path / "gone.icd").write_text("/no/such/libpocl.so\n")
     assert part("opencl", str(tmp_path / "good.icd")).present
     gone = part("opencl", str(tmp_path / "gone.icd"))
     assert not gone.present
     assert "/no/such/libpocl.so, which does not exist" in gone.detail
     assert f"rm {tmp_path / 'gone.icd'}" in gone.remedy
+    for name, told in (("unknown", "'libOpenCLofNobody.so', which cannot be loaded: libOpen"), ("empty", "is empty;")):
+        bad = part("opencl", str(tmp_path / f"{name}.icd"))
+        assert not bad.present
+        assert told in bad.detail
 
 
 def test_a_folder_of_runtimes_that_is_gone_is_named(monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ from pcpp import Preprocessor
 
 from gemmport import kernels
 from gemmport.contracts.kernel import problem_defines
+from gemmport.core.errors import CompileError
 from gemmport.core.plan import KernelSource
 from gemmport.core.problem import GemmProblem
 from gemmport.runtime.sources import PRELUDE, assemble, languages
@@ -185,9 +186,7 @@ def test_what_the_compiler_shall_include_is_left_to_it(own: Path) -> None:
 
 def test_a_part_that_is_not_there_is_named_with_the_places_where_it_may_be(own: Path) -> None:
     (own / "opencl" / "mine.cl").write_text('#include "tpyes.cl"\n')
-    with pytest.raises(
-        FileNotFoundError, match=r'"tpyes\.cl" must name a part.*opencl.prelude or .*opencl.prelude'
-    ) as told:
+    with pytest.raises(CompileError, match=r'"tpyes\.cl" must name a part.*opencl.prelude or .*opencl.prelude') as told:
         mine(own)
     assert str(own) in str(told.value)
 

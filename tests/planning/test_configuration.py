@@ -429,7 +429,7 @@ DOUBTS = [
         {"architecture": "sm90"},
         "architecture 'sm90' is the start of no architecture's name: they are written sm_90, .*",
     ),
-    ({"architecture": ["gfx", "compute_90"]}, "architecture 'compute_90' is the start of no architecture's name.*"),
+    ({"architecture": ["gfx", "hopper"]}, "architecture 'hopper' is the start of no architecture's name.*"),
 ]
 
 

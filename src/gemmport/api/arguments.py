@@ -216,7 +216,7 @@ def check_present(a: Any, b: Any, c: Any, out: Any, beta: Scalar) -> None:
     if beta != 0 and c is None:
         raise ArrayError(f"beta = {beta} needs c, the matrix it scales")
     if out is not None and isinstance(out, list | tuple):
-        raise ArrayError("out is a list: it must be an array, in which the result is written")
+        raise ArrayError(f"out must be an array, in which the result is written; got a {type(out).__name__}")
 
 
 def backend_of_operands(on_device: Sequence[Given]) -> Backend:

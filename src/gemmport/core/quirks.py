@@ -31,7 +31,7 @@ class Quirk:
         evidence: on what it was seen, and how.
         versions: those that have it (PEP 440: ">=3.1,<4"); empty for all. What gives wrong numbers without a word is assumed of
             versions that nobody has tried.
-        device: part of the names of the devices that have it; empty for all.
+        device: part of the names of the devices that have it; empty for all. architecture: what theirs is; likewise.
         limits: attributes of `DeviceInfo` that it bounds, with the most that is right; 0 for unbounded.
     """
 
@@ -44,6 +44,7 @@ class Quirk:
     evidence: str
     versions: str = ""
     device: str = ""
+    architecture: str = ""
     limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -61,7 +62,11 @@ class Quirk:
 
     def applies_to(self, device: DeviceInfo) -> bool:
         """Whether the device has it."""
-        return self.of_runtime(device) and device.has_version(self.versions)
+        return (
+            self.of_runtime(device)
+            and device.has_version(self.versions)
+            and self.architecture in ("", device.architecture)
+        )
 
 
 _BARRIER_LOOPS = tuple(
@@ -119,6 +124,17 @@ QUIRKS: tuple[Quirk, ...] = (
         evidence="PoCL 3.1 (Debian 12) told 1 MiB and ended with a segmentation fault in a kernel with 512 KiB, once, in a run "
         "of the tests under Python 3.10",
         limits={"local_memory": 2**18},
+    ),
+    Quirk(
+        id="pocl-unknown-cpu",
+        backend="opencl",
+        platform="pocl",
+        versions=">=3.0rc1,<3.1",
+        architecture="generic",
+        symptom="for a processor that its LLVM does not know it compiles nothing: error: unknown target CPU 'generic'",
+        effect="refusal",
+        where=("backends/_opencldiscovery.py: pocl-unknown-cpu",),
+        evidence="PoCL 3.0-rc2 (PyPI, LLVM 14) on an AMD EPYC of family 26 (Zen 5); 3.1 of Debian 12 takes another name",
     ),
     Quirk(
         id="pocl-shuffle-down",

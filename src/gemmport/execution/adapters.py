@@ -254,7 +254,10 @@ class _Torch(Library):
 
     def exposed(self, array: Any) -> Any:
         if array.requires_grad:
-            raise ArrayError("this torch tensor requires grad, and gemmport records no gradients: pass tensor.detach()")
+            raise ArrayError(
+                "this torch tensor requires grad, and gemmport records no gradients: pass tensor.detach(), or use "
+                "gemmport.torch, which records them"
+            )
         if array.layout != self.module.strided:
             raise ArrayError(
                 f"this torch tensor has the layout {array.layout}: only strided ones are read; use to_dense()"

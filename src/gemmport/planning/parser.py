@@ -355,7 +355,11 @@ def _faults_of_modelled_kernels(stated: object) -> Iterator[str]:
                 yield from (f"{fault} (tiling {number} of the model)" for fault in variant.faults(tiling))
 
 
-_IMPOSSIBLE = re.compile(r"sm[^_]|sm_[^0-9]|gfx[^0-9]|compute|cc[0-9]|[0-9]|.*\s", re.IGNORECASE)
+_IMPOSSIBLE = re.compile(
+    r"sm[^_]|sm_[^0-9]|gfx[^0-9]|compute|cc[0-9]|[0-9]|.*\s"
+    r"|(volta|turing|ampere|ada|hopper|blackwell|rdna|cdna)\d*$",
+    re.IGNORECASE,
+)
 """Starts of architectures' names that no device tells: NVIDIA's are written sm_90, AMD's gfx90a."""
 
 

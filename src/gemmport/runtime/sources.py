@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gemmport.core.errors import CompileError
 from gemmport.core.plan import KernelSource
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def assemble(kernel: KernelSource, language: str, overrides: Path | str = "") ->
         overrides: a folder of parts that stand in for all others of the same names; empty: there is none.
 
     Raises:
-        FileNotFoundError: the kernel has no source in this language, there is no part of a name that is included, or no
-            folder `overrides`.
+        CompileError: there is no part of a name that is included.
+        FileNotFoundError: the kernel has no source in this language, or there is no folder `overrides`.
     """
     if overrides and not Path(overrides).is_dir():
         raise FileNotFoundError(
@@ -104,7 +105,7 @@ def _read_part(name: str, places: Sequence[Traversable]) -> str:
     for place in places:
         with suppress(FileNotFoundError):
             return (place / name).read_text(encoding="utf-8")
-    raise FileNotFoundError(
+    raise CompileError(
         f'#include "{name}" must name a part; there is none in {" or ".join(map(str, places))}: correct the name, or put one '
         "there"
     )
