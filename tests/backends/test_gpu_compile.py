@@ -20,7 +20,7 @@ from gemmport.core.precision import FORMATS
 from gemmport.core.problem import Layout, as_op
 from gemmport.inspection import amdgcn
 from gemmport.inspection.loops import hot_loop
-from gemmport.kernels import convert, copy_strided, fill_random, reduce, simt, times_vector, transpose
+from gemmport.kernels import convert, copy_strided, fill_random, reduce, rescale, simt, times_vector, transpose
 from gemmport.kernels.fill_random import Whole
 from gemmport.kernels.times_vector import Sums
 from gemmport.planning import lookup
@@ -92,6 +92,9 @@ def test_passes_compile(architecture: str, dtype: str) -> None:
     for precision in FORMATS if dtype in ("float32", "complex64") else ():
         problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype, precision=precision)
         launches += convert.PASS.before(problem, Steps([]), 1024).launches
+    if dtype in ("float32", "float16", "bfloat16"):
+        lying = rescale.Steps(3, 1, 61)
+        launches.append(rescale.PASS.launch(gp.GemmProblem.create(61, 64, 2, dtype=dtype), lying, lying, 256))
     for kernel in dict.fromkeys(launch.kernel for launch in launches):
         compiled(kernel, device)
 
