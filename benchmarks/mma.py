@@ -1,19 +1,22 @@
-"""Whether `mma`, or `wgmma`, is right on an NVIDIA GPU, how fast each tiling is beside cuBLAS, and which shall be listed.
+"""Whether `mma`, `wgmma` or, by the matrix unit, `simt` is right on an NVIDIA GPU, how fast each tiling is beside cuBLAS, and
+which shall be listed.
 
     python benchmarks/mma.py --seconds 450 --output mma.json
     python benchmarks/mma.py --kernel wgmma --seconds 180 --output wgmma.json
+    python benchmarks/mma.py --kernel simt --seconds 300 --output simt-mma.json
 
-First every tiling of the device's model, shared and not, is verified in every type, on odd sizes and whole tiles. Those that
-failed are told, and not timed. Then come ratios to cuBLAS: of every tiling on squares of one layout, and of the best of them
-on all four. What is left when time is up is told, and not done. OpenCL's times stand beside those of cuBLAS under CUDA in the
-same run. At the end stand, for each type, the tilings that were the fastest somewhere.
+First every tiling of the device's model, of `simt` every one that is generated for the unit, is verified in every type, shared
+and not, on odd sizes and whole tiles. Those that failed are told, and not timed. Then come ratios to cuBLAS: of every tiling on
+squares of one layout, and of the best of them on all four. What is left when time is up is told, and not done. OpenCL's times
+stand beside those of cuBLAS under CUDA in the same run. At the end stand, for each type, the tilings that were the fastest
+somewhere.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ from gemmport.core.errors import GemmportError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import get_backend, select_device
-from gemmport.kernels import _mma_tilings
+from gemmport.kernels import _mma_tilings, _simt_tilings
 from gemmport.planning.lookup import Configuration, load_configuration
 
 OUTPUTS = {
@@ -42,14 +45,24 @@ OUTPUTS = {
     "float8_e5m2": "bfloat16",
     "float32": "float32",
 }
-"""The types, each with its output's. Float32 is multiplied as TF32."""
+"""The types of `mma` and `wgmma`, each with its output's. Float32 is multiplied as TF32."""
 
-TIMED = ("float16", "int8", "bfloat16", "float8_e4m3fn", "float32")
+OF_SIMT = ("complex128", "float64")
+"""What `simt` multiplies by the unit."""
+
+TIMED = ("float16", "int8", "bfloat16", "float8_e4m3fn", "float32", *OF_SIMT)
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 SIZES = (1024, 4096, 256, 2048, 512, 8192)
 """In the order in which they are timed: what is left out when time is up is least missed."""
+
+CONJUGATED = str.maketrans("NT", "RC")
+
+REGISTERS = {"most_registers": 255, "addresses": 60}
+"""For `simt`: of a thread, from compute capability 3.5 on (CUDA C++ Programming Guide, technical specifications); and those
+beside sums and what is read ahead, with which complex128 spills nothing, edges or not (NVRTC 13.5, sm_80 to sm_100).
+"""
 
 BEST = 3
 """Tilings of a size that are timed in the other layouts, too."""
@@ -83,20 +96,25 @@ class Trial:
         return self.configuration.model(self.device)
 
     def tilings(self, problem: GemmProblem) -> list[Parameters]:
-        """Those of the model that fit the device, for the problem's type."""
-        listed = self.model.tilings[self.kernel.name]
+        """Those that fit the device, for the problem's type."""
         if self.kernel.name == "wgmma":
+            listed = self.model.tilings["wgmma"]
             fits = [self.kernel.unfit(self.kernel.complete(each), problem, self.device) is None for each in listed]
             return [{**each} for each, fit in zip(listed, fits, strict=True) if fit]
-        own = {**_mma_tilings.USUAL, **self.model.constants("mma")}
-        found = (
-            _mma_tilings.fit(self.kernel, each, problem, self.device, own) for each in (*listed, _mma_tilings.SMALLEST)
-        )
+        if self.kernel.name == "simt":
+            generated = _simt_tilings.generated_for_matrix_unit()
+            own = {**_simt_tilings.USUAL, **self.model.constants("simt"), **REGISTERS}
+            found = [_simt_tilings.fit(self.kernel, each, problem, self.device, own) for each in generated]
+        else:
+            stated = (*self.model.tilings["mma"], _mma_tilings.SMALLEST)
+            own = {**_mma_tilings.USUAL, **self.model.constants("mma")}
+            found = [_mma_tilings.fit(self.kernel, each, problem, self.device, own) for each in stated]
         return [fitted for fitted in found if fitted]
 
-    def types(self, among: Iterable[str]) -> list[str]:
-        """Those that the kernel computes."""
-        return [dtype for dtype in among if dtype in self.kernel.dtypes]
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Those that the kernel multiplies by the unit."""
+        return OF_SIMT if self.kernel.name == "simt" else tuple(own for own in OUTPUTS if own in self.kernel.dtypes)
 
     def run(self, problem: GemmProblem, tiling: Parameters, *, verify: bool, repeat: int) -> Result | None:
         """One product; None where time is up. An error is a result, too."""
@@ -118,15 +136,16 @@ class Trial:
 
     def verified(self) -> None:
         """Every tiling in every type, laid out in one way or another, on odd sizes and whole tiles; all types in turn."""
-        tilings = {dtype: self.tilings(product(1, 1, 1, dtype, "NN")) for dtype in self.types(OUTPUTS)}
+        tilings = {dtype: self.tilings(product(1, 1, 1, dtype, "NN")) for dtype in self.types}
         for number in range(max(map(len, tilings.values()))):
             ops = LAYOUTS[number % len(LAYOUTS)]
             for dtype in tilings:
+                conjugated = dtype == "complex128" and number // len(LAYOUTS) % 2
                 for tiling in tilings[dtype][number : number + 1]:
-                    self._verified(dtype, ops, tiling)
+                    self._verified(dtype, ops.translate(CONJUGATED) if conjugated else ops, tiling)
 
     def _verified(self, dtype: str, ops: str, tiling: Parameters) -> None:
-        # `wgmma` has no such parameter.
+        # The others have no such parameter.
         anew = [(ODD, {"SHARE": 0, "ANEW": 1})] if self.kernel.name == "mma" else []
         for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), *anew):
             problem = product(*sizes, dtype, ops, beta=-1.0)
@@ -142,7 +161,7 @@ class Trial:
     def timed(self, sizes: tuple[int, ...]) -> None:
         """Every tiling on squares as stored, and the best ones in the other layouts."""
         for size in sizes:
-            for dtype in self.types(TIMED):
+            for dtype in (own for own in TIMED if own in self.types):
                 found: list[tuple[float, Parameters]] = []
                 for tiling in self.tilings(product(size, size, size, dtype, "NN")):
                     if f"{dtype} {dict(tiling)}" not in self.wrong:
@@ -178,9 +197,9 @@ class Trial:
 
 
 def product(m: int, n: int, k: int, dtype: str, ops: str, beta: float = 0.0) -> GemmProblem:
-    """A product in a type that is among OUTPUTS."""
+    """A product in a type that is among OUTPUTS or OF_SIMT."""
     return GemmProblem.create(
-        m, n, k, dtype=dtype, output=OUTPUTS[dtype], trans_a=ops[0], trans_b=ops[1], alpha=1.0, beta=beta,
+        m, n, k, dtype=dtype, output=OUTPUTS.get(dtype, dtype), trans_a=ops[0], trans_b=ops[1], alpha=1.0, beta=beta,
         precision="tf32" if dtype == "float32" else "full",
     )  # fmt: skip
 
@@ -201,7 +220,9 @@ def best(trials: list[Trial]) -> dict[str, list[dict[str, Any]]]:
 
 
 @click.command()
-@click.option("--kernel", default="mma", show_default=True, type=click.Choice(["mma", "wgmma"]), help="Which is tried.")
+@click.option(
+    "--kernel", default="mma", show_default=True, type=click.Choice(["mma", "wgmma", "simt"]), help="Which is tried."
+)
 @click.option("--device", default=None, metavar="PLATFORM[:DEVICE]", help="As in gemmport run. Default: the best.")
 @click.option("--seconds", default=450.0, show_default=True, help="When no more is begun.")
 @click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Of squares, in their order.")
@@ -215,10 +236,12 @@ def main(kernel: str, device: str | None, seconds: float, sizes: str, output: Pa
         except GemmportError as error:
             click.echo(f"{name}: {error}", err=True)
             continue
-        if reason := kernels.variant(kernel).unsupported(GemmProblem.create(1, 1, 1, dtype="float16"), target):
+        trial = Trial(kernels.variant(kernel), target, configuration, 0.0)
+        one = product(1, 1, 1, trial.types[0], "NN")
+        if reason := trial.kernel.unsupported(one, target) or ("" if trial.tilings(one) else "no tiling fits"):
             click.echo(f"{target.label}: {reason}", err=True)
             continue
-        trials.append(Trial(kernels.variant(kernel), target, configuration, 0.0))
+        trials.append(trial)
     if not trials:
         raise click.UsageError(
             "the device must be an NVIDIA GPU that has the kernel's instructions; there is none here"

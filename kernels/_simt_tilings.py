@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.gpu_model import WARP, Constants, Tiling, clocks, pass_clocks, phases
 from gemmport.contracts.kernel import KernelVariant, Parameters, check_limits
-from gemmport.contracts.nvidia import multiplies_float64_matrices
+from gemmport.contracts.nvidia import float64_matrix_rows
 from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT64
@@ -79,6 +79,9 @@ def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
     return tuple(found)
 
 
+MATRIX_ROWS = 16
+"""Of a product of NVIDIA's matrix unit from Hopper on."""
+
 _MATRIX_ITEM_TILES = ((8, 8), (4, 16), (4, 8), (4, 4))
 
 _LEAST_MATRIX_ITEMS = 128
@@ -125,10 +128,7 @@ def considered(
     `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
     constants, own = Constants.of(device, model), {**USUAL, **model.constants("simt")}
-    by_matrix = model.tilings.get("simt.mma", ())
-    if not by_matrix and problem.accumulator == FLOAT64 and multiplies_float64_matrices(device):
-        by_matrix = generated_for_matrix_unit()
-    tilings = (*by_matrix, *(model.tilings.get("simt") or generated(device.sub_group)))
+    tilings = (*_by_matrix_unit(problem, device, model), *(model.tilings.get("simt") or generated(device.sub_group)))
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
@@ -143,6 +143,15 @@ def considered(
         doubt = own["across_matrix_doubt" if best.get("MMA") else "across_doubt"]
         expected.append(((clocks(turned, constants, tiling_of(best)) + passes) * doubt, {**best, "ACROSS": 1}))
     return sorted(expected, key=_first)
+
+
+def _by_matrix_unit(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
+    """The tilings by NVIDIA's matrix unit that may be chosen without being asked for: of float64, with 16 rows at once. No GPU
+    has verified complex128 yet, or 8 rows at once.
+    """
+    if problem.accumulator != FLOAT64 or float64_matrix_rows(device) != MATRIX_ROWS:
+        return ()
+    return model.tilings.get("simt.mma") or generated_for_matrix_unit()
 
 
 def fit(

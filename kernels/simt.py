@@ -19,7 +19,7 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
-from gemmport.contracts.nvidia import copies_asynchronously, is_hopper, multiplies_float64_matrices
+from gemmport.contracts.nvidia import copies_asynchronously, float64_matrix_rows, is_hopper
 from gemmport.contracts.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, FLOAT64
@@ -41,8 +41,10 @@ class Simt(KernelVariant):
     they are copied asynchronously (cp.async), in CUDA and OpenCL alike; elsewhere work-items copy them.
 
     With MMA = 1, a warp's float64 products go through NVIDIA's matrix unit, 16 × 8 sums and 4 terms at a time, at twice the
-    rate. With MMA = 2, products of float32 and float64 go through AMD's matrix cores, 16 × 16 sums and 4 terms at a time, and
-    what is said of warps is of waves of 64 work-items. It was simulated, but never run: only the user chooses it.
+    rate; a product of complex128 is four of these. No GPU has verified complex128 yet, nor the unit before Hopper, whose
+    products have 8 × 8 sums: only the user chooses them. With MMA = 2, products of float32 and float64 go through AMD's matrix
+    cores, 16 × 16 sums and 4 terms at a time, and what is said of warps is of waves of 64 work-items. It was simulated, but
+    never run: only the user chooses it.
 
     With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
 
@@ -77,7 +79,8 @@ class Simt(KernelVariant):
         Parameter(
             "MMA",
             0,
-            "by the matrix unit: 1: float64 on NVIDIA's GPUs from Hopper on; 2: float32 and float64 on AMD's from CDNA 2 on",
+            "by the matrix unit: 1: float64 and complex128 on NVIDIA's GPUs from Ampere on; 2: float32 and float64 on AMD's "
+            "from CDNA 2 on",
             choices=(0, 1, 2),
         ),
         Parameter("ACROSS", 0, "1: operands that lie along k are transposed beforehand", choices=(0, 1)),
@@ -165,11 +168,13 @@ class Simt(KernelVariant):
             return None
         if parameters["MMA"] == 2:
             return _unfit_for_cores(int(parameters["WPTM"]), problem, device)
-        if problem.accumulator != FLOAT64:
-            return f"MMA = 1: the matrix unit's products are of float64, not {problem.accumulator}; MMA must be 0"
-        if not multiplies_float64_matrices(device):
+        if problem.accumulator.precision != FLOAT64.precision:
+            return (
+                f"MMA = 1: the matrix unit multiplies float64 and complex128, not {problem.accumulator}; MMA must be 0"
+            )
+        if not float64_matrix_rows(device):
             found = device.architecture or device.name
-            return f"MMA = 1: NVIDIA's GPUs have the instruction from sm_90 on, this is {found}; MMA must be 0"
+            return f"MMA = 1: NVIDIA's GPUs have the instruction from sm_80 on, this is {found}; MMA must be 0"
         return None
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
@@ -241,8 +246,10 @@ class Simt(KernelVariant):
         defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
         if parameters["PORTS"] and has_known_ports(device) and problem.accumulator == FLOAT32:
             defines["SCHEDULE_FOR_PORTS"] = parameters["GROUPS"]
-        if parameters["MMA"] == 1 and device.backend == "opencl":
-            defines["LINKED"] = 1  # as under CUDA
+        if parameters["MMA"] == 1:
+            defines["UNIT_ROWS"] = float64_matrix_rows(device)
+            if device.backend == "opencl":
+                defines["LINKED"] = 1  # as under CUDA
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
 
         def launch(groups: int, items: int, *, shares: int, function: str = "", local_bytes: int = 0) -> Launch:

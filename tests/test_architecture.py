@@ -318,7 +318,7 @@ def test_preludes_offer_kernels_the_same_words() -> None:
     assert {"LOAD_A", "LOAD_B"} <= taken["products"]
     assert {"ACC_ZERO", "mul_add", "store"} <= taken["arithmetic"]
     assert {"this_tile", "INSIDE", "RESIDENT", "tile_t"} <= taken["tiles"]
-    assert {"COPY_16", "MATRIX_MUL_ADD", "LOAD_READ_ONLY_4"} <= taken["ptx"]
+    assert {"COPY_16", "MATRIX_MUL_ADD_16", "LOAD_READ_ONLY_4"} <= taken["ptx"]
     for folder in FOLDERS:
         for name, part in parts(folder).items():
             lacking = taken.get(name, set()) - words(part.read_text("utf-8"))

@@ -37,8 +37,16 @@
 // banks as keep these reads apart, which takes no memory.
 #if MMA == 1
 #define AT_ONCE 4
-#define JOINED WIDTH // neighbouring runs of columns of a thread
+#define JOINED 2 // neighbouring runs of columns of a thread
+#if defined(COMPLEX_ARITHMETIC)
+#define TURNED(line, term) ((line) ^ (term) % AT_ONCE * 2)
+#undef OF_A // `multiply` conjugates
+#undef OF_B
+#define OF_A(run) run
+#define OF_B(run) run
+#else
 #define TURNED(line, term) ((line) ^ (term) % AT_ONCE * 4)
+#endif
 #define PLACE(pitch, term, line, more) (term) * (pitch) + TURNED((line) + (more), term)
 #else
 #if MMA == 2
@@ -293,6 +301,40 @@ __device__ inline void read_columns(wide_t *b, const acc_t *place)
         b[c] = OF_B(*(const wide_t *)(place + c * COLUMN_STEP));
 }
 #if MMA == 1
+#if UNIT_ROWS == 8 // before compute capability 9.0: two products of 8 rows make one of 16
+#define UNIT_MUL_ADD(d00, d01, d10, d11, a0, a1, b) \
+    do {                                            \
+        MATRIX_MUL_ADD_8(d00, d01, a0, b);          \
+        MATRIX_MUL_ADD_8(d10, d11, a1, b);          \
+    } while (0)
+#else
+#define UNIT_MUL_ADD MATRIX_MUL_ADD_16
+#endif
+#if defined(COMPLEX_ARITHMETIC)
+// A product of complex numbers is four of real ones: (x + yi)(u + vi) = (x + yi)u + (-y + xi)v. A run is one number here, whose parts,
+// as they lie in memory, are in the unit's rows g and g + 8, and so are those of its sums: a number of A is multiplied by real parts of B,
+// and, times i, by imaginary ones. Where A is conjugated, so are the sums, behind the loop: conj(a)b = conj(a conj(b)). So nothing is
+// negated but parts of B, where the unit reads them, which takes no instruction, and, once for a row, those of A times i.
+#define REAL 0
+#define IMAGINARY 1
+#define NUMBER(x, part) (((number_t *)&(x))[part])
+#define NEGATED(part) ((part) == IMAGINARY && CONJUGATE_A != CONJUGATE_B) // of B
+__device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
+{
+    #pragma unroll
+    for (int r = 0; r < WPTM; ++r)
+        #pragma unroll
+        for (int part = REAL; part <= IMAGINARY; ++part) {
+            const number_t real = part == REAL ? NUMBER(a[r], REAL) : -NUMBER(a[r], IMAGINARY);
+            const number_t imaginary = part == REAL ? NUMBER(a[r], IMAGINARY) : NUMBER(a[r], REAL);
+            #pragma unroll
+            for (int c = 0; c < COLUMN_RUNS; c += JOINED)
+                UNIT_MUL_ADD(
+                    NUMBER(sum[r][c], REAL), NUMBER(sum[r][c + 1], REAL), NUMBER(sum[r][c], IMAGINARY), NUMBER(sum[r][c + 1], IMAGINARY),
+                    real, imaginary, NEGATED(part) ? -NUMBER(b[c / JOINED], part) : NUMBER(b[c / JOINED], part));
+        }
+}
+#else
 // Which rows and columns of the tile the unit's are is free: its rows g and g + 8 are the numbers of a run here; and its column g is
 // that of as many products as a run of columns has numbers, which makes their sums neighbours.
 __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
@@ -303,10 +345,11 @@ __device__ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[
         for (int c = 0; c < COLUMN_RUNS; c += JOINED)
             #pragma unroll
             for (int w = 0; w < JOINED; ++w)
-                MATRIX_MUL_ADD(
+                UNIT_MUL_ADD(
                     ELEMENT(sum[r][c], w), ELEMENT(sum[r][c + 1], w), ELEMENT(sum[r + 1][c], w), ELEMENT(sum[r + 1][c + 1], w),
                     ELEMENT(a[r / WIDTH], 0), ELEMENT(a[r / WIDTH], 1), ELEMENT(b[c / JOINED], w));
 }
+#endif
 #elif MMA == 2
 // Each number of a run of rows meets each of a run of columns; the sums of a product lie in four runs of the lane's rows.
 #define SUM(i) ELEMENT(sum[(4 * r + (i)) * WIDTH + v][c], w)
@@ -447,6 +490,13 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
                     for (int c = 0; c < COLUMN_RUNS; ++c)
                         sum[r][c] = wide_sum(sum[r][c], sums[(r * COLUMN_RUNS + c) * SLICE_THREADS]);
         }
+#endif
+#if MMA == 1 && defined(COMPLEX_ARITHMETIC) && CONJUGATE_A
+        #pragma unroll
+        for (int r = 0; r < WPTM; ++r)
+            #pragma unroll
+            for (int c = 0; c < COLUMN_RUNS; ++c)
+                NUMBER(sum[r][c], IMAGINARY) = 0 - NUMBER(sum[r][c], IMAGINARY); // a zero remains positive
 #endif
         const bool is_part = SHARES && last - first < steps;
         out_t *const d = D + offset_d + tile.batch * stride_d;

@@ -51,7 +51,10 @@ MORE: dict[str, Parameters] = {
 BY_MATRIX_UNIT: Parameters = {
     "TSM": 32, "TSN": 32, "TSK": 16, "WM": 32, "WN": 16, "WPTM": 4, "WPTN": 4, "STAGES": 3, "MMA": 1, "PAD": 0
 }  # fmt: skip
-"""Of `simt`, in float64."""
+"""Of `simt`, in float64 and complex128."""
+
+SHARED_SLICES: Parameters = {**BY_MATRIX_UNIT, "SLICES": 2, "SHARE": 1}
+"""Likewise, with sums in parts."""
 
 BY_MATRIX_CORES: dict[str, Parameters] = {
     "float32": {"TSM": 64, "TSN": 128, "TSK": 8, "WM": 64, "WN": 64, "WPTM": 16, "WPTN": 4, "STAGES": 2, "MMA": 2},
@@ -89,7 +92,9 @@ def product(
     aligned where A is transposed.
     """
     dtype = dtype or typed(kernel, "float32")
-    scalars = {} if dtype == "bool" else {"alpha": 2.0, "beta": -1.0}
+    scalars: dict[str, Any] = {} if dtype == "bool" else {"alpha": 2.0, "beta": -1.0}
+    if dtype.startswith("complex"):
+        scalars = {"alpha": 2 - 1j, "beta": 1j - 1}
     multiple = 1 if ops[0] == "N" else WIDEST_RUN
     problem = problem_of(SHARED.get(kernel, SIZES), ops, dtype, batch=2, multiple=multiple, **scalars, **types)
     chosen = BASE[kernel] if params is None else params
@@ -146,6 +151,7 @@ def main(arguments: Sequence[str]) -> None:
                 product(backend, name, "TN")
             if name == "simt":
                 product(backend, name, "TN", BY_MATRIX_UNIT, "float64")
+                product(backend, name, "CR", SHARED_SLICES, "complex128")
                 product(backend, name, "NT", BY_MATRIX_CORES["float32"])
             if name == "mma":
                 product(backend, name, "TN", MORE[name], "int8", output="int32")

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import gemmport as gp
 import host_compiler
 from absences import CXX, SANITIZERS, needs
+from exact import Sizes, problem_of, run_plan
 from gemmport import kernels
 from gemmport.backends.objects import Program
+from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.nvidia import MATRIX_UNIT, MATRIX_UNIT_OF_8_ROWS
 from gemmport.core.errors import LaunchError
 from host import ORDERS, Host
 from mutations import Edit, Mutation, planted
-from on_host import BY_MATRIX_CORES, BY_MATRIX_UNIT, FAULTS, MORE, PASSES, VARIANTS, fault, opened, product, run_pass
+from on_host import (
+    BY_MATRIX_CORES,
+    BY_MATRIX_UNIT,
+    FAULTS,
+    MORE,
+    PASSES,
+    SHARED_SLICES,
+    VARIANTS,
+    fault,
+    opened,
+    product,
+    run_pass,
+)
 from test_dtypes import TYPES, Types
+from test_special_values import assert_same, complex_product, with_specials
 
 pytestmark = needs(CXX)
 
@@ -55,9 +74,49 @@ def test_passes_are_exact_in_every_order(cpu: Host, name: str) -> None:
     run_pass(cpu, name)
 
 
+@pytest.fixture(scope="module")
+def of_8_rows(cpu: Host) -> Iterator[Host]:
+    """As `cpu`, with the matrix unit of compute capability 8.0."""
+    with Host(replace(cpu.device, extensions=cpu.device.extensions - {MATRIX_UNIT} | {MATRIX_UNIT_OF_8_ROWS})) as own:
+        yield own
+
+
 @pytest.mark.parametrize("ops", ["NN", "TT"])
 def test_the_matrix_unit_s_products_are_exact(cpu: Host, ops: str) -> None:
     product(cpu, "simt", ops, BY_MATRIX_UNIT, "float64")
+
+
+@pytest.mark.sample(dtype=["float64"], ops=["TN"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("ops", ["NN", "TN", "CT"])
+def test_products_of_its_8_rows_are_exact(of_8_rows: Host, dtype: str, ops: str) -> None:
+    product(of_8_rows, "simt", ops, SHARED_SLICES, dtype)
+
+
+@pytest.mark.sample(ops=["CR"], params=[SHARED_SLICES])
+@pytest.mark.parametrize("ops", list(map("".join, itertools.product("NTCR", repeat=2))))
+@pytest.mark.parametrize("params", [BY_MATRIX_UNIT, SHARED_SLICES], ids=["whole", "shared"])
+def test_its_complex_products_are_exact(cpu: Host, ops: str, params: Parameters) -> None:
+    product(cpu, "simt", ops, params, "complex128")
+
+
+@pytest.mark.sample(op=["C"])
+@pytest.mark.parametrize("op", ["N", "C"])
+def test_infinities_nan_and_zeros_of_its_complex_products_are_ieee_s(cpu: Host, op: str) -> None:
+    """Sums that cancel are positive zeros, those that are conjugated in the end, too."""
+    a, b = complex_specials(19, 37, 1), complex_specials(37, 67, 2)
+    problem = problem_of(Sizes(19, 67, 37), f"{op}N", "complex128")
+    plan = gp.plan(problem, cpu.device, kernel="simt", params=BY_MATRIX_UNIT)
+    got = run_plan(cpu, plan, {"a": a.conj().T if op == "C" else a, "b": b})[0]
+    wanted = complex_product(a, b)
+    assert ((wanted.imag == 0) & ~np.signbit(wanted.imag)).any()
+    assert_same(got, wanted, problem)
+
+
+def complex_specials(rows: int, columns: int, seed: int) -> npt.NDArray[np.complex128]:
+    found = np.empty((rows, columns), np.complex128)
+    found.real, found.imag = with_specials(rows, columns, seed), with_specials(rows, columns, seed + 2)
+    return found
 
 
 @pytest.mark.parametrize("ops", ["NN", "TT"])
@@ -130,6 +189,38 @@ def test_each_barrier_and_wait_that_is_dropped_is_missed(cpu: Host, name: str) -
 def test_faults_of_simt_s_instructions_show(cpu: Host, pattern: str, replacement: str) -> None:
     with planted(Mutation(pattern, (Edit(pattern, replacement),), ("simt",)), "simt"), pytest.raises(AssertionError):
         product(cpu, "simt", "TN", BY_MATRIX_UNIT, "float64")
+
+
+@pytest.mark.planted_fault
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r": -NUMBER\(a\[r\], IMAGINARY\)", ": NUMBER(a[r], IMAGINARY)"),
+        (r"real, imaginary, NUMBER", "imaginary, real, NUMBER"),
+        (r"NUMBER\(b\[c / JOINED\], part\)", "NUMBER(b[c / JOINED], IMAGINARY - part)"),
+        (
+            r"NUMBER\(sum\[r\]\[c \+ 1\], REAL\), NUMBER\(sum\[r\]\[c\], IMAGINARY\)",
+            "NUMBER(sum[r][c], IMAGINARY), NUMBER(sum[r][c + 1], REAL)",
+        ),
+        (r"thread % AT_ONCE, row_of", "(thread ^ 1) % AT_ONCE, row_of"),
+        (r"CONJUGATE_A != CONJUGATE_B", "CONJUGATE_A"),
+        (r"IMAGINARY\) = 0 - ", "IMAGINARY) = 0 + "),
+    ],
+    ids=[
+        "has the other sign", "swaps the parts of A", "swaps the parts of B", "takes the sums of the other part",
+        "reads other terms", "does not conjugate B", "does not conjugate sums",
+    ],
+)  # fmt: skip
+def test_faults_of_simt_s_complex_products_show(cpu: Host, pattern: str, replacement: str) -> None:
+    with planted(Mutation(pattern, (Edit(pattern, replacement),), ("simt",)), "simt"), pytest.raises(AssertionError):
+        product(cpu, "simt", "CR", SHARED_SLICES, "complex128")
+
+
+@pytest.mark.planted_fault
+def test_a_row_that_its_8_rows_take_for_another_shows(of_8_rows: Host) -> None:
+    row = fault(r"MATRIX_MUL_ADD_8\(d10, d11, a1, b\)", "MATRIX_MUL_ADD_8(d10, d11, a0, b)", "simt")
+    with planted(row, "simt"), pytest.raises(AssertionError):
+        product(of_8_rows, "simt", "TN", BY_MATRIX_UNIT, "float64")
 
 
 def is_wrong(cpu: Host, name: str) -> bool:
@@ -277,7 +368,7 @@ extern "C" __global__ void multiply_matrices(double *out, const double *a, const
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     double *const upper = out + g * 8 + 2 * t, *const lower = upper + 64;
     double d00 = upper[0], d01 = upper[1], d10 = lower[0], d11 = lower[1];
-    MATRIX_MUL_ADD(d00, d01, d10, d11, a[g * 4 + t], a[(g + 8) * 4 + t], b[t * 8 + g]);
+    MATRIX_MUL_ADD_16(d00, d01, d10, d11, a[g * 4 + t], a[(g + 8) * 4 + t], b[t * 8 + g]);
     __syncthreads();
     if (threadIdx.x < 32) {
         upper[0] = d00;

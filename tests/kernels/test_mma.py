@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import gemmport as gp
-from absences import CLANG_FOR_NVIDIA, CUDA_COMPILER, PTXAS, needs, skip_without
+import opencl_for_nvidia
+from absences import CUDA_COMPILER, needs
 from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
@@ -282,29 +282,6 @@ def test_every_listed_tiling_has_room_in_registers(
     assert found.registers <= 255
 
 
-# What OpenCL C for NVIDIA's GPUs has built in, so far as the kernel calls it.
-BUILT_IN = """
-#define BUILT_IN __attribute__((overloadable, always_inline))
-size_t BUILT_IN get_local_id(uint d) { return __nvvm_read_ptx_sreg_tid_x(); }
-size_t BUILT_IN get_group_id(uint d) { return __nvvm_read_ptx_sreg_ctaid_x(); }
-void BUILT_IN barrier(cl_mem_fence_flags flags) { __asm__ volatile("bar.sync 0;" ::: "memory"); }
-int BUILT_IN min(int a, int b) { return b < a ? b : a; }
-int BUILT_IN max(int a, int b) { return a < b ? b : a; }
-void BUILT_IN vstore_half_rte(float x, size_t i, half *p)
-{
-    ushort bits;
-    __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-    ((ushort *)p)[i] = bits;
-}
-float BUILT_IN vload_half(size_t i, const half *p)
-{
-    float x;
-    __asm__("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(((const ushort *)p)[i]));
-    return x;
-}
-"""
-
-
 @pytest.mark.machine_code
 @pytest.mark.every_pair("dtype", (*TYPES, "float32"))
 @pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
@@ -313,28 +290,13 @@ float BUILT_IN vload_half(size_t i, const half *p)
 def test_opencl_s_source_compiles_for_nvidia_s_gpus(
     dtype: str, ops: str, size: int, share: int, tmp_path: Path
 ) -> None:
-    """By clang, which takes the same inline assembly as NVIDIA's compiler, and by ptxas, which knows the instructions."""
-    skip_without(CLANG_FOR_NVIDIA)
-    skip_without(PTXAS)
     depth, stages = (32, 2) if dtype == "float32" else (64, 3)
     params = {"TSM": 64, "TSN": 64, "TSK": depth, "WM": 32, "WN": 32, "STAGES": stages, "SHARE": share}
     problem = square(size, dtype, ops, beta=1.0, precision="tf32" if dtype == "float32" else "full")
     architecture = "sm_90" if dtype == "float32" else "sm_89" if dtype in FLOAT8S else "sm_80"
     for launch in gp.plan(problem, OPENCL, kernel="mma", params=params).launches:
-        if launch.kernel.stem != "mma":
-            continue
-        ptx = tmp_path / "kernel.ptx"
-        clang = [
-            "clang-19", "-target", "nvptx64-nvidia-nvcl", "-x", "cl", "-cl-std=CL1.2", "-Xclang",
-            "-finclude-default-header", "-O2", "-Xclang", "-target-cpu", "-Xclang", architecture, "-Xclang", "-target-feature",
-            "-Xclang", "+ptx84" if dtype in FLOAT8S else "+ptx80", "-S", "-o", str(ptx), "-",
-        ]  # fmt: skip
-        source = BUILT_IN + assemble(launch.kernel, "opencl")
-        subprocess.run(clang, input=source, text=True, check=True, capture_output=True)
-        ptxas = ["ptxas", f"-arch={architecture}", "-v", "-o", str(tmp_path / "kernel.cubin"), str(ptx)]
-        told = subprocess.run(ptxas, text=True, check=True, capture_output=True).stderr
-        assert re.search(rf"Compiling entry function '{launch.kernel.function}'", told)
-        assert not re.search(r"[1-9]\d* bytes spill", told), told
+        if launch.kernel.stem == "mma":
+            opencl_for_nvidia.compiled(launch.kernel, architecture, tmp_path)
 
 
 # Shared tiles

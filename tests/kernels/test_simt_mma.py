@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import gemmport as gp
+import opencl_for_nvidia
 from absences import CUDA_COMPILER, needs
 from exact import Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
 from gemmport.contracts.device_model import derived
+from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.named_devices import device_of
-from gemmport.contracts.nvidia import multiplies_float64_matrices
+from gemmport.contracts.nvidia import float64_matrix_rows
 from gemmport.kernels._simt_tilings import generated_for_matrix_unit
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import mma as benchmark
 
 SIMT = kernels.variant("simt")
 CUDA = DEVICES["NVIDIA sm_90 under CUDA"]
@@ -40,17 +48,34 @@ MORE_LINES_THAN_THREADS = {
 DEEP = {"TSM": 64, "TSN": 64, "TSK": 16, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "MMA": 1, "PAD": 0}
 TILES = {"wide": WIDE, "deep": DEEP, "sliced": SLICED, "lines": MORE_LINES_THAN_THREADS}
 
+SQUARE = {"TSM": 64, "TSN": 64, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "STAGES": 3, "GROUPS": 2, "MMA": 1, "PAD": 0}
+COMPLEX_TILES: Mapping[str, Mapping[str, int]] = {
+    "square": SQUARE,
+    "sliced": {**SQUARE, "TSM": 32, "TSK": 16, "SLICES": 2, "STAGES": 2},
+    "broad": {**SQUARE, "TSN": 128, "STAGES": 2, "GROUPS": 1},
+    "tall": {**SQUARE, "WM": 64, "WN": 16, "WPTM": 8, "WPTN": 4, "GROUPS": 1},
+    "small": {**SQUARE, "WN": 16, "WPTN": 4, "GROUPS": 1},
+}
+"""Whose numbers take 16 bytes: local memory that a kernel declares has room for so many. docs/simt.md names them as trials."""
+
+EVERY_TILE = [*(("float64", tile) for tile in TILES), *(("complex128", tile) for tile in COMPLEX_TILES)]
+
+UNITS = {8: "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", 16: "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64"}
+"""Instructions by their rows, `float64_matrix_rows` of a device."""
+
+OF_8_ROWS = replace(CUDA, architecture="sm_80")
+
 
 @pytest.mark.parametrize(
     ("device", "dtype", "reason"),
     [
-        (CUDA, "float32", "of float64, not float32"),
-        (CUDA, "complex128", "of float64, not complex128"),
-        (replace(CUDA, architecture="sm_80"), "float64", "from sm_90 on, this is sm_80"),
+        (CUDA, "float32", "float64 and complex128, not float32"),
+        (CUDA, "complex64", "float64 and complex128, not complex64"),
+        (replace(CUDA, architecture="sm_75"), "float64", "from sm_80 on, this is sm_75"),
         (replace(NVIDIA, platform="pocl"), "float64", "NVIDIA's GPUs"),
         (DEVICES["Intel GPU"], "float64", "NVIDIA's GPUs"),
     ],
-    ids=["float32", "complex128", "sm_80", "not-nvidia-s", "intel"],
+    ids=["float32", "complex64", "sm_75", "not-nvidia-s", "intel"],
 )
 def test_who_has_no_matrix_unit_says_so(device: gp.DeviceInfo, dtype: str, reason: str) -> None:
     device = replace(device, computes=device.computes | {"float64"})
@@ -99,31 +124,88 @@ def test_a_rule_that_is_broken_is_told(params: dict[str, int], rule: str) -> Non
 @needs(CUDA_COMPILER)
 @pytest.mark.every_pair("ops", ["NN", "TT"])
 @pytest.mark.every_pair("size", [61, 256])
-@pytest.mark.every_pair("tile", TILES)
-def test_products_are_the_matrix_unit_s(tile: str, size: int, ops: str) -> None:
+@pytest.mark.every_pair(("dtype", "tile"), EVERY_TILE[:-3])
+@pytest.mark.every_pair("device", [OF_8_ROWS, CUDA])
+def test_products_are_the_matrix_unit_s(dtype: str, tile: str, size: int, ops: str, device: gp.DeviceInfo) -> None:
     """For a chip newer than the compiler, it leaves PTX. Groups that share tiles have a launch of their own."""
-    problem = gp.GemmProblem.create(size, size, 256, dtype="float64", trans_a=ops[0], trans_b=ops[1])
-    params = {**kernels.variant("simt").complete({}), **TILES[tile]}
-    plan = gp.plan(problem, CUDA, kernel="simt", params={**params, "SHARE": 1})
+    problem = gp.GemmProblem.create(size, size, 256, dtype=dtype, trans_a=ops[0], trans_b=ops[1])
+    own, rows = tiles(dtype)[tile], float64_matrix_rows(device)
+    params = {**kernels.variant("simt").complete({}), **own}
+    plan = gp.plan(problem, device, kernel="simt", params={**params, "SHARE": 1})
     assert [launch.kernel.function for launch in plan.launches] == ["simt", "combine"]
     for shares in (0, 1):
-        product, *_ = gp.plan(problem, CUDA, kernel="simt", params={**params, "SHARE": shares}).launches
+        product, *_ = gp.plan(problem, device, kernel="simt", params={**params, "SHARE": shares}).launches
         ptx = _nvrtc.compile_cuda(assemble(product.kernel, "cuda"), "sm_999").decode()
-        products = params["TSK"] // params["SLICES"] * params["WM"] * params["WN"] // (16 * 8 * 4)
-        found = ptx.count("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64")
+        products = params["TSK"] // params["SLICES"] * params["WM"] * params["WN"] // (rows * 8 * 4)
+        products *= 4 if dtype == "complex128" else 1
+        found = ptx.count(UNITS[rows])
         assert found in (products, 3 * products)  # the compiler may write three steps out, one for each stage
+        assert found == ptx.count("mma.sync")
         assert "fma.rn.f64" not in ptx[ptx.index("mma.sync") : ptx.rindex("mma.sync")]
         assert not re.search(r"ld\.local|st\.local", ptx)
 
 
-@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
-@pytest.mark.every_pair("tile", TILES)
+def tiles(dtype: str) -> Mapping[str, Mapping[str, int]]:
+    return COMPLEX_TILES if dtype == "complex128" else TILES
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_a_benchmark_tries_what_a_declared_tile_has_room_for(architecture: str, dtype: str) -> None:
+    found = tried(architecture, dtype)
+    assert len(found) == {"float64": 34, "complex128": 15}[dtype]
+    assert (64, 64) in {(each["TSM"], each["TSN"]) for each in found}
+    assert all(each["MMA"] == 1 for each in found)
+
+
+def tried(architecture: str, dtype: str) -> list[Parameters]:
+    """The tilings that benchmarks/mma.py verifies and times."""
+    trial = benchmark.Trial(SIMT, device_of(architecture), load_configuration(()), 0.0)
+    return trial.tilings(gp.GemmProblem.create(1, 1, 1, dtype=dtype))
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.machine_code
+@pytest.mark.every_pair("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.every_pair("number", range(15))
 @pytest.mark.every_pair("share", [0, 1])
-def test_sums_of_the_matrix_unit_are_exact(backend: gp.Backend, tile: str, ops: str, share: int) -> None:
-    params = {**TILES[tile], "SHARE": share}
+@pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("TR", 1000), ("CN", 61), ("NC", 1001)])
+def test_complex_products_of_the_matrix_unit_have_room_in_registers(
+    architecture: str, number: int, share: int, ops: str, size: int
+) -> None:
+    if int(architecture.removeprefix("sm_")) not in _nvrtc.architectures():
+        pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
+    problem = problem_of(Sizes(size, size, size), ops, "complex128", beta=1.0)
+    device = replace(device_of(architecture), compute_units=100)
+    params = {**tried(architecture, "complex128")[number], "SHARE": share}
+    launch, *_ = gp.plan(problem, device, kernel="simt", params=params).launches
+    found = _nvrtc.disassemble(assemble(launch.kernel, "cuda"), architecture, "simt").resources
+    assert found.spill_stores == found.spill_loads == 0, params
+
+
+@pytest.mark.machine_code
+@pytest.mark.every_pair("architecture", ["sm_80", "sm_90"])
+@pytest.mark.every_pair("dtype", ["float64", "complex128"])
+@pytest.mark.every_pair("share", [0, 1])
+@pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("CR", 61)])
+def test_opencl_s_source_has_the_matrix_unit_s_products(
+    architecture: str, dtype: str, share: int, ops: str, size: int, tmp_path: Path
+) -> None:
+    device = replace(NVIDIA, architecture=architecture, computes=NVIDIA.computes | {"float64"})
+    problem = problem_of(Sizes(size, size, size), ops, dtype, beta=1.0)
+    launch, *_ = gp.plan(problem, device, kernel="simt", params={**SQUARE, "SHARE": share}).launches
+    ptx = opencl_for_nvidia.compiled(launch.kernel, architecture, tmp_path)
+    assert UNITS[float64_matrix_rows(device)] in ptx
+
+
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT", "CR"])
+@pytest.mark.every_pair(("dtype", "tile"), EVERY_TILE)
+@pytest.mark.every_pair("share", [0, 1])
+def test_sums_of_the_matrix_unit_are_exact(backend: gp.Backend, dtype: str, tile: str, ops: str, share: int) -> None:
+    params = {**tiles(dtype)[tile], "SHARE": share}
     for sizes in (Sizes(61, 53, 47), Sizes(256, 256, 64), Sizes(150, 270, 515)):
-        problem = problem_of(sizes, ops, "float64", gap=0, multiple=2, alpha=2.0, beta=-1.0, batch=2)
-        if multiplies_float64_matrices(backend.device):
+        problem = problem_of(sizes, ops, dtype, gap=0, multiple=2, alpha=2.0, beta=-1.0, batch=2)
+        if float64_matrix_rows(backend.device):
             check(backend, problem, "simt", params)
         else:
             with pytest.raises(gp.GemmportError, match=r"MMA = 1|float64"):

@@ -39,9 +39,13 @@
 
 // Products of the matrix unit, from compute capability 9.0 on: the sums d00, d01 (row g) and d10, d11 (row g + 8) of a work-item, plus
 // 16 × 4 numbers by 4 × 8, of which it has a0 (row g), a1 (row g + 8) and b.
-#define MATRIX_MUL_ADD(d00, d01, d10, d11, a0, a1, b)                                                                       \
+#define MATRIX_MUL_ADD_16(d00, d01, d10, d11, a0, a1, b)                                                                    \
     __asm__ volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
                  : "+d"(d00), "+d"(d01), "+d"(d10), "+d"(d11) : "d"(a0), "d"(a1), "d"(b))
+// And from 8.0 on: the sums d0 and d1 (row g), plus 8 × 4 numbers by 4 × 8, of which it has a (row g) and b.
+#define MATRIX_MUL_ADD_8(d0, d1, a, b)                                                                \
+    __asm__ volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" \
+                 : "+d"(d0), "+d"(d1) : "d"(a), "d"(b))
 
 // Four matrices of 8 rows of 16 bytes out of local memory, from compute capability 7.5 on: lane 8 · j + i of a warp says where
 // row i of matrix j is, and each lane gets of matrix j the 4 bytes r_j: those of row lane / 4 that are the (lane % 4)-th. Turned,

@@ -12,7 +12,8 @@ def is_hopper(device: DeviceInfo) -> bool:
     return device.platform == "nvidia" and re.match(r"sm_90\b|sm_90a", device.architecture) is not None
 
 
-ASYNC_COPIES, MATRIX_UNIT, READ_ONLY_LOADS = "cp.async", "mma.m16n8k4.f64", "ld.global.nc"
+ASYNC_COPIES, READ_ONLY_LOADS = "cp.async", "ld.global.nc"
+MATRIX_UNIT, MATRIX_UNIT_OF_8_ROWS = "mma.m16n8k4.f64", "mma.m8n8k4.f64"
 WARP_PRODUCTS, WARP_GROUP_PRODUCTS = "mma.sync", "wgmma"
 TF32_ROUNDING = "cvt.rn.tf32.f32"
 FLOAT8_PRODUCTS, CUT_FLOAT8_SUMS = "mma.m16n8k32.e4m3", "mma.m16n8k32.e4m3 with sums of 14 digits"
@@ -26,11 +27,14 @@ def copies_asynchronously(device: DeviceInfo) -> bool:
     return ASYNC_COPIES in device.extensions or _compute_capability(device) >= 80
 
 
-def multiplies_float64_matrices(device: DeviceInfo) -> bool:
-    """Whether the device has products of 16 × 4 and 4 × 8 float64 as one instruction: NVIDIA's GPUs from compute capability
-    9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), whose OpenCL takes the instruction too; and others that name it.
+def float64_matrix_rows(device: DeviceInfo) -> int:
+    """Rows of what the device multiplies by 4 × 8 float64 as one instruction, each of 4 terms: 16 on NVIDIA's GPUs from compute
+    capability 9.0 on (PTX ISA, `mma.m16n8k4` with `.f64`), 8 from 8.0 on (`mma.m8n8k4`), whose OpenCL takes the instruction
+    too, and on others that name one; 0 where there is none.
     """
-    return MATRIX_UNIT in device.extensions or _compute_capability(device) >= 90
+    if MATRIX_UNIT in device.extensions or _compute_capability(device) >= 90:
+        return 16
+    return 8 if MATRIX_UNIT_OF_8_ROWS in device.extensions or _compute_capability(device) >= 80 else 0
 
 
 def multiplies_matrices_by_warps(device: DeviceInfo) -> bool:

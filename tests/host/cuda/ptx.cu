@@ -25,12 +25,12 @@ inline unsigned short to_half(double x) // to nearest, ties to even
     return sign | (((exponent + 14) << 10) + (int)__builtin_nearbyint(__builtin_ldexp(size, 10 - exponent)));
 }
 
-// mma.m16n8k4 with .f64: lane 4 · g + t has term t of rows g (a0) and g + 8 (a1) and of column g (b), and the sums of these rows in
-// columns 2 · t and 2 · t + 1.
-inline void matrix_mul_add(double &d00, double &d01, double &d10, double &d11, double a0, double a1, double b, int line)
+// mma.m8n8k4 with .f64, by PTX ISA 9.2, 9.7.14.5.1 "Matrix Fragments for mma.m8n8k4 with .f64 floating point type": of the lane
+// 4 · g + t, a is term t of row g, b is term t of column g, and the sums are those of row g in columns 2 · t and 2 · t + 1.
+inline void matrix_mul_add_8(double &d0, double &d1, double a, double b, int line)
 {
-    struct Numbers { double a0, a1, b; };
-    const Numbers own = {a0, a1, b};
+    struct Numbers { double a, b; };
+    const Numbers own = {a, b};
     const Shown *const shown = shown_by_lanes(0xffffffff, &own, sizeof own, line);
     const int g = this_lane() / 4, t = this_lane() % 4;
     for (int term = 0; term < 4; ++term) {
@@ -38,11 +38,15 @@ inline void matrix_mul_add(double &d00, double &d01, double &d10, double &d11, d
         __builtin_memcpy(&row, shown[4 * g + term], sizeof row);
         __builtin_memcpy(&left, shown[4 * (2 * t) + term], sizeof left);
         __builtin_memcpy(&right, shown[4 * (2 * t + 1) + term], sizeof right);
-        d00 = __builtin_fma(row.a0, left.b, d00);
-        d01 = __builtin_fma(row.a0, right.b, d01);
-        d10 = __builtin_fma(row.a1, left.b, d10);
-        d11 = __builtin_fma(row.a1, right.b, d11);
+        d0 = __builtin_fma(row.a, left.b, d0);
+        d1 = __builtin_fma(row.a, right.b, d1);
     }
+}
+// mma.m16n8k4 with .f64: the same of rows g (a0) and g + 8 (a1).
+inline void matrix_mul_add_16(double &d00, double &d01, double &d10, double &d11, double a0, double a1, double b, int line)
+{
+    matrix_mul_add_8(d00, d01, a0, b, line);
+    matrix_mul_add_8(d10, d11, a1, b, line);
 }
 
 // mma.m16n8k16 and its like, by PTX ISA 9.2, 9.7.14.5 "Matrix Fragments for …": where in the warp's matrices the numbers of a lane's
@@ -274,7 +278,8 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define COMMIT_COPIES() host::end_group_of_copies()
 #define WAIT_FOR_COPIES(groups) host::await_copies(groups)
 
-#define MATRIX_MUL_ADD(d00, d01, d10, d11, a0, a1, b) host::matrix_mul_add(d00, d01, d10, d11, a0, a1, b, __LINE__)
+#define MATRIX_MUL_ADD_8(d0, d1, a, b) host::matrix_mul_add_8(d0, d1, a, b, __LINE__)
+#define MATRIX_MUL_ADD_16(d00, d01, d10, d11, a0, a1, b) host::matrix_mul_add_16(d00, d01, d10, d11, a0, a1, b, __LINE__)
 
 #define WARP_MUL_ADD(unit, ...) host::warp_mul_add<host::unit>(__VA_ARGS__, __LINE__)
 #define WARP_MUL_ADD_F16(...) WARP_MUL_ADD(F16, __VA_ARGS__)
