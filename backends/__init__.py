@@ -16,7 +16,7 @@ from types import ModuleType
 from gemmport.backends.base import Backend
 from gemmport.core.errors import BackendUnavailableError, UnknownNameError
 
-_NOT_BACKENDS = {"array", "base", "objects", "offline", "parts"}
+_NOT_BACKENDS = {"array", "base", "objects", "offline", "parts", "segments"}
 
 _registered: dict[str, type[Backend]] = {}
 

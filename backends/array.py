@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.backends._operations import operations
+from gemmport.backends.segments import allocations, within_one
 from gemmport.core import dlpack
 from gemmport.core.dtypes import as_dtype, is_named_by_ml_dtypes
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError, UnsupportedError
@@ -61,7 +62,7 @@ class DeviceArray:
     def lies(self) -> object:
         """How it lies in its memory: one object for all arrays that lie alike, and so can be read by one plan."""
         memory = self.memory
-        lying = self.dtype, self.shape, self.strides, self.offset, memory.alignment, memory.nbytes
+        lying = self.dtype, self.shape, self.strides, self.offset, memory.alignment, memory.nbytes, type(memory)
         if len(_LYING) >= _MOST_LYING:
             _LYING.clear()
         return _LYING.setdefault(lying, object())
@@ -85,6 +86,11 @@ class DeviceArray:
     def itemsize(self) -> int:
         """Bytes of an element."""
         return self.dtype.itemsize
+
+    @property
+    def allocations(self) -> int:
+        """In how many allocations it lies: several where the device does not allow one so large."""
+        return allocations(self)
 
     @property
     def device(self) -> DeviceInfo:
@@ -427,8 +433,11 @@ class DeviceArray:
         device = self.__dlpack_device__()
         if copy or dl_device not in (None, device):
             raise BufferError("device arrays are handed over in place, on their own device")
-        self.backend.share(self.memory, stream)
-        return dlpack.write(self._address, device, self.dtype, self.shape, self.strides, self)
+        lying = within_one(self)
+        if lying is None:
+            raise BufferError(f"{self!r} has no address that DLPack could tell: {_IN_ONE}")
+        self.backend.share(lying.memory, stream)
+        return dlpack.write(lying._address, device, self.dtype, self.shape, self.strides, lying)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -439,13 +448,16 @@ class DeviceArray:
             or self.dtype.isbuiltin != 1
         ):
             raise AttributeError(f"{self!r} has no __cuda_array_interface__")
+        lying = within_one(self)
+        if lying is None:
+            raise AttributeError(f"{self!r} has no __cuda_array_interface__, for it has no address: {_IN_ONE}")
         size = self.dtype.itemsize
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self._address if self.size else 0, False),
+            "data": (lying._address if self.size else 0, False),
             "strides": tuple(s * size for s in self.strides),
-            "stream": self.backend.share(self.memory, -1),
+            "stream": self.backend.share(lying.memory, -1),
             "version": 3,
         }
 
@@ -474,8 +486,11 @@ class DeviceArray:
     @property
     def _told(self) -> str:
         strides = "" if self.strides == dense_strides(self.shape) else f" strides={self.strides}"
-        return f"{self.shape} {self.dtype}{strides} on {self.device.backend} {self.device.platform}"
+        several = f", in {self.allocations} allocations" if self.allocations > 1 else ""
+        return f"{self.shape} {self.dtype}{strides} on {self.device.backend} {self.device.platform}{several}"
 
+
+_IN_ONE = "take a view that lies in one allocation, such as some of its rows, or copy it with get()"
 
 _INDICES = (int, np.integer, slice, EllipsisType, type(None))
 

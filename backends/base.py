@@ -44,6 +44,7 @@ from gemmport.backends.objects import (
     ProgramCounts,
     Resources,
 )
+from gemmport.backends.segments import SegmentedMemory, as_bytes
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
@@ -59,6 +60,7 @@ from gemmport.core.errors import (
 )
 from gemmport.core.layout import strided
 from gemmport.core.plan import TensorMap
+from gemmport.core.segments import segment_sizes
 from gemmport.runtime import cache, locks
 from gemmport.runtime.side_by_side import side_by_side
 from gemmport.runtime.sources import numbered_excerpt
@@ -618,12 +620,20 @@ class Backend(NoCopy, ABC):
     def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:
         """Copies a C-contiguous host array to `offset` bytes into the memory; the host array may be reused on return."""
         with self.ordered(queue, writes=[memory]):
-            self._upload(memory, data, offset, queue)
+            if not isinstance(memory, SegmentedMemory):
+                self._upload(memory, data, offset, queue)
+                return
+            for block, start, part in memory.pieces(offset, data.nbytes):
+                self._upload(block, as_bytes(data)[part], start, queue)
 
     def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
         """Fills a C-contiguous host array from `offset` bytes into the memory, and waits for it."""
         with self.ordered(queue, reads=[memory]):
-            self._download(memory, out, offset, queue)
+            if not isinstance(memory, SegmentedMemory):
+                self._download(memory, out, offset, queue)
+                return
+            for block, start, part in memory.pieces(offset, out.nbytes):
+                self._download(block, as_bytes(out)[part], start, queue)
 
     def borrow(self, data: HostArray) -> Memory | None:
         """The memory that a host array lies in, from its first element on, used in place instead of a copy.
@@ -648,7 +658,11 @@ class Backend(NoCopy, ABC):
         return memory
 
     def address(self, memory: Memory) -> tuple[int, int]:
-        """Where a memory starts: the number of a block, and bytes into it. Memories overlap only within a block."""
+        """Where a memory starts: the number of a block, and bytes into it. Memories overlap only within a block; one in several
+        allocations starts where the first does.
+        """
+        if isinstance(memory, SegmentedMemory):
+            return self.address(memory.segments[0])
         if memory.located is None:
             memory.located = self._address(memory)
         return memory.located
@@ -661,7 +675,8 @@ class Backend(NoCopy, ABC):
     def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
         """Sets every byte of a memory."""
         with self.ordered(queue, writes=[memory]):
-            self._fill(memory, byte, queue)
+            for block in memory.segments if isinstance(memory, SegmentedMemory) else [memory]:
+                self._fill(block, byte, queue)
 
     def allocate(self, nbytes: int) -> Memory:
         """Uninitialized device memory. A request for nothing gets a byte, so that it can be passed to a kernel.
@@ -675,6 +690,10 @@ class Backend(NoCopy, ABC):
         if nbytes < 0:
             raise ShapeError(f"{nbytes} bytes cannot be allocated: a size is never negative")
         self.check_allocation(nbytes)
+        return self._block(nbytes)
+
+    def _block(self, nbytes: int, access: Access | None = None) -> Memory:
+        """Memory of the pool, with an `access` of its own or one that others have, too."""
         try:
             memory = self._allocate(max(nbytes, 1))
         except DeviceMemoryError:
@@ -683,7 +702,28 @@ class Backend(NoCopy, ABC):
             log.info("%s: workspaces are given back for %s bytes", self.device.label, f"{nbytes:,}")
             memory = self._allocate(max(nbytes, 1))
         memory.pooled = True
+        if access is not None:
+            memory.access = access
         return self._own(memory)
+
+    def _segmented(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> SegmentedMemory:
+        """Memory in several allocations for a C-contiguous array that is larger than one may be."""
+        self.check_open()
+        self.check_room(math.prod(shape) * dtype.itemsize)
+        sizes, access = segment_sizes(shape, max(self.device.max_allocation // dtype.itemsize, 1)), Access()
+        log.info(
+            "an array of shape %s and type %s lies in %d allocations: %s allows %s bytes in one", shape, dtype, len(sizes),
+            self.device.label, f"{self.device.max_allocation:,}",
+        )  # fmt: skip
+        return SegmentedMemory([self._block(size * dtype.itemsize, access) for size in sizes])
+
+    def check_room(self, nbytes: int) -> None:
+        """Raises DeviceMemoryError where so many bytes are more than the device has."""
+        if nbytes > self.device.memory:
+            raise DeviceMemoryError(
+                f"{self.device.label}: {nbytes:,} bytes in all; the device has {self.device.memory:,}: keep the array on the "
+                "host, where products pass through the device in tiles"
+            )
 
     def check_allocation(self, nbytes: int) -> None:
         """Raises DeviceMemoryError where so many bytes are more than one allocation may have."""
@@ -695,14 +735,16 @@ class Backend(NoCopy, ABC):
             )
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
-        """An uninitialized C-contiguous array on the device.
+        """An uninitialized C-contiguous array on the device: in several allocations where it is larger than one may be.
 
         Raises:
             ShapeError: a size is negative or no whole number. DtypeError: the type is none of numbers.
             DeviceMemoryError: see `allocate`.
         """
         sizes, kind = _sizes(shape), element_type(dtype)
-        return DeviceArray.dense(self, self.allocate(math.prod(sizes) * kind.itemsize), sizes, kind)
+        nbytes = math.prod(sizes) * kind.itemsize
+        memory = self.allocate(nbytes) if nbytes <= self.device.max_allocation else self._segmented(sizes, kind)
+        return DeviceArray.dense(self, memory, sizes, kind)
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
         """A C-contiguous array of zeros on the device; errors as `empty`."""
@@ -748,8 +790,9 @@ class Backend(NoCopy, ABC):
                 f"data must be an array of numbers or a device array that {self.name} knows; got {type(data).__name__}"
             )
         given = element_type(host.dtype)
-        # Devices read numbers in the host's own byte order. What has no room is refused before a copy is made of it.
-        array = self.empty(host.shape, (given if dtype is None else element_type(dtype)).newbyteorder("="))
+        # Devices read numbers in the host's own byte order. `newbyteorder` gives a type that passes for none of NumPy's.
+        # What has no room is refused before a copy is made of it.
+        array = self.empty(host.shape, np.dtype((given if dtype is None else element_type(dtype)).type))
         if host.size:
             with np.errstate(all="ignore"):
                 self.upload(array.memory, np.ascontiguousarray(host, array.dtype))

@@ -484,17 +484,19 @@ class TestTooLarge:
     def test_an_operand_beside_one_on_the_device_is_refused(
         self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, product: Any
     ) -> None:
-        small = replace(best_backend.device, max_allocation=2**30)
+        small = replace(best_backend.device, max_allocation=2**30, memory=2**31)
         monkeypatch.setattr(best_backend, "device", small)
         a, b = self.LONG[:, : 2**30], replace(best_backend.ones((1, 1), np.float32), shape=(2**30, 1), strides=(0, 0))
-        told = "bytes in one allocation; the device allows 1,073,741,824: keep the array on the host"
+        told = "bytes in all; the device has 2,147,483,648: keep the array on the host"
         with pytest.raises(gp.DeviceMemoryError, match=told):
             product(a, b)
 
     def test_an_array_is_refused(self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=2**30))
+        monkeypatch.setattr(
+            best_backend, "device", replace(best_backend.device, max_allocation=2**30, memory=2**31)
+        )  # fmt: skip
         for array in (self.LONG, self.LONG.view(">f4")):
-            with pytest.raises(gp.DeviceMemoryError, match="8,589,934,592 bytes in one allocation"):
+            with pytest.raises(gp.DeviceMemoryError, match="8,589,934,592 bytes in all"):
                 best_backend.asarray(array)
 
 

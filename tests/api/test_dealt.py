@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -394,6 +395,19 @@ def test_arrays_on_devices_are_multiplied_where_they_lie(
     np.testing.assert_array_equal(
         d if where[3] == "h" else d.get(), gp.gemm(a, b, c=c, alpha=2, beta=3, trans_a=ops[0], trans_b=ops[1])
     )
+
+
+@pytest.mark.usefixtures("in_panels")
+def test_arrays_in_several_allocations_travel_too(pair: list[gp.Backend], monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = integers((211, 77), "float16"), integers((77, 190), "float32")
+    with monkeypatch.context() as allowing:
+        for one in pair:
+            allowing.setattr(one, "device", replace(one.device, max_allocation=20_000))
+        x, y, out = pair[0].asarray(a), pair[1].asarray(b), pair[1].empty((190, 211), "float32").T
+    assert (x.allocations, y.allocations, out.allocations) == (2, 3, 9)
+    assert gp.gemm(x, y, out=out, devices=pair) is out
+    np.testing.assert_array_equal(out.get(), gp.gemm(a, b))
+    np.testing.assert_array_equal(gp.matmul(x, y, devices=pair[1:]).get(), gp.gemm(a, b))
 
 
 VIEWS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {

@@ -17,13 +17,12 @@ from gemmport.api.host import result_of
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement
 from gemmport.api.plans import configuration_of, plan
-from gemmport.api.product import Choice, Product, check_written, enqueue
+from gemmport.api.product import Choice, Product, check_written, enqueue, problem_of_arrays
 from gemmport.api.spread import Spread, pieces
 from gemmport.api.streamed import Bounds, problem_of, run_streamed, streamed_result
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import (
     ArrayError,
     CompileError,
@@ -104,7 +103,7 @@ def dealt_product(
             "adds up in its own order; name one with device="
         )
     backends: Sequence[Backend] = chosen_backends(devices, backend)
-    problem = _problem(product, choice)
+    problem = problem_of_arrays(product, choice)
     present = [x for x in (product.a, product.b, product.c, out) if x is not None]
     lying = pieces(present)
     if problem.empty and lying:
@@ -220,15 +219,6 @@ def check_dealt(device: object, bounds: Bounds, queue: object = None, wait_for: 
         raise UnsupportedError(
             "queue and wait_for must be left out with devices: each device works on its own queue, awaited"
         )
-
-
-def _problem(product: Product, choice: Choice) -> GemmProblem:
-    shape, types = product.shape, product.types
-    return GemmProblem.create(
-        shape[-2], shape[-1], product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,
-        accumulator=choice.accumulator, trans_a=product.op_a, trans_b=product.op_b, alpha=product.alpha, beta=product.beta,
-        precision=choice.precision_of(as_dtype(types.inputs)),
-    )  # fmt: skip
 
 
 def _plans(

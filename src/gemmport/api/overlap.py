@@ -8,6 +8,7 @@ import numpy as np
 
 from gemmport.api.arguments import HostArray
 from gemmport.backends.array import DeviceArray
+from gemmport.backends.segments import is_segmented, pieces
 
 
 def is_same(x: DeviceArray, y: DeviceArray) -> bool:
@@ -28,7 +29,11 @@ _MOST_WORK = 10_000
 
 def overlap(x: DeviceArray, y: DeviceArray) -> bool:
     """Whether two arrays have an element's memory in common."""
-    if x.size == 0 or y.size == 0 or _start(x)[0] != _start(y)[0]:
+    if x.size == 0 or y.size == 0:
+        return False
+    if (is_segmented(x) or is_segmented(y)) and x.memory is not y.memory:
+        return any(overlap(part, other) for (part,) in pieces(x) for (other,) in pieces(y))
+    if _start(x)[0] != _start(y)[0]:
         return False
     try:
         return np.shares_memory(np.asarray(_StandIn(x)), np.asarray(_StandIn(y)), max_work=cast("Any", _MOST_WORK))

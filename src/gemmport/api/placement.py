@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -115,6 +116,8 @@ class Placement:
             return Result(cast("DeviceArray", self.of(out)), out.library, out.value)
         first = next(x for x in given.values() if x.on_device)
         library = first.library
+        if library is not None:  # which takes one address
+            self.backend.check_allocation(math.prod(shape) * dtype.itemsize)
         made = None if library is None else library.empty(first.values[0], shape, dtype, order)
         if library is not None and made is not None:
             array = adopted(library, made, self.backend)
@@ -185,7 +188,7 @@ def readable(place: Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any])
         return dense_copy(x, dtype, queue=place.queue)
     host = x
     if x.dtype != dtype:
-        place.backend.check_allocation(x.size * dtype.itemsize)
+        place.backend.check_room(x.size * dtype.itemsize)
         with np.errstate(all="ignore"):
             host = x.astype(dtype)
     strides = element_strides(host)

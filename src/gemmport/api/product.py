@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,13 +13,15 @@ import numpy.typing as npt
 
 from gemmport.api.arguments import HostArray, Types
 from gemmport.api.overlap import is_same, overlap
+from gemmport.api.parts import in_parts
 from gemmport.api.placement import Placement, as_stored, layout_of, readable
 from gemmport.api.plans import Config, default_precision, plan
-from gemmport.api.scales import Scales, on_device
+from gemmport.api.scales import Scales, check_alone, on_device
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
+from gemmport.backends.segments import is_segmented
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, DType, as_dtype
@@ -33,6 +35,7 @@ from gemmport.execution.executor import bind_or_choose, check_operands, prepare_
 from gemmport.execution.prepared import Prepared, find, keep
 from gemmport.kernels import rescale
 from gemmport.planning.planner import AUTO
+from gemmport.planning.schedule import resident_type
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +103,12 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
         found = Layout(max(shape[-1], 1), shape[-2] * shape[-1] if len(shape) == 3 else 0), False
     d_layout, turned = found
     a, b = (readable(place, x, types.inputs) for x in (product.a, product.b))
+    if any(map(is_segmented, (a, b, product.c, written))):
+        _enqueue_parts(place, replace(product, a=a, b=b), written, choice)
+        if written is not d:
+            copy_strided(written, d, queue=queue)
+        place.as_given = False
+        return d
     op_a, op_b, c, scales = product.op_a, product.op_b, product.c, product.scales
     # What the host lends is another array each time: `Placement.uses` knows.
     place.as_given = written is d and all(
@@ -135,6 +144,52 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     if written is not d:
         copy_strided(written, d, queue=queue)
     return d
+
+
+def _enqueue_parts(place: Placement, product: Product, out: DeviceArray, choice: Choice) -> None:
+    """A product of which an array lies in several allocations, as products of parts that lie in one each.
+
+    Sums over several parts of op(A)'s columns stay in the type of the sums, and are then converted to the result's.
+    """
+    if product.scales is not None:
+        check_alone(product.scales.arrays, "an array lies in several allocations")
+    backend, queue, types = place.backend, place.queue, product.types
+    a, b = cast("DeviceArray", product.a), cast("DeviceArray", product.b)
+    c = None if product.c is None else readable(place, product.c, types.output)
+    resident = resident_type(problem_of_arrays(product, choice)).numpy
+    count = 0
+    for part in in_parts(a, b, c, out, product.op_a, product.op_b, resident):
+        target = part.of_result(out)
+        begins = None if c is None else part.of_result(c)
+        converts = len(part.terms) > 1 and resident != out.dtype
+        sums = backend.empty(target.shape, resident) if converts else target
+        if converts and begins is not None:
+            copy_strided(begins, sums, queue=queue)
+            begins = sums
+        for number, terms in enumerate(part.terms if product.alpha != 0 else part.terms[:1]):
+            one = replace(
+                product, a=part.of_a(a, product.op_a, terms), b=part.of_b(b, product.op_b, terms),
+                c=sums if number else begins, beta=1 if number else product.beta, types=Types(types.inputs, sums.dtype),
+                shape=target.shape, k=terms[1] - terms[0],
+            )  # fmt: skip
+            enqueue(place, one, sums, choice)
+            count += 1
+        if converts:
+            copy_strided(sums, target, queue=queue)
+    log.info(
+        "%s products of parts: A lies in %d allocations, B in %d, the result in %d", count, a.allocations, b.allocations,
+        out.allocations,
+    )  # fmt: skip
+
+
+def problem_of_arrays(product: Product, choice: Choice) -> GemmProblem:
+    """The problem of a product, wherever its arrays lie."""
+    shape, types = product.shape, product.types
+    return GemmProblem.create(
+        shape[-2], shape[-1], product.k, batch=shape[0] if len(shape) == 3 else 1, dtype=types.inputs, output=types.output,
+        accumulator=choice.accumulator, trans_a=product.op_a, trans_b=product.op_b, alpha=product.alpha, beta=product.beta,
+        precision=choice.precision_of(as_dtype(types.inputs)),
+    )  # fmt: skip
 
 
 def enqueue_memory(

@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmport.backends.array import DeviceArray, merged
 from gemmport.backends.objects import Event
+from gemmport.backends.segments import is_segmented, pieces
 from gemmport.core.dtypes import KINDS, as_dtype
 from gemmport.core.errors import DtypeError
 from gemmport.execution.executor import enqueue_launches
@@ -36,6 +37,17 @@ def copy_strided(
         return
     if _loses_kind(source, target):
         raise DtypeError(f"a copy on a device must keep the kind of its numbers; got {source.dtype} to {target.dtype}")
+    backend.wait(wait_for, queue=queue)
+    if is_segmented(source) or is_segmented(target):
+        for part, place in pieces(source, target):
+            _copy(part, place, queue)
+    else:
+        _copy(source, target, queue)
+
+
+def _copy(source: DeviceArray, target: DeviceArray, queue: Any) -> None:
+    """A copy between arrays that lie in one allocation each."""
+    backend = source.backend
     shape, read, written = merged(source.shape, source.strides, target.strides)
     launches = kernel.PASS.launches(
         shape,
@@ -46,7 +58,6 @@ def copy_strided(
         backend.device.max_work_group,
     )
     memory = {"source": source.memory, "target": target.memory}
-    backend.wait(wait_for, queue=queue)
     enqueue_launches(launches, backend, memory, writes=("target",), queue=queue)
 
 

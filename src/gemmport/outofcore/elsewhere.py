@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Access, Event, Memory
+from gemmport.backends.segments import SegmentedMemory, is_segmented, pieces
 from gemmport.core.errors import ArrayLostError, DeviceMemoryError, GemmportError
 from gemmport.core.layout import readable_in_place
 from gemmport.execution.copies import copy_strided
@@ -152,6 +153,8 @@ class OnDevice(Elsewhere):
     def is_readable(self) -> bool:
         """Whether products on its device read it as it lies, row by row."""
         array = self.array
+        if is_segmented(array):
+            return False
         found = readable_in_place(array.shape, array.strides, array.offset, base_alignment=array.memory.alignment)
         return found is not None and not found[1] and (array.shape[-1] <= 1 or array.strides[-1] == 1)
 
@@ -233,6 +236,10 @@ class OnDevice(Elsewhere):
         self, source: DeviceArray, sender: Any, target: DeviceArray, receiver: Any, staging: npt.NDArray[Any]
     ) -> None:  # fmt: skip
         """Copies a dense array to a dense one of another device, and waits for it; each on a queue of its own device."""
+        if is_segmented(source) or is_segmented(target):
+            for part, arrived in pieces(source, target):
+                self._travel(part, sender, arrived, receiver, staging)
+            return
         size = source.dtype.itemsize
         begins, place = source.offset * size, target.offset * size
         there = self._in_reach
@@ -355,7 +362,13 @@ def _is_dense(array: DeviceArray) -> bool:
 
 def on_queue(block: Memory, queue: Any) -> Memory:
     """A block as one queue uses it: in its own order."""
+    return _in_order(block, Access(home=queue, writer=queue))
+
+
+def _in_order(block: Memory, access: Access) -> Memory:
+    if isinstance(block, SegmentedMemory):
+        return SegmentedMemory([_in_order(segment, access) for segment in block.segments])
     return Memory(
         block.native, block.handle, block.nbytes, alignment=block.alignment, keeper=block, read_only=block.read_only,
-        access=Access(home=queue, writer=queue),
+        access=access,
     )  # fmt: skip

@@ -11,11 +11,12 @@ from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
+from gemmport.core.segments import segment_sizes
 from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, Candidate, candidates, make_plan
 from gemmport.planning.precedence import Precedence, Standing, precedence
-from gemmport.planning.schedule import Schedule, fits, schedule, usual_memory
+from gemmport.planning.schedule import Schedule, fits, operand_bytes, operand_shapes, schedule, usual_memory
 
 SCHEMA = 1
 """Of `Explanation.to_dict`; docs/explain.md describes it."""
@@ -139,6 +140,17 @@ class Explanation:
         return self.plan.device
 
     @property
+    def allocations(self) -> dict[str, int]:
+        """In how many allocations each operand lies as an array on the device; empty where the device has no room for all."""
+        problem, most = self.problem, self.device.max_allocation
+        if sum(operand_bytes(problem).values()) > self.device.memory:
+            return {}
+        return {
+            name: len(segment_sizes(shape, max(most // problem.element_type(name).itemsize, 1)))
+            for name, shape in operand_shapes(problem).items()
+        }
+
+    @property
     def chosen(self) -> Considered:
         """The plan's own among the candidates."""
         return next(each for each in self.considered if each.chosen)
@@ -193,6 +205,7 @@ class Explanation:
                 for each in self.considered
             ],
             "schedule": None if self.schedule is None else self.schedule.to_dict(),
+            "allocations": self.allocations,
             "entries": _entries_to_dict(self.precedence),
             "measured": measured
             and {

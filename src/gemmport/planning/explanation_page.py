@@ -35,6 +35,7 @@ def page(found: Explanation) -> str:
         ("roofline", _roofline(found)),
         ("plan", _plan(found)),
         ("prediction", _prediction(found)),
+        ("allocations", _allocations(found)),
         ("in tiles", _schedule(found)),
         ("measured", _measured(found)),
         ("candidates", _candidates(found)),
@@ -160,6 +161,12 @@ def _bars(parts: dict[str, float]) -> Iterator[str]:
     width = max(map(len, parts), default=0)
     for name, seconds in sorted(parts.items(), key=lambda part: -part[1]):
         yield f"  {name:{width}}  {span(seconds):>8}  {'█' * round(BAR * seconds / longest)}".rstrip()
+
+
+def _allocations(found: Explanation) -> Iterator[str]:
+    if any(count > 1 for count in found.allocations.values()):
+        told = ", ".join(f"{name.upper()} in {count}" for name, count in found.allocations.items())
+        yield f"arrays on the device: {told}, since one has {quantity(found.device.max_allocation, 'B')} at most"
 
 
 def _schedule(found: Explanation) -> Iterator[str]:

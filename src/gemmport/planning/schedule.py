@@ -425,14 +425,23 @@ def resident_type(problem: GemmProblem) -> DType:
     return problem.accumulator if problem.accumulator.precision > problem.output.precision else problem.output
 
 
-def operand_bytes(problem: GemmProblem) -> dict[str, int]:
-    """Bytes of each operand as a product on the device holds it; C is D."""
+def operand_shapes(problem: GemmProblem) -> dict[Operand, tuple[int, int, int]]:
+    """Matrices, rows and columns of each operand as a product on the device holds it; C is D."""
+    operands: tuple[Operand, ...] = ("a", "b", "d")
     return {
-        operand: problem.stored_shape(operand)[0]
-        * problem.stored_shape(operand)[1]
-        * (problem.batch if operand == "d" or problem.layout(operand).batch_stride else 1)
-        * problem.element_type(operand).itemsize
-        for operand in ("a", "b", "d")
+        operand: (
+            problem.batch if operand == "d" or problem.layout(operand).batch_stride else 1,
+            *problem.stored_shape(operand),
+        )
+        for operand in operands
+    }
+
+
+def operand_bytes(problem: GemmProblem) -> dict[Operand, int]:
+    """Bytes of each of these."""
+    return {
+        operand: math.prod(shape) * problem.element_type(operand).itemsize
+        for operand, shape in operand_shapes(problem).items()
     }
 
 
