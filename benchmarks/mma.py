@@ -8,8 +8,8 @@ which shall be listed.
 First every tiling of the device's model, of `simt` every one that is generated for the unit, is verified in every type, shared
 and not, on odd sizes and whole tiles. Those that failed are told, and not timed. Then come ratios to cuBLAS: of every tiling on
 squares of one layout, and of the best of them on all four. What is left when time is up is told, and not done. OpenCL's times
-stand beside those of cuBLAS under CUDA in the same run. At the end stand, for each type, the tilings that were the fastest
-somewhere.
+stand beside those of cuBLAS under CUDA in the same run; what the baseline of cuBLAS does not compute, which is FP8, stands
+alone, and that is told. At the end stand, for each type, the tilings that were the fastest somewhere.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OUTPUTS = {
     "bfloat16": "bfloat16",
     "int8": "int32",
     "uint8": "int32",
-    "float8_e4m3fn": "bfloat16",
-    "float8_e5m2": "bfloat16",
+    "float8_e4m3fn": "float32",
+    "float8_e5m2": "float32",
     "float32": "float32",
 }
 """The types of `mma` and `wgmma`, each with its output's. Float32 is multiplied as TF32."""
@@ -113,8 +113,10 @@ class Trial:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Those that the kernel multiplies by the unit."""
-        return OF_SIMT if self.kernel.name == "simt" else tuple(own for own in OUTPUTS if own in self.kernel.dtypes)
+        """Those that the kernel multiplies by the unit of the device."""
+        if self.kernel.name == "simt":
+            return OF_SIMT
+        return tuple(own for own in OUTPUTS if not self.kernel.unsupported(product(1, 1, 1, own, "NN"), self.device))
 
     def run(self, problem: GemmProblem, tiling: Parameters, *, verify: bool, repeat: int) -> Result | None:
         """One product; None where time is up. An error is a result, too."""
@@ -183,8 +185,10 @@ class Trial:
             own = result.to_dict()
             self.results.append({**own, "ops": ops, "tiling": dict(params)})
             if own.get("gflops"):
-                vendor = own.get("baselines", {}).get("cublas", {}).get("gflops")
-                ratio = f", {own['gflops'] / vendor:.2f} of cuBLAS" if vendor else ""
+                beside = own.get("baselines", {}).get("cublas", {})
+                vendor, ratio = beside.get("gflops"), ""
+                if beside:
+                    ratio = f", {own['gflops'] / vendor:.2f} of cuBLAS" if vendor else f", alone: {beside['reason']}"
                 click.echo(
                     f"{self.device.backend} {dtype} {ops} {size}: {own['gflops']:,.0f} GFLOPS{ratio} {params}", err=True
                 )

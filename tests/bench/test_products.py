@@ -147,6 +147,14 @@ def test_a_baseline_is_itself_checked(best_backend, monkeypatch, factor, verifie
     assert result.ratio(baseline) > 0
 
 
+def test_a_baseline_that_rounds_operands_in_its_own_way_is_timed_and_not_judged(best_backend, monkeypatch):
+    monkeypatch.setattr(baselines, "load", lambda name: Twice())
+    (result,) = run(GemmProblem.create(16, 16, 16, precision="tf32"), best_backend, baselines=("twice",))
+    (baseline,) = result.baselines
+    assert (result.status, baseline.verified, baseline.reason) == ("ok", None, "")
+    assert result.ratio(baseline) > 0
+
+
 def test_the_errors_of_a_kernel_and_of_a_baseline_stand_side_by_side(best_backend, monkeypatch):
     monkeypatch.setattr(Twice, "factor", 1.0)
     monkeypatch.setattr(baselines, "load", lambda name: Twice())

@@ -28,7 +28,7 @@ WORKSPACE_BYTES = 64 * 2**20
 # cudaDataType of library_types.h: R for real, C for complex, BF for bfloat16, I for integers.
 _R_32F, _R_64F, _R_16F, _R_8I, _C_32F, _C_64F, _R_32I, _R_16BF = 0, 1, 2, 3, 4, 5, 10, 14
 
-# Inputs, output and arithmetic by the problem's types. float32 is never computed in TF32.
+# Inputs, output and arithmetic by the problem's types. Float32 is computed in TF32 where, and only where, the problem says so.
 _TYPES = {
     "float16": (_R_16F, _R_16F, cublas.ComputeType.COMPUTE_32F),
     "float16→float32": (_R_16F, _R_32F, cublas.ComputeType.COMPUTE_32F),
@@ -36,6 +36,7 @@ _TYPES = {
     "bfloat16": (_R_16BF, _R_16BF, cublas.ComputeType.COMPUTE_32F),
     "bfloat16→float32": (_R_16BF, _R_32F, cublas.ComputeType.COMPUTE_32F),
     "float32": (_R_32F, _R_32F, cublas.ComputeType.COMPUTE_32F),
+    "float32 rounded to tf32": (_R_32F, _R_32F, cublas.ComputeType.COMPUTE_32F_FAST_TF32),
     "float64": (_R_64F, _R_64F, cublas.ComputeType.COMPUTE_64F),
     "complex64": (_C_32F, _C_32F, cublas.ComputeType.COMPUTE_32F),
     "complex128": (_C_64F, _C_64F, cublas.ComputeType.COMPUTE_64F),
@@ -52,7 +53,7 @@ class _Handle:
 
 
 class CuBLAS(Baseline):
-    """cublasGemmEx, and for a batch cublasGemmStridedBatchedEx, without TF32."""
+    """cublasGemmEx, and for a batch cublasGemmStridedBatchedEx; TF32 where the problem's precision says so alone."""
 
     name = "cublas"
     backends = frozenset({"cuda"})
