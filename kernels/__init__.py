@@ -27,6 +27,7 @@ from gemmport.kernels import (
     rescale,
     shuffle,
     simt,
+    sub_group_mma,
     tiled,
     times_vector,
     transpose,
@@ -52,7 +53,7 @@ _LADDER = (
 )
 
 # Beside the ladder: the kernels that win, each on its kind of device.
-_BEYOND = (simt, gemv, packed, batched, mma, wgmma)
+_BEYOND = (simt, gemv, packed, batched, mma, wgmma, sub_group_mma)
 
 _FAMILY: dict[str, KernelVariant] = {module.VARIANT.name: module.VARIANT for module in (*_LADDER, *_BEYOND)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gemmport.contracts.matrix_instructions import DPAS, SMALLEST_SUB_GROUP
 from gemmport.core.device import DeviceInfo
 
 
@@ -17,6 +18,7 @@ class Architecture:
         register_bytes: of one register of a hardware thread, which has 128 of them, or half as many threads 256.
         work_group: work-items of a group, at most. local_memory: bytes of a group, at most.
         double: whether it computes in float64.
+        matrix_lanes: of the sub-groups that multiply matrices (dpas); 0: it does not.
     """
 
     title: str
@@ -25,13 +27,14 @@ class Architecture:
     work_group: int
     local_memory: int
     double: bool
+    matrix_lanes: int = 0
 
 
 # Intel's oneAPI GPU Optimization Guide, "Xe GPU Architecture"; work-groups as Intel's driver tells them.
 ARCHITECTURES: dict[str, Architecture] = {
     "tgllp": Architecture("Xe-LP of Tiger Lake", "12p1", 32, 512, 65_536, double=False),
-    "dg2": Architecture("Xe-HPG: Arc A", "12p71", 32, 1024, 65_536, double=False),
-    "pvc": Architecture("Xe-HPC: Data Center GPU Max", "12p72", 64, 1024, 131_072, double=True),
+    "dg2": Architecture("Xe-HPG: Arc A", "12p71", 32, 1024, 65_536, double=False, matrix_lanes=8),
+    "pvc": Architecture("Xe-HPC: Data Center GPU Max", "12p72", 64, 1024, 131_072, double=True, matrix_lanes=16),
 }
 
 
@@ -62,6 +65,7 @@ def device_of(name: str) -> DeviceInfo:
                 "cl_intel_subgroups",
                 "cl_khr_fp16",
                 *(["cl_khr_fp64"] if limits.double else []),
+                *([DPAS, f"{SMALLEST_SUB_GROUP}{limits.matrix_lanes}"] if limits.matrix_lanes else []),
             }
         ),
     )

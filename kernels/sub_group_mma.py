@@ -1,0 +1,209 @@
+"""`sub_group_mma`: products of halves and of bytes by the matrix instructions of AMD's and Intel's GPUs (MFMA, WMMA, dpas)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock
+from gemmport.contracts.kernel import (
+    Constraint,
+    KernelVariant,
+    Parameter,
+    Parameters,
+    Steps,
+    Tile,
+    run_defines,
+)
+from gemmport.contracts.matrix_instructions import WORD, MatrixInstruction, instruction_of
+from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DTYPES
+from gemmport.core.errors import ParameterError
+from gemmport.core.plan import ParameterValue
+from gemmport.core.problem import GemmProblem
+
+PIECE_BYTES = 16
+"""What is brought, and read, at once; and what parts two lines of a tile, and each eight of them again."""
+
+SUM_BYTES = 4
+"""Of all types of sums."""
+
+_SUMS = {
+    "float16": DTYPES["float32"],
+    "bfloat16": DTYPES["float32"],
+    "int8": DTYPES["int32"],
+    "uint8": DTYPES["int32"],
+}
+"""By type of A and B, that in which the instructions add up."""
+
+_EXTENTS = (16, 32, 64, 128)
+
+_MOST_ITEMS = 256
+
+_MOST_SUMS = 64
+"""Of a work-item, that leave room in registers for what is read and what is on its way."""
+
+
+class SubGroupMma(KernelVariant):
+    """A group computes TSM × TSN of D, a sub-group WM × WN of them, stepping along k by TSK.
+
+    Tiles lie in local memory line by line, each with its terms side by side; operands that lie across k are turned on their way
+    there. Which products a sub-group's instruction makes, and where numbers lie in it, is in
+    `gemmport.contracts.matrix_instructions`.
+
+    It was compiled and simulated, but never run on such a GPU: only the user chooses it.
+    """
+
+    name = "sub_group_mma"
+    summary = "by the matrix instructions of AMD's and Intel's GPUs (MFMA, WMMA, dpas): halves and bytes, in OpenCL alone"
+    dtypes = frozenset(_SUMS)
+    narrow_precisions = frozenset({"float16", "bfloat16"})
+    parameters = (
+        Parameter("TSM", 32, "rows of the tile", choices=(16, 32, 64, 128, 256)),
+        Parameter("TSN", 32, "columns of the tile", choices=(16, 32, 64, 128, 256)),
+        Parameter("TSK", 64, "depth of the tile: terms of the sum per step", choices=(16, 32, 64, 128)),
+        Parameter("WM", 16, "rows of a sub-group's tile", choices=(16, 32, 64, 128)),
+        Parameter("WN", 16, "columns of a sub-group's tile", choices=(16, 32, 64, 128)),
+        Parameter("LANES", 32, "work-items of a sub-group, as the instruction asks for them", choices=(8, 16, 32, 64)),
+        Parameter("RASTER", 8, "rows of tiles that are computed side by side", maximum=64),
+    )
+    constraints = (
+        Constraint("WM ≤ TSM, whole tiles of sub-groups along rows", lambda TSM, WM: WM <= TSM),
+        Constraint("WN ≤ TSN, whole tiles of sub-groups along columns", lambda TSN, WN: WN <= TSN),
+        Constraint("WM · WN ≤ 8192, the sums of a sub-group", lambda WM, WN: WM * WN <= 8192),
+        Constraint(
+            "TSM / WM · TSN / WN · LANES ≤ 1024, the work-items of a group",
+            lambda TSM, TSN, WM, WN, LANES: TSM // WM * (TSN // WN) * LANES <= 1024,
+        ),
+    )
+
+    def tile(self, parameters: Parameters) -> Tile:
+        return Tile(int(parameters["TSM"]), int(parameters["TSN"]), int(parameters["TSK"]))
+
+    def work_group(self, parameters: Parameters) -> tuple[int, int, int]:
+        return _sub_groups(parameters) * int(parameters["LANES"]), 1, 1
+
+    def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """Two stages; or, in their place, sums on their way to D: of each sub-group as many rows as its instruction has."""
+        tile, unit_rows = self.tile(parameters), 16 if int(parameters["LANES"]) >= 32 else 8
+        line = tile.depth * problem.dtype.itemsize + PIECE_BYTES
+        stage = sum(lines * line + lines // 8 * PIECE_BYTES for lines in (tile.rows, tile.columns))
+        return max(2 * stage, _sub_groups(parameters) * unit_rows * (int(parameters["WN"]) + 8) * SUM_BYTES)
+
+    def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
+        """Of sums, and of the rows and columns of a turn, 4 for each 16 of them."""
+        rows, columns = int(parameters["WM"]), int(parameters["WN"])
+        return rows * columns // int(parameters["LANES"]) + (rows + columns) // 4
+
+    def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if reason := super().unsupported(problem, device):
+            return reason
+        if problem.accumulator != _SUMS[problem.dtype.name]:
+            return f"its instructions add up {problem.dtype} in {_SUMS[problem.dtype.name]}, not in {problem.accumulator}"
+        if instruction_of(problem.dtype, device) is None:
+            found = device.architecture or device.name
+            return (
+                "AMD's GPUs from CDNA 2 and RDNA 3 on, and Intel's with cl_intel_subgroup_matrix_multiply_accumulate, have "
+                f"instructions for it under OpenCL; this is {found} under {device.backend}, with {problem.dtype}"
+            )
+        return None
+
+    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+        return "it was compiled and simulated, but has not run on such a GPU yet: only the user chooses it"
+
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        own = _instruction(problem, device)
+        if parameters["LANES"] != own.lanes:
+            return f"LANES must be {own.lanes}, the sub-group of {own.mnemonic}; got {parameters['LANES']}"
+        if (turn := _turn_terms(own)) > int(parameters["TSK"]):
+            return f"TSK must be at least {turn}, the terms of {problem.dtype} that a turn of {own.mnemonic} has; got {parameters['TSK']}"
+        return None
+
+    def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
+        """Those that fit, the fastest by the prediction first."""
+        stated = model.tilings.get(self.name)
+        return self.ranked(stated or self._tilings(problem, device), problem, device, model)
+
+    def _tilings(self, problem: GemmProblem, device: DeviceInfo) -> list[Parameters]:
+        own = _instruction(problem, device)
+        found: list[Parameters] = []
+        for rows, columns, m, n in itertools.product(_EXTENTS, _EXTENTS, _EXTENTS[:3], _EXTENTS[:3]):
+            tiling = {
+                "TSM": rows, "TSN": columns, "TSK": 64 // problem.dtype.itemsize, "WM": m, "WN": n, "LANES": own.lanes,
+            }  # fmt: skip
+            try:
+                values = self.complete(tiling)
+            except ParameterError:
+                continue
+            items = self.work_group(values)[0]
+            if (
+                m * n <= _MOST_SUMS * own.lanes
+                and 4 * own.lanes <= items <= min(_MOST_ITEMS, device.max_work_group)
+                and self.local_bytes(values, problem) <= device.local_memory
+                and not self.unfit(values, problem, device)
+            ):
+                found.append(tiling)
+        return found
+
+    def predicted(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
+    ) -> Prediction:
+        """As of any tiles, at the rate of the matrix instruction."""
+        rate = _instruction(problem, device).rate * max(device.compute_units, 1) * clock(device)
+        rates = {**model.multiply_adds, "float32": rate, "int32": rate}
+        return super().predicted(problem, device, replace(model, multiply_adds=rates), parameters)
+
+    def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
+        width = max(min(PIECE_BYTES // problem.output.itemsize, 8), 1)
+        return {
+            **super().defines(parameters, problem),
+            **run_defines(problem, width),
+            "WIDTH": width,
+            "ELEMENT_BYTES": problem.dtype.itemsize,
+            "WHOLE_PIECES_A": int(problem.alignment("a") % PIECE_BYTES == 0),
+            "WHOLE_PIECES_B": int(problem.alignment("b") % PIECE_BYTES == 0),
+        }
+
+    def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
+        launch = self.product(problem, parameters)
+        defines = {**self.defines(parameters, problem), **_defines_of(_instruction(problem, device), device)}
+        return Steps([replace(launch, kernel=self.source(defines))])
+
+
+def _sub_groups(parameters: Parameters) -> int:
+    """Of a group."""
+    p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WM", "WN")}
+    return p["TSM"] // p["WM"] * (p["TSN"] // p["WN"])
+
+
+def _instruction(problem: GemmProblem, device: DeviceInfo) -> MatrixInstruction:
+    """What the device has for a problem that it supports."""
+    found = instruction_of(problem.dtype, device)
+    assert found is not None
+    return found
+
+
+def _turn_terms(own: MatrixInstruction) -> int:
+    """Terms of a turn, in which a lane reads at least a piece."""
+    return own.groups * max(own.words_of_b * WORD, PIECE_BYTES) // own.element_bytes
+
+
+def _defines_of(own: MatrixInstruction, device: DeviceInfo) -> dict[str, ParameterValue]:
+    """Macros by which the source knows the instruction."""
+    return {
+        "INSTRUCTION": own.name,
+        "UNIT_ROWS": own.rows,
+        "UNIT_COLUMNS": own.columns,
+        "UNIT_SUMS": own.sums,
+        "WORDS_OF_A": own.words_of_a,
+        "WORDS_OF_B": own.words_of_b,
+        "TERM_GROUPS": own.groups,
+        "SUM_STEP": own.sum_step,
+        "LANE_STEP": own.lane_step,
+        "SPREADS_ROWS": int(own.spreads_rows),
+        **({} if device.vendor == "amd" else {"SUB_GROUPS_OF_INTEL": 1}),
+    }
+
+
+VARIANT = SubGroupMma()
