@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pyopencl as cl
 
 from gemmport.backends import _fork, _runtimes
 from gemmport.backends.objects import Discovery
+from gemmport.contracts.matrix_instructions import DPAS, SMALLEST_SUB_GROUP
 from gemmport.core.device import DeviceInfo, DeviceType
 from gemmport.core.errors import BackendUnavailableError
 from gemmport.core.names import PLATFORMS, VENDORS
@@ -103,6 +105,8 @@ def _describe(platform: cl.Platform, device: cl.Device, index: tuple[int, int]) 
         computes.add("float64")
     if "cl_khr_fp16" in extensions:
         computes.add("float16")
+    if DPAS in extensions and (sizes := sub_group_sizes(device)):
+        extensions |= {f"{SMALLEST_SUB_GROUP}{min(sizes)}"}
     told = DeviceInfo(
         backend="opencl",
         index=index,
@@ -151,6 +155,19 @@ def optional(device: cl.Device, *names: str) -> int:
         except (AttributeError, cl.Error):
             continue
     return 0
+
+
+_SUB_GROUP_SIZES = 0x4108
+"""CL_DEVICE_SUB_GROUP_SIZES_INTEL, of cl_intel_required_subgroup_size, which PyOpenCL does not ask for."""
+
+
+def sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
+    """Lanes that sub-groups may have, by Intel's extension; empty where the device does not tell."""
+    ask = ctypes.CDLL(cl._cl.__file__).clGetDeviceInfo  # of the OpenCL library that PyOpenCL uses
+    ask.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
+    sizes, nbytes = (ctypes.c_size_t * 16)(), ctypes.c_size_t()
+    fault = ask(device.int_ptr, _SUB_GROUP_SIZES, ctypes.sizeof(sizes), sizes, ctypes.byref(nbytes))
+    return () if fault else tuple(sizes[: nbytes.value // ctypes.sizeof(ctypes.c_size_t)])
 
 
 def _version(platform: cl.Platform, device: cl.Device) -> str:

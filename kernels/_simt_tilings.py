@@ -111,6 +111,26 @@ def generated_for_matrix_unit() -> tuple[Mapping[str, int], ...]:
     return tuple(found)
 
 
+# AMD's matrix cores spread a tile of 4 · WPTM rows and 16 · WPTN columns over a wave.
+_OF_CORES = {"SLICES": 1, "STAGES": 2, "GROUPS": 1, "PORTS": 0, "MMA": 2, "PAD": 4}
+FOR_CORES: Mapping[str, tuple[Mapping[str, int], ...]] = {
+    "float32": tuple(
+        {"TSM": rows, "TSN": columns, "TSK": 16, "WM": 64, "WN": 64, "WPTM": 16, "WPTN": 4, **_OF_CORES}
+        for rows, columns in ((64, 64), (64, 128), (128, 64), (128, 128))
+    ),
+    "float64": tuple(
+        {"TSM": rows, "TSN": columns, "TSK": 8, "WM": 32, "WN": 64, "WPTM": 8, "WPTN": 4, **_OF_CORES}
+        for rows, columns in ((32, 64), (32, 128), (64, 64), (64, 128))
+    ),
+}
+"""Tilings for them, by type, of which a wave has 64 sums and 32 for each work-item, and spills nothing (clang 19, gfx90a)."""
+
+
+def by_cores(dtype: str) -> str:
+    """The name of the form that multiplies numbers of a type with AMD's matrix cores."""
+    return f"{dtype} with MMA = 2"
+
+
 def _warp_tile(rows: int, columns: int, item_rows: int, item_columns: int) -> tuple[int, int] | None:
     """Rows and columns of a warp's tile, nearly square; None where none divides the tile."""
     found = [
@@ -128,7 +148,10 @@ def considered(
     `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
     constants, own = Constants.of(device, model), {**USUAL, **model.constants("simt")}
-    tilings = (*_by_matrix_unit(problem, device, model), *(model.tilings.get("simt") or generated(device.sub_group)))
+    sums = problem.accumulator.name
+    cores = FOR_CORES[sums] if model.has_verified(simt.name, by_cores(sums)) else ()
+    by_unit = (*_by_matrix_unit(problem, device, model), *cores)
+    tilings = (*by_unit, *(model.tilings.get("simt") or generated(device.sub_group)))
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]

@@ -10,6 +10,7 @@ from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.gpu_model import FITTED, WARP, sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
+    Form,
     KernelVariant,
     Parameter,
     Parameters,
@@ -44,7 +45,7 @@ class Simt(KernelVariant):
     rate; a product of complex128 is four of these. No GPU has verified complex128 yet, nor the unit before Hopper, whose
     products have 8 × 8 sums: only the user chooses them. With MMA = 2, products of float32 and float64 go through AMD's matrix
     cores, 16 × 16 sums and 4 terms at a time, and what is said of warps is of waves of 64 work-items. It was simulated, but
-    never run: only the user chooses it.
+    never run: it is chosen where `gemmport doctor` has found it right.
 
     With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
 
@@ -151,6 +152,16 @@ class Simt(KernelVariant):
         if problem.dtype != problem.accumulator:
             return f"tiles are copied as they are: {problem.dtype} is not what is summed, {problem.accumulator}"
         return None
+
+    def forms(self, device: DeviceInfo) -> Sequence[Form]:
+        """float32 and float64 by AMD's matrix cores."""
+        if not has_matrix_cores(device):
+            return ()
+        return [
+            Form(self.name, _simt_tilings.by_cores(dtype), dtype, dtype, tilings[0], f"v_mfma_f{dtype[5:]}_16x16x4")
+            for dtype, tilings in _simt_tilings.FOR_CORES.items()
+            if dtype in device.computes
+        ]
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """The tilings that fit, shared or not, by the time that `gemmport.contracts.gpu_model` expects of them."""

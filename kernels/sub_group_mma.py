@@ -9,6 +9,7 @@ from dataclasses import replace
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.kernel import (
     Constraint,
+    Form,
     KernelVariant,
     Parameter,
     Parameters,
@@ -17,6 +18,7 @@ from gemmport.contracts.kernel import (
     run_defines,
 )
 from gemmport.contracts.matrix_instructions import WORD, MatrixInstruction, instruction_of
+from gemmport.contracts.prediction import of_tiles
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ParameterError
@@ -41,8 +43,11 @@ _EXTENTS = (16, 32, 64, 128)
 
 _MOST_ITEMS = 256
 
-_MOST_SUMS = 64
-"""Of a work-item, that leave room in registers for what is read and what is on its way."""
+_MOST_SUMS = {8: 32, 16: 16, 32: 64, 64: 64}
+"""Of a work-item, by the lanes of its sub-group, and pieces that it has on their way, that leave room in registers for what is
+read: with them clang 19 spills nothing for gfx90a and gfx1100, and Intel's compiler next to nothing for dg2 and pvc.
+"""
+_MOST_PIECES = 4
 
 
 class SubGroupMma(KernelVariant):
@@ -52,11 +57,13 @@ class SubGroupMma(KernelVariant):
     there. Which products a sub-group's instruction makes, and where numbers lie in it, is in
     `gemmport.contracts.matrix_instructions`.
 
-    It was compiled and simulated, but never run on such a GPU: only the user chooses it.
+    It was compiled and simulated, but never run on such a GPU: it is chosen where `gemmport doctor` has found it right.
     """
 
     name = "sub_group_mma"
-    summary = "by the matrix instructions of AMD's and Intel's GPUs (MFMA, WMMA, dpas): halves and bytes, in OpenCL alone"
+    summary = (
+        "by the matrix instructions of AMD's and Intel's GPUs (MFMA, WMMA, dpas): halves and bytes, in OpenCL alone"
+    )
     dtypes = frozenset(_SUMS)
     narrow_precisions = frozenset({"float16", "bfloat16"})
     parameters = (
@@ -100,7 +107,9 @@ class SubGroupMma(KernelVariant):
         if reason := super().unsupported(problem, device):
             return reason
         if problem.accumulator != _SUMS[problem.dtype.name]:
-            return f"its instructions add up {problem.dtype} in {_SUMS[problem.dtype.name]}, not in {problem.accumulator}"
+            return (
+                f"its instructions add up {problem.dtype} in {_SUMS[problem.dtype.name]}, not in {problem.accumulator}"
+            )
         if instruction_of(problem.dtype, device) is None:
             found = device.architecture or device.name
             return (
@@ -110,18 +119,34 @@ class SubGroupMma(KernelVariant):
         return None
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        return "it was compiled and simulated, but has not run on such a GPU yet: only the user chooses it"
+        if model.has_verified(self.name, problem.dtype.name):
+            return None
+        return f"it is modelled, and for {problem.dtype} not verified on this device: gemmport doctor does that"
+
+    def forms(self, device: DeviceInfo) -> Sequence[Form]:
+        """One for each type that the device has an instruction for."""
+        return [
+            Form(
+                self.name, dtype, dtype, sums.name,
+                {"TSK": max(64 // DTYPES[dtype].itemsize, _turn_terms(own)), "LANES": own.lanes}, own.mnemonic,
+            )
+            for dtype, sums in _SUMS.items()
+            if (own := instruction_of(DTYPES[dtype], device)) is not None
+        ]  # fmt: skip
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         own = _instruction(problem, device)
         if parameters["LANES"] != own.lanes:
             return f"LANES must be {own.lanes}, the sub-group of {own.mnemonic}; got {parameters['LANES']}"
         if (turn := _turn_terms(own)) > int(parameters["TSK"]):
-            return f"TSK must be at least {turn}, the terms of {problem.dtype} that a turn of {own.mnemonic} has; got {parameters['TSK']}"
+            least = f"{turn}, the terms of {problem.dtype} that a turn of {own.mnemonic} has"
+            return f"TSK must be at least {least}; got {parameters['TSK']}"
         return None
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
-        """Those that fit, the fastest by the prediction first."""
+        """Those that fit, the fastest by the prediction first; none where the device has no instruction for the type."""
+        if instruction_of(problem.dtype, device) is None:
+            return ()
         stated = model.tilings.get(self.name)
         return self.ranked(stated or self._tilings(problem, device), problem, device, model)
 
@@ -130,7 +155,8 @@ class SubGroupMma(KernelVariant):
         found: list[Parameters] = []
         for rows, columns, m, n in itertools.product(_EXTENTS, _EXTENTS, _EXTENTS[:3], _EXTENTS[:3]):
             tiling = {
-                "TSM": rows, "TSN": columns, "TSK": 64 // problem.dtype.itemsize, "WM": m, "WN": n, "LANES": own.lanes,
+                "TSM": rows, "TSN": columns, "TSK": max(64 // problem.dtype.itemsize, _turn_terms(own)), "WM": m, "WN": n,
+                "LANES": own.lanes,
             }  # fmt: skip
             try:
                 values = self.complete(tiling)
@@ -138,7 +164,8 @@ class SubGroupMma(KernelVariant):
                 continue
             items = self.work_group(values)[0]
             if (
-                m * n <= _MOST_SUMS * own.lanes
+                m * n <= _MOST_SUMS[own.lanes] * own.lanes
+                and (rows + columns) * self.tile(values).depth * own.element_bytes <= _MOST_PIECES * PIECE_BYTES * items
                 and 4 * own.lanes <= items <= min(_MOST_ITEMS, device.max_work_group)
                 and self.local_bytes(values, problem) <= device.local_memory
                 and not self.unfit(values, problem, device)
@@ -149,10 +176,18 @@ class SubGroupMma(KernelVariant):
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
-        """As of any tiles, at the rate of the matrix instruction."""
-        rate = _instruction(problem, device).rate * max(device.compute_units, 1) * clock(device)
-        rates = {**model.multiply_adds, "float32": rate, "int32": rate}
-        return super().predicted(problem, device, replace(model, multiply_adds=rates), parameters)
+        """As of any tiles, at the rate of the matrix instruction; a sub-group reads its rows and columns once, but for lanes
+        that have what others have.
+        """
+        own = _instruction(problem, device)
+        rate = own.rate * max(device.compute_units, 1) * clock(device)
+        lines = (int(parameters["WM"]) + int(parameters["WN"])) * _sub_groups(parameters)
+        return of_tiles(
+            problem, device, replace(model, multiply_adds={**model.multiply_adds, "float32": rate, "int32": rate}),
+            tile=self.tile(parameters), work_group=self.work_group(parameters), local=True,
+            share=model.constants(self.name).get("share", 1.0),
+            term_reads=lines * own.element_bytes * own.lanes // (own.columns * own.groups),
+        )  # fmt: skip
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         width = max(min(PIECE_BYTES // problem.output.itemsize, 8), 1)

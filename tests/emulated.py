@@ -1,8 +1,8 @@
 """Matrix instructions of GPUs that are not here, done by the work-items of a group on a CPU.
 
-The kernel's own source runs; of the prelude, the part `matrix_instructions` ends in a function in which each lane shows the others what
-it has, in local memory, and adds up its products, element by element, as the table of `gemmport.contracts.matrix_instructions` says
-where they are.
+The kernel's own source runs. Of the prelude, the part `matrix_instructions` ends in a function: each lane shows the others
+what it has, in local memory, and adds up its products, element by element, as the table of
+`gemmport.contracts.matrix_instructions` says where they are.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import gemmport as gp
-from gemmport.contracts.matrix_instructions import FAMILIES, MatrixInstruction
 from gemmport.backends.opencl import OpenCL
+from gemmport.contracts.matrix_instructions import FAMILIES, MatrixInstruction
 from gemmport.execution.selection import select_device
 
 _BUILTINS = "// Of 2-byte elements clang wants vectors"

@@ -242,13 +242,19 @@ CUDAS_ALONE = {"hopper", "wgmma"}
 """A part of the prelude, and a kernel, of instructions that OpenCL's compiler refuses: it compiles for sm_90, and they are of
 sm_90a."""
 
+OPENCLS_ALONE = {"matrix_instructions", "sub_group_mma"}
+"""Likewise of instructions of AMD's and Intel's GPUs, which CUDA does not reach."""
+
+ELSEWHERE = {**dict.fromkeys(CUDAS_ALONE, ("opencl",)), **dict.fromkeys(OPENCLS_ALONE, ("cuda",))}
+"""Languages that have no source of that name."""
+
 STEMS = [contract.name for contract in (*kernels.variants(), *kernels.passes())]
 
 
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_kernel_has_exactly_one_source_per_language(folder: str, stem: str) -> None:
-    assert len(sources(folder, stem)) == (0 if stem in CUDAS_ALONE and folder != "cuda" else 1)
+    assert len(sources(folder, stem)) == (0 if folder in ELSEWHERE.get(stem, ()) else 1)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -263,7 +269,7 @@ def parts(folder: str) -> dict[str, Path]:
 
 
 def test_preludes_have_the_same_parts() -> None:
-    assert {*parts("cuda")} - CUDAS_ALONE == {*parts("opencl")}
+    assert {*parts("cuda")} - CUDAS_ALONE == {*parts("opencl")} - OPENCLS_ALONE
     assert FOLDERS == ["cuda", "opencl"]
 
 
@@ -283,7 +289,7 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
     """Itself or through what it includes, but those of passes alone, which change what is done before. Of the macros of a
     word's choices one may be left out: where no other is defined.
     """
-    if variant.name in CUDAS_ALONE and folder != "cuda":
+    if folder in ELSEWHERE.get(variant.name, ()):
         return
     read = words(assemble(KernelSource(variant.name, variant.name), folder))
     dtype = "float32" if "float32" in variant.dtypes else min(variant.dtypes)

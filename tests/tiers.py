@@ -62,7 +62,7 @@ MARKERS = {
     "sample(name=values)": "in make test, these values stand for all",
 }
 
-OF_GPUS = ("simt", "mma", "wgmma")
+OF_GPUS = ("simt", "mma", "wgmma", "sub_group_mma")
 """Kernels that no CPU's configuration chooses, and that CPUs' runtimes take many seconds to compile."""
 
 STRENGTHS = {"every_pair": EACH_PAIR, "every_value": EACH_VALUE}

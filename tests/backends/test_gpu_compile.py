@@ -12,13 +12,15 @@ from gemmport import kernels
 from gemmport.backends import _amdgpu, offline
 from gemmport.backends.objects import Resources
 from gemmport.contracts.kernel import Steps
+from gemmport.contracts.matrix_instructions import instruction_of
 from gemmport.contracts.named_devices import device_of
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import CompileError
 from gemmport.core.plan import KernelSource
 from gemmport.core.precision import FORMATS
 from gemmport.core.problem import Layout, as_op
-from gemmport.inspection import amdgcn
+from gemmport.inspection import amdgcn, gen
+from gemmport.inspection.instructions import Kind
 from gemmport.inspection.loops import hot_loop
 from gemmport.kernels import convert, copy_strided, fill_random, reduce, rescale, simt, times_vector, transpose
 from gemmport.kernels.fill_random import Whole
@@ -33,8 +35,8 @@ COMPILERS: dict[str, Thing] = {
 }
 ARCHITECTURES = list(COMPILERS)
 
-# Of CPUs: no configuration of a GPU plans it.
-SHIPPED = [variant.name for variant in kernels.variants() if variant.name != "packed"]
+# Of CPUs: no configuration of a GPU plans it; and what has a test of its own.
+SHIPPED = [variant.name for variant in kernels.variants() if variant.name not in ("packed", "sub_group_mma")]
 
 
 def compiled(kernel: KernelSource, device: gp.DeviceInfo) -> Resources:
@@ -126,8 +128,43 @@ def test_products_are_the_matrix_cores_where_they_are_asked_for(architecture: st
     assert not found.resources.spill_stores
 
 
+# Of `sub_group_mma`, by GPU: tiles of a size at which it is chosen.
+BY_MATRIX_INSTRUCTIONS = {
+    "gfx90a": {"TSM": 128, "TSN": 128, "WM": 64, "WN": 64, "LANES": 64},
+    "gfx942": {"TSM": 128, "TSN": 128, "WM": 64, "WN": 64, "LANES": 64},
+    "gfx1100": {"TSM": 128, "TSN": 128, "WM": 64, "WN": 32, "LANES": 32},
+    "gfx1200": {"TSM": 128, "TSN": 128, "WM": 64, "WN": 32, "LANES": 32},
+    "dg2": {"TSM": 64, "TSN": 64, "WM": 16, "WN": 16, "LANES": 8},
+    "pvc": {"TSM": 64, "TSN": 64, "WM": 16, "WN": 16, "LANES": 16},
+}
+
+
+@pytest.mark.sample(architecture=["gfx1100", "pvc"], dtype=["float16"], ops=["TN"])
+@pytest.mark.every_pair("architecture", list(BY_MATRIX_INSTRUCTIONS))
+@pytest.mark.every_pair("dtype", ["float16", "bfloat16", "int8", "uint8"])
+@pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
+def test_products_of_halves_and_bytes_are_matrix_instructions(architecture: str, dtype: str, ops: str) -> None:
+    device = device_of(architecture)
+    skip_without(INTEL_COMPILER if device.vendor == "intel" else AMD_COMPILER)
+    own = instruction_of(DTYPES[dtype], device)
+    if own is None:
+        pytest.skip(beyond(device, f"it has no instruction for {dtype}"))
+    if device.vendor == "amd" and not _amdgpu.knows(architecture):
+        pytest.skip(beyond(device, f"{_amdgpu.compiler().name} does not compile for it"))
+    params = {**BY_MATRIX_INSTRUCTIONS[architecture], "TSK": 64 // DTYPES[dtype].itemsize}
+    problem = gp.GemmProblem.create(61, 61, 256, dtype=dtype, trans_a=ops[0], trans_b=ops[1])
+    (launch,) = gp.plan(problem, device, kernel="sub_group_mma", params=params).launches
+    found = offline.disassemble(device, assemble(launch.kernel, "opencl"), "sub_group_mma")
+    assert found.resources.local_bytes == launch.local_bytes
+    assert not found.resources.spill_stores
+    text = found.listings[0].text
+    loop = hot_loop((gen if device.vendor == "intel" else amdgcn).parse(text))
+    products = params["TSK"] // own.terms * (params["WM"] // own.rows) * (params["WN"] // own.columns)
+    assert sum(instruction.kind is Kind.MATRIX for instruction in loop) == products
+
+
 def test_nothing_chooses_matrix_cores_by_itself() -> None:
-    """Nobody has run them yet."""
+    """Nobody has run them yet, and no verdict of this device is noted."""
     device = device_of("gfx90a")
     model = lookup.load_configuration().model(device)
     for dtype in BY_MATRIX_CORES:

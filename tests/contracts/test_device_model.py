@@ -71,11 +71,13 @@ def test_every_kernel_predicts_what_it_plans(device: gp.DeviceInfo) -> None:
 @pytest.mark.parametrize("name", [variant.name for variant in kernels.variants()])
 def test_more_work_takes_longer(name: str) -> None:
     variant = kernels.variant(name)
-    device = DEVICES["CPU under PoCL" if name == "packed" else "NVIDIA sm_90 under CUDA"]
+    places = {"packed": "CPU under PoCL", "sub_group_mma": "AMD gfx90a"}
+    device = DEVICES[places.get(name, "NVIDIA sm_90 under CUDA")]
+    halves = name in ("mma", "wgmma", "sub_group_mma")
     model = model_of(device)
 
     def seconds(size: int) -> float:
-        problem = gp.GemmProblem.create(size, size, size, dtype="float16" if name in ("mma", "wgmma") else "float32")
+        problem = gp.GemmProblem.create(size, size, size, dtype="float16" if halves else "float32")
         plan = make_plan(problem, device, load_configuration(), kernel=name)
         return variant.predicted(problem, device, model, plan.values).seconds
 

@@ -32,8 +32,9 @@ from gemmport.core.plan import Buffer, Integer, KernelSource, ParameterValue, Sc
 from gemmport.core.problem import GemmProblem, Layout, Operand
 from gemmport.runtime.sources import PRELUDE, assemble
 
-VARIANTS = tuple(variant for variant in kernels.variants() if variant.name != "wgmma")
-"""Those that both languages have, and that declare their local memory; test_wgmma.py has what holds for the other one."""
+VARIANTS = tuple(variant for variant in kernels.variants() if variant.name not in ("wgmma", "sub_group_mma"))
+"""Those that both languages have, and that declare their local memory;
+test_wgmma.py and test_sub_group_mma.py have what holds for the others."""
 
 FOLDERS = {"cuda": "__shared__", "opencl": "__local"}
 MOST_SAMPLES = 120

@@ -20,8 +20,9 @@ from absences import beyond
 from exact import WIDEST_RUN, Sizes, check, problem_of
 from gemmport import kernels
 from gemmport.checking.reference import reference
+from gemmport.contracts.matrix_instructions import instruction_of
 from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups, multiplies_matrices_by_warps
-from gemmport.core.dtypes import as_dtype
+from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.problem import OPERANDS, Operand
 from gemmport.execution.executor import bind
 
@@ -70,6 +71,7 @@ BASE: dict[str, Parameters] = {
         "PAD": 4,
     },
     "wgmma": {"TSM": 64, "TSN": 64, "WM": 64, "STAGES": 2, "RASTER": 3, "SHARE": 1},
+    "sub_group_mma": {"TSM": 32, "TSN": 64, "TSK": 64, "WM": 16, "WN": 32, "LANES": 32, "RASTER": 3},
     "mma": {"TSM": 32, "TSN": 64, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 3, "RASTER": 3, "SHARE": 3},
 }
 VARIANTS = tuple(variant.name for variant in kernels.variants())
@@ -78,7 +80,7 @@ WITH_WIDTH = tuple(
 )
 """Kernels that move WIDTH elements at once where rows are aligned, and are specialized by it."""
 
-WIDE = (*WITH_WIDTH, "gemv", "simt", "batched", "mma", "wgmma")
+WIDE = (*WITH_WIDTH, "gemv", "simt", "batched", "mma", "wgmma", "sub_group_mma")
 """Kernels that move runs whole where rows are aligned."""
 
 PADS_K = ("padded", "packed", "simt")
@@ -96,8 +98,10 @@ LYING: dict[str, dict[str, Any]] = {
 
 
 def typed(kernel: str, dtype: str) -> str:
-    """A type that the kernel computes, in the place of float32 and float64: `mma` and `wgmma` multiply halves."""
-    return {"float32": "float16", "float64": "bfloat16"}[dtype] if kernel in ("mma", "wgmma") else dtype
+    """A type that the kernel computes, in the place of float32 and float64: matrix units multiply halves."""
+    return (
+        {"float32": "float16", "float64": "bfloat16"}[dtype] if kernel in ("mma", "wgmma", "sub_group_mma") else dtype
+    )
 
 
 def parameters(kernel: str) -> Parameters:
@@ -539,6 +543,7 @@ MAY_BE_UNSUPPORTED = {
     "packed": "one work-item computes a whole macro-tile, which is for CPUs|loops are left after too many rounds",
     "mma": "NVIDIA's GPUs have the matrix unit's instructions from sm_80 on",
     "wgmma": "only GPUs of compute capability 9.0 have it, under CUDA",
+    "sub_group_mma": "have instructions for it under OpenCL",
 }
 """Kernels that a device may lack something for, and how that is told."""
 
@@ -551,7 +556,9 @@ def test_kernels_are_left_out_only_where_the_device_lacks_what_they_need(backend
     assert ("packed" in left_out) == (device.type != "cpu" or bool(device.max_terms))
     assert ("mma" in left_out) != multiplies_matrices_by_warps(device)
     assert ("wgmma" in left_out) != multiplies_matrices_by_warp_groups(device)
-    assert left_out - {"packed", "mma", "wgmma"} <= (set() if device.platform in ("nvidia", "intel") else {"shuffle"})
+    assert ("sub_group_mma" in left_out) == (instruction_of(DTYPES["float16"], device) is None)
+    others = left_out - {"packed", "mma", "wgmma", "sub_group_mma"}
+    assert others <= (set() if device.platform in ("nvidia", "intel") else {"shuffle"})
     for kernel in left_out:
         with pytest.raises(gp.UnsupportedError, match=MAY_BE_UNSUPPORTED[kernel]):
             gp.plan(problems[kernel], device, kernel=kernel)

@@ -243,8 +243,9 @@ def test_an_unknown_kernel_is_named(shape: str) -> None:
 
 @each_kernel
 def test_an_unknown_parameter_is_named(kernel: str) -> None:
-    device = DEVICES["CPU under PoCL" if kernel == "packed" else "NVIDIA sm_90 under CUDA"]
-    asked = problem("odd", "float16" if kernel in ("mma", "wgmma") else "float32")
+    places = {"packed": "CPU under PoCL", "sub_group_mma": "AMD gfx90a"}
+    device = DEVICES[places.get(kernel, "NVIDIA sm_90 under CUDA")]
+    asked = problem("odd", "float16" if kernel in ("mma", "wgmma", "sub_group_mma") else "float32")
     with pytest.raises(UnknownNameError, match=f"{kernel} has no parameter SPEED"):
         make_plan(asked, device, SHIPPED, kernel=kernel, params={"SPEED": 11})
 

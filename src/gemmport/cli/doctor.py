@@ -35,7 +35,8 @@ def doctor(as_json: bool, timeout: float) -> int:
     """Say what works here, what does not, and how to mend it.
 
     Looks at versions, environment variables, your configuration files, the cache, each backend's pieces, and the baselines, and
-    computes a small verified product on every device found. Each device is tried in a process of its own: a runtime that
+    computes a small verified product on every device found. What of its matrix instructions nobody has run for gemmport yet is
+    tried there: what is right is chosen from then on. Each device is tried in a process of its own: a runtime that
     crashes or hangs is told like any other fault.
 
     ✓ works; – is missing, but nothing depends on it; ✗ is broken. → says what to do.

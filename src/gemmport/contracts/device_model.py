@@ -43,6 +43,8 @@ class DeviceModel:
         link_bandwidth: bytes per second from the host's memory to the device's, or back.
         fitted: by kernel, constants of its own prediction (clocks of a unit, ratios), where they were fitted to times.
         tilings: by kernel, parameters among which it chooses, where they were found by trial.
+        verified: by kernel, names of its forms that `gemmport doctor` has found right on this very device
+            (`gemmport.contracts.kernel.Form`).
     """
 
     origin: str
@@ -57,6 +59,7 @@ class DeviceModel:
     link_bandwidth: float
     fitted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tilings: Mapping[str, Tilings] = field(default_factory=dict)
+    verified: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def rate(self, sums: DType) -> float:
         """Multiply-adds per second of elements that are summed in a type."""
@@ -65,6 +68,10 @@ class DeviceModel:
         if sums.arithmetic:
             return self.multiply_adds[sums.arithmetic]
         return self.multiply_adds["int32"] / (sums.sum_bytes // 4)
+
+    def has_verified(self, kernel: str, form: str) -> bool:
+        """Whether a form of a kernel was found right on the device."""
+        return form in self.verified.get(kernel, frozenset())
 
     def constants(self, kernel: str) -> Mapping[str, float]:
         """What was fitted of a kernel; empty where nothing was."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gemmport.contracts.amd import has_matrix_cores
 from gemmport.contracts.device_model import DeviceModel, clock
 from gemmport.contracts.kernel import ceil_div
 from gemmport.contracts.nvidia import is_hopper
@@ -30,6 +31,11 @@ MATRIX_TERMS = 4
 
 HOPPER_MATRIX_RATE = 2.0
 """Multiply-adds of float64 of Hopper's matrix unit for one of its others: 67 and 34 TFLOPS (NVIDIA H100 data sheet, SXM)."""
+
+CDNA_MATRIX_RATE = 2.0
+"""Multiply-adds of float32, and of float64, of AMD's matrix cores for one of its other units (AMD CDNA 2 and 3 white papers;
+MI300's of float64: 163 and 82 TFLOPS).
+"""
 
 MATRIX_PRODUCTS = 16
 """Multiply-adds of one instruction of the matrix unit, for each work-item of the warp: 16 × 8 × 4 by 32 of them."""
@@ -118,7 +124,11 @@ class Constants:
         values = {
             "issue": issue,
             "ports_issue": 1.0,
-            "matrix_rate": HOPPER_MATRIX_RATE if is_hopper(device) else 1.0,
+            "matrix_rate": HOPPER_MATRIX_RATE
+            if is_hopper(device)
+            else CDNA_MATRIX_RATE
+            if has_matrix_cores(device)
+            else 1.0,
             "schedulers": max(issue / WARP, 1.0),
             "one_warp": 1.0,
             "alone_clocks": barrier,

@@ -183,6 +183,30 @@ class Cut(NamedTuple):
     terms: int
 
 
+class Form(NamedTuple):
+    """A way of a kernel that only simulations have shown to be right: it is chosen where `gemmport doctor` has found it right
+    on the device at hand, and nowhere else.
+
+    Attributes:
+        kernel, name: of the form: "simt", "float32 with MMA = 2".
+        dtype, output: of A and B, and of D, in which it is tried.
+        parameters: that make it, with the tiles that it is tried with.
+        told: what it rests on: an instruction.
+    """
+
+    kernel: str
+    name: str
+    dtype: str
+    output: str
+    parameters: Parameters
+    told: str
+
+    @property
+    def label(self) -> str:
+        """Kernel and form in one word, for a command line."""
+        return f"{self.kernel}: {self.name}"
+
+
 class KernelVariant(Contract):
     """One member of the family.
 
@@ -243,6 +267,10 @@ class KernelVariant(Contract):
         where it can. Asked only where problem and device are supported.
         """
         return None
+
+    def forms(self, device: DeviceInfo) -> Sequence[Form]:
+        """Of what it can do on the device, that which waits for a verdict there: see `Form`."""
+        return ()
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """Parameters to choose among where neither the user nor a configuration states any, in the order of what is expected

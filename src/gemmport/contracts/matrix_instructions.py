@@ -133,8 +133,8 @@ _RDNA4 = {
     "uint8": replace(_RDNA3["uint8"], name="WMMA_GFX12_U8", groups=2, run=8, sum_step=1, lane_step=8, rate=2048),
 }
 
-# Xe-HPG has sub-groups of 8 lanes for it, and Xe-HPC of 16. The rates are those of 16-bit numbers of a vector engine, by peaks of an
-# Arc A770 (138 TFLOPS at 2.1 GHz, 512 engines) and a Max 1550 (839 at 1.6 GHz, 1024), bytes at twice that.
+# Xe-HPG has sub-groups of 8 lanes for it, Xe-HPC of 16. Rates are those of 16-bit numbers of a vector engine, by peaks of
+# an Arc A770 (138 TFLOPS at 2.1 GHz, 512 engines) and a Max 1550 (839 at 1.6 GHz, 1024), bytes at twice that.
 _DPAS_8 = MatrixInstruction(
     name="DPAS_8_F16", mnemonic="dpas.8x8", lanes=8, rows=8, columns=8, terms=16, element_bytes=2, groups=1,
     run=16, sum_step=1, lane_step=0, spreads_rows=True, rate=64,

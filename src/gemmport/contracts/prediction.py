@@ -107,7 +107,7 @@ def of_tiles_on_cpu(
 
 def of_tiles(
     problem: GemmProblem, device: DeviceInfo, model: DeviceModel, *,
-    tile: tuple[int, int, int], work_group: tuple[int, int, int], local: bool, share: float,
+    tile: tuple[int, int, int], work_group: tuple[int, int, int], local: bool, share: float, term_reads: float | None = None,
 ) -> Prediction:  # fmt: skip
     """A product of which a group computes a tile, and each of its work-items as much of it as any other.
 
@@ -115,6 +115,7 @@ def of_tiles(
         tile: rows and columns of a group's tile, and the terms of a step. work_group: its work-items.
         local: whether the tiles of a step are in local memory, so that a group reads them once.
         share: of the device's multiply-adds, that the inner loop reaches.
+        term_reads: bytes of a term that the work-items of a group read, all together; None: each its part of the tile's sides.
     """
     if device.type == "cpu":
         return of_tiles_on_cpu(problem, device, model, tile=tile, share=share, edges=CPU_EDGES)
@@ -127,7 +128,9 @@ def of_tiles(
     # Few work-items leave a unit's multiply-adders waiting for each other's results.
     filled = min(1.0, items * min(of_fullest, resident) / USUAL_ITEMS)
     multiplied = of_fullest * rows * columns * terms * units / (share * model.rate(problem.accumulator))
-    item_reads = items * (max(rows // work_group[1], 1) + max(columns // work_group[0], 1)) * terms * size
+    if term_reads is None:
+        term_reads = items * (max(rows // work_group[1], 1) + max(columns // work_group[0], 1)) * size
+    item_reads = term_reads * terms
     group_reads = (rows + columns) * terms * size
     results = problem.m * problem.n * problem.batch * problem.output.itemsize * (2 if problem.beta != 0 else 1)
     steps = math.ceil(terms / depth)

@@ -2,6 +2,7 @@
 
     python -m gemmport.diagnose.child FILE backend NAME…                  its pieces and its devices
     python -m gemmport.diagnose.child FILE device BACKEND SELECTOR DTYPE… a verified product in each type
+    python -m gemmport.diagnose.child FILE form BACKEND SELECTOR LABEL…   what is wrong with exact products by forms of kernels
     python -m gemmport.diagnose.child FILE link BACKEND SELECTOR OTHER…   its link to the host; which others it reaches
     python -m gemmport.diagnose.child FILE chosen                         the device that is taken where none is named
     python -m gemmport.diagnose.child FILE baseline NAME…                 its version
@@ -23,8 +24,10 @@ from gemmport.backends.parts import parts
 from gemmport.bench.products import Options, run_benchmark
 from gemmport.core.errors import BaselineUnavailableError, GemmportError
 from gemmport.core.problem import GemmProblem
+from gemmport.diagnose.forms import fault
 from gemmport.diagnose.links import measured
 from gemmport.execution.selection import backend_status, get_backend, select_device
+from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.child_processes import end_with_parent
 
@@ -58,6 +61,17 @@ def _device(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield {"status": result.status, "reason": result.reason, "kernel": kernel, "entry": entry}
 
 
+def _form(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
+    backend, selector, *labels = arguments
+    opened = get_backend(backend, selector)
+    known = {form.label: form for form in verdicts.forms(opened.device)}
+    for label in labels:
+        try:
+            yield {"fault": fault(opened, known[label]), "reason": ""}
+        except GemmportError as error:
+            yield {"fault": "", "reason": str(error)}
+
+
 def _chosen(_: Sequence[str]) -> Iterator[dict[str, Any]]:
     try:
         device = select_device()
@@ -86,6 +100,7 @@ def _baseline(names: Sequence[str]) -> Iterator[dict[str, Any]]:
 _PROBES: dict[str, Callable[[Sequence[str]], Iterator[dict[str, Any]]]] = {
     "backend": _backend,
     "device": _device,
+    "form": _form,
     "link": _link,
     "chosen": _chosen,
     "baseline": _baseline,

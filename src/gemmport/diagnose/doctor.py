@@ -25,6 +25,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, default_accumulator
 from gemmport.core.errors import ConfigError, UntrustedError
 from gemmport.diagnose.links import Link, told_between
+from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.cache import cache_folder, cache_use, check_writable
 from gemmport.runtime.child_processes import scratch_file, scratch_folder, session
@@ -134,6 +135,7 @@ class _Examination:
             fresh = {**self.environment, "GEMMPORT_CACHE_DIR": folder}
             for device in found:
                 findings += self._device(device, fresh)
+                findings += self._forms(device, fresh)
         findings += self._choice(found)
         findings += self._links(found)
         findings += self._baselines(found)
@@ -215,6 +217,28 @@ class _Examination:
             self.right.append(name)
         told = f"verified: {', '.join(verified)}; " if verified else ""
         yield Finding("ok" if verified else "warning", "devices", subject, told + _abilities(device))
+
+    def _forms(self, device: DeviceInfo, environment: Mapping[str, str]) -> Iterator[Finding]:
+        """Tries what only simulations have shown to be right, and notes the verdicts: plans take what is right from then on."""
+        name = f"{device.backend} {device.selector}"
+        forms = {form.label: form for form in verdicts.forms(device)}
+        right: list[str] = []
+        for label, line, fault in self._ask_each(("form", *name.split()), list(forms), environment):
+            if not label:
+                continue
+            form = forms[label]
+            reason = fault if line is None else line["fault"] or line["reason"]
+            verdicts.note(form, device, right=not reason)
+            if not reason:
+                right.append(f"{form.name} by {form.kernel} ({form.told})")
+                continue
+            wrong = line is not None and line["fault"]
+            detail = f"{form.name} by {form.kernel} ({form.told}) {'is WRONG' if wrong else 'does not run'}: {reason}"
+            yield Finding(
+                "warning", "devices", name, detail, "nothing chooses it; report it with gemmport doctor --json"
+            )
+        if right:
+            yield Finding("ok", "devices", name, f"verified, and chosen from now on: {', '.join(right)}")
 
     def _choice(self, found: Sequence[DeviceInfo]) -> Iterator[Finding]:
         """The device that is taken where none is named."""

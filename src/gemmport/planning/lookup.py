@@ -23,6 +23,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ConfigError, UntrustedError
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem
+from gemmport.planning import verdicts
 from gemmport.planning.schema import Entry, Loaded, LoadedEntry, LoadedModel, LoadedPrecision, Model, Source
 from gemmport.runtime import trust
 from gemmport.runtime.cache import load_text, program_key, store_text, user_config_folder
@@ -89,7 +90,7 @@ class Configuration:
         model = derived(device)
         for loaded in reversed(found):
             model = model.over(loaded.model.stated, loaded.origin)
-        return model
+        return replace(model, verified=verdicts.verified(device))
 
     @cached_property
     def _models(self) -> dict[DeviceInfo, DeviceModel]:
