@@ -136,6 +136,8 @@ class SubGroupMma(KernelVariant):
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         own = _instruction(problem, device)
+        if problem.empty:  # nothing is launched
+            return None
         if parameters["LANES"] != own.lanes:
             return f"LANES must be {own.lanes}, the sub-group of {own.mnemonic}; got {parameters['LANES']}"
         if (turn := _turn_terms(own)) > int(parameters["TSK"]):

@@ -1440,6 +1440,27 @@ _OF_MMA = (
     ),
 )
 
+OF_SUB_GROUP_MMA = tuple(
+    Mutation(name, (Edit(pattern, replacement, times),), ("sub_group_mma",), types=FLOAT16, ops=ops)
+    for name, pattern, replacement, ops, times in (
+        ("keeps what is beyond the end of a piece of halves", r"\? present : PIECE", "? PIECE : PIECE", "TN", 1),
+        ("brings the pieces of other lines", r"chunk / \(TSK / PIECE\) :", "chunk / (TSK / PIECE) / 2 :", "NT", 1),
+        ("brings the first terms alone", r"chunk % \(TSK / PIECE\) \* PIECE", "0", "NT", 1),
+        ("turns the first of two terms alone", r"const int line = place\.line, term = place\.term \+ p;",
+         "const int line = place.line, term = place.term;", "TN", 1),
+        ("puts turned words a word further", r"place\.line \+ e\) \+ place\.term \* ELEMENT_BYTES",
+         "place.line + e) + (place.term ^ 2) * ELEMENT_BYTES", "TT", 1),
+        ("reads the rows of the first lane", r"row \+ lane % UNIT_ROWS", "row", "NT", 1),
+        ("reads the first sub-group's columns", r"column \+ c \* UNIT_COLUMNS \+ lane", "c * UNIT_COLUMNS + lane", "NT", 1),
+        ("reads the first turn of A in each", r"lane % UNIT_ROWS\) \+ turn \* TURN_BYTES", "lane % UNIT_ROWS)", "NT", 1),
+        ("reads the first stage in each step", r"const char \*\)tiles \+ stage", "const char *)tiles", "NT", 1),
+        ("leaves sums of halves in other rows", r"own\[SUM_ROW\(lane, s\)", "own[SUM_ROW(lane, s ^ 1)", "NT", 1),
+        ("stores the rows of the first sub-group", r"tile\.row \+ row \+ r \*", "tile.row + r *", "NT", 1),
+        ("forgets the terms behind the first tile of halves", r"start = next;", "start = k;", "NT", 1),
+    )
+)  # fmt: skip
+"""Of `sub_group_mma`, which OpenCL alone has, and which test_sub_group_mma.py runs."""
+
 OF_WGMMA = (
     of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";", times=2),
     of_wgmma("multiplies what has not come", r"BARRIER_WAIT\(full \+ stage\.number, stage\.parity\);", ";", times=2),

