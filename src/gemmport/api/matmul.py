@@ -477,9 +477,7 @@ def _presented(result: HostArray, candidates: Sequence[Any], given: tuple[Any, .
     if not wrapping:
         return result
     first = max(wrapping, key=lambda x: float(getattr(x, "__array_priority__", 0)))
-    if isinstance(
-        first, np.ma.MaskedArray
-    ):  # of operands it would join the masks, which have no shape of the product's
+    if isinstance(first, np.ma.MaskedArray):  # it would join the masks of the operands, unlike in shape
         return first.__array_wrap__(result)
     return first.__array_wrap__(result, (numpy_matmul, given, 0))
 
