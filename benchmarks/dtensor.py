@@ -1,0 +1,167 @@
+"""Times products of arrays whose rows are spread over devices beside those of PyTorch's DTensor, in turns.
+
+    python benchmarks/dtensor.py --sizes 8192,16384 --dtypes float32,float16
+    python benchmarks/dtensor.py --devices intel,"pocl 3.1" --torch cpu --sizes 512     # a trial without GPUs
+
+A, B and C are `Shard(0)` in both: of gemmport `ShardedArray`s in this process, of PyTorch DTensors in one process per device,
+by NCCL on GPUs and gloo on CPUs. Each turn is one call of either, after a barrier, awaited; DTensor's seconds are those of its
+slowest process. gemmport's product is verified first, as by `gemmport run --devices … --placement rows`. Neither rounds float32
+to TF32. Prints JSON: medians, their ratio (over 1: gemmport is the faster) and its extremes over the turns, and each device's
+share. Exits with 1 where gemmport's product is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+import gemmport as gp
+from gemmport.api.gemm import computed
+from gemmport.api.product import Choice
+from gemmport.bench.dealt import DealtOptions, run_dealt
+from gemmport.core.dtypes import as_dtype
+from gemmport.multidevice.selection import chosen_backends
+
+
+def dtensor(rank: int, count: int, port: int, kind: str, orders: Connection) -> None:
+    """One process of PyTorch's: makes operands as it is told, and times a product at each further word."""
+    import torch  # noqa: PLC0415 - in this process alone
+    from torch import distributed  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.tensor import DTensor, Shard  # noqa: PLC0415
+
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(count)}
+    if kind == "cuda":
+        torch.cuda.set_device(rank)
+    distributed.init_process_group("nccl" if kind == "cuda" else "gloo", rank=rank, world_size=count)
+    mesh = init_device_mesh(kind, (count,))
+    a = b = None
+    while (order := orders.recv()) is not None:
+        if order != "go":
+            size, dtype = order
+            rows = size // count
+            a, b = (
+                DTensor.from_local(torch.randn(rows, size, device=kind).to(getattr(torch, dtype)), mesh, [Shard(0)])
+                for _ in range(2)
+            )
+            orders.send(torch.__version__)
+            continue
+        distributed.barrier()
+        if kind == "cuda":
+            torch.cuda.synchronize()
+        begun = time.perf_counter()
+        c = (a @ b).redistribute(placements=[Shard(0)]).to_local()
+        if kind == "cuda":
+            torch.cuda.synchronize()
+        orders.send(time.perf_counter() - begun)
+        del c
+    distributed.destroy_process_group()
+
+
+def started(count: int, kind: str) -> list[tuple[Any, Connection]]:
+    """PyTorch's processes, and what each is told by."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    found = []
+    for rank in range(count):
+        here, there = context.Pipe()
+        process = context.Process(target=dtensor, args=(rank, count, port, kind, there), daemon=True)
+        process.start()
+        there.close()  # so that the end of a process is noticed
+        found.append((process, here))
+    return found
+
+
+def told(workers: list[tuple[Any, Connection]], word: object) -> list[Any]:
+    """What each process answers to a word."""
+    for _, orders in workers:
+        orders.send(word)
+    return [orders.recv() for _, orders in workers]
+
+
+def compared(
+    size: int,
+    dtype: str,
+    backends: list[gp.Backend],
+    workers: list[tuple[Any, Connection]],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """One product, verified and timed in turns."""
+    problem = gp.GemmProblem.create(size, size, size, dtype=dtype)
+    checked = run_dealt(problem, backends, DealtOptions(repeat=1, placement="rows"))
+    if checked.verified is not True:
+        return {"size": size, "dtype": dtype, "status": checked.status, "reason": checked.reason}
+    rng = np.random.default_rng(0)
+    a, b = (
+        gp.ShardedArray.distribute(
+            rng.standard_normal((size, size), np.float32).astype(as_dtype(dtype).numpy), backends
+        )
+        for _ in range(2)
+    )
+    c = gp.matmul(a, b, devices=backends)
+    version, *_ = told(workers, (size, dtype))
+    ours, theirs, dealt = [], [], None
+    for turn in range(options.warm + options.repeat):
+        begun = time.perf_counter()
+        dealt = computed(a, b, None, c, devices=backends, choice=Choice()).dealt
+        seconds = time.perf_counter() - begun
+        other = max(told(workers, "go"))
+        if turn >= options.warm:
+            ours.append(seconds)
+            theirs.append(other)
+    assert dealt is not None
+    ratios = sorted(other / own for own, other in zip(ours, theirs, strict=True))
+    own, other = statistics.median(ours), statistics.median(theirs)
+    return {
+        "size": size, "dtype": dtype, "status": "ok", "torch": version, "gemmport_seconds": own, "dtensor_seconds": other,
+        "gemmport_tflops": problem.flops / own * 1e-12, "dtensor_tflops": problem.flops / other * 1e-12,
+        "ratio": other / own, "ratio_of_turns": [ratios[0], ratios[-1]], "turns": options.repeat,
+        "shares": {
+            member.name: {"share": member.elements / size**2, "tiles": len(member.tiles)} for member in dealt.members
+        },
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Compares, and tells."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", default="nvidia:0,nvidia:1", help="of gemmport, as many as PyTorch has processes")
+    parser.add_argument("--torch", choices=("cuda", "cpu"), default="cuda", help="where PyTorch computes")
+    parser.add_argument(
+        "--sizes", default="8192,16384,32768", help="of square matrices, multiples of the number of devices"
+    )
+    parser.add_argument("--dtypes", default="float32,float16,bfloat16")
+    parser.add_argument("--warm", type=int, default=3, help="turns before those that count")
+    parser.add_argument("--repeat", type=int, default=11, help="turns")
+    options = parser.parse_args()
+    backends = chosen_backends(options.devices.split(","))
+    sizes = [int(size) for size in options.sizes.split(",")]
+    if uneven := [size for size in sizes if size % len(backends)]:
+        parser.error(f"sizes must be multiples of {len(backends)}, the number of devices; got {uneven[0]}")
+    workers = started(len(backends), options.torch)
+    results = [
+        compared(size, dtype, backends, workers, options) for dtype in options.dtypes.split(",") for size in sizes
+    ]
+    for _, orders in workers:
+        orders.send(None)
+    for process, _ in workers:
+        process.join(60)
+    devices = [backend.device.to_dict() for backend in backends]
+    sys.stdout.write(json.dumps({"devices": devices, "gemmport": gp.__version__, "results": results}, indent=2) + "\n")
+    return int(any(result["status"] != "ok" for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
