@@ -322,7 +322,7 @@ def test_an_entry_that_states_a_key_is_more_specific(key: str) -> None:
 
 # Which devices have a quirk
 
-CONDITIONS = {"backend", "platform", "device", "versions"}
+CONDITIONS = {"backend", "platform", "device", "versions", "architecture"}
 TOLD = {"id", "symptom", "effect", "where", "evidence", "limits"}
 """What says nothing about which device has it."""
 
@@ -351,7 +351,13 @@ def test_every_condition_of_a_quirk_is_tried() -> None:
 @pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.id)
 def test_a_quirk_needs_each_of_its_conditions(quirk: Quirk) -> None:
     every = [
-        DeviceInfo(quirk.backend, f"The {quirk.device} device", quirk.platform, platform_version=version)
+        DeviceInfo(
+            quirk.backend,
+            f"The {quirk.device} device",
+            quirk.platform,
+            platform_version=version,
+            architecture=quirk.architecture,
+        )
         for version in VERSIONS
     ]
     having = [device for device in every if quirk.applies_to(device)]
@@ -363,6 +369,7 @@ def test_a_quirk_needs_each_of_its_conditions(quirk: Quirk) -> None:
             wrong = replace(device, **{field: "another"})
             assert not quirk.applies_to(wrong)
             assert not quirk.of_runtime(wrong)
+        assert quirk.applies_to(replace(device, architecture="another")) == (not quirk.architecture)
 
 
 # Which device is which
