@@ -20,6 +20,7 @@ from gemmport.bench.results import BaselineResult
 from gemmport.checking import guarded_run
 from gemmport.checking.guarded_run import GUARD, GuardedRun, try_plan
 from gemmport.checking.reference import reference
+from gemmport.checking.scales import random_scales, scaled_reference
 from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import default_accumulator
 from gemmport.core.plan import Plan, Scratch
@@ -265,6 +266,10 @@ class Fake:
             wanted["dtype"] = problem.output.numpy
         if problem.accumulator != default_accumulator(problem.dtype, problem.output):
             wanted["accumulator"] = problem.accumulator.numpy
+        scales = random_scales(problem, case.seed) if case.scaled else None
+        if scales is not None:
+            for argument, x in (("scale_a", scales.rows), ("scale_b", scales.columns)):
+                assert np.array_equal(told.pop(argument), x[0] if problem.batch == 1 else x)
         assert told == wanted
         assert b.dtype == case.dtype_of_b.numpy
         assert (c is None) == (problem.beta == 0 and case.out != "c")
@@ -278,7 +283,8 @@ class Fake:
         if c is not None:
             operands["c"] = np.broadcast_to(np.asarray(c), (problem.batch, m, n))
         with np.errstate(invalid="ignore", over="ignore"):
-            d = reference(problem, operands).astype(problem.output.numpy)
+            d = scaled_reference(problem, operands, scales) if scales else reference(problem, operands)
+            d = d.astype(problem.output.numpy)
         d = self.result(d[0] if problem.batch == 1 else d)
         if out is not None:
             out[...] = d
@@ -367,6 +373,7 @@ class TestArrayCases:
             "negative strides", "zero strides", "Fortran", "no elements", "no terms", "random numbers", "special values",
         } <= features  # fmt: skip
         assert {case.on_device for case in GEMMS} == {True, False}
+        assert {case.scaled for case in GEMMS} == {True, False}
         assert {case.problem.output.kind for case in GEMMS} == {"real", "complex", "integer", "bool"}
 
     @pytest.mark.parametrize("case", [*GEMMS, *MATMULS], ids=lambda case: type(case).__name__)

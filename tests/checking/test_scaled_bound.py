@@ -144,3 +144,17 @@ def test_scales_have_neighbours_of_other_sizes() -> None:
         assert 1 / 16 <= each.min() < 1 / 4
         assert 4 < each.max() <= 16
     np.testing.assert_array_equal(scales.rows, random_scales(problem_of(), 3).rows)
+
+
+@pytest.mark.parametrize("largest", [np.inf, 65504.0])
+def test_what_is_too_large_for_the_output_is_infinite(largest: float) -> None:
+    problem = problem_of("float16", batch=1, beta=0.0)
+    operands = random_operands(problem, 5)
+    scales = Scales(np.full((1, 40), 2.0**12, np.float32), np.ones((1, 40), np.float32))
+    expected = scaled_reference(problem, operands, scales)
+    with np.errstate(over="ignore"):
+        d = expected.astype(np.float16)
+    assert np.isinf(d).any()
+    d[np.isinf(d)] = np.copysign(largest, expected[np.isinf(d)])
+    assert check_scaled(problem, operands, scales, d).passed == np.isinf(largest)
+    assert not check_scaled(problem, operands, scales, -d).passed

@@ -59,6 +59,7 @@ CHECKERS = (
         "checking.verification", ("checking/test_verification.py", "checking/test_bounds.py", "checking/test_neighbours.py")
     ),
     Checker("checking.reference", ("checking/test_reference.py", "checking/test_neighbours.py")),
+    Checker("checking.scales", ("checking/test_scaled_bound.py",)),
     Checker("checking.guarded_run", ("checking/test_judges.py",)),
     Checker(
         "fuzz.case", ("fuzz/test_fuzz.py", "fuzz/test_outcomes.py"),

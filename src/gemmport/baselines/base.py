@@ -66,6 +66,10 @@ class Baseline(ABC):
         """Why it cannot compute a problem; None where it can."""
         return None
 
+    def rounds_by_itself(self, problem: GemmProblem) -> bool:
+        """Whether it rounds A and B to the problem's precision in a way that it does not tell: it is timed then, not judged."""
+        return False
+
     @abstractmethod
     def bind(
         self,

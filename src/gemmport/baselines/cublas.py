@@ -13,6 +13,7 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
 from gemmport.core.errors import BaselineUnavailableError, LaunchError
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand
 
 _HOW_TO_GET = "pip install 'gemmport[cuda]' on a machine with NVIDIA's driver"
@@ -84,6 +85,9 @@ class CuBLAS(Baseline):
             rule = "takes int8 matrices only where their rows, columns and alignment are multiples of 4"
             return f"cuBLAS {rule} (quirk cublas-int8-multiples)"
         return None
+
+    def rounds_by_itself(self, problem: GemmProblem) -> bool:
+        return problem.precision != FULL
 
     def bind(
         self,

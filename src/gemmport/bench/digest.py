@@ -25,13 +25,13 @@ Token = str
 
 CALL_PATH = (
     "api.matmul", "api.gemm", "api.precision", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product",
-    "api.host", "api.plans", "api.collections", "api.streamed", "outofcore.operands", "execution.repeated",
+    "api.host", "api.plans", "api.sharded", "api.collections", "api.streamed", "outofcore.operands", "execution.repeated",
     "execution.prepared", "execution.executor", "execution.adapters", "execution._views",
     "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
     "core.problem", "core.precision", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels",
-    "backends.array", "backends.base", "backends.objects", "backends._ordering", "backends._workspace", "backends._ending",
-    "backends._ownership", "backends._errors", "backends._compilation", "backends._fork", "backends._scripts",
-    "backends._launching",
+    "backends.array", "backends.base", "backends.segments", "backends.objects", "backends._ordering", "backends._workspace",
+    "backends._ending", "backends._ownership", "backends._errors", "backends._compilation", "backends._fork",
+    "backends._scripts", "backends._launching",
 )  # fmt: skip
 """Modules of gemmport that run when a product is called again, beside those of its backend: with them changes what a call costs
 beyond its launches. What is asked only once, such as a plan, is not among them.

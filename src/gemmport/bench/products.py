@@ -33,7 +33,6 @@ from gemmport.core.errors import (
 )
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Launch, ParameterValue, Plan
-from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind, bind_or_choose
 from gemmport.execution.selection import get_backend
@@ -418,8 +417,7 @@ class _Workspace:
                     raise BaselineUnavailableError(f"{name} cannot compute this problem: {reason}")
                 bound = library.bind(self.problem, self.backend, self.memory, self.random)
                 self._open.append(bound)
-                # A library does not tell how it rounds what it multiplies: such a product is timed, and not judged.
-                judged = self.options.verify and self.problem.precision == FULL
+                judged = self.options.verify and not library.rounds_by_itself(self.problem)
                 check = self._check_baseline(bound) if judged else None
             except GemmportError as error:
                 states.append(BaselineResult(name, reason=str(error)))

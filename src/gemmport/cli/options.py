@@ -107,8 +107,9 @@ placement = click.option(
     "--placement",
     type=click.Choice(["host", "first", "rows", "columns"]),
     default="host",
-    show_default=True,
-    help="With --devices, where A, B and C are: in the host's memory, on the first device, or in shards of rows or columns.",
+    metavar="WHERE",
+    help="With --devices, where A, B and C are: in the host's memory (host, the default), on the first device (first), or in "
+    "shards on all (rows, columns).",
 )
 
 
