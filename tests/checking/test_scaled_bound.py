@@ -123,7 +123,25 @@ def test_the_bound_in_numbers() -> None:
     unit, least = 2.0**-24 + 2.0**-53, 2.0**-149
     wanted = 8 * unit * 2 * 2 * 5 * 13 + (4 * unit + 2.0**-11) * 273 + 4 * unit * 21
     wanted += least * (2 * 2 * 2 + 2 * 0.5 + 2 + 2) + 2.0**-24
-    assert scaled_bound(problem, operands, scales, expected).item() == pytest.approx(wanted, rel=1e-12)
+    assert scaled_bound(problem, operands, scales, expected).item() == pytest.approx(wanted, rel=1e-12, abs=0)
+
+
+def test_what_underflow_may_cost_in_numbers() -> None:
+    """Each term, scaled with its sum; the sum, by alpha, then by the row's scale, then by the column's; and the output."""
+    problem = GemmProblem.create(1, 1, 3, dtype="float8_e5m2", alpha=2)
+    operands = {"a": np.zeros((1, 1, 3)), "b": np.zeros((1, 3, 1))}
+    scales = Scales(np.array([[4.0]], np.float32), np.array([[0.5]], np.float32))
+    bound = scaled_bound(problem, operands, scales, np.zeros((1, 1, 1)))
+    assert bound.item() == 2.0**-149 * (3 * 2 * 4 * 0.5 + 2 * 0.5 + 2 + 2 + 1)
+
+
+def test_rows_and_columns_are_those_of_op() -> None:
+    problem = GemmProblem.create(3, 5, 7, dtype="float8_e5m2", trans_a="T", trans_b="T")
+    operands, scales = random_operands(problem, 1), random_scales(problem, 2)
+    d = scaled_reference(problem, operands, scales)
+    check = check_scaled(problem, operands, scales, d.astype(np.float32))
+    assert check.passed, check.detail
+    assert check.name == "statistical"
 
 
 def test_without_terms_or_c_nothing_is_allowed_for_them() -> None:

@@ -118,6 +118,8 @@ def why_harmless(survivor: Survivor) -> str:
         return "words of a message"
     if _OPTIONAL.sub("", survivor.was) == _OPTIONAL.sub("", survivor.becomes):
         return "only whether lengths are compared that are the same, or whether a copy is made that nobody changes"
+    if survivor.was.replace("astype(np.float64)", "astype(None)") == survivor.becomes:
+        return "float64 is NumPy's type where none is named"
     return ""
 
 
