@@ -115,8 +115,9 @@ def _icd(file: Path) -> Part:
 
 
 def _why_not_loaded(library: str) -> str:
-    """What the system's loader says of a library in a process of its own; empty where it loads, or ends that process: then the
-    search for devices tells.
+    """Why the system's loader does not load a library; empty where it does.
+
+    A process of its own tries. Where the library ends that process, this is empty, too: the search for devices tells of that.
     """
     code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     done = subprocess.run(

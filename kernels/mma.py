@@ -25,6 +25,7 @@ from gemmport.contracts.nvidia import (
     multiplies_float8_matrices,
     multiplies_matrices_by_warps,
     rounds_to_tf32,
+    why_not_multiplied,
 )
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S, DType
@@ -172,20 +173,13 @@ class Mma(KernelVariant):
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
             return reason
-        unit = _UNITS[problem.dtype.name]
-        if problem.precision != unit.precision:
-            return (
-                f"the matrix unit multiplies {problem.dtype} as {unit.precision}: precision must say so; "
-                f"it is {problem.precision}"
-            )
-        if problem.accumulator != unit.sums:
-            return f"the matrix unit adds up {problem.dtype} in {unit.sums}, not in {problem.accumulator}"
         if not multiplies_matrices_by_warps(device):
             found = device.architecture or device.name
             return f"NVIDIA's GPUs have the matrix unit's instructions from sm_80 on, this is {found}"
         if problem.dtype in FLOAT8S and not multiplies_float8_matrices(device):
             return f"NVIDIA's matrix unit multiplies {problem.dtype} from sm_89 on, this is {device.architecture}"
-        return None
+        unit = _UNITS[problem.dtype.name]
+        return why_not_multiplied(problem, precision=unit.precision, sums=unit.sums)
 
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
         return FLOAT8_CUT if problem.dtype in FLOAT8S and cuts_sums_of_float8(device) else None

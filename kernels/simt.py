@@ -44,8 +44,8 @@ class Simt(KernelVariant):
     With MMA = 1, a warp's float64 products go through NVIDIA's matrix unit, 16 × 8 sums and 4 terms at a time, at twice the
     rate; a product of complex128 is four of these. No GPU has verified complex128 yet, nor the unit before Hopper, whose
     products have 8 × 8 sums: only the user chooses them. With MMA = 2, products of float32 and float64 go through AMD's matrix
-    cores, 16 × 16 sums and 4 terms at a time, and what is said of warps is of waves of 64 work-items. It was simulated, but
-    never run: it is chosen where `gemmport doctor` has found it right.
+    cores, 16 × 16 sums and 4 terms at a time; a warp is a wave of 64 work-items then. This was simulated, and has not run on a
+    GPU: it is chosen where `gemmport doctor` has found it right.
 
     With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
 

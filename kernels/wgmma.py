@@ -21,7 +21,7 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
-from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups
+from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups, why_not_multiplied
 from gemmport.contracts.occupancy import REGISTERS, WARP
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
@@ -186,18 +186,11 @@ class Wgmma(KernelVariant):
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
             return reason
-        unit = _UNITS[problem.dtype.name]
-        if problem.precision != unit.precision:
-            return (
-                f"the matrix unit multiplies {problem.dtype} as {unit.precision}: precision must say so; "
-                f"it is {problem.precision}"
-            )
-        if problem.accumulator != unit.sums:
-            return f"the matrix unit adds up {problem.dtype} in {unit.sums}, not in {problem.accumulator}"
         if not multiplies_matrices_by_warp_groups(device):
             found = device.architecture or device.name
             return f"only GPUs of compute capability 9.0 have it, under CUDA; this is {found} under {device.backend}"
-        return None
+        unit = _UNITS[problem.dtype.name]
+        return why_not_multiplied(problem, precision=unit.precision, sums=unit.sums)
 
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
         return FLOAT8_CUT if _promotes(problem) else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -32,3 +33,31 @@ def without_sharing(backend: gp.Backend) -> gp.Backend:
     """As a device with a memory of its own: operands are sent to it."""
     backend._borrow = lambda data: None
     return backend
+
+
+def counting_allocations(backends: Sequence[gp.Backend]) -> Mapping[gp.Backend, int]:
+    """By device, the most bytes that it has given at once from now on."""
+    taken: dict[gp.Backend, int] = dict.fromkeys(backends, 0)
+    most = dict(taken)
+
+    def counted(one: gp.Backend) -> None:
+        allocate = one._allocate
+
+        def counts(nbytes: int) -> Any:
+            memory = allocate(nbytes)
+            taken[one] += nbytes
+            most[one] = max(most[one], taken[one])
+            free = memory.free
+
+            def gives_back() -> None:
+                taken[one] -= nbytes
+                free()
+
+            memory.free = gives_back
+            return memory
+
+        one._allocate = counts
+
+    for each in backends:
+        counted(each)
+    return most

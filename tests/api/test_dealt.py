@@ -20,7 +20,7 @@ from gemmport.api import dealt, streamed
 from gemmport.core.errors import DeviceLostError
 from gemmport.outofcore.elsewhere import OnDevice
 from gemmport.planning import schedule
-from pairs import opened_pair, without_sharing
+from pairs import counting_allocations, opened_pair, without_sharing
 
 
 @pytest.fixture
@@ -297,29 +297,7 @@ def test_arrays_in_slices_are_dealt(pair: list[gp.Backend], *, sent: bool) -> No
 
 @pytest.mark.usefixtures("in_panels")
 def test_each_device_takes_no_more_memory_than_is_allowed(pair: list[gp.Backend]) -> None:
-    taken: dict[gp.Backend, int] = dict.fromkeys(pair, 0)
-    most = dict(taken)
-
-    def counted(one: gp.Backend) -> None:
-        allocate = one._allocate
-
-        def counts(nbytes: int) -> Any:
-            memory = allocate(nbytes)
-            taken[one] += nbytes
-            most[one] = max(most[one], taken[one])
-            free = memory.free
-
-            def gives_back() -> None:
-                taken[one] -= nbytes
-                free()
-
-            memory.free = gives_back
-            return memory
-
-        one._allocate = counts
-
-    for each in pair:
-        counted(each)
+    most = counting_allocations(pair)
     a, b = integers((600, 200), "float32"), integers((200, 500), "float32")
     np.testing.assert_array_equal(gp.matmul(a, b, devices=pair, device_memory=300_000), a @ b)
     assert all(0 < most[one] <= 300_000 for one in pair)

@@ -244,7 +244,7 @@ def test_other_types(best_backend: gp.Backend) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "one too many": ({"scale_a": factors((7,))}, gp.ShapeError, r"scale_a must be one number, .* m = 6; got \(7,\)"),
     "of rows for columns": ({"scale_b": factors((6,))}, gp.ShapeError, r"\(…, 1, n\) with n = 5; got \(6,\)"),
-    "of a batch that is not there": ({"scale_a": factors((2, 6))}, gp.ShapeError, r"got \(2, 6\)"),
+    "of a batch that is not there": ({"scale_a": factors((2, 6))}, gp.ShapeError, r"before it that is not 1; got \(2, 6\)"),
     "across": ({"scale_a": factors((1, 6, 1, 1))}, gp.ShapeError, r"got \(1, 6, 1, 1\)"),
     "none": ({"scale_a": factors((0,))}, gp.ShapeError, r"got \(0,\)"),
     "float64": ({"scale_a": np.ones(6)}, gp.DtypeError, "scale_a must be of float32, .* got float64"),

@@ -16,7 +16,7 @@ from exact import integers
 from gemmport.core.errors import DeviceLostError
 from gemmport.outofcore.elsewhere import OnDevice
 from gemmport.planning import schedule
-from pairs import opened_pair
+from pairs import counting_allocations, opened_pair
 
 
 @pytest.fixture
@@ -189,32 +189,10 @@ def test_a_device_without_shards_helps_where_it_is_free(
 @pytest.mark.parametrize("bound", [None, 300_000])
 def test_each_device_takes_no_more_memory_than_is_allowed(pair: list[gp.Backend], bound: int | None) -> None:
     """Tiles, and what rows are packed in where columns are spread; beside the arrays, and what is waited for."""
-    taken: dict[gp.Backend, int] = dict.fromkeys(pair, 0)
-    most = dict(taken)
-
-    def counted(one: gp.Backend) -> None:
-        allocate = one._allocate
-
-        def counts(nbytes: int) -> Any:
-            memory = allocate(nbytes)
-            taken[one] += nbytes
-            most[one] = max(most[one], taken[one])
-            free = memory.free
-
-            def gives_back() -> None:
-                taken[one] -= nbytes
-                free()
-
-            memory.free = gives_back
-            return memory
-
-        one._allocate = counts
-
     a, b = integers((400, 200), "float32"), integers((200, 500), "float32")
     x, y = in_shards(a, pair, 1, (90,)), in_shards(b, pair, 1, (300,))
     out = in_shards(np.empty((400, 500), "float32"), pair, 1, (130,))
-    for each in pair:
-        counted(each)
+    most = counting_allocations(pair)
     gp.gemm(x, y, out=out, device_memory=bound)
     np.testing.assert_array_equal(out.get(), a @ b)
     assert all(0 < most[one] <= (bound or 2**28) for one in pair)

@@ -81,7 +81,7 @@ def explain(
         device_memory: as `gemm`: in which tiles arrays on the host pass through the device, if they do, is its `schedule`; of
             several, how the first tile passes through each is its `passing`.
         placement: of several devices, where A, B, C and the result are: "host"; "first", on the first device; "rows" or
-            "columns", in shards of rows or columns on all of them. The outlook's `links` tells what travels then.
+            "columns", in shards on all of them. The outlook's `links` tells the bytes that travel.
         described: of a problem of sizes, what else `GemmProblem.create` takes: batch, dtype, output, trans_a, …; `precision` by
             default as of `gemm`.
 

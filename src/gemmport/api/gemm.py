@@ -137,9 +137,8 @@ def gemm(
         devices: several devices that compute the product together: "all", or a list of what `device` takes and of open
             backends; default: those of arrays in shards. Each computes tiles of the result, as many as it is fast; of arrays in
             the host's memory, what is too small for that, one computes. Arrays may lie on any devices, each on another, or as a
-            `ShardedArray` on several, and the result is where `out` is, else where the first of them is: in shards, where rows,
-            columns or matrices of the result are in each of its shards. The host waits for it. docs/scale.md says what is
-            promised of it.
+            `ShardedArray` on several. The result is where `out` is, else where the first of them is. It is in shards where
+            each shard of that array has rows, columns or matrices of it. The host waits for it. docs/scale.md has the rest.
         kernel, params, config: see `plan`.
         deterministic: one product has the same bits each time. Else a plan that needs less memory is taken where the device is
             short of it, with a warning in the log; it may add up in another order.

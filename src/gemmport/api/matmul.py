@@ -436,9 +436,8 @@ def _of_host_arrays(
     if dtype.name not in DTYPES:
         choice, kept = how["choice"], how.get("bounds", NO_BOUNDS).checkpoint
         if choice.precision not in (None, FULL) or kept is not None or "scales" in how:
-            as_dtype(
-                dtype
-            )  # which says what gemmport computes in: NumPy rounds nothing, keeps nothing, and scales nothing
+            # NumPy knows no precision, no kept call and no scales: this raises an error that names the types there are.
+            as_dtype(dtype)
         _warn_of_the_host(dtype.name)
         return numpy_matmul(*given, **rules)
     _check_sizes(left, right)

@@ -56,6 +56,12 @@ class Product:
     k: int
     scales: Scales | None = None
 
+    @property
+    def operands(self) -> dict[str, object]:
+        """What is read, by the names of the arguments."""
+        scales = {} if self.scales is None else self.scales.arrays
+        return {"a": self.a, "b": self.b, "c": self.c, **scales}
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -94,7 +100,7 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     backend, queue, types, shape = place.backend, place.queue, product.types, product.shape
     d = backend.empty(shape, types.output) if out is None else cast("DeviceArray", out)
     if out is not None:
-        check_written(d, product)
+        check_written(d, product.operands)
     found = writable_in_place(d.shape, d.strides, d.offset, base_alignment=d.memory.alignment)
     written = d
     if found is None or d.dtype != types.output:
@@ -289,11 +295,10 @@ def check_writable(out: DeviceArray) -> None:
         raise ArrayError(f"out of shape {out.shape} and strides {out.strides} overlaps itself: use another array")
 
 
-def check_written(out: DeviceArray, product: Product) -> None:
-    """Raises ArrayError where `out` cannot be written, or writing it would change an operand while it is read."""
+def check_written(out: DeviceArray, operands: Mapping[str, object]) -> None:
+    """Raises ArrayError where `out` cannot be written, or writing it would change an operand, by its name, while it is read."""
     check_writable(out)
-    scales = {} if product.scales is None else product.scales.arrays
-    for name, other in {"a": product.a, "b": product.b, "c": product.c, **scales}.items():
+    for name, other in operands.items():
         if not isinstance(other, DeviceArray) or not overlap(out, other):
             continue
         if name == "c" and is_same(out, other):

@@ -21,7 +21,7 @@ from gemmport.execution.sharded import ShardedArray
 from gemmport.outofcore.operands import Sliced
 
 GivenScales = Mapping[str, Given]
-"""By the names of the arguments, "scale_a" and "scale_b": those that are no part of alpha."""
+"""Scales that did not become part of alpha, by the names of the arguments: "scale_a" and "scale_b"."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,8 @@ def _spread(name: str, x: Array, shape: tuple[int, ...], views: Sequence[Array])
     told = "(…, m) or (…, m, 1)" if name == "scale_a" else "(…, n) or (…, 1, n)"
     size = "m" if name == "scale_a" else "n"
     batch = f", and dimensions before it that broadcast to {shape[:-1]}" if shape[:-1] else ""
+    if not batch and x.ndim > 1:
+        batch = ", and no dimension before it that is not 1"
     raise ShapeError(f"{name} must be one number, or have shape {told} with {size} = {shape[-1]}{batch}; got {x.shape}")
 
 

@@ -121,20 +121,19 @@ def put(
             name = next((each for each in ("a", "b", "c") if axes.get(each) is not None), name)
             axis = axes[name]
     place = places[name]
-    argument = "out" if name == "out" else name
     value = given["out"].value if name == "out" else None
     if isinstance(place, Placement):
-        written = place.result({argument: given[name]}, shape, dtype)
+        written = place.result({name: given[name]}, shape, dtype)
         return Put(written.array, [(place, written)], None, value)
     if axis is None:
         first, shard = place.each[0]
-        written = first.result({argument: shard}, shape, dtype)
+        written = first.result({name: shard}, shape, dtype)
         return Put(written.array, [(first, written)], None, value)
     each = []
     for one, shard in place.each:
         sizes = list(shape)
         sizes[axis] = shard.arrays[0].shape[place.axis]
-        each.append((one, one.result({argument: shard}, tuple(sizes), dtype)))
+        each.append((one, one.result({name: shard}, tuple(sizes), dtype)))
     return Put(ShardedArray([written.array for _, written in each], axis), each, axis, value)
 
 

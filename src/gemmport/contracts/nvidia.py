@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import DType
+from gemmport.core.problem import GemmProblem
 
 
 def is_hopper(device: DeviceInfo) -> bool:
@@ -75,6 +77,19 @@ def multiplies_matrices_by_warp_groups(device: DeviceInfo) -> bool:
     which compiles them for sm_90a; and others that name it.
     """
     return WARP_GROUP_PRODUCTS in device.extensions or (device.language == "cuda" and is_hopper(device))
+
+
+def why_not_multiplied(problem: GemmProblem, *, precision: str, sums: DType) -> str | None:
+    """Why a matrix unit does not multiply the numbers of a problem; None where it does.
+
+    Args:
+        precision: to which the product must ask that these are rounded. sums: the type in which the unit adds them up.
+    """
+    if problem.precision != precision:
+        return f"the matrix unit multiplies {problem.dtype} as {precision}: precision must say so; it is {problem.precision}"
+    if problem.accumulator != sums:
+        return f"the matrix unit adds up {problem.dtype} in {sums}, not in {problem.accumulator}"
+    return None
 
 
 def rounds_to_tf32(device: DeviceInfo) -> bool:

@@ -6,6 +6,7 @@ between devices that a backend can copy between, else through the host. Each cop
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
@@ -30,15 +31,18 @@ _WIDEST = 16
 """Bytes of the widest type."""
 
 
-class Elsewhere:
-    """An array on a device or several, or a part of it, as one thread brings blocks of it to one device, or takes blocks there.
+class Elsewhere(ABC):
+    """An array on a device or several, or a part of it, of which one thread brings blocks to a device or takes some there."""
 
-    Attributes:
-        shape, dtype: as in NumPy.
-    """
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
 
     @property
     def ndim(self) -> int:
@@ -46,18 +50,19 @@ class Elsewhere:
         return len(self.shape)
 
     @property
+    @abstractmethod
     def is_column_major(self) -> bool:
         """Whether columns lie as rows usually do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def part(self, key: tuple[slice, ...]) -> Elsewhere:
         """The array between some bounds, one slice with a start and a stop for each dimension."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turned(self) -> Elsewhere:
         """The array with its last two dimensions exchanged."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(
         self, key: tuple[Any, ...], target: DeviceArray, staging: npt.NDArray[Any], queue: Any
     ) -> Iterator[int]:  # fmt: skip
@@ -72,8 +77,8 @@ class Elsewhere:
         Raises:
             ArrayLostError: a device on which the block lies has failed.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def write(
         self, key: tuple[Any, ...], source: DeviceArray, staging: npt.NDArray[Any], queue: Any,
         wait_for: Sequence[Event] = (),
@@ -83,7 +88,6 @@ class Elsewhere:
         Args:
             wait_for: events of the user's device, after which the source is what is to be taken.
         """
-        raise NotImplementedError
 
 
 class OnDevice(Elsewhere):
@@ -121,12 +125,12 @@ class OnDevice(Elsewhere):
         self.queue = queue
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:
         """Sizes."""
         return self.array.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+    def dtype(self) -> np.dtype[Any]:
         """Of the elements."""
         return self.array.dtype
 
@@ -268,10 +272,18 @@ class OnDevices(Elsewhere):
             axis: counted from the last dimension: -1, -2 or -3.
         """
         self.shards, self.axis = shards, axis
-        first = shards[0]
-        self.dtype = first.dtype
-        lines = sum(shard.shape[axis] for shard in shards)
-        self.shape = tuple(lines if dim - first.ndim == axis else size for dim, size in enumerate(first.shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the whole."""
+        sizes = self.shards[0].shape
+        lines = sum(shard.shape[self.axis] for shard in self.shards)
+        return tuple(lines if dim - len(sizes) == self.axis else size for dim, size in enumerate(sizes))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+        return self.shards[0].dtype
 
     @property
     def is_column_major(self) -> bool:
