@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,7 @@ class Trial:
     Attributes:
         kernel: which is tried.
         ends: the clock's reading at which no more is begun.
+        dtypes: of A and B, to which it is kept; empty: all.
         right: products by type that were verified. wrong: tilings by type that failed, as text, with the reason.
     """
 
@@ -86,6 +87,7 @@ class Trial:
     device: DeviceInfo
     configuration: Configuration
     ends: float
+    dtypes: Sequence[str] = ()
     results: list[dict[str, Any]] = field(default_factory=list)
     right: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, str] = field(default_factory=dict)
@@ -115,8 +117,12 @@ class Trial:
     def types(self) -> tuple[str, ...]:
         """Those that the kernel multiplies by the unit of the device."""
         if self.kernel.name == "simt":
-            return OF_SIMT
-        return tuple(own for own in OUTPUTS if not self.kernel.unsupported(product(1, 1, 1, own, "NN"), self.device))
+            able = OF_SIMT
+        else:
+            able = tuple(
+                own for own in OUTPUTS if not self.kernel.unsupported(product(1, 1, 1, own, "NN"), self.device)
+            )
+        return tuple(own for own in able if own in self.dtypes or not self.dtypes)
 
     def run(self, problem: GemmProblem, tiling: Parameters, *, verify: bool, repeat: int) -> Result | None:
         """One product; None where time is up. An error is a result, too."""
@@ -230,8 +236,9 @@ def best(trials: list[Trial]) -> dict[str, list[dict[str, Any]]]:
 @click.option("--device", default=None, metavar="PLATFORM[:DEVICE]", help="As in gemmport run. Default: the best.")
 @click.option("--seconds", default=450.0, show_default=True, help="When no more is begun.")
 @click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Of squares, in their order.")
+@click.option("--dtypes", default="", metavar="NAME[,NAME]", help="Of A and B. Default: all that the kernel has.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
-def main(kernel: str, device: str | None, seconds: float, sizes: str, output: Path | None) -> None:
+def main(kernel: str, device: str | None, seconds: float, sizes: str, dtypes: str, output: Path | None) -> None:
     """Verifies and times a kernel under CUDA, and under OpenCL where it has it."""
     begun, configuration, trials = time.monotonic(), load_configuration(), list[Trial]()
     for name in ("cuda", "opencl"):
@@ -240,7 +247,9 @@ def main(kernel: str, device: str | None, seconds: float, sizes: str, output: Pa
         except GemmportError as error:
             click.echo(f"{name}: {error}", err=True)
             continue
-        trial = Trial(kernels.variant(kernel), target, configuration, 0.0)
+        trial = Trial(kernels.variant(kernel), target, configuration, 0.0, tuple(filter(None, dtypes.split(","))))
+        if not trial.types:
+            raise click.UsageError(f"--dtypes must be of what {kernel} multiplies on {target.label}; got {dtypes!r}")
         one = product(1, 1, 1, trial.types[0], "NN")
         if reason := trial.kernel.unsupported(one, target) or ("" if trial.tilings(one) else "no tiling fits"):
             click.echo(f"{target.label}: {reason}", err=True)
