@@ -6,10 +6,11 @@ which shall be listed.
     python benchmarks/mma.py --kernel simt --seconds 300 --output simt-mma.json
 
 First every tiling of the device's model, of `simt` every one that is generated for the unit, is verified in every type, shared
-and not, on odd sizes and whole tiles. Those that failed are told, and not timed. Then come ratios to cuBLAS: of every tiling on
-squares of one layout, and of the best of them on all four. What is left when time is up is told, and not done. OpenCL's times
-stand beside those of cuBLAS under CUDA in the same run; what the baseline of cuBLAS does not compute, which is FP8, stands
-alone, and that is told. At the end stand, for each type, the tilings that were the fastest somewhere.
+and not, on odd sizes and whole tiles. Those that failed are told, and not timed. Then come ratios to the faster of cuBLAS and
+cuBLASLt: of every tiling on squares of one layout, and of the best of them on all four. FP8 begins with NT, which is all that
+cuBLASLt has of it on Hopper, and has a result in bfloat16. What is left when time is up is told, and not done. OpenCL's times
+stand beside those of both under CUDA in the same run; what neither computes stands alone, and that is told. At the end stand,
+for each type, the tilings that were the fastest somewhere.
 """
 
 from __future__ import annotations
@@ -65,6 +66,12 @@ REGISTERS = {"most_registers": 255, "addresses": 60}
 """For `simt`: of a thread, from compute capability 3.5 on (CUDA C++ Programming Guide, technical specifications); and those
 beside sums and what is read ahead, with which complex128 spills nothing, edges or not (NVRTC 13.5, sm_80 to sm_100).
 """
+
+VENDORS = ("cublas", "cublaslt")
+"""The baselines; a ratio is to the faster one."""
+
+FIRST, OUTPUTS_TIMED = {"float8_e4m3fn": "NT"}, {"float8_e4m3fn": "bfloat16"}
+"""The layout in which all tilings are timed, where it is not the first, and the type of the result, where it is another one."""
 
 BEST = 3
 """Tilings of a size that are timed in the other layouts, too."""
@@ -132,7 +139,7 @@ class Trial:
         if time.monotonic() > self.ends:
             self.left_out.append(told)
             return None
-        baselines = ("cublas",) if self.device.backend == "cuda" and not verify else ()
+        baselines = VENDORS if self.device.backend == "cuda" and not verify else ()
         options = Options(
             self.configuration,
             kernels=(self.kernel.name,),
@@ -173,12 +180,13 @@ class Trial:
         for size in sizes:
             for dtype in (own for own in TIMED if own in self.types):
                 found: list[tuple[float, Parameters]] = []
-                for tiling in self.tilings(product(size, size, size, dtype, "NN")):
+                first = FIRST.get(dtype, LAYOUTS[0])
+                for tiling in self.tilings(timed_product(size, dtype, first)):
                     if f"{dtype} {dict(tiling)}" not in self.wrong:
-                        found += self._timed(size, dtype, "NN", tiling)
+                        found += self._timed(size, dtype, first, tiling)
                 fastest = sorted(found, key=lambda pair: pair[0])
                 best = list({tuple(sorted(tiling.items())): tiling for _, tiling in fastest}.values())[:BEST]
-                for ops in LAYOUTS[1:]:
+                for ops in (each for each in LAYOUTS if each != first):
                     for tiling in best:
                         self._timed(size, dtype, ops, tiling)
 
@@ -187,16 +195,13 @@ class Trial:
         found = []
         for share in (0, 1):
             params = {**tiling, "SHARE": share}
-            result = self.run(product(size, size, size, dtype, ops), params, verify=False, repeat=10)
+            result = self.run(timed_product(size, dtype, ops), params, verify=False, repeat=10)
             if result is None:
                 continue
             own = result.to_dict()
             self.results.append({**own, "ops": ops, "tiling": dict(params)})
             if own.get("gflops"):
-                beside = own.get("baselines", {}).get("cublas", {})
-                vendor, ratio = beside.get("gflops"), ""
-                if beside:
-                    ratio = f", {own['gflops'] / vendor:.2f} of cuBLAS" if vendor else f", alone: {beside['reason']}"
+                ratio = beside(own["gflops"], own.get("baselines", {}))
                 click.echo(
                     f"{self.device.backend} {dtype} {ops} {size}: {own['gflops']:,.0f} GFLOPS{ratio} {params}", err=True
                 )
@@ -208,10 +213,26 @@ class Trial:
         return iter(found)
 
 
-def product(m: int, n: int, k: int, dtype: str, ops: str, beta: float = 0.0) -> GemmProblem:
-    """A product in a type that is among OUTPUTS or OF_SIMT."""
+def beside(gflops: float, baselines: Mapping[str, Mapping[str, Any]]) -> str:
+    """What part of the fastest baseline's rate a kernel reaches, for people; why there is none, where there is none."""
+    rates = {name: one["gflops"] for name, one in baselines.items() if one["gflops"]}
+    if rates:
+        name = max(rates, key=rates.__getitem__)
+        return f", {gflops / rates[name]:.2f} of {name}"
+    return ", alone: " + "; ".join(str(one["reason"]) for one in baselines.values()) if baselines else ""
+
+
+def timed_product(size: int, dtype: str, ops: str) -> GemmProblem:
+    """A square, with the result in which its type is timed."""
+    return product(size, size, size, dtype, ops, output=OUTPUTS_TIMED.get(dtype))
+
+
+def product(
+    m: int, n: int, k: int, dtype: str, ops: str, beta: float = 0.0, output: str | None = None
+) -> GemmProblem:  # fmt: skip
+    """A product in a type that is among OUTPUTS or OF_SIMT; its result has that of OUTPUTS, unless another is told."""
     return GemmProblem.create(
-        m, n, k, dtype=dtype, output=OUTPUTS.get(dtype, dtype), trans_a=ops[0], trans_b=ops[1], alpha=1.0, beta=beta,
+        m, n, k, dtype=dtype, output=output or OUTPUTS.get(dtype, dtype), trans_a=ops[0], trans_b=ops[1], alpha=1.0, beta=beta,
         precision="tf32" if dtype == "float32" else "full",
     )  # fmt: skip
 

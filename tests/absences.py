@@ -181,8 +181,8 @@ CUPY, JAX = (on_a_gpu(package(name, f"arrays of {title}")) for name, title in ((
 
 NVMATH = on_a_gpu(library("nvmath", "pip install 'nvmath-python[cu13]' torch"))
 BASELINES = {
-    "numpy": (), "clblast": (CLBLAST,), "clblas": (CLBLAS,), "cublas": (GPU, CUBLAS), "openblas": (OPENBLAS,), "mkl": (MKL,),
-    "torch": (TORCH,), "cupy": (GPU, CUPY), "nvmath": (GPU, NVMATH),
+    "numpy": (), "clblast": (CLBLAST,), "clblas": (CLBLAS,), "cublas": (GPU, CUBLAS), "cublaslt": (GPU, CUBLAS),
+    "openblas": (OPENBLAS,), "mkl": (MKL,), "torch": (TORCH,), "cupy": (GPU, CUPY), "nvmath": (GPU, NVMATH),
 }  # fmt: skip
 """What the tests of each baseline need."""
 

@@ -20,6 +20,7 @@ from gemmport.baselines.base import Baseline, HostArray
 from gemmport.checking import guarded_run
 from gemmport.checking.reference import reference
 from gemmport.checking.verification import poison
+from gemmport.contracts.nvidia import multiplies_float8_matrices
 from gemmport.core.errors import BaselineUnavailableError
 from gemmport.core.layout import matrices
 from gemmport.core.problem import OPERANDS, Operand
@@ -117,7 +118,7 @@ def compute(baseline: Baseline, backend: Backend, problem: gp.GemmProblem) -> tu
     backend.download(memory["d"], flat["d"])
     bound.close()
     d = inside("d").copy()
-    inside("d")[...] = matrices(before, problem.d, M, N, problem.batch)
+    inside("d")[...] = matrices(before, problem.d, problem.m, problem.n, problem.batch)
     assert not guarded_run.changed(before, flat["d"]), "elements outside D were written"
     return d, expected
 
@@ -167,6 +168,21 @@ def test_computes_what_the_reference_does_in_other_types(
         pytest.skip(beyond(its_backend.device, reason))
     for problem in problems:
         assert baseline.unsupported(problem) is None
+        np.testing.assert_array_equal(*compute(baseline, its_backend, problem), err_msg=str(problem))
+
+
+@pytest.mark.parametrize("output", ["float32", "float16", "bfloat16"])
+def test_multiplies_float8_where_it_does(baseline: Baseline, its_backend: Backend, output: str) -> None:
+    """In the layout, and the multiples of sizes, that NVIDIA's libraries ask for."""
+    if baseline.backends and not multiplies_float8_matrices(its_backend.device):
+        pytest.skip(beyond(its_backend.device, "it does not multiply FP8"))
+    for m, batch, beta in itertools.product((48, 5), (1, 3), (0, 2)):
+        problem = gp.GemmProblem.create(
+            m, 64, 32, batch=batch, dtype="float8_e4m3fn", output=output, trans_b="T", alpha=-3, beta=beta,
+            a=gp.Layout(48, m * 48 + 16, offset=16), b=gp.Layout(32, 64 * 32, offset=32),
+        )  # fmt: skip
+        if reason := baseline.unsupported(problem):
+            pytest.skip(beyond(its_backend.device, reason))
         np.testing.assert_array_equal(*compute(baseline, its_backend, problem), err_msg=str(problem))
 
 
@@ -249,6 +265,7 @@ def test_names() -> None:
         "clblas",
         "clblast",
         "cublas",
+        "cublaslt",
         "cupy",
         "mkl",
         "numpy",
@@ -261,7 +278,7 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("backend_name", "kind", "expected"),
     [
-        ("cuda", "gpu", ("cublas",)),
+        ("cuda", "gpu", ("cublas", "cublaslt")),
         ("opencl", "cpu", ("numpy", "clblast", "clblas")),
         ("opencl", "gpu", ("clblast", "clblas")),
         ("opencl", "accelerator", ("clblast", "clblas")),
@@ -277,7 +294,7 @@ def test_auto_means_what_belongs_to_the_device(backend_name: str, kind: str, exp
 def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(
         gp.UnknownNameError,
-        match=r"'cubals': there are clblas, clblast, cublas, cupy, mkl, numpy, nvmath, openblas, torch",
+        match=r"'cubals': there are clblas, clblast, cublas, cublaslt, cupy, mkl, numpy, nvmath, openblas, torch",
     ):
         baselines.load("cubals")
 

@@ -18,7 +18,7 @@ _loaded: dict[str, Baseline] = {}
 _lock = threading.Lock()
 
 
-_OF_BACKENDS = {"cuda": ("cublas",), "opencl": ("clblast", "clblas")}
+_OF_BACKENDS = {"cuda": ("cublas", "cublaslt"), "opencl": ("clblast", "clblas")}
 """What "auto" means on all devices of a backend."""
 
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
+from gemmport.contracts.kernel import Cut
+from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem, Operand
 
 HostArray = npt.NDArray[Any]
@@ -69,6 +71,10 @@ class Baseline(ABC):
     def rounds_by_itself(self, problem: GemmProblem) -> bool:
         """Whether it rounds A and B to the problem's precision in a way that it does not tell: it is timed then, not judged."""
         return False
+
+    def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
+        """What a matrix unit keeps of the sums where it cuts them: the result is judged by a bound of that."""
+        return None
 
     @abstractmethod
     def bind(

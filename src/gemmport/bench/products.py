@@ -21,7 +21,7 @@ from gemmport.checking import verification as verify
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on
 from gemmport.checking.reference import Matrices, reference
 from gemmport.checking.verification import Check, HostArray
-from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.kernel import Cut, Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     BaselineUnavailableError,
@@ -418,7 +418,7 @@ class _Workspace:
                 bound = library.bind(self.problem, self.backend, self.memory, self.random)
                 self._open.append(bound)
                 judged = self.options.verify and not library.rounds_by_itself(self.problem)
-                check = self._check_baseline(bound) if judged else None
+                check = self._check_baseline(bound, library.cut(self.problem, device)) if judged else None
             except GemmportError as error:
                 states.append(BaselineResult(name, reason=str(error)))
                 continue
@@ -431,7 +431,7 @@ class _Workspace:
             contestants.append(Contestant(name, bound.enqueue, bound.clock))
         return states, contestants
 
-    def _check_baseline(self, bound: BoundBaseline) -> Check:
+    def _check_baseline(self, bound: BoundBaseline, cut: Cut | None) -> Check:
         if bound.result is None:
             d, untouched = self._compute(self.random, bound.enqueue, c_in_d=self.problem.beta != 0)
             if not untouched.passed:
@@ -439,4 +439,4 @@ class _Workspace:
         else:
             bound.enqueue()
             d = bound.result
-        return verify.check_random(self.problem, self.random, d, self._reference())
+        return verify.check_random(self.problem, self.random, d, self._reference(), cut)

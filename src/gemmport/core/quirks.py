@@ -316,7 +316,7 @@ QUIRKS: tuple[Quirk, ...] = (
         platform="cublas",
         symptom="int8 matrices are refused unless their rows, columns and alignment are multiples of 4",
         effect="refusal",
-        where=("src/gemmport/baselines/cublas.py: cublas-int8-multiples",),
+        where=("src/gemmport/baselines/_nvidia.py: cublas-int8-multiples",),
         evidence="cuBLAS 13 on H200; so says its documentation of cublasGemmEx",
     ),
 )
