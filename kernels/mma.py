@@ -21,6 +21,7 @@ from gemmport.contracts.kernel import (
     run_defines,
 )
 from gemmport.contracts.nvidia import (
+    cut_of_float32_sums,
     cuts_sums_of_float8,
     multiplies_float8_matrices,
     multiplies_matrices_by_warps,
@@ -182,7 +183,9 @@ class Mma(KernelVariant):
         return why_not_multiplied(problem, precision=unit.precision, sums=unit.sums)
 
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
-        return FLOAT8_CUT if problem.dtype in FLOAT8S and cuts_sums_of_float8(device) else None
+        if problem.dtype in FLOAT8S:
+            return FLOAT8_CUT if cuts_sums_of_float8(device) else None
+        return cut_of_float32_sums(problem, device)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         if (problem.dtype.name, problem.output.name) not in _VERIFIED:

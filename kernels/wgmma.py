@@ -21,7 +21,11 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
-from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups, why_not_multiplied
+from gemmport.contracts.nvidia import (
+    cut_of_float32_sums,
+    multiplies_matrices_by_warp_groups,
+    why_not_multiplied,
+)
 from gemmport.contracts.occupancy import REGISTERS, WARP
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
@@ -193,7 +197,7 @@ class Wgmma(KernelVariant):
         return why_not_multiplied(problem, precision=unit.precision, sums=unit.sums)
 
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
-        return FLOAT8_CUT if _promotes(problem) else None
+        return FLOAT8_CUT if _promotes(problem) else cut_of_float32_sums(problem, device)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
         return "it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"

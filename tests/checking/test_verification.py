@@ -690,6 +690,12 @@ def test_sums_that_a_unit_cuts_are_allowed_two_of_their_steps_less_the_more_they
     np.testing.assert_allclose(more, 2 * wanted * 15 * 3**0.5, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("k", "wanted"), [(0, 0.0), (1, 2.0**-25), (64, 2.0**-22), (2**14, 2.0**-18)])
+def test_sums_that_a_unit_goes_on_from_are_allowed_the_more_the_longer_they_are(k, wanted):
+    unit = Cut(digits=24, terms=8, promoted=False)
+    assert verify.unit_of_cut(GemmProblem.create(2, 3, k, dtype="float16"), unit) == pytest.approx(wanted, rel=1e-12)
+
+
 @pytest.mark.parametrize("huge", [False, True])
 def test_what_a_unit_cut_passes_where_the_plan_says_so(huge, monkeypatch):
     problem = GemmProblem.create(4, 5, 64, dtype="float8_e5m2")

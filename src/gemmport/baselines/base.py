@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
+from gemmport.checking.verification import cut_on
 from gemmport.contracts.kernel import Cut
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem, Operand
@@ -73,8 +74,8 @@ class Baseline(ABC):
         return False
 
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
-        """What a matrix unit keeps of the sums where it cuts them: the result is judged by a bound of that."""
-        return None
+        """What a matrix unit may keep of the sums: the result is judged by a bound of that."""
+        return cut_on(problem, device)
 
     @abstractmethod
     def bind(

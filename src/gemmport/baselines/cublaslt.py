@@ -79,7 +79,7 @@ class CuBLASLt(Baseline):
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
         """14 digits of sums of FP8 on compute capability 8.9 and 9.0 (docs/verification.md)."""
         cuts = cuts_sums_of_float8(device) or is_hopper(device)
-        return _FLOAT8_CUT if problem.dtype in FLOAT8S and cuts else None
+        return _FLOAT8_CUT if problem.dtype in FLOAT8S and cuts else super().cut(problem, device)
 
     def bind(
         self,

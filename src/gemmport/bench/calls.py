@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -276,7 +276,7 @@ def run_calls(
         if backend.device.type == "gpu":  # CPUs read the host's arrays, for which other programs are compiled
             _compile_ahead(workloads, backend, progress)
     for workload in workloads:
-        task = _Task(workload.problem, seed)
+        task = _Task(workload.problem, seed, {library.backend.device for library in found})
         for library in found:
             progress(f"{workload.name}, arrays of {library.name} on {library.backend.device.label}")
             yield _called(workload, task, library, turns, results)
@@ -293,10 +293,11 @@ def _compile_ahead(workloads: Sequence[Workload], backend: Backend, progress: Ca
 
 
 class _Task:
-    """The operands of a product, and what it should be."""
+    """The operands of a product on some devices, and what it should be."""
 
-    def __init__(self, problem: GemmProblem, seed: int) -> None:
+    def __init__(self, problem: GemmProblem, seed: int, devices: Iterable[DeviceInfo]) -> None:
         self.problem = problem
+        self._cut = verify.cut_on(problem, *devices)
         self.operands = verify.random_operands(problem, seed)
 
     @property
@@ -323,7 +324,7 @@ class _Task:
         if result.dtype != problem.output.numpy:
             raise DtypeError(f"the result must be {problem.output}; got {result.dtype}")
         d = result.reshape(problem.batch, problem.m, problem.n)
-        check = verify.check_random(problem, self.operands, d, self._expected)
+        check = verify.check_random(problem, self.operands, d, self._expected, self._cut)
         return Check(name, check.passed, check.error, check.bound, check.detail, check.relative)
 
 

@@ -23,6 +23,7 @@ from gemmport.bench.timing import Contestant, Timing, measure
 from gemmport.checking import verification as verify
 from gemmport.checking.reference import Matrices, reference
 from gemmport.checking.verification import Check, HostArray
+from gemmport.contracts.kernel import Cut
 from gemmport.core.errors import CompileError, DevicesFailedError, LaunchError
 from gemmport.core.layout import matrices
 from gemmport.core.problem import GemmProblem, Op, transposes
@@ -132,7 +133,7 @@ def run_dealt(
         GemmportError: what was asked for is wrong.
     """
     problem = replace(problem, d=verify.guarded(problem, GUARD_ELEMENTS))
-    work = _Work(problem, options)
+    work = _Work(problem, options, verify.cut_on(problem, *(backend.device for backend in backends)))
     random = verify.random_operands(problem, options.seed)
     try:
         progress(f"{problem}: verifying")
@@ -217,9 +218,10 @@ class _Out:
 
 
 class _Work:
-    def __init__(self, problem: GemmProblem, options: DealtOptions) -> None:
+    def __init__(self, problem: GemmProblem, options: DealtOptions, cut: Cut | None) -> None:
         self.problem = problem
         self.options = options
+        self._cut = cut
 
     def checks(self, backends: Sequence[Backend], random: Matrices) -> tuple[list[Check], dict[str, str]]:
         """The checks of exact and of random operands; and of devices that computed wrongly, what is wrong."""
@@ -255,7 +257,7 @@ class _Work:
             return verify.check_exact(expected, d)
         if exact:
             return verify.check_freivalds(problem, operands, d, self.options.seed, exact=True)
-        return verify.check_random(problem, operands, d, expected)
+        return verify.check_random(problem, operands, d, expected, self._cut)
 
     def _blamed(
         self, problem: GemmProblem, operands: Matrices, d: HostArray, expected: HostArray, dealt: Dealt, *, exact: bool

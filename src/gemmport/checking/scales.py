@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmport.checking.reference import Matrices, applied, as_multiplied, reference
-from gemmport.checking.verification import LAMBDA, Check, HostArray, judged
+from gemmport.checking.verification import LAMBDA, Check, HostArray, judged, unit_of_cut
+from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import FLOAT64
 from gemmport.core.problem import GemmProblem
 
@@ -52,14 +53,17 @@ def scaled_reference(problem: GemmProblem, operands: Matrices, scales: Scales) -
     return d if problem.beta == 0 else d + problem.beta * operands["c"].astype(np.float64)
 
 
-def check_scaled(problem: GemmProblem, operands: Matrices, scales: Scales, d: HostArray) -> Check:
+def check_scaled(
+    problem: GemmProblem, operands: Matrices, scales: Scales, d: HostArray, cut: Cut | None = None
+) -> Check:
     """That a result of `random_operands` or `exact_operands` is within its bound of the reference, element by element.
 
     Args:
         problem: of real numbers, which is summed in less than float64.
+        cut: as in `check_random`.
     """
     expected = scaled_reference(problem, operands, scales)
-    bound = scaled_bound(problem, operands, scales, expected)
+    bound = scaled_bound(problem, operands, scales, expected, cut)
     with np.errstate(over="ignore", invalid="ignore"):
         largest = (expected + np.copysign(bound, expected)).astype(problem.output.numpy)
         error = np.abs(d.astype(np.float64) - expected)
@@ -69,11 +73,14 @@ def check_scaled(problem: GemmProblem, operands: Matrices, scales: Scales, d: Ho
     return judged("statistical", error, bound, d, expected)
 
 
-def scaled_bound(problem: GemmProblem, operands: Matrices, scales: Scales, expected: HostArray) -> HostArray:
+def scaled_bound(
+    problem: GemmProblem, operands: Matrices, scales: Scales, expected: HostArray, cut: Cut | None = None
+) -> HostArray:
     """The largest allowed error of each element.
 
     Args:
         expected: of `scaled_reference`.
+        cut: as in `check_random`.
     """
     problem, operands = as_multiplied(problem, operands)
     own, sums, output = FLOAT64.unit_roundoff, problem.accumulator, problem.output
@@ -83,7 +90,8 @@ def scaled_bound(problem: GemmProblem, operands: Matrices, scales: Scales, expec
     if problem.effective_k:
         rows = np.linalg.norm(applied(operands["a"], problem.trans_a).astype(np.float64), axis=2)
         columns = np.linalg.norm(applied(operands["b"], problem.trans_b).astype(np.float64), axis=1)
-        bound += LAMBDA * unit * alpha * factors * rows[:, :, np.newaxis] * columns[:, np.newaxis, :]
+        of_sums = LAMBDA * unit + unit_of_cut(problem, cut)
+        bound += of_sums * alpha * factors * rows[:, :, np.newaxis] * columns[:, np.newaxis, :]
     bound += (4 * unit + output.unit_roundoff) * np.abs(expected) + 4 * unit * c
     # A term that underflows is scaled with its sum; a sum that does when it has been scaled, by the scales that follow.
     by_columns = np.abs(scales.columns.astype(np.float64))[:, np.newaxis, :]

@@ -39,6 +39,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ from gemmport.checking.reference import (
     wrapped_product,
 )
 from gemmport.contracts.kernel import Cut
+from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, FLOAT64, DType, as_dtype
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Plan
@@ -335,7 +337,7 @@ def check_random(
     sample, with exactly summed entries: that is the check that is returned, unless another element fails.
 
     Args:
-        cut: what a matrix unit kept of the sums, where the plan says so (`cut_of`).
+        cut: what a matrix unit kept of the sums, where the plan says so (`cut_of`), or may have kept (`cut_on`).
     """
     problem, operands = as_multiplied(problem, operands)
     exactly_summed = None
@@ -475,16 +477,33 @@ def unit_of_cut(problem: GemmProblem, cut: Cut | None) -> float:
 
     With v the distance of two numbers next to 1 of so many digits, a sum of the unit's is off by up to v · ‖a‖₂ ‖b‖₂ on N(0, 1)
     operands, and is allowed twice as much. The k / terms sums of a product are cut independently of each other, which takes the
-    square root of their number off.
+    square root of their number off where they are promoted. Where the unit goes on from what it kept, all its cuts point to
+    zero, and what is lost is 0.36 v (k / terms) times the mean of the partial sums, whose standard deviation is
+    ‖a‖₂ ‖b‖₂ / √(3k). Allowed is 2 v (√k / terms) ‖a‖₂ ‖b‖₂: 9.6 of them.
     """
     if cut is None:
         return 0.0
-    return 2 * math.ldexp(1.0, 1 - cut.digits) * math.sqrt(min(1.0, cut.terms / max(problem.k, 1)))
+    step = 2 * math.ldexp(1.0, 1 - cut.digits)
+    if not cut.promoted:
+        return step * math.sqrt(problem.k) / cut.terms
+    return step * math.sqrt(min(1.0, cut.terms / max(problem.k, 1)))
 
 
 def cut_of(plan: Plan) -> Cut | None:
     """What a matrix unit keeps of a plan's sums; None where it rounds each addition, or none makes them."""
     return kernels.variant(plan.variant).cut(plan.problem, plan.device)
+
+
+def cut_on(problem: GemmProblem, *devices: DeviceInfo) -> Cut | None:
+    """What matrix units of some devices may have kept of a product's sums: the coarsest cut of the kernels that compute it.
+
+    For results of which nobody tells the kernel, such as those of a call or of a library.
+    """
+    able = (
+        (each, device) for each in kernels.variants() for device in devices if not each.unsupported(problem, device)
+    )
+    cuts = filter(None, (each.cut(problem, device) for each, device in able))
+    return max(cuts, key=partial(unit_of_cut, problem), default=None)
 
 
 def _bound(

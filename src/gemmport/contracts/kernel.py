@@ -172,15 +172,18 @@ class Tile(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What a matrix unit keeps of a sum, where that is far less than the type of sums holds.
+    """What a matrix unit keeps of a sum, where it cuts off what it does not keep.
 
     Attributes:
         digits: of its significand, below which it cuts off.
-        terms: that the unit adds up so; the kernel adds what comes of them in the type of sums.
+        terms: that the unit adds up before it cuts.
+        promoted: whether the kernel then adds what came of them in the type of sums, which rounds. Otherwise the unit goes on
+            from what it kept.
     """
 
     digits: int
     terms: int
+    promoted: bool = True
 
 
 class Form(NamedTuple):
@@ -253,8 +256,8 @@ class KernelVariant(Contract):
         return None
 
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
-        """What the device's matrix unit keeps of this kernel's sums; None where that is about what their type holds. Results
-        are judged by it (docs/verification.md).
+        """What the device's matrix unit keeps of this kernel's sums; None where none makes them, or it rounds. Results are
+        judged by it (docs/verification.md).
         """
         return None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from gemmport.contracts.kernel import Cut
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DType
+from gemmport.core.dtypes import DTYPES, FLOAT32, HALVES, DType
 from gemmport.core.problem import GemmProblem
 
 
@@ -69,6 +70,27 @@ def cuts_sums_of_float8(device: DeviceInfo) -> bool:
     halves.
     """
     return CUT_FLOAT8_SUMS in device.extensions or _compute_capability(device) == 89
+
+
+TF32 = "tf32"
+
+SUMMED_BYTES, SUMMED_BYTES_OF_HOPPER = 16, 32
+"""Of each operand, that the unit multiplies and adds up at once: 4 terms of TF32 and 8 of halves; 8 and 16 from compute
+capability 9.0 on (P. Xie et al., "MMA-Sim", arXiv 2511.10909, 2025; an H100's TF32 sums are these to the last bit,
+tests/checking/test_matrix_unit_sums.py).
+"""
+
+
+def cut_of_float32_sums(problem: GemmProblem, device: DeviceInfo) -> Cut | None:
+    """What the matrix unit keeps of sums of halves and TF32: the 24 digits of float32, below which it cuts off (M. Fasi et al.,
+    "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021). None for other sums.
+    """
+    multiplied = DTYPES.get(problem.precision, problem.dtype)  # that of TF32 is float32
+    by_unit = multiplied in HALVES or problem.precision == TF32
+    if device.platform != "nvidia" or problem.accumulator != FLOAT32 or not by_unit:
+        return None
+    at_once = SUMMED_BYTES_OF_HOPPER if _compute_capability(device) >= 90 else SUMMED_BYTES
+    return Cut(digits=FLOAT32.precision, terms=at_once // multiplied.itemsize, promoted=False)
 
 
 def multiplies_matrices_by_warp_groups(device: DeviceInfo) -> bool:

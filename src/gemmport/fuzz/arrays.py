@@ -11,7 +11,7 @@ import numpy as np
 import gemmport as gp
 from gemmport.backends.base import Backend
 from gemmport.checking.scales import Scales, check_scaled, random_scales
-from gemmport.checking.verification import LARGEST, HostArray
+from gemmport.checking.verification import LARGEST, HostArray, cut_on
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S, FLOAT32, INPUTS, DType
 from gemmport.core.problem import OPS, GemmProblem, Op, Operand
@@ -128,7 +128,7 @@ class GemmCase:
         for name, view in views.items():
             if stray := view.stray(written=name == target):
                 return f"{name}: {stray}"
-        return _judged(self, operands, result.get() if self.on_device else result, scales)
+        return _judged(self, backend.device, operands, result.get() if self.on_device else result, scales)
 
     def _given(self) -> tuple[Operand, ...]:
         return ("a", "b", "c") if self.problem.beta != 0 or self.out == "c" else ("a", "b")
@@ -254,7 +254,8 @@ class MatmulCase:
                 return f"{operand}: {stray}"
         if np.shape(result) != shape:
             return f"the result has shape {np.shape(result)}, not {shape}"
-        return _judged(self, operands, np.asarray(result).reshape(problem.batch, problem.m, problem.n))
+        computed = np.asarray(result)
+        return _judged(self, backend.device, operands, computed.reshape(problem.batch, problem.m, problem.n))
 
     def __str__(self) -> str:
         lies = ", ".join(f"{name} {kind}" for name, kind in self.lies.items())
@@ -354,7 +355,11 @@ def _draw_narrower(rng: np.random.Generator, dtype: DType) -> DType:
 
 
 def _judged(
-    case: GemmCase | MatmulCase, operands: dict[Operand, HostArray], result: HostArray, scales: Scales | None = None
+    case: GemmCase | MatmulCase,
+    device: DeviceInfo,
+    operands: dict[Operand, HostArray],
+    result: HostArray,
+    scales: Scales | None = None,
 ) -> str:
     problem = case.problem
     if result.dtype != problem.output.numpy:
@@ -362,9 +367,10 @@ def _judged(
     shape = (problem.batch, problem.m, problem.n)
     if result.shape not in (shape, *((shape[1:],) if problem.batch == 1 else ())):
         return f"the result has shape {result.shape}, not {shape}"
+    cut = cut_on(problem, device)
     if scales is not None:
-        return check_scaled(problem, operands, scales, result.reshape(shape)).detail
-    return fault_of(problem, operands, case.data, result.reshape(shape))
+        return check_scaled(problem, operands, scales, result.reshape(shape), cut).detail
+    return fault_of(problem, operands, case.data, result.reshape(shape), cut)
 
 
 def _options(specialization: Specialization) -> dict[str, Any]:
