@@ -23,13 +23,11 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 import gemmport as gp
 from gemmport.api.gemm import computed
 from gemmport.api.product import Choice
 from gemmport.bench.dealt import DealtOptions, run_dealt
-from gemmport.core.dtypes import as_dtype
+from gemmport.checking.verification import random_operands
 from gemmport.multidevice.selection import chosen_backends
 
 
@@ -100,16 +98,10 @@ def compared(
 ) -> dict[str, Any]:
     """One product, verified and timed in turns."""
     problem = gp.GemmProblem.create(size, size, size, dtype=dtype)
-    checked = run_dealt(problem, backends, DealtOptions(repeat=1, placement="rows"))
+    checked = run_dealt(problem, backends, DealtOptions(repeat=0, placement="rows"))
     if checked.verified is not True:
         return {"size": size, "dtype": dtype, "status": checked.status, "reason": checked.reason}
-    rng = np.random.default_rng(0)
-    a, b = (
-        gp.ShardedArray.distribute(
-            rng.standard_normal((size, size), np.float32).astype(as_dtype(dtype).numpy), backends
-        )
-        for _ in range(2)
-    )
+    a, b = (gp.ShardedArray.distribute(x[0], backends) for x in random_operands(problem, 0).values())
     c = gp.matmul(a, b, devices=backends)
     version, *_ = told(workers, (size, dtype))
     ours, theirs, dealt = [], [], None

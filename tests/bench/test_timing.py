@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmport.bench import timing
-from gemmport.bench.timing import CPU_PACE, GPU_PACE, MAX_WAIT_SECONDS, Contestant, Timing, measure
+from gemmport.bench.timing import CPU_PACE, GPU_PACE, LEAST_SAMPLES, MAX_WAIT_SECONDS, Contestant, Timing, measure
 from gemmport.core.device import DeviceInfo
 
 
@@ -53,6 +53,12 @@ def test_each_contestant_has_its_own_time_and_as_many_samples_as_asked():
     assert timings["slow"].median == pytest.approx(0.5)
     assert timings["fast"].median == pytest.approx(1e-4)
     assert {len(timing.samples) for timing in timings.values()} == {7}
+
+
+def test_turns_end_with_patience_but_not_before_there_are_a_few():
+    clock = Clock()
+    assert len(measure(clock, [clock.work("slow", 0.5)], repeat=7, patience=1.0)["slow"].samples) == LEAST_SAMPLES
+    assert len(measure(clock, [clock.work("slow", 0.5)], repeat=2, patience=0.0)["slow"].samples) == 2
 
 
 def test_short_work_is_repeated_within_a_sample_and_long_work_is_not():

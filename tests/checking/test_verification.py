@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -724,3 +725,64 @@ def test_a_matrix_is_widened_by_blocks(monkeypatch):
     x, vector = np.arange(42.0).reshape(2, 7, 3), np.array([1.0, -1, 1])
     wide = wide_type(GemmProblem.create(1, 1, 1))
     assert np.array_equal(verify._times_vector(x, vector, wide), x @ vector)
+
+
+@pytest.mark.parametrize(
+    "kind", [{"dtype": "complex64", "beta": 1j}, {"precision": "tf32", "beta": 2.0}, {"dtype": "int16"}]
+)
+def test_what_is_checked_in_blocks_is_what_is_checked_at_once(monkeypatch, kind):
+    problem = GemmProblem.create(31, 29, 23, batch=2, trans_a="T", **kind)
+    problem = replace(problem, d=verify.guarded(problem, 3))
+    monkeypatch.setattr(verify, "_BLOCK", 40)
+    draws = [
+        verify.exact_operands(problem, 1) if verify.rounds(problem) else verify.random_operands(problem, 1)
+        for _ in "12"
+    ]
+    operands = draws[0]
+    assert all((operands[name] == draws[1][name]).all() for name in operands), "however many threads draw"
+    assert len(np.unique(verify.random_numbers(np.random.default_rng(1), (10, 10), FLOAT64))) == 100, (
+        "every block its own"
+    )
+    for axis in (1, 2):
+        norms = verify._norms(operands["a"], axis)
+        assert norms == pytest.approx(np.linalg.norm(operands["a"].astype(wide_type(problem)), axis=axis))
+    before = verify.poisoned(problem, 5)
+    expected = reference(problem, operands)
+
+    def checks():
+        flat = verify.copied(before)
+        d = matrices(flat, problem.d, 31, 29, 2)
+        d[...] = expected
+        yield flat, d
+        yield flat, [verify.check_untouched(problem, before, flat), verify.check_random(problem, operands, d),
+                     verify.check_freivalds(problem, operands, d, 1, exact=True)]  # fmt: skip
+
+    for limit in (math.inf, 0):
+        monkeypatch.setattr(verify, "FULL_REFERENCE_FLOPS", limit)
+        for fault, failing in (
+            (None, []),
+            ("element", ["exact", "freivalds", "statistical"]),
+            ("stray", ["untouched"]),
+        ):
+            looked = checks()
+            flat, d = next(looked)
+            if fault == "element":
+                d[1, 30, 28] += 1
+            if fault == "stray":
+                flat[-1] = 1
+            failed = [check.name for check in next(looked)[1] if not check.passed]
+            assert bool(failed) == bool(failing)
+            assert set(failed) <= set(failing)
+
+
+def test_operands_that_are_rounded_have_their_places_in_every_block(monkeypatch):
+    for ops in ("NN", "TT"):
+        problem = GemmProblem.create(6, 5, 64, precision="tf32", trans_a=ops[0], trans_b=ops[1])
+        monkeypatch.setattr(verify, "_BLOCK", 7)
+        operands = verify.exact_operands(problem, 1)
+        for name, op in zip("ab", ops, strict=True):
+            x = applied(operands[name][0], op)
+            large = np.abs(x if name == "b" else x.T).astype(np.float64)
+            moved = np.log2(np.where(large == 0, np.nan, large))
+            assert (np.nanmedian(moved[1::2], axis=1) > 10).all() or (np.nanmedian(moved[1::2], axis=1) < -10).all()
+            assert (np.abs(np.nanmedian(moved[::2], axis=1)) < 10).all()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gemmport.bench import streamed
+from gemmport.cli import options as cli_options
 
 SMALL = ("--size", 300, "--device-memory", "300kB", "--repeat", 1)
 
@@ -47,6 +48,16 @@ def test_a_wrong_result_fails(gemmport_command, monkeypatch):
     status, out, _ = gemmport_command("run", *SMALL)
     assert status == 1
     assert "FAIL" in out
+
+
+def test_what_takes_long_is_repeated_as_often_as_asked_or_a_few_times(gemmport_command, monkeypatch):
+    product, calls = streamed.gemm, []
+    monkeypatch.setattr(streamed, "gemm", lambda *given, **options: calls.append(1) or product(*given, **options))
+    monkeypatch.setattr(cli_options, "PATIENCE_SECONDS", 0.0)
+    for repeat, times in (((), 3), (("--repeat", 5), 5)):
+        calls.clear()
+        assert gemmport_command("run", *SMALL[:-2], *repeat)[0] == 0
+        assert len(calls) == 1 + times
 
 
 def test_what_does_not_go_with_it_is_refused(gemmport_command):

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from gemmport.runtime.side_by_side import side_by_side
+from gemmport.runtime import side_by_side as module
+from gemmport.runtime.side_by_side import in_blocks, side_by_side
 
 
 def test_results_are_in_order() -> None:
@@ -41,3 +42,20 @@ def test_where_no_thread_starts_the_caller_does_all(monkeypatch: pytest.MonkeyPa
     assert side_by_side(lambda number: (number, threading.current_thread()), [1, 2]) == [
         (1, threading.current_thread()), (2, threading.current_thread()),
     ]  # fmt: skip
+
+
+def test_blocks_cover_a_range_in_order_and_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "usable_cores", lambda: 3)
+    meeting = threading.Barrier(3)
+
+    def meet(place: slice) -> tuple[int, int]:
+        meeting.wait(60)
+        if place.start == 8:
+            raise ValueError(place.stop)
+        return place.start, place.stop
+
+    assert in_blocks(meet, 6, 2) == [(0, 2), (2, 4), (4, 6)]
+    with pytest.raises(ValueError, match="9"):
+        in_blocks(meet, 9, 4)
+    assert in_blocks(lambda _: threading.current_thread(), 2, 2) == [threading.current_thread()]
+    assert in_blocks(meet, 0, 2) == []

@@ -4,6 +4,7 @@ of the devices alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -107,6 +108,8 @@ class DealtOptions:
     """How to run: as those of `gemmport.bench.products.Options` of these names.
 
     Attributes:
+        repeat: samples per measurement; with 0, nothing is timed.
+        patience: as of `measure`.
         device_memory: bytes that the product may take of each device; None for what it has.
         placement: where the arrays are.
     """
@@ -117,6 +120,7 @@ class DealtOptions:
     seed: int = 0
     device_memory: int | None = None
     placement: Placement = "host"
+    patience: float = math.inf
 
 
 def run_dealt(
@@ -211,10 +215,10 @@ class _Out:
             got, key = whole.get(), self._key(lines)
             self._view(flat)[key] = self._view(got)[key]
             self._view(got)[key] = self._view(before)[key]
-            changed = (got.view(np.uint8) != before.view(np.uint8)).reshape(len(got), -1).any(1)
-            stray.append((changed, got[changed]))
-        for changed, values in stray:
-            flat[changed] = values
+            elsewhere = verify.differing(before, got)
+            stray.append((elsewhere, got[elsewhere]))
+        for elsewhere, values in stray:
+            flat[elsewhere] = values
 
 
 class _Work:
@@ -236,7 +240,7 @@ class _Work:
                 except ValueError:  # sums too long to be exact
                     continue
             before = verify.poisoned(problem, GUARD_ELEMENTS)
-            flat = before.copy()
+            flat = verify.copied(before)
             d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
             out = self._out(problem, backends, before) if self._on_devices else d
             dealt = self._product(problem, self._put(problem, operands, backends), backends, out)
@@ -287,12 +291,12 @@ class _Work:
         def together() -> None:
             dealt[0] = self._product(problem, operands, backends, out)
 
-        if not problem.flops:
+        if not problem.flops or not self.options.repeat:
             return dealt[0], {}
         contestants = [Contestant(_TOGETHER, together, "host")]
         for name, backend in zip(dealt[0].names, dealt[0].backends, strict=True):
             contestants.append(Contestant(name, partial(self._compute, operands, [backend], out), "host"))
-        timings = measure(backends[0], contestants, repeat=self.options.repeat)
+        timings = measure(backends[0], contestants, repeat=self.options.repeat, patience=self.options.patience)
         return dealt[0], timings
 
     def _compute(self, operands: Mapping[str, Any], backends: Sequence[Backend], out: HostArray | _Out) -> None:

@@ -378,7 +378,7 @@ class _Workspace:
         """
         problem = self.problem
         self._load(operands)
-        flat = self.poison.copy()
+        flat = verify.copied(self.poison)
         if c_in_d:
             matrices(flat, problem.d, problem.m, problem.n, problem.batch)[...] = operands["c"]
         self.backend.upload(self.memory["d"], flat)

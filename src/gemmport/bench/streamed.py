@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from gemmport.api.gemm import gemm
 from gemmport.api.product import Choice
 from gemmport.api.streamed import scheduled
+from gemmport.bench.timing import LEAST_SAMPLES
+from gemmport.checking.verification import drawn, inputs
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType
@@ -21,6 +24,7 @@ from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, transposes
 from gemmport.outofcore.progress import Tell
 from gemmport.planning.schedule import Schedule
+from gemmport.runtime.side_by_side import in_blocks
 
 HostArray = npt.NDArray[Any]
 
@@ -57,18 +61,22 @@ class StreamedResult:
         }
 
 
+_COLUMNS = 256
+"""Of the result that a thread compares at a time."""
+
 _MORE = np.float32(1 + 2.0**-13)
 """By which numbers of few bits are multiplied so that rounding them to any precision, of at most 11 bits, gives them back."""
 
 
 def run_streamed(
     problem: GemmProblem, device: DeviceInfo, memory: int, *, kernel: str, params: Parameters, config: Sequence[Path],
-    verify: bool, repeat: int, seed: int, progress: Tell | None = None,
+    verify: bool, repeat: int, seed: int, patience: float = math.inf, progress: Tell | None = None,
 ) -> StreamedResult:  # fmt: skip
-    """Computes a product of small whole numbers, once to compile and then so many times. Where A and B are rounded before
-    they are multiplied, they are such numbers when they were.
+    """Computes a product of small whole numbers, once to compile and to verify, and then so many times into the same memory.
+    Where A and B are rounded before they are multiplied, they are such numbers when they were.
 
     Args:
+        patience: seconds after which it is computed no more, once there are `LEAST_SAMPLES`.
         memory: bytes of the device that it may take. Others as `gemmport.gemm`.
 
     Raises:
@@ -76,35 +84,45 @@ def run_streamed(
     """
     rng = np.random.default_rng(seed)
     batch = (problem.batch,) if problem.batch > 1 else ()
-    a, b, c = (
-        _whole((*batch, *problem.stored_shape(operand)), problem.element_type(operand), rng)
-        for operand in ("a", "b", "c")
-    )
+    operands = {
+        operand: _whole((*batch, *problem.stored_shape(operand)), problem.element_type(operand), rng)
+        for operand in inputs(problem)
+    }
+    a, b, c = operands["a"], operands["b"], operands.get("c")
     choice = Choice(
         kernel, params or None, tuple(config) or None, problem.accumulator.numpy, precision=problem.precision
     )  # fmt: skip
     found = scheduled(problem, device, choice, memory)
-    given, taken = [x if problem.precision == FULL else x * _MORE for x in (a, b)], []
-    for _ in range(1 + repeat):
+    given = [x if problem.precision == FULL else x * _MORE for x in (a, b)]
+    taken: list[float] = []
+
+    def timed(out: Any) -> HostArray:
         begin = time.perf_counter()
-        d = gemm(
+        d: HostArray = gemm(
             *given, alpha=problem.alpha, beta=problem.beta, c=c, trans_a=problem.trans_a, trans_b=problem.trans_b,
             dtype=problem.output.numpy, accumulator=problem.accumulator.numpy, device=device, kernel=kernel,
             params=params or None, config=tuple(config) or None, device_memory=memory, progress=progress,
-            precision=problem.precision,
+            precision=problem.precision, out=out,
         )  # fmt: skip
         taken.append(time.perf_counter() - begin)
-    return StreamedResult(device, problem, found, min(taken[1:]), _is_exact(found, a, b, c, d, rng) if verify else None)
+        return d
+
+    d = timed(None)
+    verified = _is_exact(found, a, b, c, d, rng) if verify else None
+    taken.clear()
+    while len(taken) < repeat and (len(taken) < LEAST_SAMPLES or sum(taken) < patience):
+        timed(d)
+    return StreamedResult(device, problem, found, min(taken), verified)
 
 
 def _whole(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> HostArray:
     """Whole numbers so small that no sum is rounded."""
-    values = rng.integers(0 if dtype.kind == "bool" else -2, 2 if dtype.kind == "bool" else 3, shape, np.int8)
-    return values.astype(dtype.numpy)
+    least, beyond = (0, 2) if dtype.kind == "bool" else (-2, 3)
+    return drawn(rng, shape, dtype, lambda rng, place: rng.integers(least, beyond, place.stop - place.start, np.int8))
 
 
 def _is_exact(
-    found: Schedule, a: HostArray, b: HostArray, c: HostArray, d: HostArray, rng: np.random.Generator
+    found: Schedule, a: HostArray, b: HostArray, c: HostArray | None, d: HostArray, rng: np.random.Generator
 ) -> bool:  # fmt: skip
     """Whether a row of each tile, and the first and last of all, are what NumPy makes of them in a wider type."""
     problem = found.problem
@@ -119,8 +137,14 @@ def _is_exact(
         return turned.conj() if name in "CR" else turned
 
     left: HostArray = op(a, problem.trans_a)[..., rows, :].astype(wide)
-    right: HostArray = op(b, problem.trans_b).astype(wide)
-    product = problem.alpha * (left @ right) + (problem.beta * c[..., rows, :].astype(wide) if problem.beta else 0)
-    wanted = (product != 0) if problem.output.kind == "bool" else product
-    with np.errstate(all="ignore"):
-        return bool(np.array_equal(d[..., rows, :], wanted.astype(problem.output.numpy)))
+    right: HostArray = op(b, problem.trans_b)
+
+    def right_in(place: slice) -> bool:
+        product = problem.alpha * (left @ right[..., place].astype(wide))
+        if c is not None:
+            product = product + problem.beta * c[..., rows, place].astype(wide)
+        wanted = (product != 0) if problem.output.kind == "bool" else product
+        with np.errstate(all="ignore"):
+            return bool(np.array_equal(d[..., rows, place], wanted.astype(problem.output.numpy)))
+
+    return all(in_blocks(right_in, problem.n, _COLUMNS))

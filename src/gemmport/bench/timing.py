@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 
 MAX_CALLS_PER_SAMPLE = 1000
 
+LEAST_SAMPLES = 3
+"""Of each contestant, however long they take: a median of fewer is none."""
+
 SLOW_SECONDS = 0.1
 """Work that takes so long is not warmed up before each sample: its beginning does not count."""
 
@@ -116,7 +119,9 @@ class Timing:
         return (third - first) / 2 / self.median if self.median else 0.0
 
 
-def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int) -> dict[str, Timing]:
+def measure(
+    backend: Backend, contestants: Sequence[Contestant], *, repeat: int, patience: float = math.inf
+) -> dict[str, Timing]:
     """Times all contestants in turn, `repeat` times over, so that what disturbs one disturbs all.
 
     On a GPU turns are short, and other work is in front of what is enqueued faster than it runs, so that a sample holds no
@@ -124,6 +129,7 @@ def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int)
 
     Args:
         repeat: samples of each; at least 1.
+        patience: seconds of samples after which no turn begins, once there are `LEAST_SAMPLES` of each.
     """
     pace = CPU_PACE if backend.device.type == "cpu" else GPU_PACE
     warm_up, calls, hosts = {}, {}, {}
@@ -133,7 +139,10 @@ def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int)
         warm_up[contestant.name], calls[contestant.name] = pace.calls(once)
     samples: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     with _Lead(backend) if pace is GPU_PACE and max(calls.values(), default=1) > 1 else nullcontext() as lead:
-        for _ in range(repeat):
+        spent = 0.0
+        for turn in range(repeat):
+            if turn >= LEAST_SAMPLES and spent > patience:
+                break
             for contestant in contestants:
                 name = contestant.name
                 if pace.waits:
@@ -143,6 +152,7 @@ def measure(backend: Backend, contestants: Sequence[Contestant], *, repeat: int)
                 ahead = LEAD_MARGIN * calls[name] * hosts[name] if calls[name] > 1 else 0.0
                 hosts[name], seconds = _sample(backend, contestant, calls[name], lead, ahead)
                 samples[name].append(seconds)
+                spent += seconds * calls[name]
     return {name: Timing(tuple(times), calls[name]) for name, times in samples.items()}
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.checking.reference import Matrices
-from gemmport.checking.verification import laid_out, poisoned
+from gemmport.checking.verification import differing, laid_out, poisoned
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Plan
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand
@@ -51,9 +51,7 @@ def same_bits(x: HostArray, y: HostArray) -> bool:
 
 def changed(before: HostArray, after: HostArray) -> list[int]:
     """The first elements of two flat arrays of one type that differ in any bit; at most eight."""
-    size = before.itemsize
-    differ = (before.view(np.uint8).reshape(-1, size) != after.view(np.uint8).reshape(-1, size)).any(axis=1)
-    return [int(x) for x in np.flatnonzero(differ)[:8]]
+    return [int(x) for x in differing(before, after)[:8]]
 
 
 def try_plan(

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gemmport.core.precision import FORMATS, FULL, Format
 from gemmport.core.problem import GemmProblem, Op, Operand, transposes
+from gemmport.runtime.side_by_side import in_blocks
 
 HostArray = npt.NDArray[Any]
 Matrices = Mapping[Operand, HostArray]
@@ -22,8 +23,11 @@ _LIMB = 16
 
 _TERMS = 2**20
 
-_BLOCK = 2**22
-"""Numbers that are rounded at a time."""
+_BLOCK = 2**20
+"""Numbers that a thread rounds at a time."""
+
+_EXPONENT = np.uint64(0x7FF << 52)
+"""The bits of a float64 that are its exponent: alone they are the power of two that is not above it."""
 
 
 def reference(problem: GemmProblem, operands: Matrices) -> HostArray:
@@ -65,15 +69,18 @@ def rounded(x: HostArray, form: Format) -> HostArray:
         return rounded(np.ascontiguousarray(x).view(np.float32), form).view(x.dtype)
     out = np.array(x, order="C")
     flat = out.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
-        wide = block.astype(np.float64)
-        exponent = np.maximum(np.frexp(wide)[1] - 1, form.least_exponent)
-        step = exponent - form.precision + 1
+
+    def round_block(place: slice) -> None:
+        wide = flat[place].astype(np.float64)
+        # Numbers of 2⁵² to 2⁵³ steps have a unit of one step: a sum among them is rounded to whole steps.
+        power = np.maximum((wide.view(np.uint64) & _EXPONENT).view(np.float64), np.ldexp(1.0, form.least_exponent))
         with np.errstate(over="ignore", invalid="ignore"):
-            nearest = np.ldexp(np.rint(np.ldexp(wide, -step)), step)  # every step but rint is exact
-            beyond = np.abs(nearest) >= np.ldexp(1.0, 2 - form.least_exponent)
-            block[...] = np.where(np.isfinite(wide), np.where(beyond, np.copysign(np.inf, wide), nearest), wide)
+            middle = power * (1.5 * 2.0 ** (53 - form.precision))
+            nearest = np.abs(wide + middle - middle)
+            nearest[nearest >= np.ldexp(1.0, 2 - form.least_exponent)] = np.inf
+            flat[place] = np.where(np.isfinite(wide), np.copysign(nearest, wide), wide)
+
+    in_blocks(round_block, flat.size, _BLOCK)
     return out
 
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -62,6 +62,7 @@ from gemmport.core.layout import matrices
 from gemmport.core.plan import Plan
 from gemmport.core.precision import FORMATS, FULL, Format
 from gemmport.core.problem import GemmProblem, Layout, Operand, Scalar, transposes
+from gemmport.runtime.side_by_side import in_blocks
 
 HostArray = npt.NDArray[Any]
 
@@ -85,8 +86,8 @@ LARGEST = 8
 LARGEST_WIDE = 2**26
 """Where they have."""
 
-_BLOCK = 2**24
-"""Elements of a matrix that are widened at a time."""
+_BLOCK = 2**22
+"""Elements that a thread draws, widens or compares at a time."""
 
 
 @dataclass(frozen=True)
@@ -140,17 +141,48 @@ def random_numbers(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, *, chance: float = 0.5
 ) -> HostArray:  # fmt: skip
     """N(0, 1) numbers, complex ones in each part; integers of the whole range; truth values, true by chance."""
-    if dtype.kind == "integer":
-        limits = np.iinfo(dtype.numpy)
-        return rng.integers(limits.min, limits.max, shape, dtype.numpy, endpoint=True)
-    if dtype.kind == "bool":
-        return rng.random(shape) < chance
-    if dtype.kind == "complex":
-        parts: HostArray = rng.standard_normal((*shape, 2), dtype=f"float{dtype.part_bits}")  # type: ignore[call-overload]
-        return parts.view(dtype.numpy)[..., 0]
-    native = dtype.name if dtype.name in ("float32", "float64") else "float32"
-    numbers: HostArray = rng.standard_normal(shape, dtype=native)  # type: ignore[call-overload]
-    return numbers.astype(dtype.numpy, copy=False)
+
+    def numbers(rng: np.random.Generator, place: slice) -> HostArray:
+        count = place.stop - place.start
+        if dtype.kind == "integer":
+            limits = np.iinfo(dtype.numpy)
+            whole: HostArray = rng.integers(limits.min, limits.max, count, dtype.numpy, endpoint=True)
+            return whole
+        if dtype.kind == "bool":
+            true: HostArray = rng.random(count) < chance
+            return true
+        if dtype.kind == "complex":
+            parts: HostArray = rng.standard_normal((count, 2), dtype=f"float{dtype.part_bits}")  # type: ignore[call-overload]
+            return parts.view(dtype.numpy)[..., 0]
+        native = dtype.name if dtype.name in ("float32", "float64") else "float32"
+        normal: HostArray = rng.standard_normal(count, dtype=native)  # type: ignore[call-overload]
+        return normal
+
+    return drawn(rng, shape, dtype, numbers)
+
+
+def drawn(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    dtype: DType,
+    draw: Callable[[np.random.Generator, slice], HostArray],
+) -> HostArray:
+    """An array whose blocks are drawn side by side, each by a generator of its own, which the given one seeds: how many threads
+    draw changes nothing. What is a single block is drawn by the given one.
+
+    Args:
+        draw: makes elements of the flat array, (stop − start,).
+    """
+    flat = np.empty(math.prod(shape), dtype.numpy)
+    single = flat.size <= _BLOCK
+    seeds = () if single else rng.integers(2**63, size=-(-flat.size // _BLOCK))
+
+    def fill(place: slice) -> None:
+        own = rng if single else np.random.default_rng(int(seeds[place.start // _BLOCK]))
+        flat[place] = draw(own, place)
+
+    in_blocks(fill, flat.size, _BLOCK)
+    return flat.reshape(shape)
 
 
 def exact_scalars(problem: GemmProblem) -> tuple[Scalar, Scalar]:
@@ -189,38 +221,47 @@ def exact_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
     def whole(operand: Operand) -> HostArray:
         dtype, shape = problem.element_type(operand), _shape(problem, operand)
         most = min(largest, _largest_whole(dtype))
-        if problem.precision != FULL and operand != "c":
-            form = FORMATS[problem.precision]
-            parts = (2,) if dtype.kind == "complex" else ()
+        form = FORMATS[problem.precision] if problem.precision != FULL and operand != "c" else None
+        if form is not None:
             most = min(most, 2 ** (form.precision - 1))
-            numbers = rng.integers(-most, most, (*shape, *parts), endpoint=True).astype(np.float64)
-            numbers = _before_rounding(rng, numbers, form, operand, along=_sums_along(problem, operand))
-            return numbers.astype(np.float32).view(dtype.numpy).reshape(shape)
-        if dtype.kind == "complex":
-            both = rng.integers(-most, most, (*shape, 2), endpoint=True).astype(f"float{dtype.part_bits}")
-            return both.view(dtype.numpy)[..., 0]
         least = 0 if dtype.numpy.kind == "u" else -most  # −1 would become the largest number there is
-        return rng.integers(least, most, shape, endpoint=True).astype(dtype.numpy)
+        native = np.int8 if most <= np.iinfo(np.int8).max else np.int64
+
+        def numbers(rng: np.random.Generator, place: slice) -> HostArray:
+            parts = 2 if dtype.kind == "complex" else 1
+            values: HostArray = rng.integers(least, most, (place.stop - place.start, parts), native, endpoint=True)
+            if form is not None:
+                others = _terms(problem, operand, place) % 2 == 1
+                values = _before_rounding(rng, values.astype(np.float64), form, operand, others[:, np.newaxis])
+            if dtype.kind == "complex":
+                values = values.astype(f"float{dtype.part_bits}").view(dtype.numpy)
+            return values[:, 0]
+
+        return drawn(rng, shape, dtype, numbers)
 
     return {operand: whole(operand) for operand in inputs(problem)}
 
 
-def _sums_along(problem: GemmProblem, operand: Operand) -> int:
-    """The dimension of a stored operand, of (batch, rows, columns), along which terms are summed."""
-    return 2 if (operand == "a") != transposes(problem.trans_a if operand == "a" else problem.trans_b) else 1
+def _terms(problem: GemmProblem, operand: Operand, place: slice) -> HostArray:
+    """Which terms of the sums elements of A or B are factors of; the elements are counted through its matrices as stored."""
+    rows, columns = problem.stored_shape(operand)
+    at = np.arange(place.start, place.stop)
+    along_rows = (operand == "a") != transposes(problem.trans_a if operand == "a" else problem.trans_b)
+    return at % columns if along_rows else at // columns % rows
 
 
 def _before_rounding(
-    rng: np.random.Generator, whole: HostArray, form: Format, operand: Operand, *, along: int
+    rng: np.random.Generator, whole: HostArray, form: Format, operand: Operand, others: HostArray
 ) -> HostArray:
     """Numbers that rounding to nearest, ties to even, makes of A or B what has whole products.
 
     They are larger than that by a quarter of the distance to the next, or by half, a tie, or smaller by an eighth: they come
     out otherwise where they are not rounded, cut off, or rounded with ties away from zero. The factors of every other term are
     moved away from 1, against each other: beyond the exponents of float16, or, in float16, to where its numbers are subnormal.
+
+    Args:
+        others: which are factors of these other terms.
     """
-    terms = np.arange(whole.shape[along]).reshape([-1 if axis == along else 1 for axis in range(whole.ndim)])
-    others = terms % 2 == 1
     if form.exponent_bits > FORMATS["float16"].exponent_bits:
         shift = 20
     else:
@@ -250,24 +291,43 @@ def guarded(problem: GemmProblem, guard: int) -> Layout:
     return Layout(d.ld, d.batch_stride, d.offset + guard, d.base_alignment)
 
 
-def poison(elements: int, dtype: object) -> HostArray:
-    """A flat host array full of poison."""
+def poison(elements: int, dtype: object, first: int | None = None) -> HostArray:
+    """A flat host array full of poison.
+
+    Args:
+        first: the first byte of each element, where it is to be another.
+    """
     kind = as_dtype(dtype)
     flat = np.empty(elements, kind.numpy)
-    flat.view(np.uint8)[:] = POISON[kind.kind]
+    one = np.full(flat.itemsize, POISON[kind.kind], np.uint8)
+    one[:1] = one[0] if first is None else first
+    words = flat.view(np.uint8).reshape(elements, flat.itemsize)
+    word = f"u{min(flat.itemsize, 8)}"
+
+    def fill(place: slice) -> None:
+        words[place].view(word)[...] = one.view(word)
+
+    in_blocks(fill, elements, _BLOCK)
     return flat
 
 
 def laid_out(problem: GemmProblem, operand: Operand, values: HostArray | None, guard: int = 0) -> HostArray:
-    """The memory of an operand: its matrices where the layout says, poison between them and behind them.
+    """The memory of an operand: its matrices where the layout says, poison between them and behind them; `values` themselves
+    where they lie just so.
 
     Args:
         values: (batch, rows, columns) as stored; all matrices alike where the batch stride is 0. None: poison alone.
         guard: elements behind the span.
     """
+    layout = problem.layout(operand)
+    rows, columns = problem.stored_shape(operand)
+    dense = (
+        layout.ld == columns and layout.offset == 0 and (problem.batch == 1 or layout.batch_stride == rows * columns)
+    )
+    if values is not None and values.flags.c_contiguous and dense and not guard:
+        return values.reshape(-1)
     flat = poison(problem.span(operand) + guard, problem.element_type(operand))
     if values is not None:
-        layout = problem.layout(operand)
         view = matrices(flat, layout, *problem.stored_shape(operand), problem.batch)
         view[...] = values[: 1 if layout.batch_stride == 0 else None]
     return flat
@@ -282,10 +342,34 @@ def poisoned(problem: GemmProblem, guard: int) -> HostArray:
     Each time it is another NaN than that of the operands, and than the last time: processors carry a NaN's bits from what is
     read into what is computed, and a stray write of them must show.
     """
-    flat = poison(problem.span("d") + guard, problem.output)
-    if rounds(problem):
-        flat.view(np.uint8)[:: flat.itemsize] = next(_payloads)
-    return flat
+    return poison(problem.span("d") + guard, problem.output, next(_payloads) if rounds(problem) else None)
+
+
+def copied(flat: HostArray) -> HostArray:
+    """A copy of a flat array."""
+    copy = np.empty_like(flat)
+
+    def fill(place: slice) -> None:
+        copy[place] = flat[place]
+
+    in_blocks(fill, flat.size, _BLOCK)
+    return copy
+
+
+def differing(before: HostArray, after: HostArray) -> HostArray:
+    """Where two flat arrays of one type differ in any bit: the indices of these elements."""
+
+    def found(place: slice) -> HostArray:
+        places: HostArray = np.flatnonzero(_differ(before[place], after[place])) + place.start
+        return places
+
+    return np.concatenate([np.empty(0, np.intp), *in_blocks(found, after.size, _BLOCK)])
+
+
+def _differ(before: HostArray, after: HostArray) -> HostArray:
+    word = min(after.itemsize, 8)
+    words: HostArray = before.view(f"u{word}") != after.view(f"u{word}")
+    return words if word == after.itemsize else np.logical_or(words[0::2], words[1::2])
 
 
 def check_untouched(problem: GemmProblem, before: HostArray, flat: HostArray) -> Check:
@@ -294,13 +378,17 @@ def check_untouched(problem: GemmProblem, before: HostArray, flat: HostArray) ->
     Args:
         before, flat: D's memory as `poisoned` made it, and after the product.
     """
-    word = min(flat.itemsize, 8)
-    changed = (flat.view(f"u{word}") != before.view(f"u{word}")).reshape(flat.size, -1).any(axis=1)
-    outside = np.ones(flat.size, bool)
-    inside = matrices(outside, problem.d, problem.m, problem.n, problem.batch)
-    inside[...] = False
-    strays = np.flatnonzero(outside & changed)
-    missing = np.flatnonzero(~outside & ~changed) if rounds(problem) else strays[:0]
+    inside = np.zeros(flat.size, bool)
+    matrices(inside, problem.d, problem.m, problem.n, problem.batch)[...] = True
+
+    def found(place: slice) -> tuple[HostArray, HostArray]:
+        differs = _differ(before[place], flat[place])
+        stray = np.flatnonzero(differs & ~inside[place])
+        missed = np.flatnonzero(~differs & inside[place]) if rounds(problem) else stray[:0]
+        return stray + place.start, missed + place.start
+
+    each = in_blocks(found, flat.size, _BLOCK)
+    strays, missing = (np.concatenate([np.empty(0, np.intp), *parts]) for parts in zip(*each, strict=True))
     detail = ""
     if strays.size:
         detail = f"{strays.size} writes outside D, the first at element {strays[0]} of its memory"
@@ -570,7 +658,16 @@ def _check_rows(problem: GemmProblem, operands: Matrices, d: HostArray, cut: Cut
         len(rows), problem.n, problem.k, batch=problem.batch, dtype=problem.dtype, output=problem.output,
         accumulator=problem.accumulator, trans_b=problem.trans_b, alpha=problem.alpha, beta=problem.beta,
     )  # fmt: skip
-    return _compare(small, part, d[:, rows], reference(small, part), cut)
+
+    def of_columns(place: slice) -> HostArray:
+        lines = (slice(None), place) if transposes(problem.trans_b) else (slice(None), slice(None), place)
+        own: dict[Operand, HostArray] = {**part, "b": part["b"][lines]}
+        if "c" in part:
+            own["c"] = part["c"][..., place]
+        return reference(replace(small, n=place.stop - place.start), own)
+
+    expected = in_blocks(of_columns, problem.n, _lines(problem.batch * problem.k))
+    return _compare(small, part, d[:, rows], np.concatenate(expected, axis=2), cut)
 
 
 def _check_entries(problem: GemmProblem, operands: Matrices, d: HostArray) -> Check:
@@ -615,21 +712,36 @@ def _norms(x: HostArray, axis: int) -> HostArray:
         modulus: HostArray = np.hypot(_norms(x.real, axis), _norms(x.imag, axis))
         return modulus
     other = "bij,bij->bi" if axis == 2 else "bij,bij->bj"
-    native = x if x.dtype.kind == "f" else x.astype(np.float32)  # einsum does not know bfloat16
-    norms: HostArray = np.sqrt(np.einsum(other, native, native, dtype=np.float64))
+
+    def squares(place: slice) -> HostArray:
+        part = x[:, place]
+        native = part if part.dtype.kind == "f" else part.astype(np.float32)  # einsum does not know bfloat16
+        sums: HostArray = np.einsum(other, native, native, dtype=np.float64)
+        return sums
+
+    parts = in_blocks(squares, x.shape[1], _lines(x.shape[0] * x.shape[2]))
+    if not parts:
+        return np.zeros((x.shape[0], x.shape[3 - axis]))
+    norms: HostArray = np.sqrt(np.concatenate(parts, axis=1) if axis == 2 else sum(parts))
     return norms
 
 
 def _times_vector(x: HostArray, vector: HostArray, wide: np.dtype[Any]) -> HostArray:
     """Each matrix times a vector, or times its own vector of a batch, in a wide type, by blocks that stay small."""
     out = np.empty(x.shape[:2], wide)
-    rows = max(1, _BLOCK // max(x.shape[2], 1))
     for batch in range(x.shape[0]):
         own = vector if vector.ndim == 1 else vector[batch]
-        for start in range(0, x.shape[1], rows):
-            block = slice(start, start + rows)
-            out[batch, block] = x[batch, block].astype(wide) @ own
+
+        def multiply(place: slice, batch: int = batch, own: HostArray = own) -> None:
+            out[batch, place] = x[batch, place].astype(wide) @ own
+
+        in_blocks(multiply, x.shape[1], _lines(x.shape[2]))
     return out
+
+
+def _lines(elements: int) -> int:
+    """Rows or columns of so many elements each that make a block."""
+    return max(1, _BLOCK // max(elements, 1))
 
 
 def _place(at: Iterable[Any]) -> str:

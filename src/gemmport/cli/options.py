@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from gemmport import baselines as known_baselines
 from gemmport import kernels as known_kernels
@@ -214,6 +215,16 @@ measurement = together(
         "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random operands."
     ),
 )  # fmt: skip
+
+
+PATIENCE_SECONDS = 15.0
+"""Of turns of products that take seconds, where --repeat is not given."""
+
+
+def patience() -> float:
+    """Seconds after which measurements by the host's clock end, when there are a few: for ever where --repeat is given."""
+    given = click.get_current_context().get_parameter_source("repeat")
+    return PATIENCE_SECONDS if given is ParameterSource.DEFAULT else math.inf
 
 
 def report(*forms: str) -> Decorator[Any]:

@@ -137,6 +137,8 @@ def run(
     With --devices, several devices compute each product together, from arrays in the host's memory; beside it stands what each
     device takes alone, in turns. With --placement they are on the devices. --device measures devices one after another.
 
+    With --device-memory or --devices, products that take seconds are timed three times, or for 15 s, unless --repeat is given.
+
     Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
     2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device is not usable
     here.
@@ -190,7 +192,7 @@ def run(
             streamed = [
                 run_streamed(
                     workload.problem, each, device_memory, kernel=kernel, params=chosen.params, config=config_files,
-                    verify=verify, repeat=repeat, seed=seed, progress=told,
+                    verify=verify, repeat=repeat, seed=seed, patience=options.patience(), progress=told,
                 )
                 for workload in workloads
                 for each in devices
@@ -260,8 +262,8 @@ def _together(
         options.check_writable("--output", output)
     choice = Choice(kernel, options.chosen_parameters(settings, kernel), [str(file) for file in config_files])
     return run_on_devices(
-        workloads, told, backend, DealtOptions(choice, verify, repeat, seed, device_memory, placement), form=form,
-        output=output,
+        workloads, told, backend, DealtOptions(choice, verify, repeat, seed, device_memory, placement, options.patience()),
+        form=form, output=output,
     )  # fmt: skip
 
 

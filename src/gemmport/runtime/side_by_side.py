@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from gemmport.runtime.host_cpu import usable_cores
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,3 +44,20 @@ def side_by_side(call: Callable[[T], R], given: Sequence[T]) -> list[R]:
     for number in sorted(errors):
         raise errors[number]
     return [made[number] for number in range(len(given))]
+
+
+def in_blocks(call: Callable[[slice], R], length: int, block: int) -> list[R]:
+    """What a function makes of each block of a range, in order, by as many threads as this process has cores; of a single block
+    in this thread. NumPy lets other threads run while it computes.
+
+    Args:
+        block: the length of each but the last, at least 1.
+
+    Raises:
+        The error of the first block that has one.
+    """
+    blocks = [slice(start, min(start + block, length)) for start in range(0, length, block)]
+    if len(blocks) < 2:
+        return [call(each) for each in blocks]
+    with ThreadPoolExecutor(min(usable_cores(), len(blocks))) as threads:
+        return list(threads.map(call, blocks))
