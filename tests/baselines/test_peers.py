@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -129,8 +130,10 @@ def test_cupy_computes_on_the_backends_stream(best_backend: Backend, monkeypatch
         library.unsupported(gp.GemmProblem.create(M, N, K, dtype="complex64", trans_a="C"))
     )
     gaps = problem_of(c=gp.Layout(N + 1), d=gp.Layout(N + 1))
-    with pytest.raises(BaselineUnavailableError, match="without gaps"):
-        library.bind(gaps, best_backend, operands(gaps, best_backend)[1], {})
+    assert "without gaps" in str(library.unsupported(gaps))
+    many = problem_of(3)
+    assert library.unsupported(many) is None
+    assert "without gaps" in str(library.unsupported(replace(many, d=gp.Layout(N, batch_stride=M * N + 1))))
 
 
 def test_nvmath_plans_once_and_computes_in_place_on_the_backends_stream(

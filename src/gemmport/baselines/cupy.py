@@ -8,7 +8,6 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines._packages import conjugates, imported, on_device
 from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
-from gemmport.core.errors import BaselineUnavailableError
 from gemmport.core.problem import GemmProblem, Operand
 
 _TYPES = ("float16", "float32", "float64", "complex64", "complex128")
@@ -37,6 +36,8 @@ class CuPy(Baseline):
             return "cupy.matmul has no alpha and beta"
         if conjugates(problem):
             return f"cupy.matmul does not conjugate ({problem.ops})"
+        if problem.d.ld != problem.n or (problem.batch > 1 and problem.d.batch_stride != problem.m * problem.n):
+            return "cupy.matmul writes results without gaps alone"
         return None
 
     def bind(
@@ -46,16 +47,10 @@ class CuPy(Baseline):
         operands: Mapping[Operand, Memory],
         host: Mapping[Operand, HostArray],
     ) -> BoundBaseline:
-        """Prepares a product.
-
-        Raises:
-            BaselineUnavailableError: D has gaps, which CuPy does not write around.
-        """
+        """Prepares a product."""
         cupy = self._cupy
         arrays = on_device(problem, backend, operands)
         a, b, d = (cupy.from_dlpack(arrays[operand]) for operand in ("a", "b", "d"))
-        if not d.flags.c_contiguous:
-            raise BaselineUnavailableError("cupy.matmul writes results without gaps alone")
         stream = cupy.cuda.ExternalStream(backend.queue_handle, device_id=d.device.id)
 
         def enqueue() -> None:
