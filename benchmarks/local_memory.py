@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -120,8 +121,13 @@ def attempted(device: DeviceInfo, way: str, nbytes: int) -> str:
 def in_a_process(device: DeviceInfo, way: str, nbytes: int) -> str:
     """As `attempted`, by a process of its own."""
     command = [sys.executable, __file__, "--device", device.selector, "--attempt", way, str(nbytes)]
+    # Where PYTHONSAFEPATH is set, a program does not find its neighbours by itself.
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"not done after {SECONDS:.0f} s"
     lines = done.stdout.strip().splitlines()

@@ -50,6 +50,8 @@ def test_warnings_of_the_compiler_are_no_warnings_of_python_and_go_nowhere(
 def test_they_are_in_the_log_of_who_wants_all(best_backend: gp.Backend, caplog: pytest.LogCaptureFixture) -> None:
     if best_backend.name != "opencl":
         pytest.skip(beyond(best_backend.device, "it is not reached by OpenCL"))
+    if best_backend.device.platform == "nvidia":
+        pytest.skip(beyond(best_backend.device, "its compiler leaves #warning out of the log"))
     with caplog.at_level(logging.DEBUG, logger="gemmport"):
         best_backend.program(loud(100))
     assert any("as loud as can be" in message for message in caplog.messages)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from absences import JAX_ON_CPUS, TORCH, beyond, needs, skip_without
+from absences import JAX_ON_CPUS, TORCH, beyond, skip_without
 from gemmport.bench import call_times, calls, libraries
 from gemmport.bench.call_times import Caller, CallPace, measure_calls
 from gemmport.bench.calls import SHOWN, Beside, Called, check_called, floor_of, reaching, run_calls, summaries
@@ -167,10 +167,18 @@ def test_people_are_shown_new_results_of_arrays_that_are_not_written() -> None:
 # Calls
 
 
+def skip_unless_reached(name: str, backend: gp.Backend) -> None:
+    """Skips a test of a library that is not here, or of which no array is on a device."""
+    if name not in ("torch", "jax"):
+        return
+    skip_without(TORCH if name == "torch" else JAX_ON_CPUS)
+    if backend.name != "cuda" and backend.device.type != "cpu":
+        pytest.skip(beyond(backend.device, f"arrays of {name} do not reach it"))
+
+
 @pytest.mark.parametrize("name", ON_CPUS)
 def test_arrays_of_each_library_are_multiplied_right_and_timed(backend: gp.Backend, name: str) -> None:
-    if name in ("torch", "jax"):
-        skip_without(TORCH if name == "torch" else JAX_ON_CPUS)
+    skip_unless_reached(name, backend)
     if name == "pyopencl" and backend.name != "opencl":
         pytest.skip(beyond(backend.device, "arrays of PyOpenCL are not on it"))
     (found,), missing = reaching(backend, [name])
@@ -285,9 +293,7 @@ def test_products_with_alpha_and_beta_are_called_as_gemm(
 
 
 def test_torch_has_alpha_and_beta_too(best_backend: gp.Backend) -> None:
-    skip_without(TORCH)
-    if best_backend.device.type != "cpu" and best_backend.name != "cuda":
-        pytest.skip(beyond(best_backend.device, "PyTorch's tensors do not reach it"))
+    skip_unless_reached("torch", best_backend)
     for scalars in ({"alpha": -1, "beta": 1}, {"alpha": 2}):
         for shape in ({}, {"batch": 3}):
             (found,) = measured(best_backend, "torch", GemmProblem.create(20, 30, 40, **shape, **scalars))
@@ -301,11 +307,12 @@ def test_torch_has_alpha_and_beta_too(best_backend: gp.Backend) -> None:
 def test_a_library_that_is_not_installed_is_missing_by_name(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "jax", None)
-    found, missing = reaching(best_backend, ["numpy", "jax"])
+    name = "pyopencl" if best_backend.name == "opencl" else "jax"  # whose arrays would reach the device
+    monkeypatch.setitem(sys.modules, name, None)
+    found, missing = reaching(best_backend, ["numpy", name])
     assert [library.name for library in found] == ["numpy"]
-    assert missing["jax"].startswith("jax must be installed to measure calls of its arrays; got ")
-    assert missing["jax"].endswith("pip install jax")
+    assert missing[name].startswith(f"{name} must be installed to measure calls of its arrays; got ")
+    assert missing[name].endswith(f"pip install {name}")
 
 
 def test_a_library_whose_arrays_do_not_reach_the_device_is_not_imported(
@@ -389,8 +396,8 @@ def test_a_library_that_does_not_start_on_the_device_is_missing(monkeypatch: pyt
     assert missing["cupy"].startswith("cupy must start on NVIDIA H200 (cuda, nvidia); got no driver")
 
 
-@needs(TORCH)
 def test_pytorch_has_no_tf32_while_it_is_measured_and_gets_its_setting_back(best_backend: gp.Backend) -> None:
+    skip_unless_reached("torch", best_backend)
     import torch  # noqa: PLC0415 - not always installed
 
     settings = torch.backends.cuda.matmul
@@ -404,8 +411,8 @@ def test_pytorch_has_no_tf32_while_it_is_measured_and_gets_its_setting_back(best
         settings.allow_tf32 = before
 
 
-@needs(JAX_ON_CPUS)
 def test_jax_is_precise_while_it_is_measured_and_gets_its_settings_back(best_backend: gp.Backend) -> None:
+    skip_unless_reached("jax", best_backend)
     import jax  # noqa: PLC0415 - not always installed
 
     before = jax.config.jax_default_matmul_precision, jax.config.jax_enable_x64
@@ -416,8 +423,7 @@ def test_jax_is_precise_while_it_is_measured_and_gets_its_settings_back(best_bac
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax", "device"])
 def test_bfloat16_and_float64_come_through_libraries_as_they_are(best_backend: gp.Backend, name: str) -> None:
-    if name in ("torch", "jax"):
-        skip_without(TORCH if name == "torch" else JAX_ON_CPUS)
+    skip_unless_reached(name, best_backend)
     library = libraries.load(name, best_backend)
     with library.precise():
         for dtype in ("bfloat16", "float64"):

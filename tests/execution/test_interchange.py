@@ -700,7 +700,9 @@ class _OnHost:
         self.name, self.module = name, importlib.import_module(name)
 
     def array(self, host: np.ndarray) -> Any:
-        return self.module.from_numpy(host.copy()) if self.name == "torch" else self.module.numpy.asarray(host)
+        if self.name == "torch":
+            return self.module.from_numpy(host.copy())
+        return self.module.device_put(host, self.module.devices("cpu")[0])  # a JAX with CUDA takes the GPU by itself
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])

@@ -73,7 +73,7 @@ def test_a_cluster_computes_and_shares_what_is_asked_for_twice(script: Any, clie
 
 
 def test_each_worker_opens_the_device_that_the_plugin_says(script: Any, client: Any) -> None:
-    found = gp.devices()
+    found = gp.devices(gp.devices()[0].backend)
     client.register_plugin(gd.WorkerDevice([found[0].selector, found[-1].selector], found[0].backend))
     chosen = client.run(lambda dask_worker: (dask_worker.name, tasks.CHOSEN[dask_worker.address]["device"]))
     assert dict(chosen.values()) == {0: found[0].selector, 1: found[-1].selector}

@@ -25,8 +25,9 @@ def test_all_means_each_chip_once() -> None:
 
 def test_a_list_takes_what_names_a_device_and_each_device_once(best_backend: gp.Backend) -> None:
     device = best_backend.device
+    words = f"{device.platform} {device.platform_version}:{device.index[1]}"
     with gp.open_backend(device=device) as own:
-        found = chosen_backends([device, own, f"{device.platform} {device.platform_version}", own])
+        found = chosen_backends([device, own, words, own])
     assert found == [best_backend, own]
 
 
