@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import gemmport as gp
-from absences import TORCH, needs
+from absences import GPU, TORCH, beyond, needs, skip_without
 
 if TORCH.is_here():
     import torch
@@ -66,6 +66,26 @@ def test_written_results_are_the_tensors_that_were_given() -> None:
     with gt.use():
         assert torch.mm(small(4, 5), small(5, 3, seed=1), out=out) is out
     equal(out, torch.mm(small(4, 5), small(5, 3, seed=1)))
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_a_result_is_not_written_to_another_device(where: str) -> None:
+    """Torch refuses that before any work, as it refuses operands on two devices."""
+    skip_without(GPU)
+    if not torch.cuda.is_available():
+        pytest.skip(beyond("PyTorch", "this build has no CUDA"))
+    a, b, c = torch.ones(2, 4, 5, device=where), torch.ones(2, 5, 3, device=where), torch.zeros(2, 4, 3, device=where)
+    other = "cpu" if where == "cuda" else "cuda"
+    calls: list[Callable[[], Any]] = [
+        lambda: torch.bmm(a, b, out=c.to(other)), lambda: torch.bmm(a, b.to(other)), lambda: torch.bmm(a.to(other), b),
+        lambda: torch.mm(a[0], b[0], out=c[0].to(other)), lambda: torch.baddbmm(c, a, b, out=c.to(other)),
+        lambda: c.to(other).baddbmm_(a, b),
+    ]  # fmt: skip
+    with gt.use() as routing:
+        for call in calls:
+            with pytest.raises(RuntimeError):
+                call()
+    assert routing.products == 0
 
 
 def test_what_is_written_in_place_is_the_tensor_that_was_given() -> None:

@@ -97,6 +97,8 @@ class Routing(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to a typ
         if route is None or not all(_is_ours(x) for x in (*args, *named.values()) if isinstance(x, torch.Tensor)):
             return _by_torch(func, args, named)
         out = args[0] if func in _IN_PLACE else named.get("out")
+        if out is not None and out.device != args[0].device:
+            return _by_torch(func, args, named)
         try:
             with _as_torch_allows(args[0]):
                 result = route(*args, **{name: value for name, value in named.items() if name != "out"})
