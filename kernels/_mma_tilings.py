@@ -104,8 +104,8 @@ def _more_registers(problem: GemmProblem, device: DeviceInfo, full: Parameters) 
     """Registers of a work-item that the compiler takes beside, so that nothing is spilled (found by compiling for sm_90).
 
     Of FP8, where it becomes halves: what is read, as such. Of elements of four bytes: each operand along k, and edges twice,
-    for each turn of a step; pieces that come in several copies; and a step of more than 16 terms, without which NVRTC 13.0 reads
-    what it spilled in every step (13.5 spills nothing).
+    for each turn of a step; pieces that come in several copies; and a step of more than 16 terms, without which NVRTC 13.0
+    reads what it spilled in every step (13.5 spills nothing).
     """
     if problem.dtype in FLOAT8S and not has_float8_unit(device):
         return (int(full["WM"]) + int(full["WN"])) // 16 * 16
