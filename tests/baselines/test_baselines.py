@@ -185,7 +185,9 @@ def test_computes_what_the_reference_does_in_other_types(
     arithmetic = problems[0].accumulator.arithmetic
     if arithmetic and arithmetic not in its_backend.device.computes:
         pytest.skip(beyond(its_backend.device, f"it does not compute in {arithmetic}"))
-    if reason := baseline.unsupported(gp.GemmProblem.create(M, N, K, dtype=types[0], output=types[1], accumulator=types[2])):
+    if reason := baseline.unsupported(
+        gp.GemmProblem.create(M, N, K, dtype=types[0], output=types[1], accumulator=types[2])
+    ):
         pytest.skip(beyond(its_backend.device, reason))
     for problem in filter(None, (served(baseline, each) for each in problems)):
         np.testing.assert_array_equal(*compute(baseline, its_backend, problem), err_msg=str(problem))
