@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pyopencl as cl
 
-from gemmport.backends import _machinecode
+from gemmport.backends import _compilation, _machinecode
 from gemmport.backends.objects import Call, Disassembly, Listing, Resources
 from gemmport.core.device import DeviceInfo
 
@@ -41,8 +41,9 @@ def disassembled(
     if device.platform == "nvidia":
         from gemmport.backends import _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
-        told = asdict(_ptxas_resources(call, native, build))
-        resources = replace(resources, **{name: value for name, value in told.items() if value is not None})
+        if _compilation.SPECIFIC not in call.program.source:  # of which OpenCL's compiler makes a part alone
+            told = asdict(_ptxas_resources(call, native, build))
+            resources = replace(resources, **{name: value for name, value in told.items() if value is not None})
         listing = (
             _machinecode.sass(binary, call.function)
             if _sass.is_cubin(binary)

@@ -368,7 +368,8 @@ class Backend(NoCopy, ABC):
 
     def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
         """A map of a memory as an argument of a kernel. It begins with the memory's address, as `argument` makes it, so that
-        `set_memory` puts another one there as it does with arguments that are memory.
+        `set_memory` puts another one there as it does with arguments that are memory; or with none, where the runtime tells
+        no addresses and kernels put them in.
 
         Raises:
             TensorMapError: the runtime has no such maps, or refuses this one.

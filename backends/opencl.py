@@ -19,7 +19,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _improvement, _openclbuild, _opencldriver, _runtimes, _scripts
+from gemmport.backends import _compilation, _completion, _improvement, _openclbuild, _opencldriver, _runtimes, _scripts
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
 from gemmport.backends.array import DeviceArray
@@ -28,9 +28,12 @@ from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memor
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
+    CompileError,
     DeviceNotFoundError,
     LaunchError,
+    TensorMapError,
 )
+from gemmport.core.plan import TensorMap
 from gemmport.core.quirks import quirks_of
 
 if TYPE_CHECKING:
@@ -65,9 +68,11 @@ class _Call(Call):
     its arguments.
 
     Attributes:
+        maps: the numbers of its arguments that are tensor maps: kernels put addresses in themselves.
         idle: where the kernel goes then.
     """
 
+    maps: frozenset[int] = frozenset()
     idle: list[cl.Kernel] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @cached_property
@@ -255,21 +260,42 @@ class OpenCL(Backend):
 
     def compile(self, source: str) -> Program:
         program = self._build(source)
+        if _compilation.SPECIFIC in source:
+            return self._completed(disassembly.binary_of(program), source)
         return _Program(program, b"" if self._keeps_programs() else disassembly.binary_of(program), source)
+
+    def _completed(self, ptx: bytes, source: str) -> Program:
+        """A program with the instructions that the compiler left for later, without which it never runs: by CUDA's linker, or,
+        where that cannot, by OpenCL's own.
+        """
+        ptx = _with_residency(_completion.completed(ptx, source), source)
+        try:
+            return self.load(self._linked(ptx), source)
+        except (OSError, ValueError, LaunchError, CompileError) as error:
+            log.info("%s: OpenCL links a program itself: %s", self.device.label, error)
+        return self.load(ptx, source)
+
+    def _linked(self, ptx: bytes) -> bytes:
+        """What CUDA's linker makes of PTX.
+
+        Raises:
+            OSError, LaunchError: it is not there, or refuses. ValueError: the driver does not tell the device's architecture.
+        """
+        from gemmport.backends import _cudadriver  # noqa: PLC0415 - for NVIDIA's devices alone
+
+        return _cudadriver.linked(ptx, int(self.device.architecture.removeprefix("sm_")))
 
     def _reworked(self, program: Program) -> bytes:
         """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX, rescheduled or not; the PTX
         where it cannot, or rescheduling changes nothing.
         """
-        from gemmport.backends import _cudadriver, _sass  # noqa: PLC0415 - for NVIDIA's devices alone
+        from gemmport.backends import _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
         groups, ptx = _sass.asked_for(program.source), program.binary
         try:
-            # ValueError where the driver does not tell it.
-            capability = int(self.device.architecture.removeprefix("sm_"))
             if not groups:
-                return _cudadriver.linked(ptx, capability)
-            cubin = _cudadriver.linked(_with_residency(ptx, program.source), capability)
+                return self._linked(ptx)
+            cubin = self._linked(_with_residency(ptx, program.source))
         except (OSError, ValueError, LaunchError) as error:
             log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)
             return ptx
@@ -313,7 +339,8 @@ class OpenCL(Backend):
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        call = _Call(program, function, kernel, groups, work_group)
+        maps = frozenset(number for number, value in enumerate(native) if isinstance(value, np.void))
+        call = _Call(program, function, kernel, groups, work_group, maps)
         call.idle = idle
         return call
 
@@ -327,6 +354,17 @@ class OpenCL(Backend):
             # Registers are shared out for the group that the source requires: in that it runs (nvidia-groups-of-256).
             return max(most, math.prod(kernel.get_work_group_info(ask.COMPILE_WORK_GROUP_SIZE, self._device)))
         return most
+
+    def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
+        if self.device.platform != "nvidia":
+            return super().tensor_map(told, memory)
+        from gemmport.backends import _cudadriver, _tensormaps  # noqa: PLC0415 - for NVIDIA's devices alone
+
+        try:
+            _cudadriver.check("cuInit", ctypes.c_uint(0))
+            return np.void(_tensormaps.encoded(told, 0))
+        except OSError as error:
+            raise TensorMapError(f"tensor maps need CUDA's driver: {error}; choose another kernel") from error
 
     @staticmethod
     def argument(memory: Memory) -> Any:
@@ -342,7 +380,7 @@ class OpenCL(Backend):
         return Memory(argument, argument.int_ptr, nbytes)
 
     def set_memory(self, call: Call, places: Places, memory: Sequence[Any]) -> None:
-        for number, operand in places:
+        for number, operand in _without_maps(call, places):
             given = memory[operand]
             call.native.set_arg(number, _shared(given, 1) if isinstance(given, int) else given)
 
@@ -358,7 +396,7 @@ class OpenCL(Backend):
             cl.enqueue_nd_range_kernel(queue or self.queue, call.native, call.extent, call.work_group)
 
     def launcher(self, calls: Sequence[tuple[Call, Places]]) -> Launcher:
-        launches = [(call.native, call.extent, call.work_group, places) for call, places in calls]
+        launches = [(call.native, call.extent, call.work_group, _without_maps(call, places)) for call, places in calls]
         script = _opencldriver.script(launches, events=not self._launches_without_events)
         if _scripts.launching is None or not script:
             return super().launcher(calls)
@@ -481,6 +519,12 @@ class OpenCL(Backend):
             self._queues.clear()
             with self._pool_lock:
                 self._pool.stop_holding()
+
+
+def _without_maps(call: Call, places: Places) -> Places:
+    """The places of memory that the host sets."""
+    maps = cast("_Call", call).maps
+    return [place for place in places if place[0] not in maps] if maps else places
 
 
 def _shared(address: int, nbytes: int) -> cl.SVM[Any]:

@@ -12,6 +12,7 @@ from gemmport.contracts.gpu_model import sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
     Cut,
+    Form,
     KernelVariant,
     Parameter,
     Parameters,
@@ -26,7 +27,7 @@ from gemmport.contracts.nvidia import (
     multiplies_matrices_by_warp_groups,
     why_not_multiplied,
 )
-from gemmport.contracts.occupancy import REGISTERS, WARP
+from gemmport.contracts.occupancy import REGISTERS, WARP, local_memory_of
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, DType
@@ -73,6 +74,14 @@ _TURNED = 2
 
 TF32 = "tf32"
 
+MAP_BYTES = 128
+"""Of a tensor map."""
+
+_SHARES = (0, 1)
+_TRIED: Parameters = {"TSM": 128, "TSN": 256, "WM": 64, "STAGES": 4}
+_TRIED_TYPES = {"float16": "float16", "bfloat16": "bfloat16", "int8": "int32"}
+"""What `gemmport doctor` tries under OpenCL: almost all local memory and all registers; types of operands, with those of D."""
+
 
 class _Unit(NamedTuple):
     """What the matrix unit does with operands of a type.
@@ -117,19 +126,17 @@ class Wgmma(KernelVariant):
     four warps multiply WM rows of the tile. The unit turns two-byte elements that lie across k. Others are transposed
     beforehand, in scratch memory, and what the copy engine cannot address is laid out anew there.
 
-    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it; a pass rounds it beforehand, that which
-    lays operands out anew or `convert`.
+    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it; the pass `convert` rounds it beforehand.
     Floats of 8 bits the unit adds up in about 14 bits: the sums of each step, 128 terms, are added to float32 outside of it.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
 
-    It was compiled and simulated, but never run on a GPU: only the user chooses it.
+    It was compiled and simulated, but never run on a GPU: only the user chooses it. Under OpenCL it is chosen where `gemmport
+    doctor` has found it right on the device.
     """
 
     name = "wgmma"
-    summary = (
-        "by Hopper's matrix unit (wgmma): halves, bytes, FP8 and TF32, copied by the copy engine (TMA), in CUDA alone"
-    )
+    summary = "by Hopper's matrix unit (wgmma): halves, bytes, FP8 and TF32, copied by the copy engine (TMA)"
     dtypes = frozenset(_UNITS)
     precisions = frozenset({TF32})
     narrow_precisions = frozenset({"float16", "bfloat16"})
@@ -183,7 +190,7 @@ class Wgmma(KernelVariant):
         return stages * ((int(parameters["TSM"]) + int(parameters["TSN"])) * ROW_BYTES + 16) + _staged_bytes(parameters)
 
     def most_local_bytes(self, device: DeviceInfo) -> int:
-        return device.most_local_memory
+        return max(device.most_local_memory, local_memory_of(device, specific=True))
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         return int(parameters["WM"]) * int(parameters["TSN"]) // GROUP * (2 if _promotes(problem) else 1)
@@ -193,7 +200,7 @@ class Wgmma(KernelVariant):
             return reason
         if not multiplies_matrices_by_warp_groups(device):
             found = device.architecture or device.name
-            return f"only GPUs of compute capability 9.0 have it, under CUDA; this is {found} under {device.backend}"
+            return f"only GPUs of compute capability 9.0 have it; this is {found} under {device.backend}"
         unit = _UNITS[problem.dtype.name]
         return why_not_multiplied(problem, precision=unit.precision, sums=unit.sums)
 
@@ -201,7 +208,22 @@ class Wgmma(KernelVariant):
         return FLOAT8_CUT if _promotes(problem) else cut_of_float32_sums(problem, device)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+        if device.language == "opencl":
+            if all(model.has_verified(self.name, _form(problem.dtype.name, share)) for share in _SHARES):
+                return None
+            tried = ", ".join(_TRIED_TYPES)
+            return f"it is not verified for {problem.dtype} on this device: gemmport doctor tries {tried}"
         return "it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
+
+    def forms(self, device: DeviceInfo) -> Sequence[Form]:
+        """Under OpenCL, whose driver may or may not take a program's completed PTX, and so much local memory."""
+        if device.language != "opencl" or not multiplies_matrices_by_warp_groups(device):
+            return ()
+        return [
+            Form(self.name, _form(dtype, share), dtype, output, {**_TRIED, "SHARE": share}, "wgmma.mma_async")
+            for dtype, output in _TRIED_TYPES.items()
+            for share in _SHARES
+        ]
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WM", "GROUPS")}
@@ -223,7 +245,7 @@ class Wgmma(KernelVariant):
         choices = []
         for tiling in model.tilings.get(self.name, ()):
             full = self.complete(tiling)
-            room = device.most_local_memory
+            room = self.most_local_bytes(device)
             stages = int(full["STAGES"])
             while stages > 2 and self.local_bytes({**full, "STAGES": stages}, problem) > room:
                 stages -= 1
@@ -253,10 +275,10 @@ class Wgmma(KernelVariant):
         parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
         parts["global memory"] = problem.bytes / model.read_bandwidth
         results = min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-        _, made, converts = _as_read(problem)
-        passes, pass_bytes = len(made), 2 * sum(each.scratch.nbytes for each in made.values())
-        if converts:
-            passes, pass_bytes = passes + 1, pass_bytes + convert.moved_bytes(problem)
+        taken = convert.converted(problem)
+        _, made = _addressable(taken)
+        pass_bytes = 2 * sum(each.scratch.nbytes for each in made.values()) + convert.moved_bytes(problem)
+        passes = len(made) + int(taken is not problem)
         others = {
             "launches": model.launch * (1 + passes + (2 if shared else 0)),
             "passes": pass_bytes / model.copy_bandwidth,
@@ -288,14 +310,15 @@ class Wgmma(KernelVariant):
         }
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
-        addressable, made, converts = _as_read(problem)
+        taken = convert.converted(problem)
+        addressable, made = _addressable(taken)
         names = {operand: each.scratch.name for operand, each in made.items()}
         product = self._product(addressable, device, parameters, names)
         steps = Steps(
             [*(each.launch for each in made.values()), *product.launches],
             [*(each.scratch for each in made.values()), *product.scratch],
         )
-        return convert.PASS.before(problem, steps, device.max_work_group) if converts else steps
+        return steps if taken is problem else convert.PASS.before(problem, steps, device.max_work_group)
 
     def _product(
         self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, prepared: Mapping[Operand, str]
@@ -312,6 +335,8 @@ class Wgmma(KernelVariant):
         nbytes = self.local_bytes(parameters, problem)
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
         product, maps = gemm_arguments(problem, prepared), _maps(problem, tile, prepared)
+        declares = device.language == "opencl"  # its local memory, and completes maps, two for each group
+        own_maps = (Buffer("maps"),) if declares else ()
 
         def launch(groups: int, *, shares: int) -> Launch:
             parts = Buffer("parts" if shares else "d")  # an argument must name some memory
@@ -319,13 +344,16 @@ class Wgmma(KernelVariant):
                 self.source({**defines, "SHARES": shares}),
                 groups=(groups, 1, 1),
                 work_group=self.work_group(parameters),
-                arguments=(*maps.maps, *product, *maps.begins, parts, *sharing),
-                dynamic_local_bytes=nbytes,
+                arguments=(*maps.maps, *product, *maps.begins, parts, *sharing, *own_maps),
+                local_bytes=nbytes if declares else 0,
+                dynamic_local_bytes=0 if declares else nbytes,
             )
 
-        launches = [launch(min(whole, device.compute_units * int(parameters["GROUPS"])), shares=0)] if whole else []
+        staying = min(whole, device.compute_units * int(parameters["GROUPS"]))
+        launches = [launch(staying, shares=0)] if whole else []
+        scratch = [Scratch("maps", max(staying, sharers if shared else 0) * 2 * MAP_BYTES)] if declares else []
         if not shared:
-            return Steps(launches)
+            return Steps(launches, scratch)
         pieces = int(parameters["WM"]) // LINES * (tile.columns // COLUMNS)
         combine = Launch(
             self.source({**defines, "SHARES": 1}, function="combine"),
@@ -335,11 +363,16 @@ class Wgmma(KernelVariant):
             local_bytes=_staged_bytes(parameters),
         )
         parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.accumulator.sum_bytes)
-        return Steps([*launches, launch(sharers, shares=1), combine], [parts])
+        return Steps([*launches, launch(sharers, shares=1), combine], [parts, *scratch])
 
     def _tiles(self, parameters: Parameters, problem: GemmProblem) -> int:
         tile = self.tile(parameters)
         return ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+
+
+def _form(dtype: str, share: int) -> str:
+    """The name of what is tried."""
+    return f"{dtype} with SHARE = {share}"
 
 
 def _promotes(problem: GemmProblem) -> bool:
@@ -433,35 +466,19 @@ def _is_addressable(problem: GemmProblem, operand: Operand) -> bool:
     )
 
 
-def _as_read(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared], bool]:
-    """The product of operands that copy engine and unit read as they lie, those that are laid out anew for that, and whether
-    the pass `convert` rounds A and B before. Where one of these is laid out anew, both are, and are rounded on the way: so each
-    is read and written once.
-    """
-    addressable, made = _addressable(convert.converted(problem))
-    if not made or not convert.converts(problem):
-        return addressable, made, convert.converts(problem)
-    return *_addressable(problem), False
-
-
 def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
-    """The product of operands that copy engine and unit read as they lie, and those that are laid out anew for that: all that
-    are to be rounded, on the way.
-    """
-    precision = problem.precision
+    """The product of operands that copy engine and unit read as they lie, and those that are laid out anew for that."""
     made: dict[Operand, transpose.Prepared] = {}
     across: dict[Operand, bool] = {"a": transposes(problem.trans_a), "b": not transposes(problem.trans_b)}
     for operand, lies_across in across.items():
         turned = lies_across and problem.dtype.itemsize != _TURNED
-        as_it_lies = precision == FULL and not turned and _is_addressable(problem, operand)
-        if problem.empty or not problem.effective_k or as_it_lies:
+        if problem.empty or not problem.effective_k or (not turned and _is_addressable(problem, operand)):
             continue
         stored = problem.stored_shape(operand)
         rows, columns = reversed(stored) if turned else stored
         piece = ALIGNMENT // problem.dtype.itemsize
         padded = (rows, ceil_div(columns, piece) * piece)
-        choice = {"TRANSPOSE": int(turned)}
-        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", choice, padded, precision)
+        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", {"TRANSPOSE": int(turned)}, padded)
         layout = made[operand].layout
         if operand == "a":
             op = transposed(problem.trans_a) if turned else problem.trans_a
@@ -469,7 +486,7 @@ def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, trans
         else:
             op = transposed(problem.trans_b) if turned else problem.trans_b
             problem = replace(problem, b=layout, trans_b=op)
-    return replace(problem, precision=FULL), made
+    return problem, made
 
 
 VARIANT = Wgmma()

@@ -542,7 +542,7 @@ MAY_BE_UNSUPPORTED = {
     "shuffle": "exchange registers: ",
     "packed": "one work-item computes a whole macro-tile, which is for CPUs|loops are left after too many rounds",
     "mma": "NVIDIA's GPUs have the matrix unit's instructions from sm_80 on",
-    "wgmma": "only GPUs of compute capability 9.0 have it, under CUDA",
+    "wgmma": "only GPUs of compute capability 9.0 have it",
     "sub_group_mma": "have instructions for it under OpenCL",
 }
 """Kernels that a device may lack something for, and how that is told."""

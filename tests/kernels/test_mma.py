@@ -303,7 +303,7 @@ def test_opencl_s_source_compiles_for_nvidia_s_gpus(
     architecture = "sm_90" if dtype == "float32" else "sm_89" if dtype in FLOAT8S else "sm_80"
     for launch in gp.plan(problem, OPENCL, kernel="mma", params=params).launches:
         if launch.kernel.stem == "mma":
-            opencl_for_nvidia.compiled(launch.kernel, architecture, tmp_path)
+            opencl_for_nvidia.compiled(launch, architecture, tmp_path)
 
 
 # Shared tiles

@@ -194,7 +194,7 @@ def test_opencl_s_source_has_the_matrix_unit_s_products(
     device = replace(NVIDIA, architecture=architecture, computes=NVIDIA.computes | {"float64"})
     problem = problem_of(Sizes(size, size, size), ops, dtype, beta=1.0)
     launch, *_ = gp.plan(problem, device, kernel="simt", params={**SQUARE, "SHARE": share}).launches
-    ptx = opencl_for_nvidia.compiled(launch.kernel, architecture, tmp_path)
+    ptx = opencl_for_nvidia.compiled(launch, architecture, tmp_path)
     assert UNITS[float64_matrix_rows(device)] in ptx
 
 

@@ -32,6 +32,11 @@ OPENCL: Words = {
     r"\(unsigned\)\(size_t\)to": "ADDRESS(to)",
     r"typedef struct \{(.*)\} (\w+);": r"struct \2 {\1};",
     r" __attribute__\(\(aligned\(\d+\)\)\)": "",
+    r"get_num_groups\(0\)": "GRID.x", r"(?<!define )WARP_SYNC\(\)": "SYNC()",
+    r"(?<=[0-9])ul\b": "ull",
+    r"SHARED_ADDRESS\(\((\w+)\)\)": r"SHARED_ADDRESS(\1)",
+    r"volatile\(LATER ": "volatile(",
+    r"(^#define \w+\(|, )d, a, b, scale, turn_a, turn_b\)(?=$| GROUP)": r"\1ALL)",
 }  # fmt: skip
 """Patterns of OpenCL C, in their order, and what both languages call it here. Blanks and comments are gone by then."""
 
@@ -48,6 +53,9 @@ CUDA: Words = {
     r"__float_as_uint": "as_uint", r"__uint_as_float": "as_float",
     r"^typedef unsigned long long bits_t;$": "", r"\bunsigned long long\b": "bits_t",
     r"\(unsigned\)__cvta_generic_to_shared\(to\)": "ADDRESS(to)",
+    r"gridDim\.": "GRID.", r"__syncwarp\(\)": "SYNC()",
+    r"struct alignas\(\d+\)": "struct",
+    r"(^#define \w+\(|, )(\.\.\.|__VA_ARGS__)\)": r"\1ALL)",
 }  # fmt: skip
 
 APART: dict[str, tuple[str, list[str]]] = {
@@ -85,6 +93,82 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+extern __shared__ __align__(128) acc_t tiles[];",
             "+#else",
             "+#endif",
+        ],
+    ),
+    "hopper": (
+        (
+            "OpenCL's compiler leaves instructions of sm_90a for later, and declares no more than 48 KB of local memory; its "
+            "host knows no addresses, so that kernels put them into maps in global memory"
+        ),
+        [
+            '-#define LATER "',
+            "-#define DECLARE_LOCAL(place, bytes) \\",
+            (
+                '-asm volatile(".shared .align 1024 .b8 local_memory[%1]; mov.u64 %0, local_memory;" : "=l"(place) : '
+                '"n"(bytes))'
+            ),
+            "-#define FENCE_MAP(map) \\",
+            (
+                '-asm volatile("fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu '
+                '[%0], 128;" ::"l"(map) : "memory")'
+            ),
+        ],
+    ),
+    "wgmma": (
+        "as of hopper: OpenCL's kernel declares its local memory, and puts addresses into maps",
+        [
+            "-#define LOCAL_BYTES (STAGES * (STAGE_BYTES + 16) + MULTIPLIERS / WARP * STAGED * 4)",
+            "-}",
+            "-ALWAYS_INLINE void place_map(map_t *to, map_t map, const in_t *begin)",
+            "-{",
+            "-map.word[0] = (bits_t)begin;",
+            "-*to = map;",
+            "-FENCE_MAP(to);",
+            "-acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c,",
+            "-index_t ld_c, acc_t alpha, acc_t beta, int m, int n)",
+            (
+                "+acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, "
+                "index_t ld_c, acc_t alpha,"
+            ),
+            "+acc_t beta, int m, int n)",
+            (
+                "-*(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = (pair_t)(sum[x * 4 + h * 2], "
+                "sum[x * 4 + h * 2 + 1]);"
+            ),
+            (
+                "+*(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = {sum[x * 4 + h * 2], "
+                "sum[x * 4 + h * 2 + 1]};"
+            ),
+            (
+                "-const map_t map_a, const map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b, acc_t *parts, "
+                "int whole, int shared,"
+            ),
+            "-int sharers, map_t *maps)",
+            "-{",
+            "-char *tiles;",
+            "-DECLARE_LOCAL(tiles, LOCAL_BYTES);",
+            (
+                "+const __grid_constant__ map_t map_a, const __grid_constant__ map_t map_b, GEMM_ARGUMENTS, int x_a, "
+                "int y_a, int x_b, int y_b,"
+            ),
+            "+acc_t *parts, int whole, int shared, int sharers)",
+            "+{",
+            "+extern __shared__ __align__(1024) char tiles[];",
+            "-int group;",
+            "-WARP_SHUFFLE(group, item / GROUP, 0);",
+            "+const int group = __shfl_sync(0xffffffff, item / GROUP, 0);",
+            "-map_t *const own_a = maps + GROUP.x * 2;",
+            "-map_t *const own_b = own_a + 1;",
+            "-place_map(own_a, map_a, A);",
+            "-place_map(own_b, map_b, B);",
+            "-PREFETCH_MAP(own_a);",
+            "-PREFETCH_MAP(own_b);",
+            "+PREFETCH_MAP(&map_a);",
+            "+PREFETCH_MAP(&map_b);",
+            "-bring(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
+            "+bring(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
+            "-to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
+            "+to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
         ],
     ),
     "convert": (

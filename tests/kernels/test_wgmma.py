@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import gemmport as gp
+import opencl_for_nvidia
 from absences import CUDA_COMPILER, needs
 from gemmport import kernels
 from gemmport.backends import _nvrtc
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.plan import Argument, Buffer, Integer, Plan, TensorMap
-from gemmport.planning.planner import candidates
+from gemmport.planning import verdicts
+from gemmport.planning.lookup import load_configuration
+from gemmport.planning.planner import candidates, make_plan
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 from models import model_of
@@ -68,9 +72,9 @@ def plan(problem: gp.GemmProblem, params: Parameters | None = None) -> Plan:
         (replace(CUDA, architecture="sm_100"), {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* sm_100"),
         (replace(CUDA, architecture="sm_89"), {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* sm_89"),
         (
-            OPENCL,
+            replace(OPENCL, architecture="sm_89"),
             {"dtype": "float16"},
-            "only GPUs of compute capability 9.0 have it, under CUDA; .* sm_90 under opencl",
+            "only GPUs of compute capability 9.0 have it; .* sm_89 under opencl",
         ),
         (DEVICES["AMD gfx90a"], {"dtype": "float16"}, "only GPUs of compute capability 9.0 .* gfx90a"),
     ],
@@ -167,15 +171,10 @@ def test_what_lies_across_k_is_transposed_and_float32_rounded(dtype: str) -> Non
         made = plan(problem, {**FEWER, "SHARE": 0})
         across = {"a": ops[0] == "T", "b": ops[1] == "N"}
         stems = [launch.kernel.stem for launch in made.launches]
-        # Where one is laid out anew, both are, and rounded on the way.
-        anew = {x: across[x] or (size == 4 and any(across.values())) for x in across}
-        rounded_alone = size == 4 and not any(across.values())
-        assert stems == ["convert"] * rounded_alone + ["transpose"] * sum(anew.values()) + ["wgmma"]
-        rounds = [dict(launch.kernel.defines).get("ROUNDS", 0) for launch in made.launches[:-1]]
-        assert rounds == [int(size == 4 and not rounded_alone)] * len(rounds)
+        assert stems == ["convert"] * (size == 4) + ["transpose"] * sum(across.values()) + ["wgmma"]
         maps = [each for each in made.launches[-1].arguments if isinstance(each, TensorMap)]
         along = "_converted" if size == 4 else ""
-        assert [each.name for each in maps] == [f"{x}_anew" if anew[x] else x + along for x in across]
+        assert [each.name for each in maps] == [f"{x}_anew" if across[x] else x + along for x in across]
         assert [each.sizes for each in maps] == [(2048, 1024, 1), (2048, 512, 1)]
         assert all(each.tile == (128 // size, 128) and each.strides[0] == 2048 * size for each in maps)
 
@@ -303,3 +302,52 @@ def test_machine_code_is_told_without_a_device() -> None:
         assert sass.count("HGMMA.64x256x16.F32") % 4 == 0
         assert "UTMALDG.3D" in sass
         assert not re.search(r"\b(LDL|STL|HMMA)\b", sass)
+
+
+# OpenCL
+
+
+def test_opencl_s_kernel_declares_its_local_memory_and_completes_two_maps_for_each_group() -> None:
+    for size, params, groups in ((2048, {**LARGE, "SHARE": 1}, 114), (1024, {**LARGE, "SHARE": 0}, 32)):
+        cuda = plan(square(size), params).launches
+        made = gp.plan(square(size), OPENCL, kernel="wgmma", params=params)
+        (maps,) = (each for each in made.scratch if each.name == "maps")
+        assert maps.nbytes == groups * 2 * 128
+        for own, launch in zip(made.launches, cuda, strict=True):
+            assert own.kernel == launch.kernel
+            if own.kernel.function == "wgmma":
+                assert own.arguments == (*launch.arguments, Buffer("maps"))
+                assert (own.local_bytes, own.dynamic_local_bytes) == (launch.dynamic_local_bytes, 0)
+
+
+def test_opencl_takes_it_where_doctor_has_found_it_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    forms = {each.name: each for each in verdicts.forms(OPENCL) if each.kernel == "wgmma"}
+    assert {each.dtype for each in forms.values()} == {"float16", "bfloat16", "int8"}
+    assert WGMMA.forms(CUDA) == ()
+
+    def chosen(dtype: str) -> str:
+        return make_plan(square(4096, dtype), OPENCL, load_configuration()).variant
+
+    for share in (0, 1):
+        assert chosen("float16") == "mma"
+        verdicts.note(forms[f"float16 with SHARE = {share}"], OPENCL, right=True)
+    assert (chosen("float16"), chosen("bfloat16")) == ("wgmma", "mma")
+    verdicts.note(forms["float16 with SHARE = 1"], OPENCL, right=False)
+    assert chosen("float16") == "mma"
+
+
+@pytest.mark.machine_code
+@pytest.mark.sample(number=[0], dtype=["float16"])
+@pytest.mark.parametrize("number", range(len(TILINGS)))
+@pytest.mark.parametrize("dtype", [*TYPES, *ALONG_K])
+def test_opencl_s_source_is_completed_and_waits_for_no_product_too_early(
+    dtype: str, number: int, tmp_path: Path
+) -> None:
+    """As under CUDA, of what clang makes of it."""
+    params = {**TILINGS[number], "SHARE": number % 2}
+    problem = square(1001, dtype, LAYOUTS[number % 4], beta=1.0, **more_of(dtype))
+    if WGMMA.unfit(WGMMA.complete(params), problem, OPENCL) is None:
+        for launch in gp.plan(problem, OPENCL, kernel="wgmma", params=params).launches:
+            if launch.kernel.function == "wgmma":
+                assert "wgmma.mma_async" in opencl_for_nvidia.compiled(launch, "sm_90", tmp_path)

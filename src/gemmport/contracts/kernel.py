@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.occupancy import local_memory_of
 from gemmport.contracts.prediction import ON_A_CPU, SHARE, of_tiles
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT8S, FLOAT32, FLOAT64, HALVES, INPUTS, DType
@@ -346,14 +347,16 @@ def ceil_div(value: int, by: int) -> int:
 def check_limits(name: str, launch: Launch, parameters: Parameters, device: DeviceInfo) -> None:
     """Raises ParameterError, with the numbers, where a launch of a kernel or pass is beyond a limit of the device."""
     told = ", ".join(f"{key} = {value}" for key, value in parameters.items())
+    declared = local_memory_of(device, specific=("ARCHITECTURE_SPECIFIC", 1) in launch.kernel.defines)
+    most_local = max(declared, device.most_local_memory)
     limits = (
         ("work-items per group", math.prod(launch.work_group), device.max_work_group),
         *(
             (f"work-items per group along {axis}", items, most)
             for axis, items, most in zip("xyz", launch.work_group, device.max_work_item_sizes, strict=True)
         ),
-        ("bytes of local memory per group", launch.local_bytes, device.local_memory),
-        ("bytes of local memory per group", launch.local_bytes + launch.dynamic_local_bytes, device.most_local_memory),
+        ("bytes of local memory per group", launch.local_bytes, declared),
+        ("bytes of local memory per group", launch.local_bytes + launch.dynamic_local_bytes, most_local),
         ("work-groups", launch.groups[0], device.max_groups),
         *(
             (f"work-groups along {axis}", groups, MAX_SIDE_GROUPS)

@@ -95,10 +95,10 @@ def cut_of_float32_sums(problem: GemmProblem, device: DeviceInfo) -> Cut | None:
 
 def multiplies_matrices_by_warp_groups(device: DeviceInfo) -> bool:
     """Whether the device has products of matrices in local memory as one instruction of four warps, and an engine that copies
-    tiles there: NVIDIA's GPUs of compute capability 9.0 alone (PTX ISA, `wgmma.mma_async`, `cp.async.bulk.tensor`), under CUDA,
-    which compiles them for sm_90a; and others that name it.
+    tiles there: NVIDIA's GPUs of compute capability 9.0 alone (PTX ISA, `wgmma.mma_async`, `cp.async.bulk.tensor`), whose
+    OpenCL comes to the instructions by way of the program's PTX; and others that name it.
     """
-    return WARP_GROUP_PRODUCTS in device.extensions or (device.language == "cuda" and is_hopper(device))
+    return WARP_GROUP_PRODUCTS in device.extensions or is_hopper(device)
 
 
 def why_not_multiplied(problem: GemmProblem, *, precision: str, sums: DType) -> str | None:

@@ -61,6 +61,19 @@ def architecture(name: str) -> Architecture | None:
     return _ARCHITECTURES.get(int(digits)) if name.startswith("sm_") and digits.isdigit() else None
 
 
+def local_memory_of(device: DeviceInfo, *, specific: bool) -> int:
+    """Bytes of local memory per group that a program may declare.
+
+    Args:
+        specific: whether it has instructions of one compute capability alone. In OpenCL such a program declares local memory in
+            PTX (kernels/opencl/prelude/hopper.cl): all that a group may have, of which NVIDIA's OpenCL tells 48 KB.
+    """
+    limits = architecture(device.architecture) if device.platform == "nvidia" else None
+    if specific and limits is not None and device.backend == "opencl":
+        return max(limits.local_memory - limits.reserved, device.local_memory)
+    return device.local_memory
+
+
 ARCHITECTURES = tuple(f"sm_{number}" for number in _ARCHITECTURES)
 
 

@@ -1,0 +1,333 @@
+// wgmma: products by the matrix unit of Hopper, compute capability 9.0, that four warps ask together. Each group takes one tile of D after the
+// other. One of its work-items has the copy engine bring tiles of A and B to local memory, as far ahead as there are stages for; four warps at a
+// time multiply what has come, WM rows of the tile each, and read both operands from there. Barriers in local memory tell who waits
+// for whom: a stage is full once all its bytes have come, and free once each warp is done with it. So the next tile is on its way while
+// this one goes, by way of local memory of its own, to D. What the unit adds up in fewer digits than a float has (PROMOTES) is added to
+// a float after each step. Where tiles do not fill the compute units evenly, the last of them are cut
+// along k.
+#include "hopper.cl"
+#include "runs.cl"
+#include "shares.cl"
+
+#define WARP 32
+#define GROUP (4 * WARP) // work-items that ask the unit together
+#define MULTIPLIERS (TSM / WM * GROUP)
+#define THREADS (MULTIPLIERS + GROUP) // the last group brings tiles
+#define UNIT_LINES 64 // rows of A of one product of the unit; and as many lines of either operand are copied at once where they lie across k
+#define ROW_BLOCKS (WM / UNIT_LINES)
+#define ROW_BYTES 128 // of what the copy engine brings; its eight pieces of 16 bytes change places
+#define TSK (ROW_BYTES / ELEMENT_BYTES)
+#define TURN_BYTES 32 // of a line, that the unit adds up at once
+#define TURNS (ROW_BYTES / TURN_BYTES) // of the unit, in a step
+#define EIGHT_BYTES (8 * ROW_BYTES) // from eight lines, or terms, to the next eight
+#define BLOCK_BYTES (UNIT_LINES * ROW_BYTES) // from 64 lines to the next 64, along k and across
+#define TILE_A_BYTES (TSM * ROW_BYTES)
+#define STAGE_BYTES ((TSM + TSN) * ROW_BYTES)
+#define BLOCK_SUMS (UNIT_LINES * TSN / GROUP) // of a work-item, in one product of the unit
+#define SUMS (ROW_BLOCKS * BLOCK_SUMS)
+#define LOCAL_BYTES (STAGES * (STAGE_BYTES + 16) + MULTIPLIERS / WARP * STAGED * 4) // that are declared: of 4 bytes is each sum
+#define MUL_ADD PASTE(PASTE(PASTE(GROUP_MUL_ADD_, UNIT_TYPE), _), TSN)
+#if WHOLE_SUMS
+typedef uint2 pair_t; // two sums
+#define TOUCH TOUCH_WHOLE_SUM
+#else
+typedef float2 pair_t;
+#define TOUCH TOUCH_SUM
+#endif
+
+// As the driver encodes it.
+typedef struct { ulong word[16]; } map_t;
+typedef ulong barrier_t;
+
+// A part of the work of a group: so many steps of a tile, from the first one on that is this group's.
+typedef struct { int number, first, last, left; } part_t;
+inline part_t part_of(int number, int first, int left, int steps)
+{
+    part_t part;
+    part.number = number;
+    part.first = first;
+    part.last = SHARES ? min(first + left, steps) : steps;
+    part.left = left; // steps of this tile and those behind it; where tiles are not shared, tiles
+    return part;
+}
+inline part_t first_part(int whole, int shared, int sharers, int steps)
+{
+    const int number = (int)get_group_id(0);
+#if SHARES
+    const int next = number + 1;
+    const int first = first_step(number, sharers, shared, steps);
+    const int tiles = first_tile(next, sharers, shared) - first_tile(number, sharers, shared);
+    return part_of(
+        whole + first_tile(number, sharers, shared), first, first_step(next, sharers, shared, steps) - first + tiles * steps, steps);
+#else
+    return part_of(number, 0, whole - number, steps);
+#endif
+}
+inline part_t next_part(part_t part, int steps)
+{
+#if SHARES
+    return part_of(part.number + 1, 0, part.left - (part.last - part.first), steps);
+#else
+    return part_of(part.number + (int)get_num_groups(0), 0, part.left - (int)get_num_groups(0), steps);
+#endif
+}
+
+// The stages follow each other in turns. A stage's barriers are in the phase that its turn has by then, whose parity is kept here.
+typedef struct { int number, parity; } stage_t;
+inline stage_t next_stage(stage_t stage)
+{
+    const int wraps = stage.number == STAGES - 1;
+    stage.number = wraps ? 0 : stage.number + 1;
+    stage.parity ^= wraps;
+    return stage;
+}
+
+// The host knows no address of memory in OpenCL: it has a map made for none. The work-item that has tiles brought puts the address in,
+// which is the map's first word (backends/_tensormaps.py), and the map where the copy engine reads it.
+inline __attribute__((always_inline)) void place_map(__global map_t *to, map_t map, __global const in_t *begin)
+{
+    map.word[0] = (ulong)begin;
+    *to = map;
+    FENCE_MAP(to);
+}
+
+// Has so many lines of an operand, and TSK of its terms, brought to local memory. x and y are where op(A) or op(B) begins in the map.
+inline __attribute__((always_inline)) void bring(
+    __local char *to, __global const map_t *map, __local barrier_t *bar, int lines, int along_k, int x, int y, int line, int term, int batch)
+{
+    if (along_k)
+        COPY_TILE(to, map, bar, x + term, y + line, batch);
+    else
+        #pragma unroll
+        for (int b = 0; b < lines / UNIT_LINES; ++b)
+            COPY_TILE(to + b * BLOCK_BYTES, map, bar, x + line + b * UNIT_LINES, y + term, batch);
+}
+
+// What tells the unit of an operand: of the lines that begin at a place, the terms of one of its turns.
+#define OPERAND(place, turn, along_k) \
+    MATRIX_DESCRIPTOR((place) + (turn) * ((along_k) ? TURN_BYTES : TURN_BYTES / ELEMENT_BYTES * ROW_BYTES), \
+                      (along_k) ? 16 : BLOCK_BYTES, EIGHT_BYTES)
+
+// Stores 16 rows of a warp's tile, 64 columns of them. A work-item's sums of eight columns are those of rows lane / 4 and lane / 4 + 8, each in
+// columns lane % 4 * 2 and the next (hopper.cl). The warp has local memory of its own, `own`, in which runs of eight columns change
+// places, so that of 4 rows no two share a bank.
+#define AT_ONCE 64
+#define STAGED (WARP / 2 * AT_ONCE)
+#define STAGED_AT(row, column) ((row) * AT_ONCE + ((column) ^ (row) % 4 * 8))
+#define RUNS_N (AT_ONCE / WIDTH)
+#define STEP (WARP / RUNS_N) // rows that a warp stores at once
+#define RUNS (WARP / 2 / STEP) // of a lane
+#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // of them: short numbers are taken apart in more registers
+inline __attribute__((always_inline)) void store_columns(
+    __local acc_t *own, const acc_t *sum, int lane, int row, int column, __global out_t *d, index_t ld_d, __global const out_t *c,
+    index_t ld_c, acc_t alpha, acc_t beta, int m, int n)
+{
+    TOUCH_NUMBER(lane); // without this the compiler keeps the addresses of all columns at once, and registers run out
+    WARP_SYNC(); // no lane reads what was there any more
+    #pragma unroll
+    for (int x = 0; x < AT_ONCE / 8; ++x)
+        #pragma unroll
+        for (int h = 0; h < 2; ++h)
+            *(__local pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = (pair_t)(sum[x * 4 + h * 2], sum[x * 4 + h * 2 + 1]);
+    WARP_SYNC(); // the rows are complete
+    const int i = row + lane / RUNS_N, j = column + lane % RUNS_N * WIDTH; // of the first run
+    d += i * ld_d + j;
+    c += i * ld_c + j;
+    // C is read before D, which may be C, is written there; as many runs at once as registers are left for.
+    #pragma unroll
+    for (int first = 0; first < RUNS; first += READ_AT_ONCE) {
+        out_run_t before[READ_AT_ONCE] = {(out_run_t)0};
+        if (!is_zero(beta))
+            #pragma unroll
+            for (int x = 0; x < READ_AT_ONCE; ++x) {
+                before[x] = read_before(c, 0, PRESENT(i + (first + x) * STEP < m, n - j));
+                c += STEP * ld_c;
+                TOUCH_PLACE(c);
+            }
+        #pragma unroll
+        for (int x = 0; x < READ_AT_ONCE; ++x) {
+            const wide_t sums = *(__local const wide_t *)(own + STAGED_AT(lane / RUNS_N + (first + x) * STEP, lane % RUNS_N * WIDTH));
+            store_over(d, before[x], sums, alpha, beta, 0, PRESENT(i + (first + x) * STEP < m, n - j));
+            d += STEP * ld_d;
+            TOUCH_PLACE(d);
+        }
+    }
+}
+
+#define PART(sharer, has_first, s, item) ((((index_t)(sharer) * 2 + (has_first)) * SUMS + (s)) * MULTIPLIERS + (item))
+
+__kernel RESIDENT(THREADS, GROUPS)
+void wgmma(
+    const map_t map_a, const map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b, __global acc_t *parts, int whole, int shared,
+    int sharers, __global map_t *maps)
+{
+    __local char *tiles;
+    DECLARE_LOCAL(tiles, LOCAL_BYTES);
+    __local acc_t *const staged = (__local acc_t *)(tiles + STAGES * STAGE_BYTES);
+    __local barrier_t *const full = (__local barrier_t *)(staged + MULTIPLIERS / WARP * STAGED);
+    __local barrier_t *const free = full + STAGES;
+    const int item = (int)get_local_id(0);
+    const int lane = item % WARP;
+    int group;
+    WARP_SHUFFLE(group, item / GROUP, 0); // so that the compiler knows it to be one for all lanes
+    const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    if (item == 0) {
+        #pragma unroll
+        for (int s = 0; s < STAGES; ++s) {
+            BARRIER_INIT(full + s, 1);
+            BARRIER_INIT(free + s, MULTIPLIERS / WARP);
+        }
+        FENCE_BARRIERS();
+    }
+    barrier(CLK_LOCAL_MEM_FENCE); // the barriers are there
+
+    stage_t stage = {0, 0};
+    part_t part = first_part(whole, shared, sharers, steps);
+    if (group == TSM / WM) {
+#if MANY_REGISTERS
+        REGISTERS_DOWN(FEW_REGISTERS);
+#endif
+        if (item == MULTIPLIERS && k > 0) {
+            __global map_t *const own_a = maps + get_group_id(0) * 2;
+            __global map_t *const own_b = own_a + 1;
+            place_map(own_a, map_a, A);
+            place_map(own_b, map_b, B);
+            PREFETCH_MAP(own_a);
+            PREFETCH_MAP(own_b);
+            for (; part.left > 0; part = next_part(part, steps)) {
+                const tile_t tile = tile_of(part.number, m, n);
+                for (int step = part.first; step < part.last; ++step) {
+                    __local char *const to = tiles + stage.number * STAGE_BYTES;
+                    __local barrier_t *const bar = full + stage.number;
+                    BARRIER_WAIT(free + stage.number, stage.parity ^ 1); // at once in the first turn
+                    BARRIER_EXPECT(bar, STAGE_BYTES);
+                    bring(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
+                    bring(
+                        to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,
+                        BATCHED_B * tile.batch);
+                    stage = next_stage(stage);
+                }
+            }
+        }
+    } else {
+#if MANY_REGISTERS
+        REGISTERS_UP(MANY_REGISTERS);
+#endif
+        acc_t sum[ROW_BLOCKS][BLOCK_SUMS];
+        #pragma unroll
+        for (int s = 0; s < SUMS; ++s)
+            sum[s / BLOCK_SUMS][s % BLOCK_SUMS] = ACC_ZERO; // that of no terms
+        for (; part.left > 0; part = next_part(part, steps)) {
+#if PROMOTES
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                sum[s / BLOCK_SUMS][s % BLOCK_SUMS] = ACC_ZERO;
+            for (int step = part.first; step < part.last && k > 0; ++step) {
+                __local const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
+                __local const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
+                acc_t few[ROW_BLOCKS][BLOCK_SUMS]; // sums of this step alone
+                BARRIER_WAIT(full + stage.number, stage.parity);
+                GROUP_FENCE();
+                #pragma unroll
+                for (int r = 0; r < ROW_BLOCKS; ++r) {
+                    #pragma unroll
+                    for (int turn = 0; turn < TURNS; ++turn)
+                        MUL_ADD(few[r], OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
+                    GROUP_COMMIT();
+                }
+                #pragma unroll
+                for (int r = 0; r < ROW_BLOCKS; ++r) {
+                    if (r < ROW_BLOCKS - 1) {
+                        GROUP_WAIT(1); // the other row block, of two at most, is under way meanwhile
+                    } else {
+                        GROUP_WAIT(0);
+                        if (lane == 0)
+                            BARRIER_ARRIVE(free + stage.number);
+                    }
+                    #pragma unroll
+                    for (int s = 0; s < BLOCK_SUMS; ++s) {
+                        TOUCH(few[r][s]);
+                        sum[r][s] = sum_of(sum[r][s], few[r][s]);
+                    }
+                }
+                stage = next_stage(stage);
+            }
+#else
+            if (k > 0) {
+                int before = 0; // the stage of the step before
+                for (int step = part.first; step < part.last; ++step) {
+                    __local const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
+                    __local const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
+                    BARRIER_WAIT(full + stage.number, stage.parity);
+                    GROUP_FENCE();
+                    #pragma unroll
+                    for (int turn = 0; turn < TURNS; ++turn)
+                        #pragma unroll
+                        for (int r = 0; r < ROW_BLOCKS; ++r)
+                            MUL_ADD(
+                                sum[r], OPERAND(a + r * BLOCK_BYTES, turn, A_RUNS_ALONG_K), OPERAND(b, turn, B_RUNS_ALONG_K),
+                                turn > 0 || step > part.first, !A_RUNS_ALONG_K, !B_RUNS_ALONG_K);
+                    GROUP_COMMIT();
+                    GROUP_WAIT(1); // the products of the step before have read its stage
+                    if (step > part.first && lane == 0)
+                        BARRIER_ARRIVE(free + before);
+                    before = stage.number;
+                    stage = next_stage(stage);
+                }
+                GROUP_WAIT(0);
+                if (lane == 0)
+                    BARRIER_ARRIVE(free + before);
+            }
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                TOUCH(sum[s / BLOCK_SUMS][s % BLOCK_SUMS]);
+#endif
+#if SHARES // no sharer has all of a tile: there are more of them than tiles
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                parts[PART(get_group_id(0), part.first == 0, s, item)] = sum[s / BLOCK_SUMS][s % BLOCK_SUMS];
+#else
+            const tile_t tile = tile_of(part.number, m, n);
+            #pragma unroll
+            for (int r = 0; r < ROW_BLOCKS; ++r)
+                #pragma unroll
+                for (int x = 0; x < TSN / AT_ONCE; ++x)
+                    store_columns(
+                        staged + item / WARP * STAGED, sum[r] + x * STAGED / WARP, lane,
+                        tile.row + group * WM + r * UNIT_LINES + item % GROUP / WARP * 16, tile.column + x * AT_ONCE,
+                        D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+#endif
+        }
+    }
+}
+
+#if SHARES
+// The parts of a shared tile, added up in their order: a group for each 64 columns of a row block of each group.
+__kernel __attribute__((reqd_work_group_size(MULTIPLIERS, 1, 1)))
+void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared, int sharers)
+{
+    __local acc_t staged[MULTIPLIERS / WARP * STAGED] __attribute__((aligned(128)));
+    const int item = (int)get_local_id(0);
+    const int pieces = ROW_BLOCKS * (TSN / AT_ONCE); // of a work-item's sums
+    const int piece = (int)get_group_id(0) % pieces;
+    const int number = (int)get_group_id(0) / pieces;
+    const int steps = max((k + TSK - 1) / TSK, 1);
+    const int begin = first_sharer(number, sharers, shared, steps);
+    const int end = last_sharer(number, sharers, shared);
+
+    acc_t sum[STAGED / WARP];
+    #pragma unroll
+    for (int s = 0; s < STAGED / WARP; ++s)
+        sum[s] = parts[PART(begin, 1, piece * (STAGED / WARP) + s, item)];
+    for (int sharer = begin + 1; sharer <= end; ++sharer)
+        #pragma unroll
+        for (int s = 0; s < STAGED / WARP; ++s)
+            sum[s] = sum_of(sum[s], parts[PART(sharer, 0, piece * (STAGED / WARP) + s, item)]);
+    const tile_t tile = tile_of(whole + number, m, n);
+    store_columns(
+        staged + item / WARP * STAGED, sum, item % WARP,
+        tile.row + item / GROUP * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + item % GROUP / WARP * 16,
+        tile.column + piece % (TSN / AT_ONCE) * AT_ONCE, D + offset_d + tile.batch * stride_d, ld_d,
+        C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+}
+#endif
