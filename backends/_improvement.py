@@ -15,7 +15,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gemmport.core.errors import GemmportError, LaunchError
 
@@ -31,18 +31,34 @@ _MOST_SECONDS = 10.0
 """That the end of this process waits for what the thread does in a runtime."""
 
 
+class Left(NamedTuple):
+    """What another process needs to make a better program, when this one has ended.
+
+    Attributes:
+        compiled, better: keys of what the compiler made, and of what is missing, in the cache of programs.
+        groups: as of `gemmport.backends._sass.rescheduled`; 0: nothing is rescheduled.
+        source, architecture: what is to be compiled first; empty where that has been done.
+    """
+
+    compiled: str
+    better: str
+    groups: int
+    source: str = ""
+    architecture: str = ""
+
+
 @dataclass(eq=False)
 class Improvement:
     """A program that is in use, and what puts a better one in its place.
 
     Attributes:
         carry_out: does it; raises whatever it likes.
-        left: what another process would need to do it; see `_rescheduler.leave`. None where it takes a device.
+        left: what another process would need to do it. None where it takes a device.
         done: when it is done, or will not be.
     """
 
     carry_out: Callable[[], None]
-    left: tuple[str, str, int] | None = None
+    left: Left | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -58,14 +74,15 @@ class _Improver:
         self._ended = False
         self._has_failed = False
 
-    def submit(self, improvement: Improvement) -> None:
-        """Has it carried out, some time; never where this process is at its end."""
+    def submit(self, improvement: Improvement) -> bool:
+        """Has it carried out, some time; never, which is told, where this process is at its end."""
         with self._lock:
             if not self._ended and self._is_running():
                 self.unfinished[improvement] = None
                 self._waiting.put(improvement)
-                return
+                return True
         improvement.done.set()
+        return False
 
     def _is_running(self) -> bool:
         """Starts the thread, unless it is there."""
@@ -141,9 +158,9 @@ def _new_rescheduler() -> Rescheduler:
 _improver = _Improver()
 
 
-def submit(improvement: Improvement) -> None:
-    """Has a program improved, some time; never where this process is at its end."""
-    _improver.submit(improvement)
+def submit(improvement: Improvement) -> bool:
+    """Has a program improved, some time; never, which is told, where this process is at its end."""
+    return _improver.submit(improvement)
 
 
 def rescheduled(cubin: bytes, groups: int) -> bytes:
@@ -152,9 +169,18 @@ def rescheduled(cubin: bytes, groups: int) -> bytes:
     Raises:
         LaunchError: that failed.
     """
+    return _other_process().rescheduled(cubin, groups)
+
+
+def compiled(source: str, architecture: str) -> bytes:
+    """As `gemmport.backends._nvrtc.compile_cuda`, likewise."""
+    return _other_process().compiled(source, architecture)
+
+
+def _other_process() -> Rescheduler:
     if _improver.rescheduler is None:
-        raise LaunchError("machine code is rescheduled by the thread that improves programs alone")
-    return _improver.rescheduler.rescheduled(cubin, groups)
+        raise LaunchError("the thread that improves programs alone speaks with the other process")
+    return _improver.rescheduler
 
 
 def _after_in_child() -> None:

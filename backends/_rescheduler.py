@@ -1,4 +1,4 @@
-"""The process in which machine code of NVIDIA's GPUs is rescheduled: in this one, Python would be held up meanwhile."""
+"""The process in which machine code of NVIDIA's GPUs is rescheduled or made: in this one, Python would be held up meanwhile."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmport.core.errors import LaunchError
 from gemmport.runtime.cache import cache_folder
-from gemmport.runtime.child_processes import Conversation
+from gemmport.runtime.child_processes import Conversation, scratch_file
+
+if TYPE_CHECKING:
+    from gemmport.backends._improvement import Left
+
+LEFT = "left"
+"""Its argument, where it finds what to do on its standard input."""
 
 LIMIT = 60.0
 """Seconds for a program, of which none takes one."""
@@ -33,14 +39,25 @@ class Rescheduler:
             LaunchError: the process does not start, has ended, takes too long, or says something else. The next time, there is
                 another one.
         """
-        try:
-            better = self._answered({"cubin": b64encode(cubin).decode(), "groups": groups})
-        except (LaunchError, KeyError, TypeError, ValueError, OSError) as error:
-            self.end()
-            raise LaunchError(f"the process that reschedules machine code failed: {error!r}") from error
+        better = self._answer({"cubin": b64encode(cubin).decode(), "groups": groups})
         if len(better) != len(cubin):
             raise LaunchError(f"a rescheduled cubin must have its {len(cubin):,} bytes; got {len(better):,}")
         return better
+
+    def compiled(self, source: str, architecture: str) -> bytes:
+        """As `gemmport.backends._nvrtc.compile_cuda`.
+
+        Raises:
+            LaunchError: likewise, and where the compiler refuses the source.
+        """
+        return self._answer({"source": source, "architecture": architecture})
+
+    def _answer(self, job: Mapping[str, Any]) -> bytes:
+        try:
+            return self._answered(job)
+        except (LaunchError, KeyError, TypeError, ValueError, OSError) as error:
+            self.end()
+            raise LaunchError(f"the process that reschedules machine code failed: {error!r}") from error
 
     def _answered(self, job: Mapping[str, Any]) -> bytes:
         conversation = self._conversation = self._conversation or Conversation(command(), environment())
@@ -60,18 +77,21 @@ class Rescheduler:
             conversation.close()
 
 
-def leave(programs: Sequence[tuple[str, str, int]]) -> None:
+def leave(programs: Sequence[Left]) -> None:
     """Leaves programs in the cache to a process that goes on when this one has ended; see `gemmport.backends._sass`.
 
     Raises:
         LaunchError, OSError: it does not start.
     """
     folder = cache_folder().absolute()
-    process = subprocess.Popen(
-        [*command(), json.dumps(programs)], cwd=folder, start_new_session=True,
-        env={**environment(), "GEMMPORT_CACHE_DIR": str(folder)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    with scratch_file() as told:  # not in its arguments: sources are long
+        told.write(json.dumps(programs).encode())
+        told.seek(0)
+        process = subprocess.Popen(
+            [*command(), LEFT], cwd=folder, start_new_session=True,
+            env={**environment(), "GEMMPORT_CACHE_DIR": str(folder)},
+            stdin=told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
     process.returncode = 0  # nobody waits for it, of which Python would warn
 
 

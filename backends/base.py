@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from gemmport.backends import _compilation, _ending, _fork, _improvement
 from gemmport.backends._errors import RuntimeErrors
-from gemmport.backends._improvement import Improvement
+from gemmport.backends._improvement import Improvement, Left
 from gemmport.backends._ordering import IN_ORDER, Between, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned
 from gemmport.backends._workspace import Workspace, Workspaces
@@ -96,10 +96,11 @@ class _Programs:
     """Those of a device.
 
     Attributes:
-        pending: of keys of programs that are known, what puts better ones in their place.
+        pending: of keys of programs, what makes them, or puts better ones in their place.
         replaced: by better ones. To unload one would wait for the device, and they are small.
         users: to be told then.
         turns: of keys of programs that are compiled now, who does.
+        failed: keys of programs that another process was to make, and did not.
     """
 
     known: OrderedDict[str, Program] = field(default_factory=OrderedDict)
@@ -109,6 +110,7 @@ class _Programs:
     replaced: deque[Program] = field(default_factory=partial(deque, maxlen=_MOST_PROGRAMS))
     users: weakref.WeakSet[User] = field(default_factory=weakref.WeakSet)
     turns: dict[str, threading.RLock] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
     def find(self, key: str) -> Program | None:
         """The program of a key, which is the last to be forgotten now."""
@@ -128,9 +130,14 @@ class _Programs:
             if self.known.get(key) is program:
                 self.known[key] = better
             self.replaced.append(program)
+        self.tell(program.source)
+
+    def tell(self, source: str) -> None:
+        """Has all who have bound something else for the program of a source bind anew."""
+        with self.lock:
             users = list(self.users)
         for user in users:
-            user.renew(program.source)
+            user.renew(source)
 
 
 class Backend(NoCopy, ABC):
@@ -183,6 +190,9 @@ class Backend(NoCopy, ABC):
 
     compiles_at_once: ClassVar[bool] = False
     """Whether its compiler is known to take several sources at the same time, each in a thread."""
+
+    compiles_elsewhere: ClassVar[bool] = False
+    """Whether another process, which opens no device, can compile for it."""
 
     instead: ClassVar[str] = (
         "open another with open_backend; to another process send its device, for get_backend(device=…)"
@@ -883,6 +893,8 @@ class Backend(NoCopy, ABC):
         self.check_open()
         key = self._key(source)
         programs = self._programs
+        if not at_once and (coming := programs.pending.get(key)) is not None:
+            coming.done.wait()  # which may be its compilation
         with programs.turns.setdefault(key, threading.RLock()) if self.compiles_at_once else programs.lock:
             with programs.lock:
                 program = programs.find(key)
@@ -890,6 +902,7 @@ class Backend(NoCopy, ABC):
             if program is None:
                 program = self._obtained(key, source)
             programs.turns.pop(key, None)
+            programs.failed.discard(key)
         if at_once:
             return program
         if (pending := programs.pending.get(key)) is not None:
@@ -905,6 +918,33 @@ class Backend(NoCopy, ABC):
             missing = [source for source in dict.fromkeys(sources) if not self._is_in_memory(source)]
             made.update(zip(missing, side_by_side(find, missing), strict=True))
         return [made.pop(source) if source in made else find(source) for source in sources]
+
+    def make_later(self, sources: Sequence[str]) -> bool:
+        """Has another process make the programs of these sources that are neither in memory nor on disk. Users are told of them
+        as of better ones.
+
+        Returns:
+            Whether any is to come. False where all are there, where no other process can compile for this device, and where
+            one has failed to make one of these: they must be compiled here then.
+        """
+        programs = self._programs
+        missing = {key: source for source in sources if not self._is_there(key := self._key(source), source)}
+        if not self.compiles_elsewhere or not missing or programs.failed & missing.keys():
+            return False
+        for key, source in missing.items():
+            rework = self._rework(source)
+            keys = cache.program_key(key), cache.program_key(key, *rework)
+            improvement = Improvement(
+                partial(self._make, key, source, *keys), self._left(*keys, source, self.device.architecture)
+            )
+            with programs.lock:
+                if key in programs.pending:
+                    continue
+                programs.pending[key] = improvement
+            if not _improvement.submit(improvement):
+                programs.pending.pop(key, None)
+                return False
+        return True
 
     def settle_programs(self, sources: Sequence[str] | None = None) -> None:
         """Waits until no better program is on its way of any that is in use. The next product of each kind takes it.
@@ -929,14 +969,28 @@ class Backend(NoCopy, ABC):
     def _key(self, source: str) -> str:
         return cache.program_key(*self.program_parts(source).values())
 
-    def follow(self, user: User, bound: Sequence[Program]) -> None:
-        """Has a user of programs told of better ones, as long as it lives; at once, of those that came while it bound these."""
+    def follow(self, user: User, sources: Sequence[str], bound: Sequence[Program]) -> None:
+        """Has a user told of better programs of some sources, as long as it lives; at once, of those that came while it bound
+        these, which may be of other sources that do for the time being.
+        """
         programs = self._programs
         with programs.lock:
             programs.users.add(user)
-            late = [program for program in bound if any(program is other for other in programs.replaced)]
-        for program in late:
-            user.renew(program.source)
+            late = [
+                source
+                for source, program in zip(sources, bound, strict=True)
+                if (key := self._key(source)) in programs.failed or programs.known.get(key, program) is not program
+            ]
+        for source in late:
+            user.renew(source)
+
+    def _is_there(self, key: str, source: str) -> bool:
+        """Whether a program is in memory or on disk."""
+        with self._programs.lock:
+            if key in self._programs.known:
+                return True
+        keys = cache.program_key(key), cache.program_key(key, *self._rework(source))
+        return any(cache.load_program(each) is not None for each in keys)
 
     def _is_in_memory(self, source: str) -> bool:
         with self._programs.lock:
@@ -967,11 +1021,44 @@ class Backend(NoCopy, ABC):
             )
         with programs.lock:
             programs.keep(key, program)
-            if improvement is not None:
+            if key in programs.pending:  # what makes it sees to that, too
+                improvement = None
+            elif improvement is not None:
                 programs.pending[key] = improvement
         if improvement is not None:
             _improvement.submit(improvement)
         return program
+
+    def _make(self, key: str, source: str, compiled: str, better: str) -> None:
+        """Makes a program that is not there yet, and then a better one of it.
+
+        Args:
+            compiled, better: the keys of both on disk.
+        """
+        programs = self._programs
+        try:
+            with locks.exclusive(cache.cache_folder(), compiled):
+                binary = cache.load_program(better) or cache.load_program(compiled)
+                if binary is None:
+                    binary = self._compiled_elsewhere(source)
+                    with programs.lock:
+                        programs.counts.compiled += 1
+                    cache.store_program(compiled, binary)
+            with programs.lock:
+                program = programs.find(key)
+                if program is None:
+                    program = self.load(binary, source)
+                    programs.keep(key, program)
+        except BaseException:
+            programs.failed.add(key)
+            programs.pending.pop(key, None)
+            raise
+        finally:
+            programs.tell(source)
+        if compiled != better:
+            self._improve(key, better, program)
+        else:
+            programs.pending.pop(key, None)
 
     def _improve(self, key: str, stored: str, program: Program) -> None:
         """Puts a better program in the place of one that is in use.
@@ -999,11 +1086,16 @@ class Backend(NoCopy, ABC):
         """The binary of a program after what `_rework` says; the same where that does not apply. It may take its time."""
         return program.binary
 
-    def _left(self, compiled: str, better: str, source: str) -> tuple[str, str, int] | None:
-        """What another process needs to make a better program, where it can: see `Improvement`.
+    def _compiled_elsewhere(self, source: str) -> bytes:
+        """The binary of a program as `compile` makes it, by another process, where one can."""
+        raise NotImplementedError
+
+    def _left(self, compiled: str, better: str, source: str, architecture: str = "") -> Left | None:
+        """What another process needs to make a better program, where it can.
 
         Args:
             compiled, better: the keys of both on disk.
+            architecture: that it is compiled for, where it is not yet.
         """
         return None
 

@@ -60,6 +60,7 @@ class CUDA(Backend):
     runtime_error: ClassVar[type[Exception]] = cu.Error
     memory_error: ClassVar[type[Exception]] = cu.MemoryError
     compiles_at_once: ClassVar[bool] = True
+    compiles_elsewhere: ClassVar[bool] = True
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
@@ -234,8 +235,12 @@ class CUDA(Backend):
     def _reworked(self, program: Program) -> bytes:
         return _improvement.rescheduled(program.binary, _sass.asked_for(program.source))
 
-    def _left(self, compiled: str, better: str, source: str) -> tuple[str, str, int]:
-        return compiled, better, _sass.asked_for(source)
+    def _compiled_elsewhere(self, source: str) -> bytes:
+        return _improvement.compiled(source, self.device.architecture)
+
+    def _left(self, compiled: str, better: str, source: str, architecture: str = "") -> _improvement.Left:
+        left = source if architecture else ""
+        return _improvement.Left(compiled, better, _sass.asked_for(source), left, architecture)
 
     def load(self, binary: bytes, source: str) -> Program:
         try:

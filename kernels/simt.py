@@ -35,6 +35,10 @@ RUN_BYTES = 16
 """What a work-item reads and copies at once: the most that one instruction moves."""
 
 
+SUMS_SOON_COMPILED = 64
+"""Of a work-item: half as many as those of the tiles that are fastest in float32 (docs/startup.md)."""
+
+
 class Simt(KernelVariant):
     """A group computes TSM × TSN of D, a warp WM × WN of them, a work-item WPTM × WPTN, stepping along k by TSK.
 
@@ -223,6 +227,24 @@ class Simt(KernelVariant):
         side_by_side = int(parameters["WN"]) // int(parameters["WPTN"])
         step = items // depth if defines["TRANSPOSE_B"] else min(columns // width, max(items // depth, 8)) * width
         return side_by_side if step & (step - 1) == 0 or step % (side_by_side * width) == 0 else 1
+
+    def sooner(self, parameters: Parameters, device: DeviceInfo) -> Parameters:
+        """The same tiles by more work-items, of few enough sums each: what is compiled is written out for each of these. An
+        element's terms are added up in the same order, whichever work-item does it.
+        """
+        found = {**parameters, "PORTS": 0}
+        while int(found["WPTM"]) * int(found["WPTN"]) > SUMS_SOON_COMPILED:
+            long, warp = ("WPTM", "WM") if int(found["WPTM"]) > int(found["WPTN"]) else ("WPTN", "WN")
+            found |= {long: int(found[long]) // 2, warp: int(found[warp]) // 2}
+        fewer = int(found["WPTM"]) * int(found["WPTN"]) < int(parameters["WPTM"]) * int(parameters["WPTN"])
+        if (
+            parameters["MMA"]
+            or not fewer
+            or any(self.faults(found))
+            or self.work_group(found)[0] > device.max_work_group
+        ):
+            return {}
+        return found
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         if not parameters["ACROSS"]:

@@ -1068,11 +1068,14 @@ _OF_RUNS = (
     of_prelude("stores runs as neighbours", r"d\[w \* APART\] =", "d[w] =", kernels=(SIMT,)),
     of_prelude("reads runs of C as neighbours", r"\? c\[w \* APART\] :", "? c[w] :", kernels=(SIMT,)),
     of_prelude(
-        "never reads runs of C", r"if \(!is_zero\(beta\)\)(\n\s+before = read_before)", r"if (0)\1", kernels=_IN_RUNS
+        "never reads runs of C",
+        r"if \(!LEAVES_C_OUT\(beta\)\)(\n\s+before = read_before)",
+        r"if (0)\1",
+        kernels=_IN_RUNS,
     ),
     of_prelude(
         "reads runs of C though beta is 0",
-        r"if \(!is_zero\(beta\)\)(\n\s+(?:before = read_before|#pragma unroll\n.*\n.*= plus_scaled\(ELEMENT))",
+        r"if \(!LEAVES_C_OUT\(beta\)\)(\n\s+(?:before = read_before|#pragma unroll\n.*\n.*= plus_scaled\(ELEMENT))",
         r"\1",
         kernels=_IN_RUNS,
         times=2,

@@ -527,7 +527,7 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
         }
         if (slice == 0 && !is_part) {
             out_run_t before[RUNS_READ] = {};
-            if (is_zero(beta)) {
+            if (LEAVES_C_OUT(beta)) {
                 FOR_EACH_RUN(0, RUNS, ld_d, store_over(d + at, before[0], sum[r][c], alpha, ACC_ZERO, begin, end))
             } else
                 #pragma unroll

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,18 @@ import pytest
 import gemmport as gp
 from absences import CUDA_COMPILER, needs
 from gemmport.backends import _improvement, _rescheduler, _sass
-from gemmport.backends._improvement import Improvement
+from gemmport.backends._improvement import Improvement, Left
+from gemmport.backends._nvrtc import compile_cuda
 from gemmport.backends._rescheduler import Rescheduler
 from gemmport.backends.objects import Program
 from gemmport.bench import calls, libraries
 from gemmport.bench.standings import Workload
 from gemmport.core.errors import CompileError, LaunchError
-from gemmport.execution.executor import BoundPlan, bind
+from gemmport.core.plan import Launch
+from gemmport.execution.executor import BoundPlan, bind, sources_of
 from gemmport.execution.prepared import Prepared
 from gemmport.execution.selection import share_backend
+from gemmport.kernels import simt
 from gemmport.runtime import cache
 from test_sass import compiled
 
@@ -53,6 +56,16 @@ class TestTheProcess:
     @pytest.mark.machine_code
     def test_reschedules_as_this_one_would(self, rescheduler: Rescheduler) -> None:
         assert rescheduler.rescheduled(compiled(), 1) == _sass.rescheduled(compiled(), 1)
+
+    @needs(CUDA_COMPILER)
+    @pytest.mark.machine_code
+    def test_compiles_as_this_one_would(self, rescheduler: Rescheduler) -> None:
+        source = 'extern "C" __global__ void f(int *x) { x[0] = 1; }'
+        cubin = rescheduler.compiled(source, "sm_90")
+        assert _sass.is_cubin(cubin)
+        assert len(cubin) == len(compile_cuda(source, "sm_90"))  # which holds the time
+        with pytest.raises(LaunchError, match="CompileError"):
+            rescheduler.compiled("no C", "sm_90")
 
     def test_is_one_for_all_programs_and_ends_when_it_is_not_needed(self, rescheduler: Rescheduler) -> None:
         assert rescheduler.rescheduled(PTX, 1) == PTX
@@ -127,7 +140,7 @@ class TestWhatIsLeft:
     def test_goes_to_a_process_that_finds_it_in_the_cache(self, folder: Path) -> None:
         keys = [cache.program_key(name) for name in "abcd"]
         cache.store_program(keys[0], PTX)
-        _rescheduler.leave([(keys[3], keys[2], 1), (keys[0], keys[1], 1)])  # of the first, nothing is there
+        _rescheduler.leave([Left(keys[3], keys[2], 1), Left(keys[0], keys[1], 1)])  # of the first, nothing is there
         assert comes(keys[1])
         assert cache.load_program(keys[1]) == PTX
         assert cache.load_program(keys[2]) is None
@@ -138,9 +151,9 @@ class TestWhatIsLeft:
         script = (
             "import sys\n"
             "from gemmport.backends import _improvement\n"
-            "from gemmport.backends._improvement import Improvement\n"
+            "from gemmport.backends._improvement import Improvement, Left\n"
             "work = lambda: _improvement.rescheduled(b'// PTX', 1)\n"  # of which the process sees no end
-            "_improvement.submit(Improvement(work, (*sys.argv[1:], 1)))\n"
+            "_improvement.submit(Improvement(work, Left(*sys.argv[1:], 1)))\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", script, compiled, better], capture_output=True, text=True, check=False, timeout=60
@@ -148,11 +161,21 @@ class TestWhatIsLeft:
         assert (done.returncode, done.stderr) == (0, "")
         assert comes(better)
 
+    @needs(CUDA_COMPILER)
+    @pytest.mark.machine_code
+    def test_may_have_to_be_compiled_first(self, folder: Path) -> None:
+        keys = [cache.program_key(name) for name in "abc"]
+        source, text = 'extern "C" __global__ void f(int *x) { x[0] = 1; }', "// " + "long " * 50_000
+        plain, asked = Left(keys[0], keys[0], 0, source, "sm_90"), Left(keys[1], keys[2], 1, source + text, "sm_90")
+        _rescheduler.leave([plain, asked])
+        assert comes(keys[2])
+        assert all(_sass.is_cubin(cache.load_program(key) or b"") for key in keys)
+
     def test_is_found_in_a_relative_folder(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(folder.parent)
         monkeypatch.setenv("GEMMPORT_CACHE_DIR", folder.name)
         cache.store_program(cache.program_key("a"), PTX)
-        _rescheduler.leave([(cache.program_key("a"), cache.program_key("b"), 1)])
+        _rescheduler.leave([Left(cache.program_key("a"), cache.program_key("b"), 1)])
         assert comes(cache.program_key("b"))
 
     def test_is_what_was_not_done_when_the_process_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,15 +188,15 @@ class TestWhatIsLeft:
             going.wait(60)
             raise LaunchError("stopped")
 
-        done = Improvement(lambda: None, ("done", "", 1))
-        at_work, waiting = Improvement(hangs, ("at work", "", 1)), Improvement(lambda: None, ("waiting", "", 2))
+        done = Improvement(lambda: None, Left("done", "", 1))
+        at_work, waiting = Improvement(hangs, Left("at work", "", 1)), Improvement(lambda: None, Left("waiting", "", 2))
         on_a_device = Improvement(lambda: None)
         for one in (done, at_work, waiting, on_a_device):
             improver.submit(one)
         assert started.wait(60)
         monkeypatch.setattr(improver.rescheduler, "end", lambda **_: going.set())
         improver.end()
-        assert left == [("at work", "", 1), ("waiting", "", 2)]
+        assert left == [at_work.left, waiting.left]
         late = Improvement(lambda: None)
         improver.submit(late)
         assert all(one.done.is_set() for one in (done, at_work, waiting, on_a_device, late))
@@ -184,8 +207,8 @@ class TestWhatIsLeft:
         cache.store_program(compiled, PTX)
         cache.store_program(better, b"better")
         subprocess.run(
-            [*_rescheduler.command(), json.dumps([(compiled, better, 1)])],
-            check=True, timeout=60, env=_rescheduler.environment(),
+            [*_rescheduler.command(), _rescheduler.LEFT],
+            input=json.dumps([(compiled, better, 1)]), text=True, check=True, timeout=60, env=_rescheduler.environment(),
         )  # fmt: skip
         assert cache.load_program(better) == b"better"
 
@@ -524,3 +547,107 @@ def test_calls_are_timed_and_verified_with_the_better_program(shared: Any, monke
     assert judged == [0] * len(judged)
     assert judged
     assert all(is_better(program, shared) for found in shared.prepared.values() for program in programs_of(found))
+
+
+# Where another process can compile, the first call takes programs that compile sooner.
+
+
+@pytest.fixture
+def hurrying(improving: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Such a device, whose plans have launches for the time being. What "another process" compiles waits for another gate."""
+    monkeypatch.setattr(simt, "SUMS_SOON_COMPILED", 16)
+    told = "TSM: 32, TSN: 32, TSK: 8, WM: 32, WN: 32, WPTM: 8, WPTN: 4, STAGES: 2"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "tiles.yaml").write_text(
+        f"schema: 1\ndescription: large tiles\nentries:\n  - name: all\n    match: {{}}\n    kernels:\n      simt: {{{told}}}\n"
+    )
+    monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path / "own"))
+    backend = improving()
+    backend.gate.set()
+    backend.compile_gate, backend.compile_fault, backend.elsewhere = threading.Event(), None, []
+
+    def elsewhere(source: str) -> bytes:
+        assert backend.compile_gate.wait(60)
+        if backend.compile_fault is not None:
+            raise backend.compile_fault
+        backend.elsewhere.append(source)
+        return bytes(backend.compile(source).binary)
+
+    monkeypatch.setattr(type(backend), "compiles_elsewhere", True)
+    monkeypatch.setattr(backend, "_compiled_elsewhere", elsewhere)
+    yield backend
+    backend.compile_gate.set()
+
+
+def product_of(backend: Any, **more: Any) -> np.ndarray:
+    a = backend.asarray(numbers())
+    found: np.ndarray = gp.gemm(a, a, kernel="simt", **more).get()
+    return found
+
+
+def launches_of(found: Prepared) -> list[Sequence[Launch]]:
+    return [bound.launches for bound in found.idle]
+
+
+def test_the_first_product_takes_programs_that_compile_sooner(hurrying: Any) -> None:
+    first = product_of(hurrying)  # both gates matter to what is to come alone
+    found = prepared_on(hurrying)
+    assert launches_of(found) == [found.plan.meanwhile]
+    assert not hurrying.elsewhere
+    product_of(hurrying)
+    assert launches_of(found) == [found.plan.meanwhile]
+    hurrying.compile_gate.set()
+    settle(hurrying)
+    assert set(hurrying.elsewhere) == set(sources_of(found.plan, hurrying))
+    np.testing.assert_array_equal(product_of(hurrying), first)
+    assert launches_of(found) == [found.plan.launches]
+    assert all(is_better(program, hurrying) for program in programs_of(found))
+    np.testing.assert_array_equal(first, numbers() @ numbers())
+
+
+def test_a_product_that_reads_c_takes_no_program_without(hurrying: Any) -> None:
+    """Before, while and after the program of both is made, in whichever order products come; -0.0 adds nothing, either."""
+    c = np.full((40, 40), 3, np.float32)
+    poison = np.full((40, 40), np.nan, np.float32)
+    on_device = {"c": hurrying.asarray(c), "poison": hurrying.asarray(poison)}
+    for _ in range(2):
+        for name, beta in (("poison", 0.0), ("c", 2.0), ("poison", -0.0), ("c", 0.5)):
+            wanted = numbers() @ numbers() + (beta * c if beta else 0)
+            np.testing.assert_array_equal(product_of(hurrying, beta=beta, c=on_device[name]), wanted)
+        hurrying.compile_gate.set()
+        settle(hurrying)
+
+
+def test_what_another_process_fails_to_compile_is_compiled_here(
+    hurrying: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    hurrying.compile_fault = LaunchError("no")
+    hurrying.compile_gate.set()
+    first = product_of(hurrying)
+    settle(hurrying)
+    found = prepared_on(hurrying)
+    np.testing.assert_array_equal(product_of(hurrying), first)
+    assert launches_of(found) == [found.plan.launches]
+    assert "stays as it was compiled" in caplog.text
+
+
+def test_who_does_not_hurry_compiles_nothing_for_the_time_being(hurrying: Any, best_backend: gp.Backend) -> None:
+    share_backend(hurrying)
+    try:
+        gp.prepare(gp.GemmProblem.create(40, 40, 40), hurrying.device, kernel="simt")
+    finally:
+        share_backend(best_backend)
+    every = {source for found in hurrying.prepared.values() for source in sources_of(found.plan, hurrying)}
+    assert hurrying.program_counts.compiled == len(every)
+    assert not hurrying._programs.failed
+
+
+def test_the_next_process_compiles_nothing_for_the_time_being(hurrying: Any, improving: Callable[[], Any]) -> None:
+    hurrying.compile_gate.set()
+    product_of(hurrying)
+    settle(hurrying)
+    later = improving()
+    product_of(later)
+    found = prepared_on(later)
+    assert launches_of(found) == [found.plan.launches]
+    assert later.program_counts.compiled == 0

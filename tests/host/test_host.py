@@ -19,7 +19,7 @@ import pytest
 import gemmport as gp
 import host_compiler
 from absences import CXX, SANITIZERS, needs
-from exact import Sizes, problem_of, run_plan
+from exact import Sizes, check_plan, problem_of, run_plan
 from gemmport import kernels
 from gemmport.backends.objects import Program
 from gemmport.contracts.kernel import Parameters
@@ -41,6 +41,7 @@ from on_host import (
     run_pass,
 )
 from test_dtypes import TYPES, Types
+from test_simt import MANY_SUMS
 from test_special_values import assert_same, complex_product, with_specials
 
 pytestmark = needs(CXX)
@@ -72,6 +73,14 @@ def test_products_are_exact_in_every_order(cpu: Host, kernel: str, ops: str) -> 
 @pytest.mark.parametrize("name", PASSES)
 def test_passes_are_exact_in_every_order(cpu: Host, name: str) -> None:
     run_pass(cpu, name)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_what_simt_launches_meanwhile_is_exact(cpu: Host, beta: float) -> None:
+    problem = problem_of(Sizes(19, 67, 83), "TN", "float32", beta=beta)
+    plan = gp.plan(problem, cpu.device, kernel="simt", params=MANY_SUMS)
+    assert plan.meanwhile
+    check_plan(cpu, replace(plan, launches=plan.meanwhile))
 
 
 @pytest.fixture(scope="module")

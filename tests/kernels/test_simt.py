@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import gemmport as gp
 from absences import beyond
-from exact import Sizes, check_plan, problem_of
+from exact import Sizes, check_plan, problem_of, read_by, run_plan
 from gemmport import kernels
 from gemmport.contracts import gpu_model
 from gemmport.contracts.device_model import derived
@@ -311,6 +311,54 @@ def test_operands_are_transposed_only_where_that_was_measured() -> None:
     assert not across(large, DEVICES["AMD gfx90a"])
     assert across(thin)
     assert not across(replace(thin, k=23))
+
+
+MANY_SUMS = {"TSM": 64, "TSN": 128, "TSK": 8, "WM": 32, "WN": 128, "WPTM": 8, "WPTN": 16, "SHARE": 1}
+"""Of a work-item: 128, as in the tiles that are fastest in float32 on Hopper."""
+
+
+@pytest.mark.sample(ops=["NT"])
+@pytest.mark.parametrize("ops", ["NT", "TN"])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_what_is_launched_meanwhile_writes_the_same_bits(backend: gp.Backend, ops: str, beta: float) -> None:
+    """C is poison where beta is 0; parts of shared tiles, too, are of the same terms."""
+    problem = problem_of(Sizes(129, 120, 85), ops, "float32", alpha=1.25, beta=beta)
+    own = gp.plan(problem, backend.device, kernel="simt", params=MANY_SUMS)
+    meanwhile = replace(own, launches=own.meanwhile)
+    assert own.launches[-1].kernel.function == own.meanwhile[-1].kernel.function == "combine"
+    assert [launch.work_group[0] for launch in own.meanwhile[:-1]] == [
+        2 * launch.work_group[0] for launch in own.launches[:-1]
+    ]
+    check_plan(backend, meanwhile)
+    rng = np.random.default_rng(5)
+    shapes = {operand: (1, *problem.stored_shape(operand)) for operand in read_by(problem)}
+    values = {operand: rng.standard_normal(shape, np.float32) for operand, shape in shapes.items()}
+    np.testing.assert_array_equal(run_plan(backend, meanwhile, values), run_plan(backend, own, values))
+
+
+def test_a_program_without_c_is_launched_where_c_is_not_read_alone(backend: gp.Backend) -> None:
+    for beta in (0.0, -0.0, 0.5):
+        problem = problem_of(Sizes(70, 131, 21), "NN", "float32", beta=beta)
+        plan = gp.plan(problem, backend.device, kernel="simt", params=MANY_SUMS)
+        assert plan.meanwhile
+        for launch in plan.meanwhile:
+            assert dict(launch.kernel.defines).get("READS_C") == (None if beta else 0)
+        assert not any("READS_C" in dict(launch.kernel.defines) for launch in plan.launches)
+    without = [
+        replace(launch, kernel=replace(launch.kernel, defines=(*launch.kernel.defines, ("READS_C", 0))))
+        for launch in plan.launches
+    ]
+    with pytest.raises(AssertionError, match="elements are wrong"):  # the last problem reads C
+        check_plan(backend, replace(plan, launches=tuple(without)))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"WPTN": 8, "WN": 64}, {"TSM": 256, "TSN": 512, "STAGES": 2}],
+    ids=["few sums", "groups would be too large"],
+)
+def test_nothing_is_launched_meanwhile_where_there_is_nothing_to_gain(params: dict[str, int]) -> None:
+    assert not SIMT.sooner(SIMT.complete({**MANY_SUMS, **params}), replace(GPU, max_work_group=1024))
 
 
 def test_tilings_are_all_different() -> None:

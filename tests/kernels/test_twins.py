@@ -267,7 +267,7 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+RUN_ELEMENT(out_t, run, w) = w * APART >= begin && w * APART < end ? c[w * APART] : out_t{};",
             "-#if defined(STORES_HALVES)",
             "-value = alpha * sum;",
-            "-if (!is_zero(beta))",
+            "-if (!LEAVES_C_OUT(beta))",
             "-value += beta * WIDENED(OUT, before);",
             "-run = ROUNDED(OUT, value);",
             "-#else",

@@ -54,7 +54,7 @@ __device__ inline void store_over(out_t *d, out_run_t before, wide_t sum, acc_t 
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
-    if (!is_zero(beta))
+    if (!LEAVES_C_OUT(beta))
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
             ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, RUN_ELEMENT(const out_t, before, w));
@@ -72,7 +72,7 @@ __device__ inline void store_over(out_t *d, out_run_t before, wide_t sum, acc_t 
 __device__ inline void store_part_of_run(out_t *d, const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
     out_run_t before = {};
-    if (!is_zero(beta))
+    if (!LEAVES_C_OUT(beta))
         before = read_before(c, begin, end);
     store_over(d, before, sum, alpha, beta, begin, end);
 }

@@ -22,6 +22,14 @@
     C += offset_c + (index_t)(batch) * stride_c; \
     D += offset_d + (index_t)(batch) * stride_d
 
+// Whether C is left out, as where beta is 0. A program of such products alone, READS_C = 0, has no code for the others, and compiles
+// sooner.
+#if defined(READS_C) && !READS_C
+#define LEAVES_C_OUT(beta) 1
+#else
+#define LEAVES_C_OUT(beta) is_zero(beta)
+#endif
+
 // op(A)[i, p] and op(B)[p, j]: where the element lies, which index runs along memory, and the element itself.
 #if TRANSPOSE_A
 #define INDEX_A(i, p) ((index_t)(p) * ld_a + (i))

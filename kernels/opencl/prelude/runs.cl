@@ -57,14 +57,14 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
     out_run_t run;
 #if defined(STORES_HALVES)
     value = alpha * sum;
-    if (!is_zero(beta))
+    if (!LEAVES_C_OUT(beta))
         value += beta * WIDENED(OUT, before);
     run = ROUNDED(OUT, value);
 #else
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         ELEMENT(value, w) = scaled(alpha, ELEMENT(sum, w));
-    if (!is_zero(beta))
+    if (!LEAVES_C_OUT(beta))
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
             ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, RUN_ELEMENT(const out_t, before, w));
@@ -83,7 +83,7 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
 inline void store_part_of_run(__global out_t *d, __global const out_t *c, wide_t sum, acc_t alpha, acc_t beta, int begin, int end)
 {
     out_run_t before = (out_run_t)0; // PoCL 3.1 writes nothing where it is left undefined
-    if (!is_zero(beta))
+    if (!LEAVES_C_OUT(beta))
         before = read_before(c, begin, end);
     store_over(d, before, sum, alpha, beta, begin, end);
 }

@@ -17,13 +17,11 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import ProgramCounts
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceMemoryError, GemmportError, LaunchError
-from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import get_backend
 from gemmport.runtime.cache import check_writable
 from gemmport.runtime.child_processes import Conversation
 from gemmport.runtime.host_cpu import usable_cores
-from gemmport.runtime.sources import assemble
 
 LIMIT = 600.0
 """Seconds for one answer of a process."""
@@ -117,11 +115,6 @@ def compile_ahead(backend: Backend, sources: Sequence[str], progress: Callable[[
         told = [{"device": device, "source": source} for source in missing]
         for done, _ in enumerate(_answers(told, jobs), 1):
             progress(f"compiling for {label}: {done} of {len(missing)}")
-
-
-def sources_of(plan: Plan, backend: Backend) -> list[str]:
-    """Of the programs of a plan, as the backend compiles them."""
-    return [assemble(launch.kernel, backend.language, backend.overrides) for launch in plan.launches]
 
 
 def _answers(tasks: Sequence[Mapping[str, Any]], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:

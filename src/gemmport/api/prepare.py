@@ -51,7 +51,7 @@ def prepare(
         CompileError, LaunchError, WorkGroupError, TensorMapError, DeviceMemoryError: the device refused, as in `gemm`.
     """
     backend = get_backend(device=device)
-    choice = Choice(kernel, params, config, problem.accumulator.numpy, precision=problem.precision)
+    choice = Choice(kernel, params, config, problem.accumulator.numpy, precision=problem.precision, hurries=False)
     operands: list[Operand] = ["a", "b", "d"] if problem.beta == 0 else ["a", "b", "c", "d"]
     for operand in operands:
         backend.check_allocation(problem.span(operand) * problem.element_type(operand).itemsize)

@@ -69,6 +69,7 @@ class Choice:
 
     Attributes:
         precision: the argument. within: the word of the context around the call, where there is no argument.
+        hurries: whether a plan's launches for the time being may stand in for its own while these are compiled.
     """
 
     kernel: str = AUTO
@@ -78,6 +79,7 @@ class Choice:
     deterministic: bool = False
     precision: str | None = None
     within: str | None = None
+    hurries: bool = True
 
     def precision_of(self, dtype: DType) -> str:
         """What operands of a type are rounded to: the argument must suit the type, and a default holds where it does.
@@ -232,7 +234,7 @@ def enqueue_memory(
         device = backend.device
         bound = bind_or_choose(
             chosen(device), chosen, backend, memory, queue=queue, allocate=backend.allocate if captured else None,
-            at_once=True,
+            at_once=True, meanwhile=choice.hurries and not captured,
         )  # fmt: skip
         bound.relaunch(arguments, queue=queue)
     if captured:

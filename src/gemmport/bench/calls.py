@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.api import product
-from gemmport.api.ahead import compile_ahead, sources_of
+from gemmport.api.ahead import compile_ahead
 from gemmport.api.gemm import gemm
 from gemmport.api.matmul import matmul
 from gemmport.api.plans import plan as make_plan
@@ -33,7 +33,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, GemmportError, LibraryUnavailableError, ShapeError, UnsupportedError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
-from gemmport.execution.executor import bind_or_choose
+from gemmport.execution.executor import bind_or_choose, sources_of
 
 HostArray = npt.NDArray[Any]
 

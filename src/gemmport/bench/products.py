@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from gemmport import baselines, kernels
-from gemmport.api.ahead import compile_ahead, sources_of
+from gemmport.api.ahead import compile_ahead
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines.base import BoundBaseline
@@ -34,7 +34,7 @@ from gemmport.core.errors import (
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Launch, ParameterValue, Plan
 from gemmport.core.problem import GemmProblem, Operand
-from gemmport.execution.executor import BoundPlan, bind, bind_or_choose
+from gemmport.execution.executor import BoundPlan, bind, bind_or_choose, sources_of
 from gemmport.execution.selection import get_backend
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, make_plan

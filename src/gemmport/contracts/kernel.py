@@ -316,6 +316,12 @@ class KernelVariant(Contract):
         whole = problem.effective_k > 0 and all(size % extent == 0 for size, extent in zip(sizes, tile, strict=True))
         return {**parameter_defines(parameters), **problem_defines(problem), "EDGES": int(not whole)}
 
+    def sooner(self, parameters: Parameters, device: DeviceInfo) -> Parameters:
+        """Parameters whose programs compile much sooner, for the first call; empty where there are none. What they compute must
+        have the same bits, and their scratch memory the same sizes.
+        """
+        return {}
+
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         """The launches that compute the problem. Called only where D has elements."""
         return Steps([self.product(problem, parameters)])

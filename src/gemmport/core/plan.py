@@ -127,6 +127,8 @@ class Plan:
         entry: file and entry of the configuration that chose the kernel or its parameters.
         launches: in order; each sees what those before it wrote. Empty where D has no elements.
         scratch: buffers shared by the launches, beside the operands.
+        meanwhile: launches that write the same bits with the same scratch memory, and whose programs compile sooner: for first
+            calls, until the others' are there. Empty where there are none.
     """
 
     problem: GemmProblem
@@ -136,6 +138,7 @@ class Plan:
     entry: str
     launches: tuple[Launch, ...]
     scratch: tuple[Scratch, ...] = ()
+    meanwhile: tuple[Launch, ...] = ()
 
     @property
     def values(self) -> dict[str, ParameterValue]:
@@ -171,6 +174,7 @@ class Plan:
                 "entry": self.entry,
                 "launches": [_launch_to_dict(launch) for launch in self.launches],
                 "scratch": {scratch.name: scratch.nbytes for scratch in self.scratch},
+                "meanwhile": [_launch_to_dict(launch) for launch in self.meanwhile],
             },
             indent=2,
         )
@@ -194,6 +198,7 @@ class Plan:
                 entry=data["entry"],
                 launches=tuple(_launch_from_dict(launch) for launch in data["launches"]),
                 scratch=tuple(Scratch(name, nbytes) for name, nbytes in data["scratch"].items()),
+                meanwhile=tuple(_launch_from_dict(launch) for launch in data.get("meanwhile", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this gemmport plan of schema 1 is damaged: {error!r}") from error

@@ -33,6 +33,8 @@ class BoundPlan(NoCopy):
     thread may enqueue it at a time.
 
     Attributes:
+        launches: the plan's own, or those that it has meanwhile.
+        sources: of the programs of the plan's own.
         memory: of the operands, and of scratch memory that is its own.
     """
 
@@ -40,7 +42,9 @@ class BoundPlan(NoCopy):
 
     plan: Plan
     backend: Backend
+    launches: Sequence[Launch]
     calls: Sequence[Call]
+    sources: Sequence[str] = ()
     memory: Mapping[str, Memory] = field(default_factory=dict)
     _blocks: tuple[Memory, ...] = ()
     """Of the workspace that its arguments name."""
@@ -86,7 +90,7 @@ class BoundPlan(NoCopy):
         """Has the arguments name blocks of a workspace."""
         names = [scratch.name for scratch in self.plan.scratch]
         arguments = [self.backend.argument(block) for block in blocks]
-        for launch, call in zip(self.plan.launches, self.calls, strict=True):
+        for launch, call in zip(self.launches, self.calls, strict=True):
             self.backend.set_memory(call, _places(launch, names), arguments)
         self._blocks = blocks
 
@@ -101,7 +105,7 @@ class BoundPlan(NoCopy):
 
     @cached_property
     def _launch(self) -> Launcher:
-        launches = zip(self.plan.launches, self.calls, strict=True)
+        launches = zip(self.launches, self.calls, strict=True)
         return self.backend.launcher([(call, _places(launch, OPERANDS)) for launch, call in launches])
 
     def let_go(self) -> None:
@@ -126,6 +130,7 @@ def bind(
     queue: Any = None,
     allocate: Callable[[int], Memory] | None = None,
     at_once: bool = False,
+    meanwhile: bool = False,
 ) -> BoundPlan:
     """Compiles what the plan needs and binds it to operands.
 
@@ -134,6 +139,7 @@ def bind(
         queue: on which it is enqueued first; there is room for its scratch memory there then.
         allocate: gives scratch memory of so many bytes, for this bound plan alone; default: it is the queue's.
         at_once: whether its programs may be as the compiler made them, where better ones are on their way.
+        meanwhile: whether the plan's launches for the time being may stand in for its own until these are compiled.
 
     Raises:
         ArrayError: an operand is missing or its memory too small, or the plan was made for another device.
@@ -154,12 +160,17 @@ def bind(
         with workspace.lock:
             blocks = workspace.take(backend, [scratch.nbytes for scratch in plan.scratch])
     named = memory | {scratch.name: block for scratch, block in zip(plan.scratch, blocks, strict=False)}
-    sources = [_source(launch, backend) for launch in plan.launches]
-    programs = backend.programs(sources, at_once=at_once)
+    launches, sources = plan.launches, sources_of(plan, backend)
+    compiled = sources
+    if meanwhile and plan.meanwhile:
+        sooner = [_source(launch, backend) for launch in plan.meanwhile]
+        if backend.make_later([source for source in sources if source not in sooner]):
+            launches, compiled = plan.meanwhile, sooner
+    programs = backend.programs(compiled, at_once=at_once)
     calls = [
-        prepare_launch(launch, backend, named, program) for launch, program in zip(plan.launches, programs, strict=True)
+        prepare_launch(launch, backend, named, program) for launch, program in zip(launches, programs, strict=True)
     ]
-    return BoundPlan(plan, backend, calls, memory, blocks)
+    return BoundPlan(plan, backend, launches, calls, sources, memory, blocks)
 
 
 def bind_or_choose(
@@ -171,6 +182,7 @@ def bind_or_choose(
     queue: Any = None,
     allocate: Callable[[int], Memory] | None = None,
     at_once: bool = False,
+    meanwhile: bool = False,
 ) -> BoundPlan:
     """Binds a plan, or another where this one does not run.
 
@@ -180,7 +192,7 @@ def bind_or_choose(
 
     Args:
         choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.
-        queue, allocate, at_once: as `bind`.
+        queue, allocate, at_once, meanwhile: as `bind`.
 
     Raises:
         WorkGroupError, TensorMapError, DeviceMemoryError: of the first plan, where no other can be chosen.
@@ -190,7 +202,7 @@ def bind_or_choose(
     without: frozenset[str] = frozenset()
     while True:
         try:
-            return bind(plan, backend, operands, queue=queue, allocate=allocate, at_once=at_once)
+            return bind(plan, backend, operands, queue=queue, allocate=allocate, at_once=at_once, meanwhile=meanwhile)
         except (WorkGroupError, TensorMapError, DeviceMemoryError) as error:
             log.info("passed over %s: %s", plan.variant, error)
             # Without its frames, which keep scratch memory that the next plan may need.
@@ -291,6 +303,11 @@ def prepare_launch(
         [_native(argument, memory, backend) for argument in launch.arguments],
         dynamic_local_bytes=launch.dynamic_local_bytes,
     )
+
+
+def sources_of(plan: Plan, backend: Backend) -> list[str]:
+    """Of the programs of a plan's own launches, as the backend compiles them."""
+    return [_source(launch, backend) for launch in plan.launches]
 
 
 def _source(launch: Launch, backend: Backend) -> str:

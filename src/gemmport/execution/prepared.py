@@ -40,9 +40,8 @@ class Prepared:
     def of(cls, bound: BoundPlan) -> Prepared:
         """That of a plan which is bound already, and forgets its operands."""
         bound.let_go()
-        programs = [call.program for call in bound.calls]
-        found = cls(bound.plan, bound.backend, idle=[bound], sources=[program.source for program in programs])
-        bound.backend.follow(found, programs)
+        found = cls(bound.plan, bound.backend, idle=[bound], sources=bound.sources)
+        bound.backend.follow(found, bound.sources, [call.program for call in bound.calls])
         return found
 
     @property
@@ -70,14 +69,16 @@ class Prepared:
         try:
             bound = idle.pop()
         except IndexError:  # all are at work in other threads
-            bound = bind(self.plan, self.backend, self._memory(operands), queue=queue, at_once=True)
+            bound = bind(
+                self.plan, self.backend, self._memory(operands), queue=queue, at_once=True, meanwhile=True
+            )  # fmt: skip
             bound.let_go()
         event = bound.relaunch(operands, queue=queue, marked=marked)
         idle.append(bound)
         return event
 
     def renew(self, source: str) -> None:
-        """Has the next launch bind anew, if one of its programs is of this source, of which there is a better one.
+        """Has the next launch bind anew, if it has a program of this source, of which there is a better one, or none until now.
 
         What is at work in other threads goes back to a list that nobody looks at any more.
         """

@@ -12,7 +12,7 @@ from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.kernel import KernelVariant, Parameters, Steps, check_limits
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
-from gemmport.core.plan import Choice, Plan
+from gemmport.core.plan import Buffer, Choice, Launch, Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.core.quirks import reason_of_limit
 from gemmport.planning import expectation, preparation
@@ -269,4 +269,24 @@ def _plan_with(
         entry=candidate.origin,
         launches=tuple(steps.launches),
         scratch=tuple(steps.scratch),
+        meanwhile=() if problem.empty else _meanwhile(variant, problem, device, values),
+    )
+
+
+def _meanwhile(
+    variant: KernelVariant, problem: GemmProblem, device: DeviceInfo, values: Parameters
+) -> tuple[Launch, ...]:
+    """Launches of programs that compile sooner than a plan's own, without C where it is not read; none where there are none."""
+    sooner = variant.sooner(values, device)
+    if not sooner:
+        return ()
+    launches = preparation.steps(variant, problem, device, sooner).launches
+    if problem.reads("c"):
+        return tuple(launches)
+    without_c = ("READS_C", 0)
+    return tuple(
+        replace(launch, kernel=replace(launch.kernel, defines=(*launch.kernel.defines, without_c)))
+        if Buffer("c") in launch.arguments
+        else launch
+        for launch in launches
     )
