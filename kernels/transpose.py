@@ -20,8 +20,9 @@ from gemmport.contracts.kernel import (
     type_defines,
 )
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, DType, default_accumulator
+from gemmport.core.dtypes import DTYPES, FLOAT32, DType, default_accumulator
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
 
 
@@ -41,6 +42,7 @@ class Matrices:
 
 class Transpose(Pass):
     """A group of TS × ROWS work-items moves a tile of TS × TS elements, as words of their size: every data type, bit for bit.
+    Only float32 may be rounded to a precision on the way.
 
     The target must not overlap the source.
     """
@@ -86,6 +88,7 @@ class Transpose(Pass):
         *,
         batch: int = 1,
         padded: tuple[int, int] | None = None,
+        precision: str = FULL,
     ) -> Launch:
         """The launch over matrices that may lie anywhere, for a variant's own steps; there is something to write.
 
@@ -94,12 +97,13 @@ class Transpose(Pass):
             parameters: all of them.
             padded: rows and columns, at least as many, of the matrices that are written, before they are transposed; what
                 the source does not reach is zero.
+            precision: to which numbers of float32 are rounded on the way.
         """
         padded_rows, padded_columns = padded or (rows, columns)
         tile = int(parameters["TS"])
         tiles = ceil_div(padded_rows, tile) * ceil_div(padded_columns, tile) * batch
         return Launch(
-            self.source({**parameter_defines(parameters), **_word_defines(dtype)}),
+            self.source({**parameter_defines(parameters), **_word_defines(dtype, precision)}),
             groups=(tiles, 1, 1),
             work_group=(tile, int(parameters["ROWS"]), 1),
             arguments=(
@@ -131,12 +135,14 @@ def prepare(
     buffer: str,
     parameters: Parameters,
     padded: tuple[int, int] | None = None,
+    precision: str = FULL,
 ) -> Prepared:
     """An operand's matrices in scratch memory of this name; there are some, and they have elements.
 
     Args:
         parameters: of the pass; what is left out is its default.
         padded: rows and columns of each matrix in scratch memory; none where nothing is added to them.
+        precision: as `Transpose.launch`.
     """
     values = PASS.complete(parameters)
     rows, columns = problem.stored_shape(operand)
@@ -148,13 +154,18 @@ def prepare(
     layout = Layout(across, 0 if shared else down * across)
     launch = PASS.launch(
         Matrices(operand, problem.layout(operand)), Matrices(buffer, layout), rows, columns, dtype, values,
-        batch=batch, padded=(across, down) if turned else (down, across),
+        batch=batch, padded=(across, down) if turned else (down, across), precision=precision,
     )  # fmt: skip
     return Prepared(launch, Scratch(buffer, batch * down * across * dtype.itemsize), layout)
 
 
-def _word_defines(dtype: DType) -> dict[str, ParameterValue]:
-    """Macros that choose the word of an element: an unsigned integer of its size, or two of eight bytes."""
+def _word_defines(dtype: DType, precision: str) -> dict[str, ParameterValue]:
+    """Macros that choose the word of an element: an unsigned integer of its size, or two of eight bytes; float32 where it is
+    rounded.
+    """
+    if precision != FULL:
+        rounds: dict[str, ParameterValue] = {"ROUNDS": 1, f"ROUNDS_TO_{precision.upper()}": 1, "SIXTEEN_BYTES": 0}
+        return {**type_defines(FLOAT32, FLOAT32, FLOAT32), **rounds}
     word = DTYPES[f"uint{8 * min(dtype.itemsize, 8)}"]
     return {**type_defines(word, default_accumulator(word, word), word), "SIXTEEN_BYTES": int(dtype.itemsize == 16)}
 

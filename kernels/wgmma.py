@@ -126,7 +126,8 @@ class Wgmma(KernelVariant):
     four warps multiply WM rows of the tile. The unit turns two-byte elements that lie across k. Others are transposed
     beforehand, in scratch memory, and what the copy engine cannot address is laid out anew there.
 
-    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it; the pass `convert` rounds it beforehand.
+    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it; a pass rounds it beforehand, that which
+    lays operands out anew or `convert`.
     Floats of 8 bits the unit adds up in about 14 bits: the sums of each step, 128 terms, are added to float32 outside of it.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
@@ -275,10 +276,10 @@ class Wgmma(KernelVariant):
         parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
         parts["global memory"] = problem.bytes / model.read_bandwidth
         results = min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-        taken = convert.converted(problem)
-        _, made = _addressable(taken)
-        pass_bytes = 2 * sum(each.scratch.nbytes for each in made.values()) + convert.moved_bytes(problem)
-        passes = len(made) + int(taken is not problem)
+        _, made, converts = _as_read(problem)
+        passes, pass_bytes = len(made), 2 * sum(each.scratch.nbytes for each in made.values())
+        if converts:
+            passes, pass_bytes = passes + 1, pass_bytes + convert.moved_bytes(problem)
         others = {
             "launches": model.launch * (1 + passes + (2 if shared else 0)),
             "passes": pass_bytes / model.copy_bandwidth,
@@ -310,15 +311,14 @@ class Wgmma(KernelVariant):
         }
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
-        taken = convert.converted(problem)
-        addressable, made = _addressable(taken)
+        addressable, made, converts = _as_read(problem)
         names = {operand: each.scratch.name for operand, each in made.items()}
         product = self._product(addressable, device, parameters, names)
         steps = Steps(
             [*(each.launch for each in made.values()), *product.launches],
             [*(each.scratch for each in made.values()), *product.scratch],
         )
-        return steps if taken is problem else convert.PASS.before(problem, steps, device.max_work_group)
+        return convert.PASS.before(problem, steps, device.max_work_group) if converts else steps
 
     def _product(
         self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, prepared: Mapping[Operand, str]
@@ -466,19 +466,35 @@ def _is_addressable(problem: GemmProblem, operand: Operand) -> bool:
     )
 
 
+def _as_read(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared], bool]:
+    """The product of operands that copy engine and unit read as they lie, those that are laid out anew for that, and whether
+    the pass `convert` rounds A and B before. Where one of these is laid out anew, both are, and are rounded on the way: so each
+    is read and written once.
+    """
+    addressable, made = _addressable(convert.converted(problem))
+    if not made or not convert.converts(problem):
+        return addressable, made, convert.converts(problem)
+    return *_addressable(problem), False
+
+
 def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
-    """The product of operands that copy engine and unit read as they lie, and those that are laid out anew for that."""
+    """The product of operands that copy engine and unit read as they lie, and those that are laid out anew for that: all that
+    are to be rounded, on the way.
+    """
+    precision = problem.precision
     made: dict[Operand, transpose.Prepared] = {}
     across: dict[Operand, bool] = {"a": transposes(problem.trans_a), "b": not transposes(problem.trans_b)}
     for operand, lies_across in across.items():
         turned = lies_across and problem.dtype.itemsize != _TURNED
-        if problem.empty or not problem.effective_k or (not turned and _is_addressable(problem, operand)):
+        as_it_lies = precision == FULL and not turned and _is_addressable(problem, operand)
+        if problem.empty or not problem.effective_k or as_it_lies:
             continue
         stored = problem.stored_shape(operand)
         rows, columns = reversed(stored) if turned else stored
         piece = ALIGNMENT // problem.dtype.itemsize
         padded = (rows, ceil_div(columns, piece) * piece)
-        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", {"TRANSPOSE": int(turned)}, padded)
+        choice = {"TRANSPOSE": int(turned)}
+        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", choice, padded, precision)
         layout = made[operand].layout
         if operand == "a":
             op = transposed(problem.trans_a) if turned else problem.trans_a
@@ -486,7 +502,7 @@ def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, trans
         else:
             op = transposed(problem.trans_b) if turned else problem.trans_b
             problem = replace(problem, b=layout, trans_b=op)
-    return problem, made
+    return replace(problem, precision=FULL), made
 
 
 VARIANT = Wgmma()

@@ -2,8 +2,15 @@
 // Each step of the ladder is a choice of macros: TRANSPOSE, STAGED (by way of a tile in shared memory), PAD, ORDER.
 #include "tiles.cu"
 #include "types.cu"
+#include "rounding.cu"
 
-// Elements are moved as words of their size: no bit changes, and no device needs to compute in their type.
+// Elements are moved as words of their size: no bit changes, and no device needs to compute in their type. Only float32 may be
+// rounded on the way.
+#if ROUNDS
+#define TAKEN(x) rounded_to_precision(x)
+#else
+#define TAKEN(x) x
+#endif
 #if SIXTEEN_BYTES
 typedef ulonglong2 word_t;
 #else
@@ -44,7 +51,7 @@ void transpose(
 #if STAGED
     #pragma unroll
     for (int r = 0; r < TS; r += ROWS, from += ROWS * source_ld)
-        staged[r + y][x] = row + r < rows && column < columns ? *from : word_t();
+        staged[r + y][x] = row + r < rows && column < columns ? TAKEN(*from) : word_t();
     __syncthreads(); // the tile is complete
 
     // They write along the rows of the target too: only the tile is read across its rows. There, with an odd PAD, neighbours
@@ -63,7 +70,7 @@ void transpose(
     word_t words[TS / ROWS];
     #pragma unroll
     for (int r = 0; r < TS; r += ROWS, from += ROWS * source_ld)
-        words[r / ROWS] = row + r < rows && column < columns ? *from : word_t();
+        words[r / ROWS] = row + r < rows && column < columns ? TAKEN(*from) : word_t();
     word_t *to = target + (TRANSPOSE ? column * target_ld + row : row * target_ld + column);
     #pragma unroll
     for (int r = 0; r < TS; r += ROWS, to += TRANSPOSE ? ROWS : ROWS * target_ld)

@@ -2,8 +2,15 @@
 // Each step of the ladder is a choice of macros: TRANSPOSE, STAGED (by way of a tile in local memory), PAD, ORDER.
 #include "tiles.cl"
 #include "types.cl"
+#include "rounding.cl"
 
-// Elements are moved as words of their size: no bit changes, and no device needs to compute in their type.
+// Elements are moved as words of their size: no bit changes, and no device needs to compute in their type. Only float32 may be
+// rounded on the way.
+#if ROUNDS
+#define TAKEN(x) rounded_to_precision(x)
+#else
+#define TAKEN(x) x
+#endif
 #if SIXTEEN_BYTES
 typedef ulong2 word_t;
 #else
@@ -44,7 +51,7 @@ void transpose(
 #if STAGED
     #pragma unroll
     for (int r = 0; r < TS; r += ROWS, from += ROWS * source_ld)
-        staged[r + y][x] = row + r < rows && column < columns ? *from : (word_t)0;
+        staged[r + y][x] = row + r < rows && column < columns ? TAKEN(*from) : (word_t)0;
     barrier(CLK_LOCAL_MEM_FENCE); // the tile is complete
 
     // They write along the rows of the target too: only the tile is read across its rows. There, with an odd PAD, neighbours
@@ -63,7 +70,7 @@ void transpose(
     word_t words[TS / ROWS];
     #pragma unroll
     for (int r = 0; r < TS; r += ROWS, from += ROWS * source_ld)
-        words[r / ROWS] = row + r < rows && column < columns ? *from : (word_t)0;
+        words[r / ROWS] = row + r < rows && column < columns ? TAKEN(*from) : (word_t)0;
     __global word_t *to = target + (TRANSPOSE ? column * target_ld + row : row * target_ld + column);
     #pragma unroll
     for (int r = 0; r < TS; r += ROWS, to += TRANSPOSE ? ROWS : ROWS * target_ld)

@@ -20,7 +20,7 @@ from gemmport.core.layout import matrices
 from gemmport.core.precision import FORMATS, FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
 from gemmport.execution.executor import enqueue_launches
-from gemmport.kernels import convert
+from gemmport.kernels import convert, transpose
 from made_up_devices import DEVICES
 from test_reference import bits, by_definition
 
@@ -66,6 +66,30 @@ def test_every_bit_is_right(backend: gp.Backend, precision: str) -> None:
         assert not wrong.size, (
             f"{wrong.size} wrong: {numbers[wrong[0]]!r} became {got[wrong[0]]!r}, not {wanted[wrong[0]]!r}"
         )
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("turned", [0, 1])
+@each_precision
+def test_what_is_laid_out_anew_is_rounded_on_the_way(backend: gp.Backend, precision: str, turned: int) -> None:
+    """By `transpose`, for `wgmma`; in lines of 61 numbers, to which three zeros are added."""
+    numbers = bits(precision).view(np.float32)
+    numbers = np.resize(numbers, (-(-numbers.size // 61), 61))
+    rows = len(numbers)
+    problem = GemmProblem.create(rows, 1, 61, precision=precision)
+    padded = (61, rows) if turned else (rows, 64)
+    made = transpose.prepare(problem, "a", "anew", {"TRANSPOSE": turned}, padded, precision)
+    memory: dict[str, Memory] = {"a": backend.allocate(numbers.nbytes), "anew": backend.allocate(made.scratch.nbytes)}
+    backend.upload(memory["a"], numbers)
+    enqueue_launches([made.launch], backend, memory, writes=["anew"])
+    got = np.empty(padded, np.float32)
+    backend.download(memory["anew"], got)
+    wanted = np.zeros(padded, np.float32)
+    rounded = by_definition(numbers.ravel(), precision).reshape(numbers.shape)
+    wanted[...] = rounded.T if turned else np.pad(rounded, ((0, 0), (0, 3)))
+    nan = np.isnan(wanted)
+    assert np.array_equal(np.isnan(got), nan)
+    assert np.array_equal(got.view(np.uint32)[~nan], wanted.view(np.uint32)[~nan])
 
 
 NARROW = ("float16", "bfloat16")

@@ -4,12 +4,14 @@
 //     1.00048828125f, 0x3f801000, lies between 0x3f800000 and 0x3f802000: a tie, which goes to the even one, 0x3f800000
 //     1.00048840046f, 0x3f801001, lies above it: 0x3f802000
 // What lies beyond the largest number of the format becomes infinite, and a NaN stays one, and quiet.
+// Without one of the macros ROUNDS_TO_…, nothing is there.
 #if defined(ROUNDS_TO_BFLOAT16)
 #define DROPPED_BITS 16
-#else
+#elif defined(ROUNDS_TO_FLOAT16) || defined(ROUNDS_TO_TF32)
 #define DROPPED_BITS 13 // of TF32 and of float16, whose significands have 11 bits
 #endif
 
+#if defined(DROPPED_BITS)
 // Whole numbers of 2^bits, the nearest, where `bits` are 1 to 31.
 inline uint nearest(uint x, uint bits) { return (x + (1u << (bits - 1)) - 1 + (x >> bits & 1)) >> bits; }
 
@@ -30,3 +32,4 @@ inline float rounded_to_precision(float x)
 #endif
     return as_float(sign | r);
 }
+#endif
