@@ -81,12 +81,15 @@ def test_of_fp8_the_unit_s_sums_are_promoted_and_judged_by_the_digits_that_it_ke
     for architecture in ("sm_89", "sm_90", "sm_100", "sm_120"):
         plan = gp.plan(square(512, dtype), device_of(architecture), kernel="mma")
         assert dict(plan.launches[-1].kernel.defines)["PROMOTES"] == 1
-        assert cut_of(plan) == ((14, 32) if architecture == "sm_89" else None)
+        assert cut_of(plan) == ((14, 32, True) if architecture == "sm_89" else None)
         assert gp.plan(square(512, dtype), device_of(architecture)).variant != "mma"
     for other in (square(64), square(64, "int8"), square(64, "float32", precision="tf32")):
         plan = gp.plan(other, device_of("sm_89"), kernel="mma")
         assert "PROMOTES" not in dict(plan.launches[-1].kernel.defines)
-        assert cut_of(plan) is None
+        cut = cut_of(plan)
+        assert (
+            cut is None if other.dtype.name == "int8" else cut is not None and (cut.digits, cut.promoted) == (24, False)
+        )
 
 
 @pytest.mark.parametrize("device", [CUDA, OPENCL, device_of("sm_80")], ids=["cuda", "opencl", "sm_80"])
