@@ -140,7 +140,7 @@ class Placement:
         """Has the libraries of what was borrowed know when it is written and read."""
         for library, theirs, array in self.borrowed:
             if array.memory.access.home != self.queue:
-                library.used([theirs], self.backend, self.queue)
+                library.used([theirs])
             self.backend.settle(array.memory)
 
     def keep(

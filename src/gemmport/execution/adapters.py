@@ -159,13 +159,10 @@ class Library(ABC):
             event: of the last that was enqueued on the array's own queue, where that is `queue`; None where it is not known.
         """
 
-    def used(self, arrays: Sequence[Any], backend: Backend, queue: Any) -> None:
-        """Tells arrays, in the library's own way, that what is on another queue than its own reads or writes them.
+    def used(self, arrays: Sequence[Any]) -> None:
+        """Tells arrays, in the library's own way, that `queue`, which waits for what another one does with them, uses them.
 
-        Its own queue waits for that in any case. Memory that came from a third one is handed out again there.
-
-        Args:
-            queue: of `Backend.as_queue`.
+        Memory that came from a third queue would else be handed out again there, before the other one is done with it.
         """
 
     def views_on_host(self, a: Any, b: Any, c: Any, out: Any) -> Lent | None:
@@ -237,9 +234,10 @@ class _Torch(Library):
         # torch.cuda.current_stream makes an object, which takes as long as a launch.
         return int(self.module._C._cuda_getCurrentRawStream(array.get_device()))
 
-    def used(self, arrays: Sequence[Any], backend: Backend, queue: Any) -> None:
-        handle = backend.queue_handle if queue is None else queue.handle
-        stream = self.module.cuda.ExternalStream(handle, device=arrays[0].device)
+    def used(self, arrays: Sequence[Any]) -> None:
+        # Never the other queue itself: when a tensor is freed, PyTorch records an event on each stream that it was told of,
+        # and where such a stream is gone by then, the process ends (PyTorch's issue 66936). Its own streams stay.
+        stream = self.queue(arrays[0])
         for array in arrays:
             array.record_stream(stream)
 

@@ -167,7 +167,7 @@ class Repeated:
             with backend.between(owner, where):
                 self.prepared.launch(self._operands(left, right, last, d), where)
             if where != owner:
-                library.used([a, b, out] if third is None else [a, b, c, out], backend, where)
+                library.used([a, b, out] if third is None else [a, b, c, out])
             library.written(out, backend, where)
             return out
         if home and backend.is_captured(home):
