@@ -1,17 +1,19 @@
 """CUDA's driver, called without PyCUDA: for what that does not do, and for what is known by a handle alone.
 
 PyCUDA 2026.1 has no object for another library's stream (its `Stream` always creates one, and takes no handle), and tells
-neither an `Event`'s nor a `Function`'s handle. So modules, launches (`_cudamodules`), copies and events (`_cudastreams`) are
-the driver's own, which PyCUDA has loaded by then. Here stands what they share; and that which compiles what OpenCL's driver has
-made.
+neither an `Event`'s nor a `Function`'s handle. What a thread drops last that is not the one which opened the device, it cannot
+give back: it warns, and that is lost. So modules, launches (`_cudamodules`), streams, copies, events (`_cudastreams`) and
+pinned memory (`_cudahost`) are the driver's own, which PyCUDA has loaded by then. Here stands what they share; and that which
+compiles what OpenCL's driver has made.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+import weakref
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gemmport.core.errors import DeviceLostError, DeviceMemoryError, LaunchError
 
@@ -19,6 +21,7 @@ _ATTRIBUTE_CONTEXT, _ATTRIBUTE_ORDINAL = 1, 9
 _ATTRIBUTES_CAPABILITY = 75, 76
 _INPUT_PTX = 1
 _OUT_OF_MEMORY = 2
+_CAPTURE_RELAXED = 2
 
 _LOST = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 """Results after which the context gives the same to all that is asked of it: of these the driver's documentation says that the
@@ -121,6 +124,54 @@ def fail(name: str, result: int) -> NoReturn:
     if result in _LOST:
         raise DeviceLostError(told)
     raise DeviceMemoryError(told) if result == _OUT_OF_MEMORY else LaunchError(told)
+
+
+class Relaxed:
+    """What is allocated or loaded inside is allowed while a stream captures a graph, which it is no part of.
+
+    No generator: it stands around every allocation.
+    """
+
+    __slots__ = ("_mode",)
+
+    def __enter__(self) -> None:
+        self._mode = ctypes.c_int(_CAPTURE_RELAXED)
+        self._exchange()
+
+    def __exit__(self, *_: object) -> None:
+        self._exchange()
+
+    def _exchange(self) -> None:
+        result = driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(self._mode))
+        if result != 0:
+            fail("cuThreadExchangeStreamCaptureMode", result)
+
+
+def given_back(owner: object, context: Any, name: str, handle: ctypes.c_void_p) -> Any:
+    """Has a function of the driver give a handle back when its owner is gone: in its context, in whichever thread that is.
+
+    At the end of the process nothing is: the context goes, and everything in it.
+
+    Args:
+        context: of PyCUDA, which stays as long as the owner does. name: of the function.
+
+    Returns:
+        The finalizer, whose `detach` has the handle stay until the process ends.
+    """
+    finalizer = weakref.finalize(owner, _give_back, driver(), context, name, handle)
+    finalizer.atexit = False
+    return finalizer
+
+
+def _give_back(library: Any, context: Any, name: str, handle: ctypes.c_void_p) -> None:
+    """As `given_back`. Nothing is where the device is lost, or this process only inherited it."""
+    before = ctypes.c_void_p()
+    mode, exchange = ctypes.c_int(_CAPTURE_RELAXED), library.cuThreadExchangeStreamCaptureMode
+    if library.cuCtxPushCurrent_v2(ctypes.c_void_p(int(context.handle))) == 0:
+        if exchange(ctypes.byref(mode)) == 0:  # the thread, or another, may capture a graph just now
+            getattr(library, name)(handle)
+            exchange(ctypes.byref(mode))
+        library.cuCtxPopCurrent_v2(ctypes.byref(before))
 
 
 @cache

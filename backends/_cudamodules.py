@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Sequence
+from typing import Any
 
 from gemmport.backends import _cudadriver, _scripts
-from gemmport.backends._cudastreams import Relaxed
+from gemmport.backends._cudadriver import Relaxed
 
 WORD = 8
 """Bytes of a pointer."""
@@ -40,8 +40,8 @@ class Function:
 class Module:
     """A loaded program. It is unloaded when the last of its functions is gone, in the context it was loaded in."""
 
-    def __init__(self, binary: bytes, context: int) -> None:
-        """Loads a cubin or PTX into the current context, whose handle is given, too.
+    def __init__(self, binary: bytes, context: Any) -> None:
+        """Loads a cubin or PTX into the current context, which is given, too, as PyCUDA has it.
 
         Raises:
             LaunchError: the driver refuses.
@@ -50,8 +50,7 @@ class Module:
         with Relaxed():
             _cudadriver.check("cuModuleLoadData", ctypes.byref(handle), binary)
         self._handle = handle
-        self._unloading = weakref.finalize(self, _unload, context, handle)
-        self._unloading.atexit = False  # the context goes, and everything in it
+        self._unloading = _cudadriver.given_back(self, context, "cuModuleUnload", handle)
 
     def function(self, name: str) -> Function:
         """A kernel by its name.
@@ -67,13 +66,6 @@ class Module:
     def pin(self) -> None:
         """Keeps it loaded until the process ends, for a graph that may launch it at any time."""
         self._unloading.detach()
-
-
-def _unload(context: int, handle: ctypes.c_void_p) -> None:
-    popped = ctypes.c_void_p()
-    if _cudadriver.driver().cuCtxPushCurrent_v2(ctypes.c_void_p(context)) == 0:
-        _cudadriver.driver().cuModuleUnload(handle)
-        _cudadriver.driver().cuCtxPopCurrent_v2(ctypes.byref(popped))
 
 
 class _Config(ctypes.Structure):

@@ -23,7 +23,6 @@ another."""
 
 _DISABLE_TIMING = 2
 _OUT_OF_PEERS = 711
-_CAPTURE_RELAXED = 2
 
 _u64, _size, _pointer = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
 
@@ -31,13 +30,13 @@ Data = npt.NDArray[Any]
 
 
 class Stream:
-    """Another library's stream. Two are equal where they are one stream, whatever objects stand for it.
+    """A stream, ours or another library's. Two are equal where they are one stream, whatever objects stand for it.
 
     Attributes:
         handle: the CUstream.
         number: which no other stream of this process ever has; handles are used again, and one handle stands for the default
             stream of each thread.
-        keeper: the library's own object, which keeps the stream alive; None where a number alone is known.
+        keeper: what keeps the stream alive, such as the library's own object; None where a number alone is known.
     """
 
     __slots__ = ("_hash", "handle", "keeper", "number")
@@ -53,11 +52,35 @@ class Stream:
     def __hash__(self) -> int:
         return self._hash
 
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version and handle, by CUDA's stream protocol."""
+        return 0, self.handle
+
     def __repr__(self) -> str:
         return f"<stream {self.handle:#x}>"
 
 
 LEGACY = Stream(LEGACY_HANDLE)
+
+
+class _Own:
+    """Keeps a stream that is new, and is destroyed with it: what was enqueued by then is done all the same."""
+
+    def __init__(self, context: Any) -> None:
+        handle = ctypes.c_void_p()
+        _cudadriver.check("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(0))
+        self.handle = handle.value or 0
+        _cudadriver.given_back(self, context, "cuStreamDestroy_v2", handle)
+
+
+def created(context: Any) -> Stream:
+    """A new stream in the current context, which is given, too, as PyCUDA has it.
+
+    Raises:
+        LaunchError: the driver refuses.
+    """
+    own = _Own(context)
+    return Stream(own.handle, own)
 
 
 def stream_handle(queue: Any) -> int | None:
@@ -214,27 +237,6 @@ def identity(stream: int) -> int:
         LaunchError: the driver knows no such stream.
     """
     return _told(IDENTITY, stream)
-
-
-class Relaxed:
-    """What is allocated or loaded inside is allowed while a stream captures a graph, which it is no part of.
-
-    No generator: it stands around every allocation.
-    """
-
-    __slots__ = ("_mode",)
-
-    def __enter__(self) -> None:
-        self._mode = ctypes.c_int(_CAPTURE_RELAXED)
-        self._exchange()
-
-    def __exit__(self, *_: object) -> None:
-        self._exchange()
-
-    def _exchange(self) -> None:
-        result = _cudadriver.driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(self._mode))
-        if result != 0:
-            _cudadriver.fail("cuThreadExchangeStreamCaptureMode", result)
 
 
 def is_capturing(stream: int) -> bool:

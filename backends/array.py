@@ -129,7 +129,7 @@ class DeviceArray:
 
     @property
     def queue(self) -> Any:
-        """The queue or stream on which it was last written, in the runtime's type."""
+        """The queue or stream on which it was last written: PyOpenCL's, or with `__cuda_stream__`, CUDA's protocol."""
         return self.backend.queue_of(self.memory)
 
     @property

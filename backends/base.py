@@ -174,7 +174,7 @@ class Backend(NoCopy, ABC):
     """The runtime's context that the device was opened in; None of a runtime that has none."""
 
     queue: Any = None
-    """The backend's own queue or stream, in the runtime's type; None of a runtime that has one queue alone."""
+    """The backend's own queue or stream, as `as_queue` takes it; None of a runtime that has one queue alone."""
 
     kept: dict[Hashable, Any]
     """What others keep of the device as long as it is open."""
@@ -435,7 +435,7 @@ class Backend(NoCopy, ABC):
         raise LaunchError(f"{self.device.label}: backend {self.name} has no queue that C libraries take")
 
     def new_queue(self) -> Any:
-        """Another queue of the device, in the runtime's type; None where there is one alone."""
+        """Another queue of the device, as `as_queue` takes it; None where there is one alone."""
         return None
 
     def as_queue(self, queue: Any) -> Any:
@@ -598,7 +598,7 @@ class Backend(NoCopy, ABC):
             self.wait([self.mark(queue=other) for other in distinct], queue=queue)
 
     def queue_of(self, memory: Memory) -> Any:
-        """The queue on which a memory was last written, in the runtime's type."""
+        """The queue on which a memory was last written, as `as_queue` takes it."""
         self.check_open()
         writer = memory.access.writer
         return self.queue if writer is None else writer
@@ -1128,6 +1128,7 @@ class Backend(NoCopy, ABC):
         try:
             return self.compile(source)
         except CompileError as error:
+            self.check_open()  # else it failed because it was closed, or lost
             excerpt = numbered_excerpt(source, error.log)
             raise CompileError(
                 "\n".join(filter(None, (f"{self.device.label}: {error}", error.log.strip(), excerpt))),

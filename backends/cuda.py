@@ -1,4 +1,4 @@
-"""CUDA through PyCUDA (devices, memory, streams, launches) and NVRTC (compilation)."""
+"""CUDA through PyCUDA (devices, contexts, the pool of memory), the driver itself (all else) and NVRTC (compilation)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pycuda.driver as cu
 import pycuda.tools
 
 from gemmport.backends import _cudadiscovery as discovery
-from gemmport.backends import _cudadriver, _fork, _improvement, _nvrtc, _sass, _scripts, _tensormaps
+from gemmport.backends import _cudadriver, _cudahost, _fork, _improvement, _nvrtc, _sass, _scripts, _tensormaps
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
 from gemmport.backends._cudacontext import Current
@@ -29,6 +29,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
     CompileError,
+    DeviceLostError,
     DeviceNotFoundError,
     LaunchError,
 )
@@ -74,7 +75,7 @@ class CUDA(Backend):
             self._current = Current(device, self.context, self.lose)
             self._streams: dict[int, streams.Stream] = {}  # that were told by a number, without whoever keeps them
             with self.current():
-                self.queue = cu.Stream()
+                self.queue = streams.created(self.context)
                 self._queue_handle = int(self.queue.handle)
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
@@ -109,7 +110,7 @@ class CUDA(Backend):
     # Memory
 
     def _allocate(self, nbytes: int) -> Memory:
-        with self.current(), self._pool_lock, streams.Relaxed():
+        with self.current(), self._pool_lock, _cudadriver.Relaxed():
             block = self._pool.allocate(nbytes)
         return Memory(block, int(block), nbytes, partial(_free, self.context, self._pool_lock, block))
 
@@ -182,7 +183,7 @@ class CUDA(Backend):
 
     def host_buffer(self, nbytes: int) -> HostArray:
         with self.current():
-            return cast("HostArray", cu.pagelocked_empty(max(nbytes, 1), np.uint8))[:nbytes]
+            return _cudahost.pinned(max(nbytes, 1), self.context)[:nbytes]
 
     @property
     def free_memory(self) -> int:
@@ -243,11 +244,13 @@ class CUDA(Backend):
         return _improvement.Left(compiled, better, _sass.asked_for(source), left, architecture)
 
     def load(self, binary: bytes, source: str) -> Program:
-        try:
-            with self.current():
-                module = modules.Module(binary, self._context_handle)
-        except LaunchError as error:
-            raise CompileError("the CUDA driver refuses the program", log=str(error), source=source) from error
+        with self.current():
+            try:
+                module = modules.Module(binary, self.context)
+            except DeviceLostError:
+                raise
+            except LaunchError as error:
+                raise CompileError("the CUDA driver refuses the program", log=str(error), source=source) from error
         return Program(module, binary, source)
 
     # Execution
@@ -263,14 +266,16 @@ class CUDA(Backend):
         dynamic_local_bytes: int = 0,
     ) -> Call:
         packed, offsets = _packed(arguments)
-        try:
-            with self.current():
+        with self.current():
+            try:
                 kernel = program.native.function(function)
                 if dynamic_local_bytes > self.device.local_memory:
                     kernel.allow_shared(dynamic_local_bytes)
                 most = kernel.attribute(modules.MAX_THREADS_PER_BLOCK)
-        except LaunchError as error:
-            raise LaunchError(f"{function} cannot be prepared: {error}") from error
+            except DeviceLostError:
+                raise
+            except LaunchError as error:
+                raise LaunchError(f"{function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
         launch = modules.Launch(kernel, groups, work_group, packed, offsets, dynamic_local_bytes)
         return _Call(program, function, kernel, groups, work_group, launch)
@@ -345,16 +350,13 @@ class CUDA(Backend):
         with self.current():
             for event in events:
                 if isinstance(event.native, cu.Event):
-                    # PyCUDA does not tell its handle: by way of a stream of PyCUDA's.
-                    between = cu.Stream(_NON_BLOCKING)
-                    between.wait_for_event(event.native)
-                    streams.join(self._handle(queue), int(between.handle))
+                    _join_event(self._handle(queue), event.native)
                 else:
                     streams.wait(self._handle(queue), streams.event_handle(event.native))
 
     def new_queue(self) -> Any:
         with self.current():
-            return cu.Stream()
+            return streams.created(self.context)
 
     def as_queue(self, queue: Any) -> Any:
         if queue is None or queue is self.queue:
@@ -428,7 +430,7 @@ class CUDA(Backend):
     def _close(self) -> None:
         with self._current:
             try:
-                self.queue.synchronize()
+                streams.synchronize(self._queue_handle)
             finally:
                 self._programs.known.clear()
                 with self._pool_lock:
@@ -452,6 +454,16 @@ def _drain(context: Any, pool: Any) -> None:
     context.push()
     pool.stop_holding()
     cu.Context.pop()
+
+
+def _join_event(stream: int, event: cu.Event) -> None:
+    """Makes a stream wait for an event of PyCUDA's, which does not tell its handle: by way of a stream of PyCUDA's.
+
+    That one is gone when this returns, while its context is current: elsewhere PyCUDA could not destroy it.
+    """
+    between = cu.Stream(_NON_BLOCKING)
+    between.wait_for_event(event)
+    streams.join(stream, int(between.handle))
 
 
 _POINTER = struct.Struct("P")

@@ -125,6 +125,17 @@ class TestClosing:
             assert [type(error) for error in raised] == [gp.LaunchError] * 3, raised
             assert all("was closed" in str(error) for error in raised)
 
+    def test_is_what_a_program_is_told_that_could_not_be_made_for_it(
+        self, fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(source: str) -> None:
+            fresh_backend.close()
+            raise gp.CompileError("refused", source=source)
+
+        monkeypatch.setattr(fresh_backend, "compile", refused)
+        with pytest.raises(gp.LaunchError, match="was closed"):
+            fresh_backend.program("/* of a test */")
+
     def test_closes_once(self, fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         closed: list[gp.Backend] = []
         close = type(fresh_backend)._close

@@ -1,0 +1,239 @@
+"""What CUDA's backend makes is given back whichever thread drops it last, by a stand-in for the driver, and one for PyCUDA."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from gemmport import backends
+from gemmport.backends import _cudadriver, _cudahost, _cudamodules, _cudastreams, _fork
+from made_up_devices import DEVICES
+
+CONTEXT = SimpleNamespace(handle=0xC0)
+
+GIVING_BACK = ("cuStreamDestroy_v2", "cuMemFreeHost", "cuModuleUnload")
+
+
+class Driver:
+    """Hands out handles, and notes what was given back, in which context and thread."""
+
+    def __init__(self) -> None:
+        self.memory = (ctypes.c_char * 64)()
+        self.given_back: list[tuple[str, int, list[int], bool, int]] = []
+        self.contexts: dict[int, list[int]] = {}
+        self.modes: dict[int, int] = {}
+        self.results: dict[str, int] = {}
+
+    @property
+    def current(self) -> list[int]:
+        return self.contexts.setdefault(threading.get_ident(), [])
+
+    def cuMemHostAlloc(self, made: Any, nbytes: Any, flags: Any) -> int:  # noqa: N802 - the driver's
+        made._obj.value = ctypes.addressof(self.memory)
+        return 0
+
+    def cuStreamCreate(self, made: Any, flags: Any) -> int:  # noqa: N802
+        made._obj.value = 0x57
+        return 0
+
+    def cuModuleLoadData(self, made: Any, binary: bytes) -> int:  # noqa: N802
+        made._obj.value = 0x30D
+        return self.results.get("cuModuleLoadData", 0)
+
+    def cuStreamGetId(self, stream: Any, number: Any) -> int:  # noqa: N802
+        number._obj.value = 7
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:  # noqa: N802
+        if not (result := self.results.get("cuCtxPushCurrent_v2", 0)):
+            self.current.append(context.value)
+        return result
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> int:  # noqa: N802
+        self.current.pop()
+        return 0
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> int:  # noqa: N802
+        result = self.results.get("cuThreadExchangeStreamCaptureMode", 0)
+        if result == 0:
+            own = threading.get_ident()
+            before, self.modes[own] = self.modes.get(own, 0), mode._obj.value
+            mode._obj.value = before
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(*arguments: Any) -> int:
+            if name in GIVING_BACK:
+                own = threading.get_ident()
+                relaxed = self.modes.get(own, 0) == 2
+                self.given_back.append((name, arguments[0].value, list(self.current), relaxed, own))
+            return self.results.get(name, 0)
+
+        return answer
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    found = Driver()
+    monkeypatch.setattr(_cudadriver, "driver", lambda: found)
+    return found
+
+
+def dropped_elsewhere(kept: list[Any]) -> int:
+    """Drops what is in a list in a thread of its own, and tells which."""
+    thread = threading.Thread(target=kept.clear)
+    thread.start()
+    thread.join()
+    return thread.ident or 0
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "handle"),
+    [
+        (lambda driver: _cudastreams.created(CONTEXT), "cuStreamDestroy_v2", lambda driver: 0x57),
+        (lambda driver: _cudahost.pinned(64, CONTEXT), "cuMemFreeHost", lambda driver: ctypes.addressof(driver.memory)),
+        (lambda driver: _cudamodules.Module(b"", CONTEXT), "cuModuleUnload", lambda driver: 0x30D),
+    ],
+    ids=["stream", "pinned memory", "module"],
+)
+class TestWhatIsDropped:
+    def test_is_given_back_in_its_context_by_whichever_thread(
+        self, driver: Driver, make: Any, name: str, handle: Any
+    ) -> None:
+        kept = [make(driver)]
+        assert driver.given_back == []
+        thread = dropped_elsewhere(kept)
+        assert driver.given_back == [(name, handle(driver), [CONTEXT.handle], True, thread)]
+        assert driver.contexts == {thread: []}
+        assert driver.modes[thread] == 0
+
+    @pytest.mark.parametrize("failing", ["cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode"])
+    def test_is_left_where_nothing_can_be_given_back(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch, make: Any, name: str, handle: Any, failing: str
+    ) -> None:
+        """The process is a fork, or the device is lost."""
+        raised: list[Any] = []
+        monkeypatch.setattr(sys, "unraisablehook", raised.append)
+        kept = [make(driver)]
+        driver.results[failing] = 3
+        thread = dropped_elsewhere(kept)
+        assert (driver.given_back, raised, driver.contexts.get(thread, [])) == ([], [], [])
+
+
+def test_pinned_memory_stays_as_long_as_an_array_over_it(driver: Driver) -> None:
+    array = _cudahost.pinned(64, CONTEXT)
+    view = array[8:16].view(np.float32)
+    view[:] = 1.5
+    del array
+    assert driver.given_back == []
+    assert driver.memory.raw[8:16] == np.full(2, 1.5, np.float32).tobytes()
+    del view
+    assert len(driver.given_back) == 1
+
+
+def test_a_stream_stays_as_long_as_what_stands_for_it(driver: Driver) -> None:
+    stream = _cudastreams.created(CONTEXT)
+    assert (stream.handle, stream.number, stream.__cuda_stream__()) == (0x57, 7, (0, 0x57))
+    readers = [stream]
+    del stream
+    assert driver.given_back == []
+    readers.clear()
+    assert len(driver.given_back) == 1
+
+
+# The backend
+
+
+OF_PYCUDA = ("cuda", "_cudacontext", "_cudadiscovery")
+"""The modules that import it."""
+
+
+class Error(Exception):
+    """As PyCUDA has it."""
+
+
+class Context:
+    """A primary context."""
+
+    handle = CONTEXT.handle
+    opened: Any
+
+    def push(self) -> None:
+        self.opened.current.append(self.handle)
+
+    @classmethod
+    def pop(cls) -> None:
+        cls.opened.current.pop()
+
+    @staticmethod
+    def synchronize() -> None:
+        pass
+
+
+@pytest.fixture
+def cuda(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """CUDA's backend, opened on devices of the stand-ins."""
+    Context.opened = driver
+    pool = SimpleNamespace(stop_holding=lambda: None)
+    device = SimpleNamespace(retain_primary_context=Context)
+    names = {
+        "Error": Error, "MemoryError": Error, "Context": Context, "Event": type("Event", (), {}), "init": lambda: None,
+        "Device": type("Device", (), {"__new__": lambda *_: device, "count": lambda: 1}),
+    }  # fmt: skip
+    made = {name: ModuleType(name) for name in ("pycuda", "pycuda.driver", "pycuda.tools")}
+    vars(made["pycuda.driver"]).update(names)
+    vars(made["pycuda.tools"]).update(DeviceMemoryPool=lambda: pool)
+    vars(made["pycuda"]).update(driver=made["pycuda.driver"], tools=made["pycuda.tools"])
+    for name, module in made.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in OF_PYCUDA:  # they may be here with the real one
+        monkeypatch.delitem(sys.modules, f"gemmport.backends.{name}", raising=False)
+        monkeypatch.delattr(backends, name, raising=False)
+    monkeypatch.setattr(_fork, "started", lambda _: None)
+    monkeypatch.setattr(_fork, "opened", lambda _: None)
+    opened = importlib.import_module("gemmport.backends.cuda").CUDA(DEVICES["NVIDIA sm_90 under CUDA"])
+    yield opened
+    opened.close()
+    del opened
+    gc.collect()
+    for name in OF_PYCUDA:
+        del sys.modules[f"gemmport.backends.{name}"]
+        delattr(backends, name)
+
+
+def test_queues_and_host_buffers_of_a_backend_are_given_back_elsewhere(cuda: Any, driver: Driver) -> None:
+    kept = [cuda.new_queue(), cuda.host_buffer(10)]
+    assert cuda.as_queue(kept[0]) is kept[0]
+    assert kept[1].nbytes == 10
+    thread = dropped_elsewhere(kept)
+    told = [(name, contexts, own) for name, _, contexts, _, own in driver.given_back]
+    context = [CONTEXT.handle]
+    assert sorted(told) == [("cuMemFreeHost", context, thread), ("cuStreamDestroy_v2", context, thread)]
+
+
+class TestAProgram:
+    def test_that_the_driver_refuses_is_no_program(self, cuda: Any, driver: Driver) -> None:
+        driver.results["cuModuleLoadData"] = 218
+        with pytest.raises(gp.CompileError, match="the CUDA driver refuses"):
+            cuda.load(b"", "source")
+
+    def test_of_a_backend_that_is_closed_is_an_error_of_that(self, cuda: Any) -> None:
+        cuda.close()
+        with pytest.raises(gp.LaunchError, match="was closed"):
+            cuda.load(b"", "source")
+
+    def test_of_a_device_that_is_lost_is_an_error_of_that(self, cuda: Any, driver: Driver) -> None:
+        driver.results["cuModuleLoadData"] = 719
+        for _ in range(2):
+            with pytest.raises(gp.DeviceLostError):
+                cuda.load(b"", "source")
