@@ -10,7 +10,7 @@ from dataclasses import replace
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.gpu_model import WARP, Constants, Tiling, clocks, pass_clocks, phases
 from gemmport.contracts.kernel import KernelVariant, Parameters, check_limits
-from gemmport.contracts.nvidia import float64_matrix_rows
+from gemmport.contracts.nvidia import float64_matrix_rows, is_hopper
 from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT64
@@ -169,12 +169,14 @@ def considered(
 
 
 def _by_matrix_unit(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
-    """The tilings by NVIDIA's matrix unit that may be chosen without being asked for: of float64, with 16 rows at once. No GPU
-    has verified complex128 yet, or 8 rows at once.
+    """The tilings by NVIDIA's matrix unit that may be chosen without being asked for: of float64, with 16 rows at once; of
+    complex128 on Hopper, where it was verified. No GPU has verified 8 rows at once.
     """
-    if problem.accumulator != FLOAT64 or float64_matrix_rows(device) != MATRIX_ROWS:
-        return ()
-    return model.tilings.get("simt.mma") or generated_for_matrix_unit()
+    if problem.accumulator == FLOAT64 and float64_matrix_rows(device) == MATRIX_ROWS:
+        return model.tilings.get("simt.mma") or generated_for_matrix_unit()
+    if problem.accumulator.name == "complex128" and is_hopper(device):
+        return model.tilings.get("simt.mma.complex128") or generated_for_matrix_unit()
+    return ()
 
 
 def fit(

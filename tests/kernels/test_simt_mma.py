@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -237,21 +239,72 @@ def test_a_derived_model_offers_tilings_of_the_matrix_unit(device: gp.DeviceInfo
 
 @pytest.mark.parametrize(
     ("device", "dtype"),
-    [(CUDA, "float32"), (CUDA, "complex128"), (replace(CUDA, architecture="sm_80"), "float64"),
-     (DEVICES["AMD gfx90a"], "float64")],
-    ids=["float32", "complex128", "sm_80", "AMD"],
+    [(CUDA, "float32"), (CUDA, "complex64"), (OF_8_ROWS, "float64"), (OF_8_ROWS, "complex128"),
+     (replace(CUDA, architecture="sm_100"), "complex128"), (DEVICES["AMD gfx90a"], "float64")],
+    ids=["float32", "complex64", "sm_80", "sm_80-complex128", "sm_100-complex128", "AMD"],
 )  # fmt: skip
-def test_what_has_no_matrix_unit_gets_none_of_its_tilings(device: gp.DeviceInfo, dtype: str) -> None:
+def test_what_has_no_verified_matrix_unit_gets_none_of_its_tilings(device: gp.DeviceInfo, dtype: str) -> None:
     problem = gp.GemmProblem.create(1024, 1024, 1024, dtype=dtype)
-    assert all(not each.get("MMA", 0) for each in SIMT.considered(problem, device, derived(device)))
+    for model in (derived(device), load_configuration().model(device)):
+        assert all(not each.get("MMA", 0) for each in SIMT.considered(problem, device, model))
 
 
-def test_tilings_that_a_file_states_are_the_only_ones() -> None:
-    problem, model = gp.GemmProblem.create(1024, 1024, 1024, dtype="float64"), load_configuration().model(CUDA)
-    stated = {(each["TSM"], each["TSN"], each["TSK"], each["SLICES"]) for each in model.tilings["simt.mma"]}
+@pytest.mark.parametrize(("dtype", "key"), [("float64", "simt.mma"), ("complex128", "simt.mma.complex128")])
+def test_tilings_that_a_file_states_are_the_only_ones(dtype: str, key: str) -> None:
+    problem, model = gp.GemmProblem.create(1024, 1024, 1024, dtype=dtype), load_configuration().model(CUDA)
+    stated = {(each["TSM"], each["TSN"], each["TSK"], each["SLICES"]) for each in model.tilings[key]}
     found = [each for each in SIMT.considered(problem, CUDA, model) if each.get("MMA", 0)]
     assert found
     assert {(each["TSM"], each["TSN"], each["TSK"], each["SLICES"]) for each in found} <= stated
+
+
+SXM = {"compute_units": 132, "clock_mhz": 1980, "computes": CUDA.computes | {"float64"}}
+"""Of the H100 on which complex128 was timed."""
+
+
+@pytest.mark.parametrize("device", [replace(CUDA, **SXM), replace(NVIDIA, **SXM)], ids=["CUDA", "OpenCL"])
+@pytest.mark.parametrize("ops", ["NN", "TR", "CN"])
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [
+        ((1024, 1024, 1024), (64, 64, 4, 8)),  # the fastest that was timed
+        ((4096, 4096, 4096), (64, 64, 4, 8)),
+        ((256, 256, 256), (32, 32, 4, 4)),
+        ((4096, 24, 4096), (64, 32, 4, 4)),
+        ((24, 4096, 4096), (32, 64, 4, 4)),
+    ],
+    ids=str,
+)
+def test_complex128_is_the_matrix_unit_s_on_hopper(
+    device: gp.DeviceInfo, ops: str, sizes: tuple[int, int, int], tile: tuple[int, ...]
+) -> None:
+    plan = gp.plan(gp.GemmProblem.create(*sizes, dtype="complex128", trans_a=ops[0], trans_b=ops[1]), device)
+    assert (plan.variant, plan.values["MMA"], plan.values["STAGES"]) == ("simt", 1, 3)
+    assert tuple(plan.values[name] for name in ("TSM", "TSN", "WPTM", "WPTN")) == tile
+
+
+RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h100" / "study" / "simt-mma.json"
+
+
+def test_predictions_of_complex128_are_near_what_was_timed() -> None:
+    """Of the tilings that are listed; the fastest that was timed is expected to be."""
+    results = [each for each in json.loads(RECORD.read_text())["results"] if each["tiling"]["STAGES"] == 3]
+    ratios: list[float] = []
+    times: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for own in results:
+        device = replace({"cuda": CUDA, "opencl": NVIDIA}[own["backend"]], **SXM)
+        problem = gp.GemmProblem.create(
+            own["m"], own["n"], own["k"], dtype=own["dtype"], trans_a=own["trans_a"], trans_b=own["trans_b"]
+        )
+        model = load_configuration().model(device)
+        expected = SIMT.predicted(problem, device, model, SIMT.complete(own["tiling"])).seconds
+        ratios.append(expected / own["seconds"]["median"])
+        times.setdefault((own["backend"], own["ops"]), []).append((expected, own["seconds"]["median"]))
+    assert len(ratios) == 34
+    assert 0.9 < min(ratios) < max(ratios) < 1.16
+    assert 0.95 < statistics.median(ratios) < 1.02
+    for found in times.values():
+        assert min(found)[1] == min(seconds for _, seconds in found)
 
 
 def test_generated_tilings_have_a_warp_for_each_scheduler() -> None:

@@ -954,6 +954,8 @@ SIMT_TILING = {"TSM": 32, "TSN": 32, "TSK": 8, "WM": 32, "WN": 32, "WPTM": 8, "W
         ({"kernels": {"naive": {"fitted": {"sharpness": 1.0}}}}, "naive has no fitted constant sharpness: it has share"),
         ({"kernels": {"simt": {"tilings": [{**SIMT_TILING, "WM": 16}]}}}, "model 'mine': simt: WM = 16, WN = 32"),
         ({"kernels": {"simt.mma": {"tilings": [{"TSX": 1}]}}}, "model 'mine': simt has no parameter TSX"),
+        ({"kernels": {"simt.mma.complex128": {"tilings": [{"TSX": 1}]}}}, "model 'mine': simt has no parameter TSX"),
+        ({"kernels": {"simt.mma.complex": {}}}, "model 'mine': kernels: no kernel 'simt.mma.complex'"),
     ],
     ids=str,
 )  # fmt: skip

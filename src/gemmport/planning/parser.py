@@ -336,11 +336,15 @@ def _faults_of_trials(trials: object, listed_kernels: object) -> Iterator[str]:
                     )
 
 
+_OF_MATRIX_UNIT = re.compile(r"\.mma(\.complex128)?$")
+"""What stands behind a kernel's name where a model has tilings for its matrix unit: those of float64, or of complex128."""
+
+
 def _faults_of_modelled_kernels(stated: object) -> Iterator[str]:
     """What is wrong with the names of a model's kernels and constants, and with its tilings; pydantic finds the rest."""
     for name, own in stated.items() if isinstance(stated, dict) else ():
         try:
-            variant = kernels.variant(str(name).removesuffix(".mma"))
+            variant = kernels.variant(_OF_MATRIX_UNIT.sub("", str(name)))
         except UnknownNameError as error:
             yield f"kernels: {error}"
             continue
