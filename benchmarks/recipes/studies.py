@@ -105,9 +105,29 @@ def tilings_of_mma(files: Files) -> Table:
     return Table(["TSM × TSN × TSK", "WM × WN", *own_head], rows)
 
 
+def tilings_of_complex128(files: Files) -> Table:
+    """docs/simt.md: complex128 by the matrix unit at 1024, NN, without shared tiles; OpenCL beside cuBLAS's time under CUDA in
+    the same run.
+    """
+    found = [
+        own for own in files.results("h100/study/simt-mma.json") if own["ops"] == "NN" and not own["tiling"]["SHARE"]
+    ]
+    cublas = median(own["baselines"]["cublas"]["gflops"] for own in found if own["backend"] == "cuda")
+    rows = []
+    for own in sorted(some(found, backend="cuda"), key=lambda own: -own["gflops"]):
+        p, other = own["tiling"], one(found, backend="opencl", tiling=own["tiling"])
+        tiling = [times(p["TSM"], p["TSN"], p["TSK"]), times(p["WPTM"], p["WPTN"])]
+        counts = [str(p[name]) for name in ("SLICES", "STAGES", "GROUPS")]
+        under_cuda = [whole(own["gflops"]), hundredths(own["baselines"]["cublas"]["ratio"])]
+        rows.append([*tiling, *counts, *under_cuda, whole(other["gflops"]), hundredths(other["gflops"] / cublas)])
+    own_head = ["CUDA, GFLOPS>", "× cuBLAS>", "OpenCL, GFLOPS>", "× cuBLAS>"]
+    return Table(["TSM × TSN × TSK", "WPTM × WPTN", "SLICES>", "STAGES>", "GROUPS>", *own_head], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "operands across": across,
     "regrets": regrets,
+    "tilings of complex128": tilings_of_complex128,
     "tilings of mma": tilings_of_mma,
 }
