@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.contracts.kernel import Pass, ceil_div, type_defines
-from gemmport.core.dtypes import DTYPES, FLOAT8S, DType
-from gemmport.core.errors import DtypeError
+from gemmport.core.dtypes import DTYPES, DType
 from gemmport.core.plan import Buffer, Integer, Launch, Scalar
 from gemmport.core.problem import Layout
 
@@ -64,10 +63,7 @@ class FillRandom(Pass):
 
         Raises:
             ValueError: normal numbers of a type that has none.
-            DtypeError: numbers of 8 bits, which no pass writes.
         """
-        if dtype in FLOAT8S:
-            raise DtypeError(f"no pass writes numbers of {dtype}: make them on the host")
         if not dtype.precision:
             if whole is None:
                 raise ValueError(f"there are no normal numbers in {dtype}: give the range of whole numbers")

@@ -22,7 +22,7 @@ from gemmport import kernels
 from gemmport.backends import _nvrtc
 from gemmport.calibration.suite import ARITHMETIC
 from gemmport.contracts.kernel import KernelVariant, Steps
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import DTYPES, FLOAT8S, INPUTS
 from gemmport.core.precision import FORMATS
 from gemmport.core.problem import Layout, as_op
 from gemmport.kernels import convert, copy_strided, fill_random, microbenchmarks, reduce, times_vector, transpose
@@ -158,10 +158,12 @@ def test_times_vector_compiles(architecture: str, name: str, pairs: bool) -> Non
         assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
 
 
-@pytest.mark.sample(name=["complex64"])
-@pytest.mark.parametrize(("architecture", "name"), PASSES_FOR)
+@pytest.mark.sample(name=["complex64", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    ("architecture", "name"), [*PASSES_FOR, *((each, own.name) for each in OLDEST_AND_SM_90 for own in FLOAT8S)]
+)
 def test_fill_random_compiles(architecture: str, name: str) -> None:
-    dtype = DTYPES[name]
+    dtype = INPUTS[name]
     for whole in (Whole(-3, 7), *([None] if dtype.precision else [])):
         launch = fill_random.PASS.launch(dtype, 61, 64, 2, Layout(64), 0, whole)
         assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))

@@ -31,6 +31,8 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(16) ulonglong2 { unsigned long long x, y; };
 
 template <typename T> inline T min(T a, T b) { return b < a ? b : a; }
+inline float fabsf(float x) { return __builtin_fabsf(x); }
+inline float rintf(float x) { return __builtin_rintf(x); }
 template <typename T> inline T max(T a, T b) { return a < b ? b : a; }
 template <typename T> inline T __ldg(const T *p) { return *p; }
 

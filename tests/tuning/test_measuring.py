@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 import gemmport as gp
+from gemmport.checking import verification
+from gemmport.contracts.kernel import Cut
 from gemmport.core.problem import GemmProblem
 from gemmport.tuning.measuring import Bench
 from mutations import NAIVE, planted
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64", "float8_e4m3fn"])
 def test_a_right_plan_has_no_fault_and_a_wrong_one_has(best_backend: gp.Backend, dtype: str) -> None:
     problem = GemmProblem.create(19, 13, 11, dtype=dtype)
     with Bench(problem, best_backend) as bench:
@@ -22,6 +27,20 @@ def test_a_right_plan_has_no_fault_and_a_wrong_one_has(best_backend: gp.Backend,
         if dtype != "bool":  # one term less does not change an "or" of as many
             with planted("drops the last term", NAIVE):
                 assert bench.fault(bench.bind(gp.plan(problem, best_backend.device, kernel=NAIVE)))
+
+
+def test_a_plan_is_judged_by_what_its_unit_keeps_of_sums(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terms of which 8 digits are left fail as float32, and pass where the contract says that the unit cuts so many."""
+    problem = GemmProblem.create(64, 64, 512)
+    with Bench(problem, best_backend) as bench:
+        rounding = bench.bind(gp.plan(GemmProblem.create(64, 64, 512, precision="bfloat16"), best_backend.device))
+        plan = gp.plan(problem, best_backend.device)
+        rough: Any = SimpleNamespace(plan=plan, backend=best_backend, enqueue=rounding.enqueue)
+        assert bench.fault(rough)
+        monkeypatch.setattr(verification, "cut_of", lambda plan: Cut(digits=8, terms=512))
+        assert bench.fault(rough) == ""
 
 
 def test_a_plan_that_writes_nothing_does_not_pass_by_what_another_left(

@@ -134,3 +134,22 @@ template <> struct to<bool_t>
 {
     static __device__ inline bool_t from(truth_t x) { return {(unsigned char)x.value}; }
 };
+
+// The 8 bits of a float, with STORES_FLOAT8 bits of a significand. Below the smallest normal number, which a float's exponent tells,
+// their multiples are counted. What is too large is a NaN in E4M3FN, and infinite in E5M2.
+#if defined(STORES_FLOAT8)
+#define NORMAL_FLOAT8 (STORES_FLOAT8 == 3 ? 121 : 113)
+#define LARGE_FLOAT8 (STORES_FLOAT8 == 3 ? 0x7f : 0x7c)
+template <> struct to<out_t>
+{
+    static __device__ inline out_t from(float x)
+    {
+        const unsigned magnitude = __float_as_uint(x) & 0x7fffffff, dropped = 23 - STORES_FLOAT8;
+        const unsigned rounded = (magnitude + ((1 << (dropped - 1)) - 1) + (magnitude >> dropped & 1)) >> dropped;
+        const unsigned normal = min(rounded - ((NORMAL_FLOAT8 - 1) << STORES_FLOAT8), (unsigned)LARGE_FLOAT8);
+        const unsigned counted = (unsigned)rintf(fabsf(x) * (STORES_FLOAT8 == 3 ? 0x1p9f : 0x1p16f));
+        const unsigned bits = x != x ? 0x7f : magnitude >> 23 < NORMAL_FLOAT8 ? counted : normal;
+        return {(unsigned char)((__float_as_uint(x) >> 24 & 0x80) | bits)};
+    }
+};
+#endif

@@ -95,6 +95,8 @@ inline float e5m2_to_float(uchar bits)
 // From a sum to what is stored, rounded to nearest, ties to even; integers lose their upper bits.
 #define STORED_AS_float16(x) to_half(x)
 #define STORED_AS_bfloat16(x) to_bfloat16(x)
+#define STORED_AS_float8_e4m3fn(x) to_float8(x)
+#define STORED_AS_float8_e5m2(x) to_float8(x)
 #define STORED_AS_float32(x) ((float)(x))
 #define STORED_AS_float64(x) ((double)(x))
 #define STORED_AS_complex64(x) convert_float2(x)
@@ -132,5 +134,21 @@ inline ushort to_bfloat16(acc_t x)
     const uint bits = PASTE(BITS_, ACC)(x);
     const uint rounded = bits + 0x7fff + (bits >> 16 & 1);
     return (ushort)((x != x ? bits | 0x400000 : rounded) >> 16); // a NaN stays one, and quiet
+}
+#endif
+
+// The 8 bits of a float, with STORES_FLOAT8 bits of a significand. Below the smallest normal number, which a float's exponent tells,
+// their multiples are counted. What is too large is a NaN in E4M3FN, and infinite in E5M2.
+#if defined(STORES_FLOAT8)
+#define NORMAL_FLOAT8 (STORES_FLOAT8 == 3 ? 121 : 113)
+#define LARGE_FLOAT8 (STORES_FLOAT8 == 3 ? 0x7f : 0x7c)
+inline uchar to_float8(float x)
+{
+    const uint magnitude = as_uint(x) & 0x7fffffff, dropped = 23 - STORES_FLOAT8;
+    const uint rounded = (magnitude + ((1 << (dropped - 1)) - 1) + (magnitude >> dropped & 1)) >> dropped;
+    const uint normal = min(rounded - ((NORMAL_FLOAT8 - 1) << STORES_FLOAT8), (uint)LARGE_FLOAT8);
+    const uint counted = (uint)rint(fabs(x) * (STORES_FLOAT8 == 3 ? 0x1p9f : 0x1p16f));
+    const uint bits = x != x ? 0x7f : magnitude >> 23 < NORMAL_FLOAT8 ? counted : normal;
+    return (uchar)((as_uint(x) >> 24 & 0x80) | bits);
 }
 #endif

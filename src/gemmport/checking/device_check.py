@@ -233,7 +233,7 @@ def fill_random_on(
 
     Raises:
         ValueError: normal numbers of integers or bool.
-        DtypeError: the device does not compute in the numbers' precision, or they are of 8 bits.
+        DtypeError: the device does not compute in the numbers' precision.
         ArrayError: the memory is too small.
         CompileError, LaunchError: as the backend.
     """

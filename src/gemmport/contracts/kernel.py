@@ -398,6 +398,7 @@ def type_defines(dtype: DType, accumulator: DType, output: DType) -> dict[str, P
     """Macros by which the preludes choose the types of what is loaded, computed and stored, and the arithmetic."""
     return {
         **({"READS_FLOAT8": 1} if dtype in FLOAT8S else {}),
+        **({"STORES_FLOAT8": output.precision - 1} if output in FLOAT8S else {}),
         "IN": dtype.name,
         "ACC": accumulator.name,
         "OUT": output.name,

@@ -49,7 +49,7 @@ def fault_of(bound: BoundPlan, memory: Mapping[Operand, Memory]) -> str:
     bound.enqueue()
     problem = bound.plan.problem
     check = check_rows_on if problem.output.kind == "bool" else check_freivalds_on
-    judged = check(bound.backend, problem, memory, 0)
+    judged = check(bound.backend, problem, memory, 0, cut=verification.cut_of(bound.plan))
     return "" if judged.passed else f"{judged.name}: {judged.detail}"
 
 
