@@ -2,11 +2,12 @@
 
     python benchmarks/predictions.py --config benchmarks/models/zen4.yaml DOCUMENT.json …
 
-Every verified result of `gemmport run`, and every choice that `benchmarks/tuning.py unseen` measured, is predicted anew, by the
-model that the files of --config, and behind them the shipped ones, have of the device that the document describes. Printed by
-platform, and by kernel: how many there are, the share whose prediction lies within a factor of the time, and quantiles of
-predicted over measured time. Half of the products, by a digest of their names, are held out: `--fit half` leaves them out, and
-`--fit held` shows them alone, so that constants are fitted to one half and reported of the other.
+Every verified result of `gemmport run`, every trial of `benchmarks/mma.py`, and every choice that `benchmarks/tuning.py
+unseen` measured, is predicted anew, by the model that the files of --config, and behind them the shipped ones, have of the
+device that the document describes. Printed by platform, and by kernel: how many there are, the share whose prediction lies
+within a factor of the time, and quantiles of predicted over measured time. Half of the products, by a digest of their names,
+are held out: `--fit half` leaves them out, and `--fit held` shows them alone, so that constants are fitted to one half and
+reported of the other.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Timed:
 
 
 def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
-    """The times of a document of `gemmport run` or `benchmarks/tuning.py unseen`."""
+    """The times of a document of `gemmport run`, `benchmarks/tuning.py unseen`, or `benchmarks/mma.py`, which verifies tilings
+    before it times those that are right.
+    """
     devices = [
         DeviceInfo.from_dict({key: value for key, value in described.items() if key in _KNOWN})
         for described in document["environment"]["devices"].values()
@@ -78,7 +81,9 @@ def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
                     yield Timed(
                         devices[0], problem, each["kernel"], (*each["parameters"].items(),), each["seconds"], True
                     )
-        elif one.get("status") == "ok" and one.get("verified"):
+        elif one.get("status") == "ok" and (
+            one.get("verified") or (one.get("verified") is None and "right" in document)
+        ):
             device = next(each for each in devices if each.selector == one["selector"])
             stated = tuple((name, choice["value"]) for name, choice in one["parameters"].items())
             chosen = one.get("asked", {}).get("kernel", "auto") == "auto"
@@ -87,7 +92,7 @@ def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
 
 def _problem(told: dict[str, Any]) -> GemmProblem:
     names = ("batch", "dtype", "output", "accumulator", "trans_a", "trans_b", "alpha", "beta")
-    given = {name: told[name] for name in names}
+    given = {name: complex(*told[name]) if isinstance(told[name], list) else told[name] for name in names}
     return GemmProblem.create(told["m"], told["n"], told["k"], **given, precision=told.get("precision", FULL))
 
 

@@ -158,7 +158,7 @@ class _Step:
     stages: int
 
     @classmethod
-    def of(cls, problem: GemmProblem, parameters: Parameters, own: Mapping[str, float]) -> _Step:
+    def of(cls, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, own: Mapping[str, float]) -> _Step:
         p = {name: int(value) for name, value in parameters.items()}
         rows, columns, size = p["TSM"], p["TSN"], problem.dtype.itemsize
         line_bytes = p["TSK"] * size
@@ -168,8 +168,9 @@ class _Step:
         for operand, count in lines:
             alignment = min(problem.alignment(operand), 16)
             pieces += count if p["ANEW"] else count * 16 / max(alignment, size)
+        as_halves = problem.dtype in FLOAT8S and not has_float8_unit(device)
         return cls(
-            products=rows * columns * line_bytes / 2 / own["products"],
+            products=rows * columns * line_bytes / (1 if as_halves else 2) / own["products"],
             warps=warps,
             reads=warps * (p["WM"] + p["WN"]) * line_bytes / own["read_bytes"],
             copies=pieces * line_bytes / own["copy_bytes"],
@@ -199,13 +200,13 @@ def predicted(
     parameters: Parameters,
     *,
     passes: int,
-    pass_bytes: int,
+    pass_seconds: float,
 ) -> Prediction:
     """What the parts of a product take: waves of groups, each of as many steps as there are terms; then shared tiles.
 
     Args:
         parameters: all of `mma`'s.
-        passes, pass_bytes: how many operands are laid out anew beforehand, and what that reads and writes.
+        passes, pass_seconds: how many passes there are beforehand, and what they take besides their launches.
     """
     own, hertz, units = constants(model), clock(device), max(device.compute_units, 1)
     rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
@@ -214,7 +215,7 @@ def predicted(
     steps = max(ceil_div(problem.effective_k, int(parameters["TSK"])), 1)
     shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * units)
     whole, added = tiles - shared, 0.0
-    step = _Step.of(problem, parameters, own)
+    step = _Step.of(problem, device, parameters, own)
 
     # Waves: how often, steps of each group, and groups of the fullest unit at once.
     waves, rest = divmod(whole, at_once * units)
@@ -238,7 +239,7 @@ def predicted(
     results = min(rows, problem.m) * min(columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
     others = {
         "launches": model.launch * (passes + (whole > 0) + (2 if shared else 0)),
-        "passes": pass_bytes / model.copy_bandwidth,
+        "passes": pass_seconds,
         "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
         "parts": added,
     }

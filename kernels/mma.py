@@ -76,9 +76,6 @@ _UNITS = {
 }
 """By type of the operands. Their sizes, and where registers lie in the unit's matrices, follow from that of the elements."""
 
-_VERIFIED = frozenset({("float16", "float16"), ("bfloat16", "bfloat16")})
-"""Types of operands and result of which right products on a GPU are on file (docs/mma.md)."""
-
 FLOAT8_CUT = Cut(digits=14, terms=AT_ONCE_BYTES)
 """What the unit of compute capability 8.9 keeps of a sum of FP8 (`cuts_sums_of_float8`). The kernel has it add up no more terms
 than one instruction multiplies, and adds such sums in float32: that needs the fewest registers, too.
@@ -187,12 +184,6 @@ class Mma(KernelVariant):
             return FLOAT8_CUT if cuts_sums_of_float8(device) else None
         return cut_of_float32_sums(problem, device)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        if (problem.dtype.name, problem.output.name) not in _VERIFIED:
-            told = TF32 if problem.precision == TF32 else problem.dtype
-            return f"no results of a GPU are on file for {told} → {problem.output} yet: only the user chooses it"
-        return None
-
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """The tilings that fit, shared or not, by the time that `_mma_tilings.predicted` expects of them."""
         return _mma_tilings.considered(self, problem, device, model)
@@ -202,11 +193,10 @@ class Mma(KernelVariant):
     ) -> Prediction:
         taken = _taken(problem, device)
         _, made = _laid_out(taken, parameters)
-        moved = 2 * sum(each.scratch.nbytes for each in made.values())
-        passes = len(made)
+        passes, seconds = len(made), transpose.expected_seconds(made.values(), taken, device, model)
         if taken is not problem:
-            passes, moved = passes + 1, moved + convert.moved_bytes(problem)
-        return _mma_tilings.predicted(self, taken, device, model, parameters, passes=passes, pass_bytes=moved)
+            passes, seconds = passes + 1, seconds + convert.moved_bytes(problem) / model.copy_bandwidth
+        return _mma_tilings.predicted(self, taken, device, model, parameters, passes=passes, pass_seconds=seconds)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         depth = int(parameters["TSK"]) * problem.dtype.itemsize

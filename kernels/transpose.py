@@ -5,8 +5,10 @@ The steps are those of G. Ruetsch & P. Micikevicius, "Optimizing Matrix Transpos
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gemmport.contracts.device_model import DeviceModel, clock
 from gemmport.contracts.kernel import (
     Constraint,
     Parameter,
@@ -24,6 +26,11 @@ from gemmport.core.dtypes import DTYPES, FLOAT32, DType, default_accumulator
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
+
+ELEMENTS_PER_CLOCK = 3.0
+"""That a compute unit lays out anew, however small they are: an H100 transposes 8192 × 8192 bytes in 84 to 94 µs
+(benchmarks/results/h100/study/wgmma-others.json, what NN takes beyond NT).
+"""
 
 
 @dataclass(frozen=True)
@@ -157,6 +164,16 @@ def prepare(
         batch=batch, padded=(across, down) if turned else (down, across), precision=precision,
     )  # fmt: skip
     return Prepared(launch, Scratch(buffer, batch * down * across * dtype.itemsize), layout)
+
+
+def expected_seconds(
+    prepared: Iterable[Prepared], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
+) -> float:
+    """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches."""
+    elements_per_second = ELEMENTS_PER_CLOCK * max(device.compute_units, 1) * clock(device)
+    size = problem.dtype.itemsize
+    per_byte = max(2 / model.copy_bandwidth, 1 / (size * elements_per_second))
+    return sum(each.scratch.nbytes for each in prepared) * per_byte
 
 
 def _word_defines(dtype: DType, precision: str) -> dict[str, ParameterValue]:

@@ -34,7 +34,7 @@ from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
 from gemmport.core.precision import FULL
 from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand, transposed, transposes
-from gemmport.kernels import convert, transpose
+from gemmport.kernels import convert, mma, transpose
 
 GROUP = 4 * WARP
 """Work-items that ask the unit together."""
@@ -111,8 +111,8 @@ _UNITS = {
 """By type of the operands (PTX ISA, `wgmma.mma_async`)."""
 
 USUAL: Mapping[str, float] = {
-    "products": 2048, "read_bytes": 128, "copy_bytes": 46, "step_clocks": 40, "far_clocks": 1000, "tile_clocks": 1500,
-    "part_clocks": 400,
+    "products": 2048, "read_bytes": 128, "copy_bytes": 46, "promoted": 128, "step_clocks": 40, "far_clocks": 1000,
+    "tile_clocks": 1500, "part_clocks": 400, "wait_clocks": 2700, "sharpness": 4,
 }  # fmt: skip
 """An H100's: multiply-adds of its data sheet (989 TFLOPS on 132 multiprocessors at 1.83 GHz); bytes of L2 as DeepGEMM's
 heuristics count them (sm90.hpp); latencies by their order of magnitude.
@@ -132,8 +132,8 @@ class Wgmma(KernelVariant):
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
 
-    It was compiled and simulated, but never run on a GPU: only the user chooses it. Under OpenCL it is chosen where `gemmport
-    doctor` has found it right on the device.
+    Where `mma` is expected to be faster, only the user chooses it. Under OpenCL it is chosen where `gemmport doctor` has found
+    it right on the device.
     """
 
     name = "wgmma"
@@ -161,10 +161,13 @@ class Wgmma(KernelVariant):
         "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
         "read_bytes": "that it reads from local memory per clock",
         "copy_bytes": "that the copy engine brings to a unit per clock",
+        "promoted": "sums of FP8 that work-items of a unit add per clock, while the unit waits",
         "step_clocks": "of a step beside its products",
         "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
         "tile_clocks": "of a tile beside its steps and its results",
         "part_clocks": "of adding up one more part of a shared tile",
+        "wait_clocks": "of sharers for the whole tiles before them, the last of which not all units finish at one time",
+        "sharpness": "of limits none hides another wholly: the powers of their times are added up, of this exponent",
     }
     constraints = (
         Constraint("TSM % WM = 0", lambda TSM, WM: TSM % WM == 0),
@@ -209,12 +212,19 @@ class Wgmma(KernelVariant):
         return FLOAT8_CUT if _promotes(problem) else cut_of_float32_sums(problem, device)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        if device.language == "opencl":
-            if all(model.has_verified(self.name, _form(problem.dtype.name, share)) for share in _SHARES):
-                return None
+        """Under OpenCL where nobody has found it right; and where `mma`, which takes the same products and has the same done to
+        operands before, is expected to be faster.
+        """
+        if problem.empty or self.unsupported(problem, device):
+            return None
+        verified = all(model.has_verified(self.name, _form(problem.dtype.name, share)) for share in _SHARES)
+        if device.language == "opencl" and not verified:
             tried = ", ".join(_TRIED_TYPES)
             return f"it is not verified for {problem.dtype} on this device: gemmport doctor tries {tried}"
-        return "it was compiled and simulated, but has not run on a GPU yet: only the user chooses it"
+        own, other = (_expected_seconds(each, problem, device, model) for each in (self, mma.VARIANT))
+        if own <= other:
+            return None
+        return f"mma is expected to take {1e6 * other:,.1f} µs, wgmma {1e6 * own:,.1f} µs"
 
     def forms(self, device: DeviceInfo) -> Sequence[Form]:
         """Under OpenCL, whose driver may or may not take a program's completed PTX, and so much local memory."""
@@ -273,23 +283,32 @@ class Wgmma(KernelVariant):
         shares = ceil_div(shared * steps, sharers) * ceil_div(sharers, units) if shared else 0
         parts = {name: (of_fullest * steps + shares) * value / hertz for name, value in step.items()}
         waits = max(own["step_clocks"], own["far_clocks"] / (p["STAGES"] - 1))
+        promoted = tile.rows * tile.columns / own["promoted"] if _promotes(problem) else 0.0
         parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
         parts["global memory"] = problem.bytes / model.read_bandwidth
         results = min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
         _, made, converts = _as_read(problem)
-        passes, pass_bytes = len(made), 2 * sum(each.scratch.nbytes for each in made.values())
+        # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
+        moved = 2 * (sharers + (shared if shared and sharers % shared else 0)) * tile.rows * tile.columns
+        passes, rounded_bytes = len(made), 0
         if converts:
-            passes, pass_bytes = passes + 1, pass_bytes + convert.moved_bytes(problem)
+            passes, rounded_bytes = passes + 1, convert.moved_bytes(problem)
         others = {
             "launches": model.launch * (1 + passes + (2 if shared else 0)),
-            "passes": pass_bytes / model.copy_bandwidth,
+            "passes": transpose.expected_seconds(made.values(), problem, device, model)
+            + rounded_bytes / model.copy_bandwidth,
+            "promotion": (of_fullest * steps + shares) * promoted / hertz,
             "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
             * (results + own["tile_clocks"])
             / hertz,
-            "parts": sharers / shared * own["part_clocks"] / hertz if shared else 0.0,
+            "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
+            "parts": sharers / shared * own["part_clocks"] / hertz
+            + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
+            if shared
+            else 0.0,
         }
         facts = facts_of(problem, tile.rows, tile.columns, units * p["GROUPS"])
-        return Prediction({**parts, **others}, joined(parts) + math.fsum(others.values()), facts)
+        return Prediction({**parts, **others}, joined(parts, own["sharpness"]) + math.fsum(others.values()), facts)
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}
@@ -373,6 +392,12 @@ class Wgmma(KernelVariant):
 def _form(dtype: str, share: int) -> str:
     """The name of what is tried."""
     return f"{dtype} with SHARE = {share}"
+
+
+def _expected_seconds(variant: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> float:
+    """By the best parameters of a kernel; infinite where none fit."""
+    best = variant.suggested(problem, device, model)
+    return variant.predicted(problem, device, model, variant.complete(best)).seconds if best else math.inf
 
 
 def _promotes(problem: GemmProblem) -> bool:

@@ -52,6 +52,8 @@ def across(files: Files) -> Table:
     return Table(["type", "m = n = k>", "ops", *head], rows)
 
 
+LAYOUTS = ("NN", "NT", "TN", "TT")
+
 SWEEPS = (
     ("published workloads", "simt-workloads-float32", ", float32"),
     ("`regret.csv`", "simt-regret-float32", ", float32"),
@@ -124,10 +126,49 @@ def tilings_of_complex128(files: Files) -> Table:
     return Table(["TSM × TSN × TSK", "WPTM × WPTN", "SLICES>", "STAGES>", "GROUPS>", *own_head], rows)
 
 
+WGMMA_FILES = ("h100/study/wgmma-halves.json", "h100/study/wgmma-others.json")
+
+
+def types_of_wgmma(files: Files) -> Table:
+    """docs/wgmma.md: the fastest tiling of each type, size and layout, beside cuBLAS where that was timed."""
+    best: dict[tuple[str, int], dict[str, Result]] = {}
+    for own in files.results(*WGMMA_FILES):
+        types = f"{own['dtype']} → {own['output']}" if own["output"] != own["dtype"] else own["dtype"]
+        by_layout = best.setdefault((types if own["precision"] == "full" else "float32 as TF32", own["m"]), {})
+        if own["ops"] not in by_layout or own["gflops"] > by_layout[own["ops"]]["gflops"]:
+            by_layout[own["ops"]] = own
+    rows = []
+    for (types, size), by_layout in sorted(best.items(), key=lambda pair: list(best).index((pair[0][0], 4096))):
+        cells: list[str] = []
+        for layout in LAYOUTS:
+            own = by_layout.get(layout, {})
+            cublas = own.get("baselines", {}).get("cublas", {}).get("ratio")
+            cells += [whole(own["gflops"]) if own else EMPTY, hundredths(cublas) if cublas else EMPTY]
+        rows.append([types, str(size), *cells])
+    head = [f"{layout}{words}>" for layout in LAYOUTS for words in (", GFLOPS", ", × cuBLAS")]
+    return Table(["type", "m = n = k>", *head], rows)
+
+
+def tilings_of_wgmma(files: Files) -> Table:
+    """docs/wgmma.md: each tiling without shared tiles at 4096."""
+    shown = {"float16": "NN", "int8": "NN", "float32": "NN", "float8_e4m3fn": "NT"}
+    timed: dict[str, dict[str, Result]] = {}
+    for own in files.results(*WGMMA_FILES):
+        if own["m"] == 4096 and own["ops"] == shown.get(own["dtype"]) and not own["tiling"]["SHARE"]:
+            timed.setdefault(times(own["tiling"]["TSM"], own["tiling"]["TSN"]), {})[own["dtype"]] = own
+    rows = [
+        [key, *(whole(by_type[dtype]["gflops"]) if dtype in by_type else EMPTY for dtype in shown)]
+        for key, by_type in timed.items()
+    ]
+    return Table(["TSM × TSN", *(f"{dtype} {layout}, GFLOPS>" for dtype, layout in shown.items())], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "operands across": across,
     "regrets": regrets,
     "tilings of complex128": tilings_of_complex128,
     "tilings of mma": tilings_of_mma,
+    "tilings of wgmma": tilings_of_wgmma,
+    "types of wgmma": types_of_wgmma,
 }

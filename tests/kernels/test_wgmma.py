@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,7 @@ from test_kernels import BASE
 from test_planner import SHIPPED
 
 WGMMA = kernels.variant("wgmma")
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 CUDA = DEVICES["NVIDIA sm_90 under CUDA"]
 OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
 HALVES = replace(CUDA, computes=CUDA.computes | {"float16"})
@@ -84,14 +88,64 @@ def test_what_it_cannot_compute_is_told(device: gp.DeviceInfo, types: Mapping[st
         gp.plan(gp.GemmProblem.create(64, 64, 64, **types), device, kernel="wgmma")
 
 
+@pytest.mark.sample(dtype=["float16", "float32"])
 @pytest.mark.parametrize("dtype", [*TYPES, *ALONG_K])
-def test_only_the_user_chooses_it(dtype: str) -> None:
-    """No GPU has run it yet."""
-    problem = square(4096, dtype, **more_of(dtype))
-    assert gp.plan(problem, CUDA).variant != "wgmma"
-    own = [each for each in candidates(problem, CUDA, SHIPPED) if each.kernel == "wgmma"]
-    assert len(own) >= (4 if "float8" in dtype else len(TILINGS))
-    assert all("has not run on a GPU" in each.reason for each in own)
+def test_it_is_chosen_where_it_is_expected_to_take_less_time_than_mma(dtype: str) -> None:
+    """Large products; small ones, few rows and OpenCL have `mma`, vectors `gemv`."""
+    more = more_of(dtype)
+    for size, chosen in ((64, "mma"), (4095, "wgmma"), (4096, "wgmma"), (8192, "wgmma")):
+        problem = square(size, dtype, **more)
+        assert gp.plan(problem, CUDA).variant == chosen
+        assert gp.plan(problem, OPENCL).variant == "mma"
+        own = [each for each in candidates(problem, CUDA, SHIPPED) if each.kernel == "wgmma"]
+        assert len(own) >= (4 if "float8" in dtype else len(TILINGS))
+        assert all(("mma is expected to take" in each.reason) == (chosen == "mma") for each in own)
+    for rows, chosen in ((1, "gemv"), (16, "mma")):
+        assert gp.plan(gp.GemmProblem.create(rows, 4096, 4096, dtype=dtype, **more), CUDA).variant == chosen
+    assert gp.plan(square(64, dtype, **more), CUDA, kernel="wgmma").variant == "wgmma"
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_float32_that_is_stored_as_halves_is_multiplied_by_it(precision: str) -> None:
+    found = gp.plan(square(4096, "float32", precision=precision), CUDA)
+    assert [launch.kernel.stem for launch in found.launches] == ["convert", "wgmma"]
+    assert gp.plan(square(4096, "float32"), CUDA).variant == "simt"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32", "float8_e4m3fn"])
+def test_rows_that_are_not_aligned_are_no_cliff(dtype: str) -> None:
+    """Passes lay them out anew: at 1023, where two launches count, a multiply-add takes less than twice as long."""
+
+    def expected(size: int) -> float:
+        """Seconds of a multiply-add."""
+        problem = square(size, dtype, **more_of(dtype))
+        best = next(each for each in candidates(problem, CUDA, SHIPPED) if not each.reason)
+        assert best.prediction is not None
+        return best.prediction.seconds / size**3
+
+    for odd, even, most in ((1023, 1024, 2.0), (2047, 2048, 1.5), (4095, 4096, 1.3)):
+        assert expected(odd) < most * expected(even)
+
+
+@pytest.mark.parametrize("name", ["halves", "others"])
+def test_predictions_are_near_the_times_on_file_and_the_choice_is_near_the_fastest(name: str) -> None:
+    """Of an H100 at 4096 and 8192."""
+    document = json.loads((RESULTS / "h100" / "study" / f"wgmma-{name}.json").read_text("utf-8"))
+    (described,) = document["environment"]["devices"].values()
+    device = gp.DeviceInfo.from_dict({each.name: described[each.name] for each in fields(gp.DeviceInfo)})
+    ratios, times = [], defaultdict(list)
+    for one in document["results"]:
+        problem = square(one["m"], one["dtype"], one["ops"], output=one["output"], precision=one["precision"])
+        full = WGMMA.complete({parameter: choice["value"] for parameter, choice in one["parameters"].items()})
+        prediction = WGMMA.predicted(problem, device, model_of(device), full)
+        ratios.append(prediction.seconds / one["seconds"]["median"])
+        times[problem].append((one["seconds"]["median"], full))
+    assert sum(1 / 1.25 <= ratio <= 1.25 for ratio in ratios) > 0.9 * len(ratios)
+    for problem, found in times.items():
+        chosen = gp.plan(problem, device)
+        assert chosen.variant == "wgmma"
+        values = {parameter: choice.value for parameter, choice in chosen.parameters}
+        assert all(seconds < 1.1 * min(found, key=itemgetter(0))[0] for seconds, full in found if full == values)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import gemmport as gp
 from gemmport import kernels
 from gemmport.contracts.named_devices import chip_of, device_of
+from gemmport.contracts.nvidia import is_hopper
 from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem
@@ -27,6 +28,12 @@ OPENCL = replace(H200, backend="opencl", dynamic_local_memory=0)
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "study" / "mma.json"
 TYPES = ("float16", "bfloat16", "int8", "uint8")
 CHOSEN = ("float16", "bfloat16")
+
+
+def by_unit(device: DeviceInfo) -> set[str]:
+    """Kernels by the matrix unit: Hopper has two under CUDA, of which that is chosen which is expected to take less time."""
+    return {"mma", "wgmma"} if is_hopper(device) and device.language == "cuda" else {"mma"}
+
 
 on_both = pytest.mark.every_pair("device", [H200, OPENCL])
 
@@ -45,22 +52,21 @@ def test_the_matrix_unit_multiplies_halves(
     problem = GemmProblem.create(
         m, n, k, batch=batch, dtype=dtype, trans_a=ops[0], trans_b=ops[1], alpha=scalars[0], beta=scalars[1]
     )
-    assert gp.plan(problem, device).variant == "mma"
+    assert gp.plan(problem, device).variant in by_unit(device)
 
 
 @on_both
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"])
-def test_of_bytes_only_the_user_chooses_it(device: DeviceInfo, dtype: str) -> None:
-    """No record of a GPU says that they are right."""
+def test_the_matrix_unit_multiplies_bytes(device: DeviceInfo, dtype: str) -> None:
     problem = GemmProblem.create(512, 512, 512, dtype=dtype)
-    assert gp.plan(problem, device).variant != "mma"
+    assert gp.plan(problem, device).variant in by_unit(device)
     assert gp.plan(problem, device, kernel="mma").variant == "mma"
-    assert "no results of a GPU" in str(MMA.declined(problem, device, model_of(device)))
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_it_is_chosen_from_compute_capability_8_0_on(architecture: str) -> None:
-    assert gp.plan(GemmProblem.create(512, 512, 512, dtype="float16"), device_of(architecture)).variant == "mma"
+    device = device_of(architecture)
+    assert gp.plan(GemmProblem.create(512, 512, 512, dtype="float16"), device).variant in by_unit(device)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,8 @@ def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, d
         return MMA.predicted(problem, device, model, values).seconds
 
     operands = 2 * (size + 1) ** 2 * (2 if dtype == "float16" else 1)
-    passes = 2 * model.launch + 3 * operands / model.copy_bandwidth
+    # Bytes are moved one by one.
+    passes = 2 * model.launch + (3 if dtype == "float16" else 6) * operands / model.copy_bandwidth
     assert expected(size + 1) < 1.2 * expected(size) + passes
 
 
