@@ -270,20 +270,10 @@ class OpenCL(Backend):
         """
         ptx = _with_residency(_completion.completed(ptx, source), source)
         try:
-            return self.load(self._linked(ptx), source)
+            return self.load(_linked(ptx, self.device), source)
         except (OSError, ValueError, LaunchError, CompileError) as error:
             log.info("%s: OpenCL links a program itself: %s", self.device.label, error)
         return self.load(ptx, source)
-
-    def _linked(self, ptx: bytes) -> bytes:
-        """What CUDA's linker makes of PTX.
-
-        Raises:
-            OSError, LaunchError: it is not there, or refuses. ValueError: the driver does not tell the device's architecture.
-        """
-        from gemmport.backends import _cudadriver  # noqa: PLC0415 - for NVIDIA's devices alone
-
-        return _cudadriver.linked(ptx, int(self.device.architecture.removeprefix("sm_")))
 
     def _reworked(self, program: Program) -> bytes:
         """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX, rescheduled or not; the PTX
@@ -294,8 +284,8 @@ class OpenCL(Backend):
         groups, ptx = _sass.asked_for(program.source), program.binary
         try:
             if not groups:
-                return self._linked(ptx)
-            cubin = self._linked(_with_residency(ptx, program.source))
+                return _linked(ptx, self.device)
+            cubin = _linked(_with_residency(ptx, program.source), self.device)
         except (OSError, ValueError, LaunchError) as error:
             log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)
             return ptx
@@ -554,6 +544,17 @@ def _is_array(foreign: Any) -> TypeGuard[cl.array.Array]:
     """Whether it is an array of PyOpenCL's, whose module was then imported by whoever made it."""
     module = sys.modules.get("pyopencl.array")
     return module is not None and isinstance(foreign, module.Array)
+
+
+def _linked(ptx: bytes, device: DeviceInfo) -> bytes:
+    """What CUDA's linker makes of PTX.
+
+    Raises:
+        OSError, LaunchError: it is not there, or refuses. ValueError: the driver does not tell the device's architecture.
+    """
+    from gemmport.backends import _cudadriver  # noqa: PLC0415 - for NVIDIA's devices alone
+
+    return _cudadriver.linked(ptx, int(device.architecture.removeprefix("sm_")))
 
 
 def _with_residency(ptx: bytes, source: str) -> bytes:
