@@ -12,6 +12,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NoReturn
 
@@ -61,23 +63,38 @@ def linked(ptx: bytes, compute_capability: int) -> bytes:
     Raises:
         LaunchError: the driver refuses, or knows no such device.
     """
+    state = ctypes.c_void_p()
+    with primary_context(compute_capability):
+        check("cuLinkCreate_v2", ctypes.c_uint(0), None, None, ctypes.byref(state))
+        try:
+            text, cubin, size = ptx.rstrip(b"\0") + b"\0", ctypes.c_void_p(), ctypes.c_size_t()
+            check(
+                "cuLinkAddData_v2", state, ctypes.c_int(_INPUT_PTX), text, ctypes.c_size_t(len(text)), b"program",
+                ctypes.c_uint(0), None, None,
+            )  # fmt: skip
+            check("cuLinkComplete", state, ctypes.byref(cubin), ctypes.byref(size))
+            return ctypes.string_at(cubin.value or 0, size.value)
+        finally:
+            driver().cuLinkDestroy(state)
+
+
+@contextmanager
+def primary_context(compute_capability: int) -> Iterator[None]:
+    """The primary context of a device of a compute capability, current for a while: for OpenCL, which has none of CUDA's.
+
+    Args:
+        compute_capability: times ten.
+
+    Raises:
+        OSError: there is no driver. LaunchError: it refuses, or knows no such device.
+    """
     check("cuInit", ctypes.c_uint(0))
-    device, context, state = _device_of(compute_capability), ctypes.c_void_p(), ctypes.c_void_p()
+    device, context = _device_of(compute_capability), ctypes.c_void_p()
     check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     try:
         check("cuCtxPushCurrent_v2", context)
         try:
-            check("cuLinkCreate_v2", ctypes.c_uint(0), None, None, ctypes.byref(state))
-            try:
-                text, cubin, size = ptx.rstrip(b"\0") + b"\0", ctypes.c_void_p(), ctypes.c_size_t()
-                check(
-                    "cuLinkAddData_v2", state, ctypes.c_int(_INPUT_PTX), text, ctypes.c_size_t(len(text)), b"program",
-                    ctypes.c_uint(0), None, None,
-                )  # fmt: skip
-                check("cuLinkComplete", state, ctypes.byref(cubin), ctypes.byref(size))
-                return ctypes.string_at(cubin.value or 0, size.value)
-            finally:
-                driver().cuLinkDestroy(state)
+            yield
         finally:
             driver().cuCtxPopCurrent_v2(ctypes.byref(context))
     finally:

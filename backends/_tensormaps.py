@@ -1,8 +1,8 @@
 """Tensor maps, by which the copy engine of NVIDIA's GPUs finds tiles (CUDA Driver API, `cuTensorMapEncodeTiled`).
 
-A map is 128 bytes of the driver's own making, for which it needs no context. Kernels take it by value, and from one launch to
-the next its address alone changes. That this is the first word the driver does not say: it is seen from what it makes of two
-addresses, before a map is used, and where it is not so, maps are refused.
+A map is 128 bytes of the driver's own making, for which a context must be current. Kernels take it by value, and from one
+launch to the next its address alone changes. That this is the first word the driver does not say: it is seen from what it
+makes of two addresses, before a map is used, and where it is not so, maps are refused.
 """
 
 from __future__ import annotations

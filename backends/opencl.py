@@ -28,7 +28,6 @@ from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memor
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
-    CompileError,
     DeviceNotFoundError,
     LaunchError,
     TensorMapError,
@@ -265,15 +264,12 @@ class OpenCL(Backend):
         return _Program(program, b"" if self._keeps_programs() else disassembly.binary_of(program), source)
 
     def _completed(self, ptx: bytes, source: str) -> Program:
-        """A program with the instructions that the compiler left for later, without which it never runs: by CUDA's linker, or,
-        where that cannot, by OpenCL's own.
+        """A program with the instructions that the compiler left for later, without which it never runs.
+
+        OpenCL's own linker makes machine code of it. CUDA's refuses more than 48 KB of local memory in a program
+        (driver 580.159.04: CUDA_ERROR_INVALID_SOURCE).
         """
-        ptx = _with_residency(_completion.completed(ptx, source), source)
-        try:
-            return self.load(_linked(ptx, self.device), source)
-        except (OSError, ValueError, LaunchError, CompileError) as error:
-            log.info("%s: OpenCL links a program itself: %s", self.device.label, error)
-        return self.load(ptx, source)
+        return self.load(_with_residency(_completion.completed(ptx, source), source), source)
 
     def _reworked(self, program: Program) -> bytes:
         """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX, rescheduled or not; the PTX
@@ -351,9 +347,9 @@ class OpenCL(Backend):
         from gemmport.backends import _cudadriver, _tensormaps  # noqa: PLC0415 - for NVIDIA's devices alone
 
         try:
-            _cudadriver.check("cuInit", ctypes.c_uint(0))
-            return np.void(_tensormaps.encoded(told, 0))
-        except OSError as error:
+            with _cudadriver.primary_context(_capability(self.device)):
+                return np.void(_tensormaps.encoded(told, 0))
+        except (OSError, ValueError) as error:
             raise TensorMapError(f"tensor maps need CUDA's driver: {error}; choose another kernel") from error
 
     @staticmethod
@@ -554,7 +550,16 @@ def _linked(ptx: bytes, device: DeviceInfo) -> bytes:
     """
     from gemmport.backends import _cudadriver  # noqa: PLC0415 - for NVIDIA's devices alone
 
-    return _cudadriver.linked(ptx, int(device.architecture.removeprefix("sm_")))
+    return _cudadriver.linked(ptx, _capability(device))
+
+
+def _capability(device: DeviceInfo) -> int:
+    """The compute capability, times ten.
+
+    Raises:
+        ValueError: the driver does not tell the device's architecture.
+    """
+    return int(device.architecture.removeprefix("sm_"))
 
 
 def _with_residency(ptx: bytes, source: str) -> bytes:

@@ -52,7 +52,12 @@ FLOAT8_CUT = Cut(digits=14, terms=ROW_BYTES)
 """What the unit keeps of sums of FP8 (DeepSeek-V3 Technical Report, 2024, section 3.3.2), which are promoted after a step."""
 
 ALIGNMENT = 16
-"""Bytes to which the copy engine wants memory, rows and matrices aligned (CUDA Driver API, `cuTensorMapEncodeTiled`)."""
+"""Bytes to which the copy engine wants memory, rows and matrices aligned (CUDA Driver API, `cuTensorMapEncodeTiled`), and where
+in a row a copy begins: an H100 ends a launch whose copies begin elsewhere with CUDA_ERROR_ILLEGAL_INSTRUCTION (docs/wgmma.md).
+"""
+
+SECTOR = 32
+"""Bytes of what L2 gives at once."""
 
 _STRIDE_LIMIT = 2**40
 """Bytes below which its strides are."""
@@ -111,11 +116,12 @@ _UNITS = {
 """By type of the operands (PTX ISA, `wgmma.mma_async`)."""
 
 USUAL: Mapping[str, float] = {
-    "products": 2048, "read_bytes": 128, "copy_bytes": 46, "promoted": 128, "step_clocks": 40, "far_clocks": 1000,
-    "tile_clocks": 1500, "part_clocks": 400, "wait_clocks": 2700, "sharpness": 4,
+    "products": 2048, "read_bytes": 128, "copy_bytes": 46, "unaligned": 2, "promoted": 128, "step_clocks": 40,
+    "far_clocks": 1000, "tile_clocks": 1500, "part_clocks": 400, "wait_clocks": 2700, "sharpness": 4,
 }  # fmt: skip
 """An H100's: multiply-adds of its data sheet (989 TFLOPS on 132 multiprocessors at 1.83 GHz); bytes of L2 as DeepGEMM's
-heuristics count them (sm90.hpp); latencies by their order of magnitude.
+heuristics count them (sm90.hpp); latencies by their order of magnitude. Rows of 2000 bytes: 1000 cubed in halves took an H100
+1.8 times as long as 1024 cubed (benchmarks/results/h100/run/halves.json).
 """
 
 
@@ -161,6 +167,7 @@ class Wgmma(KernelVariant):
         "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
         "read_bytes": "that it reads from local memory per clock",
         "copy_bytes": "that the copy engine brings to a unit per clock",
+        "unaligned": f"times as long it takes for rows that do not begin at multiples of {SECTOR} bytes",
         "promoted": "sums of FP8 that work-items of a unit add per clock, while the unit waits",
         "step_clocks": "of a step beside its products",
         "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
@@ -274,10 +281,13 @@ class Wgmma(KernelVariant):
         tile, units = self._tile(parameters, problem), max(device.compute_units, 1)
         tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
         shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
+        addressable, made, converts = _as_read(problem)
+        pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
+        slower = {x: own["unaligned"] if pitch % SECTOR else 1 for x, pitch in pitches.items()}
         step = {
             "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
             "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
-            "copies": (tile.rows + tile.columns) * ROW_BYTES / own["copy_bytes"],
+            "copies": (tile.rows * slower["a"] + tile.columns * slower["b"]) * ROW_BYTES / own["copy_bytes"],
         }
         of_fullest = ceil_div(tiles - shared, units)
         shares = ceil_div(shared * steps, sharers) * ceil_div(sharers, units) if shared else 0
@@ -287,7 +297,6 @@ class Wgmma(KernelVariant):
         parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
         parts["global memory"] = problem.bytes / model.read_bandwidth
         results = min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-        _, made, converts = _as_read(problem)
         # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
         moved = 2 * (sharers + (shared if shared and sharers % shared else 0)) * tile.rows * tile.columns
         passes, rounded_bytes = len(made), 0
@@ -474,8 +483,9 @@ def _is_batched(problem: GemmProblem, operand: Operand) -> bool:
 
 
 def _is_addressable(problem: GemmProblem, operand: Operand) -> bool:
-    """Whether the copy engine can address an operand as it lies: memory, rows and matrices are aligned, each stride is below
-    its limit and a multiple of the one before (CUDA Driver API, `cuTensorMapEncodeTiled`), and nothing overlaps.
+    """Whether the copy engine can address an operand as it lies: memory, rows, matrices and where in its row the first element
+    is are aligned, each stride is below its limit and a multiple of the one before (CUDA Driver API, `cuTensorMapEncodeTiled`),
+    and nothing overlaps.
     """
     layout, size = problem.layout(operand), problem.dtype.itemsize
     rows, columns = problem.stored_shape(operand)
@@ -483,6 +493,7 @@ def _is_addressable(problem: GemmProblem, operand: Operand) -> bool:
     strides = (layout.ld, *([layout.batch_stride] if _is_batched(problem, operand) else []))
     return (
         layout.base_alignment % ALIGNMENT == 0
+        and x * size % ALIGNMENT == 0
         and all(stride * size % ALIGNMENT == 0 and stride * size < _STRIDE_LIMIT for stride in strides)
         and strides[-1] % layout.ld == 0
         and (len(strides) == 1 or layout.batch_stride >= rows * layout.ld)
@@ -516,7 +527,9 @@ def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, trans
             continue
         stored = problem.stored_shape(operand)
         rows, columns = reversed(stored) if turned else stored
-        piece = ALIGNMENT // problem.dtype.itemsize
+        # Rows of whole lines are copied faster; where they are short, that would take much room.
+        run = ROW_BYTES if columns * problem.dtype.itemsize >= 4 * ROW_BYTES else ALIGNMENT
+        piece = run // problem.dtype.itemsize
         padded = (rows, ceil_div(columns, piece) * piece)
         choice = {"TRANSPOSE": int(turned)}
         made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", choice, padded, precision)

@@ -225,6 +225,8 @@ void copy_tile(void *to, const void *map, void *barrier, int x, int y, int z, in
         fault("the copy in line %d tells a barrier that lacks FENCE_BARRIERS()", line);
     if (own.to % 1024)
         fault("the copy in line %d must go to a multiple of 1024 bytes, the pattern in which it is swizzled", line);
+    if (x * (int)own.map.element_bytes % 16)
+        fault("the copy in line %d must begin at a multiple of 16 bytes of a row, where an H100 reads; got element %d", line, x);
     const unsigned end = own.to + box_bytes(own.map);
     if (!memory_at(end - 1))
         fault("the copy in line %d goes beyond shared memory", line);

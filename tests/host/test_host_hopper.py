@@ -107,9 +107,13 @@ def stored(cpu: Host, x: np.ndarray, across: bool) -> tuple[object, np.void]:
 
 
 def check_product(
-    cpu: Host, program: Program, ops: str, dtype: type, columns: int, fault: str = "", at: tuple[int, int] = (-3, 5)
+    cpu: Host, program: Program, ops: str, dtype: type, columns: int, fault: str = "", at: tuple[int, int] = (-8, 16)
 ) -> None:
-    """Two products, of which the first rows and the last columns and terms are outside: all of these are 0."""
+    """Two products, of which the first rows and the last columns and terms are outside: all of these are 0.
+
+    Args:
+        at: the lines of A and B at which copies begin.
+    """
     rng = np.random.default_rng(3)
     terms, lines_a, lines_b = 150, 128, columns
     a = rng.integers(-3, 4, (2, lines_a, terms)).astype(dtype)
@@ -128,8 +132,8 @@ def check_product(
     )
     cpu.download(memory, out)
     wanted = np.zeros(out.shape, np.int64)
-    inside = a[:, :125].astype(np.int64) @ b[:, 5:].astype(np.int64).transpose(0, 2, 1)
-    wanted[:, 3:, : columns - 5] = inside
+    inside = a[:, : 128 + at[0]].astype(np.int64) @ b[:, at[1] :].astype(np.int64).transpose(0, 2, 1)
+    wanted[:, -at[0] :, : columns - at[1]] = inside
     assert np.array_equal(out, wanted), "wrong"
 
 
@@ -141,6 +145,14 @@ def test_products_of_tiles_are_exact_in_every_order(cpu: Host, ops: str, unit: s
     program = cpu.program(source(ops, unit, columns))
     for cpu.order in (*ORDERS, *(f"shuffled {seed}" for seed in (26, 27))):
         check_product(cpu, program, ops, {"F16": np.float16, "BF16": ml_dtypes.bfloat16}[unit], columns)
+
+
+@pytest.mark.parametrize("at", [(-3, 16), (-8, 5)])
+def test_a_copy_begins_at_a_multiple_of_16_bytes_of_a_row(cpu: Host, at: tuple[int, int]) -> None:
+    """An H100 ends a launch with CUDA_ERROR_ILLEGAL_INSTRUCTION otherwise. Lines may begin anywhere."""
+    check_product(cpu, cpu.program(source("NT")), "NT", ml_dtypes.bfloat16, 128, at=at)
+    with pytest.raises(gp.LaunchError, match="must begin at a multiple of 16 bytes of a row"):
+        check_product(cpu, cpu.program(source("TN")), "TN", ml_dtypes.bfloat16, 128, at=at)
 
 
 @pytest.fixture(scope="module")

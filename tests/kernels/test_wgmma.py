@@ -203,8 +203,9 @@ def test_a_map_has_the_operand_s_rows_and_where_it_begins() -> None:
         gp.Layout(1008, 1008 * 1000 + 8),  # a stride that is no multiple of the one before
         gp.Layout(1008, 1008 * 8),  # matrices that overlap
         gp.Layout(1008, offset=16),  # rows that reach into the next one's
+        gp.Layout(1008, 1008 * 1000, offset=1),  # copies would begin between multiples of 16 bytes
     ],
-    ids=["rows", "memory", "matrices", "stride", "overlap", "offset"],
+    ids=["rows", "memory", "matrices", "stride", "overlap", "offset", "beginning"],
 )
 @pytest.mark.parametrize("operand", ["a", "b"])
 def test_what_the_copy_engine_cannot_address_is_laid_out_anew(operand: str, layout: gp.Layout) -> None:
@@ -213,7 +214,7 @@ def test_what_the_copy_engine_cannot_address_is_laid_out_anew(operand: str, layo
     assert [each.name for each in made.scratch if each.name != "parts"] == [f"{operand}_anew"]
     assert made.launches[0].kernel.stem == "transpose"
     found = told_of(problem)[operand][0]
-    assert (found.name, found.strides[0]) == (f"{operand}_anew", 2000)
+    assert (found.name, found.strides[0]) == (f"{operand}_anew", 2048)
 
 
 @pytest.mark.parametrize("dtype", ALONG_K)

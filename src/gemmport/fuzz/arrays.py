@@ -87,7 +87,9 @@ class GemmCase:
         )
 
     def outcomes(self, device: DeviceInfo) -> Outcomes:
-        return outcomes_of_call(self.problem, device, self.specialization)
+        found = outcomes_of_call(self.problem, device, self.specialization)
+        # Without elements there is nothing to scale, and no kernel is asked.
+        return found | {None} if self.scaled and self.problem.empty else found
 
     def judge(self, backend: Backend) -> str:
         problem = self.problem
