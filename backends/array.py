@@ -386,10 +386,10 @@ class DeviceArray:
         return operations().namespace()
 
     def __matmul__(self, other: Any) -> Any:
-        return operations().matmul(self, other) if _is_operand(other) else NotImplemented
+        return operations().matmul(self, other) if is_operand(other) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Any:
-        return operations().matmul(other, self) if _is_operand(other) else NotImplemented
+        return operations().matmul(other, self) if is_operand(other) else NotImplemented
 
     def _not_compared(self, _other: object) -> NoReturn:
         raise UnsupportedError("device arrays are not compared: use numpy.array_equal(x.get(), y.get()), or `is`")
@@ -495,7 +495,7 @@ _IN_ONE = "take a view that lies in one allocation, such as some of its rows, or
 _INDICES = (int, np.integer, slice, EllipsisType, type(None))
 
 
-def _is_operand(value: object) -> bool:
+def is_operand(value: object) -> bool:
     """Whether a product may take it; other objects decide themselves."""
     return hasattr(value, "shape") or isinstance(value, list | tuple)
 

@@ -113,6 +113,39 @@ def test_the_result_is_in_shards_like_the_operands(pair: list[gp.Backend]) -> No
     np.testing.assert_array_equal(wide.get(), a @ b)
 
 
+def test_views_and_products_are_as_numpys(pair: list[gp.Backend]) -> None:
+    host = integers((11, 6), "float32")
+    keys: list[Any] = [
+        5, -1, slice(3, 9), slice(None, None, 4), slice(1, None, 3), slice(4, 4), (slice(2, 8, 2), slice(1, None)),
+        (..., slice(0, 2)), (3, 2),
+        (slice(None), slice(None, None, -1)), (slice(8, None), slice(2, 3)),
+    ]  # fmt: skip
+    for axis in (0, 1):
+        x = gp.ShardedArray.distribute(host, pair, axis)
+        assert (len(x), x.size, x.nbytes, x.ndim) == (11, 66, host.nbytes, 2)
+        for key in keys:
+            view = key if axis == 0 or key not in (5, -1) else (slice(None), key)
+            if axis == 1 and isinstance(key, tuple) and key[-1] == slice(None, None, -1):
+                view = key[::-1]
+            np.testing.assert_array_equal(x[view].get(), host[view])
+        assert isinstance(x @ host.T, gp.ShardedArray) == (axis == 0)
+        np.testing.assert_array_equal(np.asarray(x @ host.T), host @ host.T)
+        np.testing.assert_array_equal(np.asarray(host.T @ x), host.T @ host)
+        assert f"in shards of {'columns' if axis else 'rows'}: {3 if axis else 6} on opencl" in repr(x)
+        assert "264 bytes" in x._repr_html_()
+    x = gp.ShardedArray.distribute(host, pair)
+    assert [row.device for row in x] == [pair[0].device] * 6 + [pair[1].device] * 5
+    assert len(x[7:].shards) == 1
+    x[2:8].shards[1].fill(7)
+    assert (x.get()[6:8] == 7).all(), "views are of the same memory"
+    for key, told in ((11, "range"), ((slice(None), 2), "vector"), (slice(None, None, -1), "steps of 1"), (None, "integers"),
+                      ((0, 0, 0), "2 dimensions"), (True, "integers")):  # fmt: skip
+        with pytest.raises(IndexError, match=told):
+            x[key]
+    batch = gp.ShardedArray.distribute(integers((2, 7, 3), "float32"), pair, 1)
+    np.testing.assert_array_equal(batch[1, 2:].get(), batch.get()[1, 2:])
+
+
 def test_shards_of_a_library_give_shards_of_it(pair: list[gp.Backend]) -> None:
     arrays = import_module("pyopencl.array")
     a, b = integers((192, 64), "float32"), integers((64, 64), "float32")

@@ -12,7 +12,7 @@ import gemmport as gp
 from gemmport.backends.objects import Memory
 from gemmport.core.device import DeviceInfo
 from gemmport.diagnose import child, doctor, links
-from gemmport.diagnose.links import Link, measured, told_between
+from gemmport.diagnose.links import Link, Reach, measured, told_between
 
 FIRST = DeviceInfo("cuda", "NVIDIA H200", "nvidia", (0, 0), vendor="nvidia")
 SECOND = replace(FIRST, index=(0, 1))
@@ -79,10 +79,11 @@ def test_the_probe_answers_with_the_link_and_each_other_device(
     made_up: MadeUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "get_backend", lambda backend, selector: made_up)
+    monkeypatch.setattr(child, "measured_between", lambda sender, receiver: 400e9)
     monkeypatch.setattr(child, "select_device", lambda selector, backend: replace(FIRST, index=(0, int(selector[2:]))))
     link, *others = child._link(["cuda", "0:0", "0:1", "0:2"])
     assert link == pytest.approx({"up": 4e9, "down": 2e9, "in_place": False})
-    assert others == [{"reaches": True}, {"reaches": False}]
+    assert others == [{"reaches": True, "rate": 400e9}, {"reaches": False, "rate": None}]
 
 
 def examined(answers: dict[str, list[dict[str, Any]]], *found: DeviceInfo, fault: str = "") -> list[doctor.Finding]:
@@ -102,15 +103,16 @@ def examined(answers: dict[str, list[dict[str, Any]]], *found: DeviceInfo, fault
 def test_two_devices_are_told_with_what_lies_between_them() -> None:
     fast, slow = asdict(Link(24e9, 24e9, in_place=False)), asdict(Link(6e9, 12e9, in_place=False))
     answers = {
-        "cuda 0:0": [fast, {"reaches": True}],
-        "cuda 0:1": [slow, {"reaches": True}],
+        "cuda 0:0": [fast, {"reaches": True, "rate": 380e9}],
+        "cuda 0:1": [slow, {"reaches": True, "rate": 400e9}],
         "opencl 0:0": [asdict(Link(8e9, 8e9, in_place=True))],
     }
     found = {finding.subject: finding for finding in examined(answers, FIRST, SECOND, CPU)}
     assert found["cuda 0:0"].detail == "24 GB/s from the host, 24 GB/s to it"
     assert "in place" in found["opencl 0:0"].detail
     assert found["cuda 0:0 – cuda 0:1"].detail == (
-        "4.8 GB/s there and 8 GB/s back through the host; each reaches the other's memory (peer access)"
+        "4.8 GB/s there and 8 GB/s back through the host; each reaches the other's memory (peer access): "
+        "400 GB/s there and 380 GB/s back directly"
     )
     assert found["cuda 0:0 – opencl 0:0"].detail == "6 GB/s there and 6 GB/s back through the host"
     assert {finding.area for finding in found.values()} == {"links"}
@@ -120,7 +122,7 @@ def test_two_devices_are_told_with_what_lies_between_them() -> None:
                                                      (False, False, "no peer access"), (None, True, "host")])  # fmt: skip
 def test_peer_access_may_go_one_way(there: bool | None, back: bool | None, told: str) -> None:
     link = Link(1e9, 1e9, in_place=False)
-    assert told in told_between(link, link, there, back)
+    assert told in told_between(link, link, Reach(there), Reach(back))
 
 
 def test_runtimes_of_one_cpu_have_nothing_between_them() -> None:

@@ -8,9 +8,11 @@ import pytest
 
 import gemmport as gp
 from gemmport.multidevice import outlook
+from gemmport.planning.lookup import load_configuration
 from made_up_devices import DEVICES
 
 GPU = replace(DEVICES["NVIDIA sm_90 under CUDA"], compute_units=132, clock_mhz=1980)
+MODEL = load_configuration().model(GPU)
 CPU = replace(DEVICES["CPU under PoCL"], compute_units=8, clock_mhz=3000, index=(7, 0))
 
 
@@ -26,7 +28,7 @@ def test_two_alike_share_a_large_product_and_leave_a_small_one_to_one() -> None:
 
 def test_transfers_count_of_devices_with_a_memory_of_their_own() -> None:
     found = gp.explain((8192, 8192, 64), devices=[GPU])
-    assert found.fastest.transfers == pytest.approx(found.problem.bytes / outlook.HOST_LINK)
+    assert found.fastest.transfers == pytest.approx(found.problem.bytes / MODEL.link_bandwidth)
     assert found.reason == "it is the only device"
 
 
@@ -74,7 +76,8 @@ def test_what_travels_between_devices_that_have_shards() -> None:
     assert alike.pays
     assert alike.shares == pytest.approx((0.5, 0.5))
     assert [(link.come, link.leave) for link in alike.links] == [(half, half)] * 2
-    assert alike.together == pytest.approx(alike.expected[0].seconds / 2 + half / outlook.PEER_LINK)
+    assert alike.together == pytest.approx(alike.expected[0].seconds / 2 + half / MODEL.link_bandwidth)
+    assert "leave, at 50 GB/s directly, by the models" in str(alike)
     assert "537 MB come over links" in str(gp.explain((16384, 16384, 16384), devices=pair, placement="columns"))
     fast, slow = gp.explain((32768, 16384, 8192), devices=[GPU, replace(GPU, compute_units=33)], placement="rows").links
     assert fast.come - half == pytest.approx(slow.leave - half)

@@ -36,6 +36,9 @@ from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem, Op, transposes
 from gemmport.execution.copies import dense_copy
+from gemmport.execution.links import Between, between, expected_between
+from gemmport.execution.selection import devices as known_devices
+from gemmport.execution.selection import get_backend
 from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.crew import compute, failed
 from gemmport.multidevice.deal import Deal, Member
@@ -46,6 +49,7 @@ from gemmport.multidevice.tiles import Needs, Room, Tile
 from gemmport.outofcore.elsewhere import BUFFER, Elsewhere, OnDevice, OnDevices
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.streaming import Kept, Operands
+from gemmport.planning.lookup import Configuration
 from gemmport.planning.schedule import DOUBLE, Schedule, resident_type, single_tile
 
 log = logging.getLogger(__name__)
@@ -113,9 +117,10 @@ def dealt_product(
         return _alone(backends, backends, product, given, alone, None)
     found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
     backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
-    spread = Spread(problem, product, out, backends)
+    configuration = configuration_of(choice.config)
+    spread = Spread(problem, product, out, backends, configuration)
     transfers = [spread.transfers(number) for number in range(len(backends))] if lying else None
-    expected = outlook(problem, plans, configuration_of(choice.config), transfers)
+    expected = outlook(problem, plans, configuration, transfers)
     totals = dict(zip(map(id, backends), (each.total for each in expected.expected), strict=True))
     fastest_first = sorted(backends, key=lambda each: totals[id(each)])
     fastest = fastest_first[0]
@@ -173,10 +178,23 @@ def dealt_outlook(
     chosen = chosen_devices(devices, backend)
     infos = [each.device if isinstance(each, Backend) else each for each in chosen]
     plans = _plans(infos, problem, choice, named=not isinstance(devices, str))
-    found = outlook(problem, [plan for plan in plans if plan is not None], configuration_of(choice.config))
+    configuration = configuration_of(choice.config)
+    found = outlook(problem, [plan for plan in plans if plan is not None], configuration)
     if placement != "host":
-        found = placed(found, placement)
+        found = placed(found, placement, partial(_between, configuration, chosen))
     return replace(found, passing=_passing(found, device_memory))
+
+
+def _between(
+    configuration: Configuration, chosen: Sequence[DeviceInfo | Backend], one: DeviceInfo, other: DeviceInfo
+) -> Between:
+    """What lies between two devices, from the first to the second: measured, where both are here and one may reach another."""
+    expected = expected_between(one, other, configuration)
+    given = {each.device: each for each in chosen if isinstance(each, Backend)}
+    if not expected.directly or not all(each in given or each in known_devices() for each in (one, other)):
+        return expected
+    sender, receiver = (given.get(each) or get_backend(device=each) for each in (one, other))
+    return between(sender, receiver, configuration)
 
 
 def _passing(found: Outlook, device_memory: int | None) -> tuple[Passing | None, ...]:

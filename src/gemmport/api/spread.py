@@ -10,10 +10,11 @@ from gemmport.api.sharded import lines_of
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core.problem import GemmProblem
+from gemmport.execution.links import between
 from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.homes import Cut, Lines, homes
-from gemmport.multidevice.outlook import HOST_LINK, PEER_LINK
 from gemmport.multidevice.tiles import Tile
+from gemmport.planning.lookup import Configuration
 
 _LINES: dict[int, Lines] = {-3: "matrices", -2: "rows", -1: "columns"}
 
@@ -35,8 +36,15 @@ class Spread:
             spread.
     """
 
-    def __init__(self, problem: GemmProblem, product: Product, out: Any, backends: Sequence[Backend]) -> None:
-        self.problem, self.backends = problem, backends
+    def __init__(
+        self,
+        problem: GemmProblem,
+        product: Product,
+        out: Any,
+        backends: Sequence[Backend],
+        configuration: Configuration,
+    ) -> None:
+        self.problem, self.backends, self._configuration = problem, backends, configuration
         self.arrays = {name: x for name, x in (("a", product.a), ("b", product.b), ("c", product.c), ("out", out))
                        if isinstance(x, DeviceArray | ShardedArray)}  # fmt: skip
         self.lying = pieces(self.arrays.values())
@@ -66,9 +74,10 @@ class Spread:
         backend = self.backends[number]
         skipped = self._at_home if self._has_home(number) else []
         travels = pieces(x for name, x in self.arrays.items() if name not in skipped)
-        seconds = sum(_link_seconds(backend, x) for x in travels)
+        seconds = sum(self._link_seconds(backend, x) for x in travels)
         if backend.device.type != "cpu":
-            seconds += max(self.problem.bytes - sum(x.nbytes for x in self.lying), 0) / HOST_LINK
+            link = self._configuration.model(backend.device).link_bandwidth
+            seconds += max(self.problem.bytes - sum(x.nbytes for x in self.lying), 0) / link
         return seconds
 
     def abroad(self, number: int) -> float:
@@ -77,13 +86,10 @@ class Spread:
             return 0.0
         away = [part.tile.size for part in self.homes if part.owner != number]
         seconds = sum(
-            _link_seconds(self.backends[number], x) for x in pieces(self.arrays[name] for name in self._at_home)
+            self._link_seconds(self.backends[number], x) for x in pieces(self.arrays[name] for name in self._at_home)
         )
         return seconds / sum(away) if away else 0.0
 
-
-def _link_seconds(backend: Backend, x: DeviceArray) -> float:
-    """Seconds in which an array is expected to come to a device, or from it."""
-    if x.backend is backend:
-        return 0.0
-    return x.nbytes / (PEER_LINK if backend.reaches(x.device) else HOST_LINK / 2)  # to the host, and from there
+    def _link_seconds(self, backend: Backend, x: DeviceArray) -> float:
+        """Seconds in which an array is expected to come to a device, or from it."""
+        return 0.0 if x.backend is backend else x.nbytes / between(x.backend, backend, self._configuration).rate

@@ -3,7 +3,7 @@
     python -m gemmport.diagnose.child FILE backend NAME…                  its pieces and its devices
     python -m gemmport.diagnose.child FILE device BACKEND SELECTOR DTYPE… a verified product in each type
     python -m gemmport.diagnose.child FILE form BACKEND SELECTOR LABEL…   what is wrong with exact products by forms of kernels
-    python -m gemmport.diagnose.child FILE link BACKEND SELECTOR OTHER…   its link to the host; which others it reaches
+    python -m gemmport.diagnose.child FILE link BACKEND SELECTOR OTHER…   its link to the host; how it reaches others
     python -m gemmport.diagnose.child FILE chosen                         the device that is taken where none is named
     python -m gemmport.diagnose.child FILE baseline NAME…                 its version
 
@@ -26,6 +26,7 @@ from gemmport.core.errors import BaselineUnavailableError, GemmportError
 from gemmport.core.problem import GemmProblem
 from gemmport.diagnose.forms import fault
 from gemmport.diagnose.links import measured
+from gemmport.execution.links import measured_between
 from gemmport.execution.selection import backend_status, get_backend, select_device
 from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
@@ -86,7 +87,9 @@ def _link(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
     opened = get_backend(backend, selector)
     yield asdict(measured(opened))
     for other in others:
-        yield {"reaches": opened.reaches(select_device(other, backend))}
+        device = select_device(other, backend)
+        reaches = opened.reaches(device)
+        yield {"reaches": reaches, "rate": measured_between(get_backend(backend, other), opened) if reaches else None}
 
 
 def _baseline(names: Sequence[str]) -> Iterator[dict[str, Any]]:

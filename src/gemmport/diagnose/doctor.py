@@ -24,7 +24,7 @@ from gemmport.bench.environment import calls_are_compiled, host_environment
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, default_accumulator
 from gemmport.core.errors import ConfigError, UntrustedError
-from gemmport.diagnose.links import Link, told_between
+from gemmport.diagnose.links import Link, Reach, told_between
 from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.cache import cache_folder, cache_use, check_writable
@@ -270,7 +270,7 @@ class _Examination:
         if len(right) < 2:
             return
         links: dict[DeviceInfo, Link] = {}
-        reaches: dict[tuple[DeviceInfo, DeviceInfo], bool | None] = {}
+        reaches: dict[tuple[DeviceInfo, DeviceInfo], Reach] = {}
         for device in right:
             name = f"{device.backend} {device.selector}"
             self.progress(f"links of {name}")
@@ -279,13 +279,13 @@ class _Examination:
             for line in answer.lines[:1]:
                 links[device] = Link(**line)
                 yield Finding("ok", "links", name, str(links[device]))
-            reaches |= {(device, other): line["reaches"] for other, line in zip(others, answer.lines[1:], strict=False)}
+            reaches |= {(device, other): Reach(**line) for other, line in zip(others, answer.lines[1:], strict=False)}
             if answer.fault:
                 yield Finding("warning", "links", name, f"measuring its link {answer.fault}", _ELSEWHERE)
         for first, second in combinations(links, 2):
             if "cpu" == first.type == second.type:
                 continue
-            there, back = reaches.get((first, second)), reaches.get((second, first))
+            there, back = (reaches.get(pair, Reach()) for pair in ((first, second), (second, first)))
             subject = f"{first.backend} {first.selector} – {second.backend} {second.selector}"
             yield Finding("ok", "links", subject, told_between(links[first], links[second], there, back))
 

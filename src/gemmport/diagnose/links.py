@@ -60,12 +60,24 @@ def measured(backend: Backend) -> Link:
     return Link(SENT / min(up), SENT / min(down), backend.borrow(np.zeros(1)) is not None)
 
 
-def told_between(first: Link, second: Link, there: bool | None, back: bool | None) -> str:
+@dataclass(frozen=True)
+class Reach:
+    """From a device to another's memory.
+
+    Attributes:
+        reaches: whether it reads that itself; None where that is not told.
+        rate: bytes per second at which it comes from there; None where none was measured.
+    """
+
+    reaches: bool | None = None
+    rate: float | None = None
+
+
+def told_between(first: Link, second: Link, there: Reach, back: Reach) -> str:
     """What lies between two devices, for people.
 
     Args:
-        there, back: whether the first reaches the second's memory itself, and the second the first's; None where that is not
-            told.
+        there: from the first to the second's memory. back: the other way.
     """
     through = f"{quantity(first.onward(second), 'B/s')} there and {quantity(second.onward(first), 'B/s')} back through the host"
     ways = {
@@ -74,4 +86,9 @@ def told_between(first: Link, second: Link, there: bool | None, back: bool | Non
         (False, True): "only the second reaches the other's memory (peer access)",
         (False, False): "neither reaches the other's memory: no peer access",
     }
-    return through if there is None or back is None else f"{through}; {ways[there, back]}"
+    if there.reaches is None or back.reaches is None:
+        return through
+    told = f"{through}; {ways[there.reaches, back.reaches]}"
+    if there.rate and back.rate:  # what one reads, the other sends
+        told += f": {quantity(back.rate, 'B/s')} there and {quantity(there.rate, 'B/s')} back directly"
+    return told

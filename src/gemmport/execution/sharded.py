@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked
+from gemmport.backends._operations import operations
+from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, is_operand
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ArrayError, DeviceNotFoundError, DtypeError, ShapeError
@@ -102,9 +105,70 @@ class ShardedArray:
         return len(self.shape)
 
     @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
     def dtype(self) -> Any:
         """Of the elements, as the shards' library has it."""
         return self.shards[0].dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, on all devices."""
+        return sum(int(shard.nbytes) for shard in self.shards)
+
+    def __len__(self) -> int:
+        """The first size."""
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Views along the first dimension."""
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        """A view over the same memory, by integers and slices with steps of 1 or more.
+
+        Returns:
+            A `ShardedArray` of the shards that have something of it; with an integer along `axis`, the view of the one shard.
+
+        Raises:
+            IndexError: out of range, an index of another kind, or what is left is a vector in shards.
+        """
+        keys = _expanded(key, self.ndim)
+        here = keys[self.axis]
+        if not isinstance(here, slice):
+            number = range(self.shape[self.axis])[here]  # IndexError beyond it
+            for shard, lines in self._lines():
+                if number in lines:
+                    return shard[(*keys[: self.axis], number - lines.start, *keys[self.axis + 1 :])]
+        if sum(isinstance(each, slice) for each in keys) < 2:
+            raise IndexError(f"a vector of an array in shards must be in one of them; got {key!r}: write i:i + 1 for i")
+        wanted, cut = range(self.shape[self.axis])[here], []
+        if wanted.step < 1:
+            raise IndexError(
+                f"slices of axis {self.axis}, that of the shards, must have steps of 1 or more; got {here}"
+            )
+        for shard, lines in self._lines():
+            first = wanted.start + max(0, -(-(lines.start - wanted.start) // wanted.step)) * wanted.step
+            part = slice(first - lines.start, max(min(wanted.stop, lines.stop), first) - lines.start, wanted.step)
+            cut.append(shard[(*keys[: self.axis], part, *keys[self.axis + 1 :])])
+        axis = self.axis - sum(not isinstance(each, slice) for each in keys[: self.axis])
+        return ShardedArray([shard for shard in cut if shard.shape[axis]] or cut[:1], axis)
+
+    def _lines(self) -> Iterator[tuple[Any, range]]:
+        """Each shard, and what it has of the whole along the axis."""
+        start = 0
+        for shard in self.shards:
+            yield shard, range(start, start + int(shard.shape[self.axis]))
+            start += int(shard.shape[self.axis])
+
+    def __matmul__(self, other: Any) -> Any:
+        return operations().matmul(self, other) if is_operand(other) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return operations().matmul(other, self) if is_operand(other) else NotImplemented
 
     @property
     def T(self) -> ShardedArray:  # noqa: N802 - NumPy's name
@@ -148,8 +212,21 @@ class ShardedArray:
         return whole if dtype is None else whole.astype(dtype)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(str(shard.shape[self.axis]) for shard in self.shards)
-        return f"<ShardedArray shape={self.shape} dtype={self.dtype} axis={self.axis} of {sizes}>"
+        return f"<ShardedArray {self._told}>"
+
+    def _repr_html_(self) -> str:
+        """One line for notebooks; numbers are not fetched from devices unasked."""
+        return f"<code>ShardedArray</code> {escape(self._told)}, {self.nbytes:,} bytes"
+
+    @property
+    def _told(self) -> str:
+        lines = {1: "matrices", 2: "rows", 3: "columns"}[self.axis + 4 - self.ndim]
+        sizes = ", ".join(
+            f"{shard.shape[self.axis]} on {shard.device.backend} {shard.device.selector}"
+            if isinstance(shard, DeviceArray) else str(shard.shape[self.axis])
+            for shard in self.shards
+        )  # fmt: skip
+        return f"{self.shape} {self.dtype} in shards of {lines}: {sizes}"
 
 
 def _axis(axis: int, ndim: int) -> int:
@@ -161,6 +238,19 @@ def _axis(axis: int, ndim: int) -> int:
     if not -ndim <= number < ndim:
         raise ShapeError(f"axis must be one of {ndim} dimensions; got {number}")
     return number % ndim
+
+
+def _expanded(key: Any, ndim: int) -> tuple[Any, ...]:
+    """An integer or a slice for each dimension."""
+    keys = key if isinstance(key, tuple) else (key,)
+    left = ndim - sum(each is not Ellipsis for each in keys)
+    if left < 0 or sum(each is Ellipsis for each in keys) > 1:
+        raise IndexError(f"an array in shards of {ndim} dimensions is not indexed by {key!r}")
+    at = next((number for number, each in enumerate(keys) if each is Ellipsis), len(keys))
+    keys = (*keys[:at], *[slice(None)] * left, *keys[at + 1 :])
+    if not all(isinstance(each, int | np.integer | slice) and not isinstance(each, bool) for each in keys):
+        raise IndexError("arrays in shards are indexed by integers, slices and ...; copy with get() for others")
+    return keys
 
 
 def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

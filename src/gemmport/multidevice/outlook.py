@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from gemmport import kernels
@@ -12,20 +13,13 @@ from gemmport.core.errors import UnknownNameError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import quantity, span
+from gemmport.execution.links import Between
 from gemmport.multidevice.deal import SHORTEST
 from gemmport.multidevice.homes import Cut, Home, Lines, homes
 from gemmport.multidevice.tiles import Tile
 from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.runtime.host_cpu import usable_cores
-
-HOST_LINK = 10e9
-"""Bytes per second between the host and a device with a memory of its own, until tiles were measured: PCI Express 3.0 carries
-16 GB/s in 16 lanes, 4.0 twice as much (PCI-SIG), and copies of memory that is not pinned reach about half."""
-
-PEER_LINK = 20e9
-"""Likewise between two devices that reach each other: PCI Express 4.0 carries 32 GB/s in 16 lanes (PCI-SIG), NVLink more."""
-
 
 Placement: TypeAlias = Literal["host", "first", "rows", "columns"]
 """Where A, B, C and the result are: in the host's memory, on the first device, or in shards of like sizes on all devices:
@@ -116,6 +110,7 @@ class Outlook:
         cores: of the host, which runtimes for CPUs share: what has more threads in all is slower for it.
         passing: of each device, how tiles pass through it; None of one that reads the host's memory in place, or gets none.
             Empty where nobody asked.
+        between: of each device, the slowest link to another, where the arrays are on devices; None of a single one.
         placement: where the arrays are.
     """
 
@@ -123,6 +118,7 @@ class Outlook:
     expected: tuple[Expected, ...]
     cores: int
     passing: tuple[Passing | None, ...] = ()
+    between: tuple[Between | None, ...] = ()
     placement: Placement = "host"
 
     @property
@@ -210,9 +206,11 @@ class Outlook:
         for each, how in zip(self.expected, self.passing, strict=bool(self.passing)):
             if how is not None:
                 lines.append(f"{each.device.label:{width}}  {how}")
-        for each, link in zip(self.expected, self.links, strict=bool(self.links)):
+        for each, link, way in zip(self.expected, self.links, self.between, strict=bool(self.links)):
+            at = f", at {way}" if way is not None else ""
             lines.append(
                 f"{each.device.label:{width}}  {quantity(link.come, 'B')} come over links, {quantity(link.leave, 'B')} leave"
+                + at
             )
         faster = self.fastest.total / self.together
         lines += ["", f"dealt: {span(self.together)} together, {faster:.2f} times as fast as {fastest}"]
@@ -235,12 +233,14 @@ class Outlook:
                     "share": share if self.pays else float(each is self.fastest),
                     "passing": how.to_dict() if how is not None and self.pays else None,
                     "links": {"come": link.come, "leave": link.leave} if link is not None and self.pays else None,
+                    "between": None if way is None else asdict(way),
                 }
-                for each, share, how, link in zip(
+                for each, share, how, link, way in zip(
                     self.expected,
                     self.shares,
                     self.passing or (None,) * len(self.expected),
                     self.links or (None,) * len(self.expected),
+                    self.between or (None,) * len(self.expected),
                     strict=True,
                 )
             ],
@@ -263,24 +263,29 @@ def outlook(
         device = plan.device
         variant, model = kernels.variant(plan.variant), configuration.model(device)
         predicted = preparation.predicted(variant, problem, device, model, plan.values)
-        sent = 0.0 if device.type == "cpu" else problem.bytes / HOST_LINK
+        sent = 0.0 if device.type == "cpu" else problem.bytes / model.link_bandwidth
         expected.append(Expected(plan, predicted.seconds, sent if transfers is None else transfers[number]))
     return Outlook(problem, tuple(expected), usable_cores())
 
 
-def placed(found: Outlook, placement: Placement) -> Outlook:
-    """What the devices are expected to take where the arrays are on devices."""
+def placed(found: Outlook, placement: Placement, between: Callable[[DeviceInfo, DeviceInfo], Between]) -> Outlook:
+    """What the devices are expected to take where the arrays are on devices.
+
+    Args:
+        between: what lies between two of them.
+    """
     sizes, number = _sizes(found.problem), len(found.expected)
     stays = "a" if placement == "columns" else "b"
     whole = sum(sizes.values())
-    expected = []
+    expected, ways = [], []
     for place, each in enumerate(found.expected):
-        others = [one.device for one in found.expected if one is not each]
-        link = min((_link(each.device, one) for one in others), default=PEER_LINK)
+        links = [between(one.device, each.device) for one in found.expected if one is not each]
+        ways.append(min(links, key=lambda link: link.rate, default=None))
+        link = ways[-1].rate if ways[-1] else math.inf
         has = (1.0 if place == 0 else 0.0) if placement == "first" else part_of(found.problem, placement, number, place)
         away = 1.0 - has
         expected.append(replace(each, transfers=away * whole / link, always=away * sizes[stays] / link, home=has))
-    return replace(found, expected=tuple(expected), placement=placement)
+    return replace(found, expected=tuple(expected), between=tuple(ways), placement=placement)
 
 
 def checked(placement: str) -> Placement:
@@ -320,8 +325,3 @@ def _sizes(problem: GemmProblem) -> dict[str, int]:
         "a": shared["a"] * problem.m * problem.k * item, "b": shared["b"] * problem.k * problem.n * item,
         "c": d if problem.reads("c") else 0, "d": d,
     }  # fmt: skip
-
-
-def _link(one: DeviceInfo, other: DeviceInfo) -> float:
-    """Bytes per second between two devices: those of CUDA are taken to reach each other, others not."""
-    return PEER_LINK if one.backend == other.backend == "cuda" else HOST_LINK / 2
