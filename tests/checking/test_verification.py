@@ -786,3 +786,18 @@ def test_operands_that_are_rounded_have_their_places_in_every_block(monkeypatch)
             moved = np.log2(np.where(large == 0, np.nan, large))
             assert (np.nanmedian(moved[1::2], axis=1) > 10).all() or (np.nanmedian(moved[1::2], axis=1) < -10).all()
             assert (np.abs(np.nanmedian(moved[::2], axis=1)) < 10).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "complex64", "complex128"])
+def test_where_two_arrays_differ_is_told_by_index_across_blocks(dtype, monkeypatch):
+    monkeypatch.setattr(verify, "_BLOCK", 4)
+    before = np.zeros(11, dtype)
+    for places in ([], [0], [3, 4], [2, 8, 10]):
+        after = before.copy()
+        for number, place in enumerate(places):
+            after.view(np.uint8)[place * after.itemsize + number % after.itemsize] = 1
+            if dtype == "complex128" and number == 1:  # in its imaginary part alone
+                after[place] = 1j
+        found = verify.differing(before, after)
+        assert found.dtype == np.intp
+        assert found.tolist() == places

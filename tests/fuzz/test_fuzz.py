@@ -23,6 +23,7 @@ import gemmport as gp
 from gemmport import kernels
 from gemmport.core.dtypes import DTYPES, INPUTS
 from gemmport.core.problem import OPERANDS
+from gemmport.fuzz import arrays
 from gemmport.fuzz.arrays import MatmulCase, as_type, draw_matmul_case
 from gemmport.fuzz.campaign import Options, reproducer, run_campaign
 from gemmport.fuzz.case import fault_of, operands_of, refusal, shortened
@@ -481,3 +482,33 @@ class TestData:
         monkeypatch.setattr(type(variant), "unfit", lambda self, *about: asked.append(about) or "not today")
         assert refusal(problem, device, "register_tiled", values) is gp.ParameterError
         assert asked == [(values, problem, device)]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_results_of_calls_are_judged_by_what_the_device_may_keep_of_sums(
+    scaled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which kernel computed nobody tells."""
+    problem, asked = gp.GemmProblem.create(2, 3, 4, dtype="float8_e4m3fn", output="float32"), []
+    monkeypatch.setattr(arrays, "cut_on", lambda *of: of)
+    judge = lambda *given: asked.append(given) or SimpleNamespace(detail="told")  # noqa: E731
+    monkeypatch.setattr(arrays, "check_scaled", judge)
+    monkeypatch.setattr(arrays, "fault_of", lambda *given: judge(*given).detail)
+    case = SimpleNamespace(problem=problem, data="random numbers")
+    device, operands, scales = DEVICES["Apple"], object(), object() if scaled else None
+    assert arrays._judged(case, device, operands, np.zeros((2, 3), np.float32), scales) == "told"
+    ((*given, result, cut),) = asked
+    assert given == [problem, operands, scales if scaled else "random numbers"]
+    assert result.shape == (1, 2, 3)
+    assert cut == (problem, device)
+
+
+def test_a_call_with_scales_is_judged_with_them(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = (draw(5, index, all_kernels()) for index in itertools.count())
+    case = next(one for one in cases if getattr(one, "scaled", False) and None in one.outcomes(best_backend.device))
+    judged = []
+    monkeypatch.setattr(arrays, "_judged", lambda *given: judged.append(given) or "")
+    case.judge(best_backend)
+    ((_, device, _, _, scales),) = judged
+    assert device is best_backend.device
+    assert scales is not None

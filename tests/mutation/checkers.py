@@ -56,7 +56,11 @@ class Checker:
 
 CHECKERS = (
     Checker(
-        "checking.verification", ("checking/test_verification.py", "checking/test_bounds.py", "checking/test_neighbours.py")
+        "checking.verification",
+        (
+            "checking/test_verification.py", "checking/test_bounds.py", "checking/test_neighbours.py",
+            "checking/test_matrix_unit_sums.py",
+        ),
     ),
     Checker("checking.reference", ("checking/test_reference.py", "checking/test_neighbours.py")),
     Checker("checking.scales", ("checking/test_scaled_bound.py",)),

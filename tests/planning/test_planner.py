@@ -20,7 +20,7 @@ from gemmport.contracts.kernel import Parameters, Steps, ceil_div
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import DtypeError, ParameterError, UnknownNameError, UnsupportedError
-from gemmport.core.plan import KernelSource, Plan
+from gemmport.core.plan import Buffer, KernelSource, Plan
 from gemmport.core.problem import MAX_EXTENT, GemmProblem
 from gemmport.kernels.register_tiled import RegisterTiled
 from gemmport.planning import parser
@@ -646,3 +646,33 @@ def test_of_a_kernel_with_a_model_all_that_it_considers_are_candidates() -> None
     simt = kernels.variant("simt")
     considered = [simt.complete(each) for each in simt.considered(problem("square"), device, model_of(device))]
     assert [one.parameters for one in found][: len(considered)] == considered
+
+
+def test_what_compiles_sooner_leaves_c_out_where_it_is_not_read() -> None:
+    """Of `simt`, whose tiles have 128 sums for each work-item: the launches of the plan with fewer, in the same order."""
+    device, params = (
+        DEVICES["NVIDIA sm_90 under CUDA"],
+        {"TSM": 128, "TSN": 256, "WM": 32, "WN": 128, "WPTM": 8, "WPTN": 16},
+    )
+    for beta, left_out in ((0.0, 0), (0.5, None)):
+        plan = make_plan(
+            GemmProblem.create(1000, 4000, 500, beta=beta),
+            device,
+            SHIPPED,
+            kernel="simt",
+            params={**params, "SHARE": 1},
+        )
+        assert [launch.kernel.function for launch in plan.meanwhile] == [
+            launch.kernel.function for launch in plan.launches
+        ]
+        for launch in plan.meanwhile:
+            takes_c = Buffer("c") in launch.arguments
+            assert dict(launch.kernel.defines).get("READS_C") == (left_out if takes_c else None)
+            assert launch.kernel.stem == "simt"
+        assert any(Buffer("c") in launch.arguments for launch in plan.meanwhile)
+    across = make_plan(
+        GemmProblem.create(1000, 4000, 500, trans_a="T"), device, SHIPPED, kernel="simt", params={**params, "ACROSS": 0}
+    )
+    assert {launch.kernel.stem for launch in across.meanwhile} == {launch.kernel.stem for launch in across.launches}
+    assert not make_plan(GemmProblem.create(0, 4000, 500), device, SHIPPED, kernel="simt", params=params).meanwhile
+    assert not make_plan(GemmProblem.create(8, 8, 8), device, SHIPPED, kernel="naive").meanwhile
