@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     raise LibraryUnavailableError(f"gemmport.torch needs PyTorch ({error}): pip install torch") from error
 
-from gemmport.torch.functions import addmm, baddbmm, bmm, linear, matmul, mm
+from gemmport.torch.functions import addmm, baddbmm, bmm, linear, matmul, mm, scaled_mm
 from gemmport.torch.mode import Routing, use
 
-__all__ = ["Routing", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "use"]
+__all__ = ["Routing", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "scaled_mm", "use"]

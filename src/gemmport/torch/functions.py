@@ -7,6 +7,7 @@ import torch
 from gemmport.core.errors import ShapeError
 from gemmport.torch.batches import product
 from gemmport.torch.gradients import multiply
+from gemmport.torch.scaled import multiply_scaled
 
 
 def mm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
@@ -89,6 +90,24 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     rows = input.unsqueeze(0) if input.ndim == 1 else input
     result = product(rows, weight.mT, bias, beta=0 if bias is None else 1, by=multiply)
     return result.squeeze(0) if input.ndim == 1 else result
+
+
+def scaled_mm(
+    mat_a: torch.Tensor, mat_b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None, out_dtype: torch.dtype = torch.bfloat16,
+) -> torch.Tensor:  # fmt: skip
+    """(scale_a · mat_a) · (mat_b · scale_b) + bias, of float8: `torch._scaled_mm`, with results that do not have 8 bits.
+
+    Args:
+        mat_a, mat_b: (m, k) and (k, n) of torch.float8_e4m3fn or float8_e5m2, of any strides and sizes.
+        scale_a, scale_b: float32, on the device of the matrices: one number each, or (m, 1) and (1, n).
+        bias: (n,), of real numbers. It is added before the sum is rounded.
+        out_dtype: torch.bfloat16, float16 or float32.
+
+    Raises:
+        ShapeError, DtypeError, ArrayError: operands that do not fit together, or are on two devices. Others as `gemmport.gemm`.
+    """
+    return multiply_scaled(mat_a, mat_b, scale_a, scale_b, bias, out_dtype)
 
 
 def _check_dimensions(wanted: int, **operands: torch.Tensor) -> None:

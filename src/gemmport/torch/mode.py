@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmport.api.precision import current, precision
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError
-from gemmport.torch.functions import addmm, baddbmm, bmm, matmul, mm
+from gemmport.torch.functions import addmm, baddbmm, bmm, matmul, mm, scaled_mm
 
 _ATEN = torch.ops.aten
 
@@ -41,14 +41,46 @@ def _addbmm(
     return addmm(input, left, right, beta=beta, alpha=alpha)
 
 
+def _scaled_mm(
+    self: torch.Tensor, mat2: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """A result of 8 bits, which is what torch takes None for, and its scale are torch's; so are block scales."""
+    if out_dtype is None or scale_result is not None:
+        raise DtypeError("results of 8 bits are torch's")
+    return scaled_mm(self, mat2, scale_a, scale_b, bias, out_dtype)
+
+
+def _scaled_mm_v2(
+    self: torch.Tensor, mat2: torch.Tensor, scale_a: Sequence[torch.Tensor], recipe_a: Sequence[int], swizzle_a: Sequence[int],
+    scale_b: Sequence[torch.Tensor], recipe_b: Sequence[int], swizzle_b: Sequence[int], bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None, contraction_dim: Sequence[int] = (), use_fast_accum: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """Recipes of scales for tensors, 0, and for rows, 1, are the shapes of those that `scaled_mm` takes."""
+    if (
+        contraction_dim
+        or any((*swizzle_a, *swizzle_b))
+        or any(len(x) != 1 or x[0] not in (0, 1) for x in (recipe_a, recipe_b))
+    ):
+        raise DtypeError("scales of blocks are torch's")
+    return _scaled_mm(self, mat2, scale_a[0], scale_b[0], bias, None, out_dtype)
+
+
 _BY_NAME: Mapping[str, Callable[..., torch.Tensor]] = {
     "mm": mm, "bmm": bmm, "addmm": addmm, "baddbmm": baddbmm, "addbmm": _addbmm,
     "mv": matmul, "addmv": _addmv, "dot": matmul, "vdot": _vdot,
 }  # fmt: skip
 
+_OF_FLOAT8: Mapping[str, Callable[..., torch.Tensor]] = {
+    name: route
+    for name, route in (("_scaled_mm", _scaled_mm), ("_scaled_mm_v2", _scaled_mm_v2))
+    if hasattr(_ATEN, name)
+}
+"""The second came with PyTorch 2.10, as `torch.nn.functional.scaled_mm`."""
+
 _ROUTES: Mapping[Any, Callable[..., torch.Tensor]] = {
     getattr(getattr(_ATEN, name), overload): route
-    for name, route in _BY_NAME.items()
+    for name, route in {**_BY_NAME, **_OF_FLOAT8}.items()
     for overload in ("default", "out")
 }
 """What torch's products are made of, in its dispatcher. Compiled code calls those that write to `out`."""
@@ -63,6 +95,9 @@ _TYPES = {
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
 }  # fmt: skip
 """That both compute in: torch has no products of bool, nor of its other unsigned types."""
+
+_TYPES_OF_SCALED = {torch.float8_e4m3fn, torch.float8_e5m2, torch.float32, torch.bfloat16, torch.float16}
+"""Of the operands of `_OF_FLOAT8`: matrices, scales and bias."""
 
 
 class Routing(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to a type checker
@@ -94,7 +129,10 @@ class Routing(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to a typ
         route = _ROUTES.get(func)
         if route is None:
             route = _IN_PLACE.get(func)
-        if route is None or not all(_is_ours(x) for x in (*args, *named.values()) if isinstance(x, torch.Tensor)):
+        types_of = _TYPES_OF_SCALED if route in _OF_FLOAT8.values() else _TYPES
+        if route is None or not all(
+            _is_ours(x, types_of) for x in (*args, *named.values()) if isinstance(x, torch.Tensor)
+        ):
             return _by_torch(func, args, named)
         out = args[0] if func in _IN_PLACE else named.get("out")
         if out is not None and out.device != args[0].device:
@@ -147,19 +185,20 @@ def _is_made_of_others(func: Any) -> bool:
     return isinstance(func, torch._ops.OpOverload) and func not in _ROUTES and func._can_decompose()
 
 
-def _is_ours(x: torch.Tensor) -> bool:
+def _is_ours(x: torch.Tensor, types: Collection[torch.dtype]) -> bool:
     """Whether gemmport may read a tensor: what subclasses make of a product is theirs."""
     return (
         type(x) in (torch.Tensor, torch.nn.Parameter)
         and x.layout is torch.strided
         and x.device.type in ("cpu", "cuda")
-        and x.dtype in _TYPES
+        and x.dtype in types
     )
 
 
 def use() -> Routing:
     """A context in which gemmport computes torch's products: `@`, torch.matmul, mm, bmm, addmm, baddbmm, addbmm, mv, addmv,
-    dot, vdot, nn.Linear, and what is made of these, also backward. docs/pytorch.md says which products it does not see.
+    dot, vdot, nn.Linear, `torch._scaled_mm`, and what is made of these, also backward. docs/pytorch.md says which products it
+    does not see.
 
         with gemmport.torch.use() as routing:
             loss = model(x)
