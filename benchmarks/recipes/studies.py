@@ -163,8 +163,31 @@ def tilings_of_wgmma(files: Files) -> Table:
     return Table(["TSM × TSN", *(f"{dtype} {layout}, GFLOPS>" for dtype, layout in shown.items())], rows)
 
 
+def by_the_unit(files: Files) -> Table:
+    """docs/wgmma.md: products as the planner chooses, beside the faster of cuBLAS and cuBLASLt, whose times under CUDA in the
+    same run stand beside OpenCL's, too.
+    """
+    rows = []
+    results = files.results("h100/run/halves.json", "h100/run/matrix-units.json")
+    for own in some(results, backend="cuda"):
+        same = {name: own[name] for name in ("m", "dtype", "output", "precision", "trans_a", "trans_b")}
+        other = one(results, backend="opencl", **same)
+        fastest = max(each["gflops"] for each in own["baselines"].values() if each.get("gflops"))
+        types = f"{own['dtype']} → {own['output']}" if own["output"] != own["dtype"] else own["dtype"]
+        cells = [
+            x
+            for each in (own, other)
+            for x in (each["kernel"], whole(each["gflops"]), hundredths(each["gflops"] / fastest))
+        ]
+        ops = own["trans_a"] + own["trans_b"]
+        rows.append([types if own["precision"] == "full" else "float32 as TF32", str(own["m"]), ops, *cells])
+    head = [x for words in ("CUDA", "OpenCL") for x in (f"{words}: kernel", f"{words}, GFLOPS>", "× the faster>")]
+    return Table(["type", "m = n = k>", "ops", *head], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
+    "by the unit": by_the_unit,
     "operands across": across,
     "regrets": regrets,
     "tilings of complex128": tilings_of_complex128,
