@@ -85,8 +85,11 @@ def test_an_interruption_leaves_who_hears_of_it_in_peace(
 
     problems = [replace(TASKS[0], alpha=number) for number in range(2, 12)]
     monkeypatch.setattr(Conversation, "last_words", slow)
-    with pytest.raises(KeyboardInterrupt):
-        ahead.prepare_all([(problem, best_backend.device) for problem in problems], 2, interrupt)
+    for _ in range(9):  # a process that is between two problems has no last words
+        with pytest.raises(KeyboardInterrupt):
+            ahead.prepare_all([(problem, best_backend.device) for problem in problems], 2, interrupt)
+        if told:
+            break
     assert told
     assert all("SIGKILL" in one for one in told)
 

@@ -19,7 +19,7 @@ FOLDER = Path(kernels.__path__[0])
 STEMS = [contract.name for contract in (*kernels.variants(), *kernels.passes())]
 SUFFIXES = {"opencl": "cl", "cuda": "cu"}
 
-INSTRUCTIONS = {"opencl": ["ptx.cl"], "cuda": ["hopper.cu", "ptx.cu"]}
+INSTRUCTIONS = {"opencl": ["hopper.cl", "ptx.cl"], "cuda": ["hopper.cu", "ptx.cu"]}
 """The parts that hold inline assembly, by language."""
 
 each_language = pytest.mark.parametrize("language", languages())
@@ -55,6 +55,9 @@ def test_each_instruction_stands_in_one_macro(language: str, part: str) -> None:
     """Which holds nothing else, so that what takes its place is one macro, too."""
     lines = code(parts(language)[part]).replace("\\\n", " ").splitlines()
     macros = [" ".join(line.split()) for line in lines if line.strip() and not included(line)]
+    macros = [
+        line for line in macros if not line.startswith("#define LATER ")
+    ]  # of the instructions that a compiler refuses
     assert all(re.match(r"#define [A-Z_0-9]+\(", line) for line in macros)
     assert max(len(re.findall("asm", line)) for line in macros) == 1
     instructions = re.findall(r"asm.*", "\n".join(macros))
@@ -101,7 +104,7 @@ def test_a_part_is_there_once(language: str) -> None:
     assert not included(text)
 
 
-OF_THE_OTHER = {"opencl": "hopper", "cuda": "matrix_instructions"}
+OF_THE_OTHER = {"opencl": None, "cuda": "matrix_instructions"}
 """By language, the part that it has not."""
 
 

@@ -380,7 +380,7 @@ def test_what_is_suggested_fits(name: str, dtype: str, m: int, n: int, k: int) -
     assert SIMT.local_bytes(full, problem) <= device.local_memory
     assert SIMT.work_group(full)[0] <= min(device.max_work_group, device.max_work_item_sizes[0])
     assert SIMT.unfit(full, problem, device) is None
-    assert full["MMA"] == 0 or (dtype == "float64" and device.architecture == "sm_90")
+    assert full["MMA"] == 0 or (dtype in ("float64", "complex128") and device.architecture == "sm_90")
     assert full["SHARE"] in (0, full["GROUPS"])
     gp.plan(problem, device, kernel="simt", params=suggested)
 
