@@ -277,7 +277,7 @@ class Simt(KernelVariant):
         shared, sharers = sharing_of(tiles, depth, round_of_all)
         whole = tiles - shared
         defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
-        if parameters["PORTS"] and has_known_ports(device) and problem.accumulator == FLOAT32:
+        if parameters["PORTS"] and has_known_ports(device) and problem.accumulator.precision == FLOAT32.precision:
             defines["SCHEDULE_FOR_PORTS"] = parameters["GROUPS"]
         if parameters["MMA"] == 1:
             defines["UNIT_ROWS"] = float64_matrix_rows(device)

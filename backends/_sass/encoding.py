@@ -45,6 +45,7 @@ FORM = Field(9, 3)
 GUARD = Field(12, 4)  # the predicate under which the instruction runs; bit 3 negates it
 GUARD_PREDICATE, GUARD_NEGATED = Field(12, 3), Field(15, 1)
 D, A, B, C = Field(16, 8), Field(24, 8), Field(32, 8), Field(64, 8)  # registers
+NEGATED_A, NEGATED_B = Field(72, 1), Field(63, 1)  # of FFMA: the signs of its factors
 SIZE = Field(73, 3)  # of a memory operand
 FIRST_PREDICATE, SECOND_PREDICATE = Field(81, 3), Field(84, 3)  # that an instruction writes
 FIRST_CONDITION, SECOND_CONDITION, THIRD_CONDITION = Field(87, 3), Field(77, 3), Field(68, 3)  # predicates it reads
@@ -307,12 +308,12 @@ def may_write(word: int) -> frozenset[int]:
 
 
 _PLAIN_FFMA = FORM.put(GUARD.put(FFMA, ALWAYS), 1)
-_FREE_IN_FFMA = sum((1 << f.bits) - 1 << f.at for f in (D, A, B, C, CONTROL))
+_FREE_IN_FFMA = sum((1 << f.bits) - 1 << f.at for f in (D, A, B, C, NEGATED_A, NEGATED_B, CONTROL))
 
 
 @decoded
 def is_plain_ffma(word: int) -> bool:
-    """Whether an instruction is d = a · b + c of four registers, under no predicate, with no negation or rounding mode."""
+    """Whether an instruction is d = ± a · b + c of four registers, under no predicate, with no rounding mode."""
     return word & ~_FREE_IN_FFMA == _PLAIN_FFMA and all(f.get(word) != ZERO for f in (D, A, B, C))
 
 

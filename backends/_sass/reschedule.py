@@ -135,7 +135,9 @@ def _steps(body: Body) -> list[list[Product]]:
                 raise NotUnderstoodError(f"instruction {k} of the loop, which is no FFMA, reads a sum")
             continue
         if not sass.is_plain_ffma(word):
-            raise NotUnderstoodError(f"FFMA {k} of the loop has a predicate, a modifier or RZ")
+            raise NotUnderstoodError(
+                f"FFMA {k} of the loop has a predicate, a modifier beside the signs of its factors, or RZ"
+            )
         a, b, c = (body.sources[k][f.at, 0] for f in (sass.A, sass.B, sass.C))
         home, terms = chain.get(c, (c[1], 0))
         if a in chain or b in chain or (c not in chain and c[0] != ENTRY) or uses[c] != 1:

@@ -72,7 +72,8 @@ class State:
         """Goes past a plain FFMA, which always runs."""
         a, b, c = map(self.register, sass.registers_read(word))
         target = sass.D.get(word)
-        self._registers[target] = self._symbols.of("sum", min(a, b), max(a, b), c)
+        negated = sass.NEGATED_A.get(word) ^ sass.NEGATED_B.get(word)
+        self._registers[target] = self._symbols.of("sum", negated, min(a, b), max(a, b), c)
         self._partial.pop(target, None)
 
     def _seen(self, register: int, guard: Symbol) -> Symbol:

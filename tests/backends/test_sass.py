@@ -201,6 +201,29 @@ def test_the_loop_of_each_tiling_that_asks_for_it_is_reordered(tiling: dict[str,
 
 @with_a_compiler
 @pytest.mark.machine_code
+@pytest.mark.parametrize("ops", ["NN", "TN", "CR"])
+def test_complex64_s_loop_is_reordered_with_its_signs(ops: str) -> None:
+    """A quarter of its products are negated. Where the order leaves signs alone, each sum has its terms as before."""
+    values = {"TSM": 64, "TSN": 64, "TSK": 16, "WM": 64, "WN": 32, "WPTM": 8, "WPTN": 8, "SLICES": 2, "STAGES": 3}
+    values |= {"GROUPS": 2, "PAD": 0, "PORTS": 1}
+    problem = gp.GemmProblem.create(1024, 1024, 1024, dtype="complex64", trans_a=ops[0], trans_b=ops[1])
+    plan = make_plan(problem, H200, lookup.load_configuration(), kernel="simt", params=values)
+    source = assemble(plan.launches[0].kernel, "cuda")
+    assert _sass.asked_for(source) == 2
+    binary = _nvrtc.compile_cuda(source.replace("SCHEDULE_FOR_PORTS 2", "SCHEDULE_FOR_PORTS 0"), "sm_90")
+    before, after = (list(Code(each, "simt").words) for each in (binary, _sass.rescheduled(binary, 2)))
+    loop = main_loop(before)
+    inside = slice(loop.first, loop.last + 1)
+    assert cost(after[inside]).cycles < 0.9 * cost(before[inside]).cycles
+    negated = [i for i in range(loop.first, loop.last) if is_ffma(after[i]) and sass.NEGATED_A.get(after[i])]
+    assert negated
+    after[negated[0]] ^= 1 << sass.NEGATED_A.at
+    with pytest.raises(NotUnderstoodError, match=VALUE):
+        equivalence.check(before, after, loop)
+
+
+@with_a_compiler
+@pytest.mark.machine_code
 @pytest.mark.parametrize("shape", ["whole", "overlapping"])
 def test_shared_tiles_call_no_function_of_another_section(shape: str) -> None:
     """The way to OpenCL's machine code is by a linker. Around a call, registers are moved in the main loop, too, by what is not
@@ -327,7 +350,10 @@ def test_instructions_read_and_write_what_nvdisasm_names(tmp_path: Path, shape: 
             assert told == {int(r) for r in re.findall(r"\bR(\d+)", line)}, line
             assert sass.reads_predicates(word) | sass.writes_predicates(word) == predicates(line), line
         if sass.is_plain_ffma(word):
-            assert re.fullmatch(r"FFMA R\d+, R\d+(\.reuse)?, R\d+(\.reuse)?, R\d+(\.reuse)?\s*", line)
+            assert re.fullmatch(r"FFMA R\d+, -?R\d+(\.reuse)?, -?R\d+(\.reuse)?, R\d+(\.reuse)?\s*", line)
+            assert [sign for sign, _ in re.findall(r", (-?)(R\d+)", line)][:2] == [
+                "-" * field.get(word) for field in (sass.NEGATED_A, sass.NEGATED_B)
+            ]
 
 
 def disassembled(folder: Path, binary: bytes, *options: str) -> list[str]:
@@ -476,6 +502,10 @@ def a_negated_product(words: list[int]) -> None:
     words[first(words, is_ffma)] ^= 1 << 72
 
 
+def a_negated_sum(words: list[int]) -> None:
+    words[first(words, is_ffma)] ^= 1 << 75
+
+
 def loads_in_another_order(words: list[int]) -> None:
     i = first(words, is_load)
     swapped(words, i, first(words, is_load, start=i - next(body()) + 1))
@@ -547,7 +577,8 @@ FAULTS = {
     another_factor: VALUE,
     another_sum: VALUE,
     terms_in_another_order: VALUE,
-    a_negated_product: OTHERS,
+    a_negated_product: VALUE,
+    a_negated_sum: OTHERS,
     loads_in_another_order: OTHERS,
     another_address: OTHERS,
     the_branch: OTHERS,
