@@ -1,17 +1,21 @@
-"""What the baselines of NVIDIA's cuBLAS and cuBLASLt share: types by their numbers in NVIDIA's headers, and handles."""
+"""What the baselines cuBLAS and cuBLASLt share: types by their numbers in NVIDIA's headers, handles, and how they are found."""
 
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
+from gemmport.baselines._packages import imported
+from gemmport.baselines.base import Baseline
 from gemmport.core.errors import BaselineUnavailableError
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Op, Operand
 
 HOW_TO_GET = "pip install 'gemmport[cuda]' on a machine with NVIDIA's driver"
@@ -59,7 +63,7 @@ OPERATIONS: MappingProxyType[Op, int] = MappingProxyType({"N": 0, "T": 1, "C": 2
 _INPUTS: tuple[Operand, ...] = ("a", "b")
 
 
-def version(library: Any, title: str) -> str:
+def _version(library: Any, title: str) -> str:
     """A library's version, for which it is loaded.
 
     Raises:
@@ -71,7 +75,7 @@ def version(library: Any, title: str) -> str:
         raise BaselineUnavailableError(f"{title} does not start: {error}; {HOW_TO_GET}") from error
 
 
-def why_not_computed(problem: GemmProblem, types: Iterable[str], title: str) -> str | None:
+def _why_not_computed(problem: GemmProblem, types: Iterable[str], title: str) -> str | None:
     """Why a library that computes some types does not compute a problem; None where it does."""
     if problem.types not in types:
         return f"{title} computes {', '.join(types)}, not {problem.types}"
@@ -117,3 +121,42 @@ class Handles:
                 with backend.current():
                     self._made[backend] = Handle(self._create(backend, workspace), workspace)
             return self._made[backend]
+
+
+class NVIDIALibrary(Baseline):
+    """A library of NVIDIA's, through nvmath-python's bindings.
+
+    Attributes:
+        bindings: their module. title: the library's name for people. types: that it computes, as keys.
+    """
+
+    backends = frozenset({"cuda"})
+    how_to_get = HOW_TO_GET
+    bindings: ClassVar[str]
+    title: ClassVar[str]
+    types: ClassVar[Mapping[str, tuple[int, int, int]]]
+
+    def __init__(self) -> None:
+        self._library = imported(self.bindings, "nvmath-python", self.how_to_get)
+        self._version = _version(self._library, self.title)
+        self._handles = Handles(self._create)
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def unsupported(self, problem: GemmProblem) -> str | None:
+        """Why it can compute a problem on no device; `bind` may refuse what it cannot compute on one."""
+        return _why_not_computed(problem, self.types, self.title)
+
+    def rounds_by_itself(self, problem: GemmProblem) -> bool:
+        return problem.precision != FULL
+
+    @abstractmethod
+    def _create(self, backend: Backend, workspace: Memory) -> int:
+        """A handle in a backend's context, which is current.
+
+        Raises:
+            LaunchError: the library does not start.
+        """

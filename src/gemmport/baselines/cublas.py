@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,45 +9,24 @@ import numpy as np
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines._nvidia import (
-    HOW_TO_GET,
     OPERATIONS,
     TYPES,
     WORKSPACE_BYTES,
-    Handles,
+    NVIDIALibrary,
     address,
-    version,
-    why_not_computed,
 )
-from gemmport.baselines._packages import imported
-from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
+from gemmport.baselines.base import BoundBaseline, HostArray
 from gemmport.core.errors import LaunchError
-from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand
 
 
-class CuBLAS(Baseline):
+class CuBLAS(NVIDIALibrary):
     """cublasGemmEx, and for a batch cublasGemmStridedBatchedEx; TF32 where the problem's precision says so alone."""
 
     name = "cublas"
-    backends = frozenset({"cuda"})
-    how_to_get = HOW_TO_GET
-
-    def __init__(self) -> None:
-        self._cublas = imported("nvmath.bindings.cublas", "nvmath-python", self.how_to_get)
-        self._version = version(self._cublas, "cuBLAS")
-        self._handles = Handles(self._create)
-        self._lock = threading.Lock()
-
-    @property
-    def version(self) -> str:
-        return self._version
-
-    def unsupported(self, problem: GemmProblem) -> str | None:
-        """Why it cannot compute a problem; None where it can."""
-        return why_not_computed(problem, TYPES, "cuBLAS")
-
-    def rounds_by_itself(self, problem: GemmProblem) -> bool:
-        return problem.precision != FULL
+    bindings = "nvmath.bindings.cublas"
+    title = "cuBLAS"
+    types = TYPES
 
     def bind(
         self,
@@ -58,7 +36,7 @@ class CuBLAS(Baseline):
         host: Mapping[Operand, HostArray],
     ) -> BoundBaseline:
         """Prepares a product; `enqueue` raises LaunchError, with cuBLAS's own words, where it is refused."""
-        cublas = self._cublas
+        cublas = self._library
         inputs, output, arithmetic = TYPES[problem.types]
         batch = [problem.batch] if problem.batch != 1 else []
         # `GemmProblem` keeps every other size below 2³¹; strides have 64 bits in both.
@@ -92,7 +70,7 @@ class CuBLAS(Baseline):
 
     def _create(self, backend: Backend, workspace: Memory) -> int:
         """A handle on the backend's stream, with a workspace."""
-        cublas = self._cublas
+        cublas = self._library
         try:
             value: int = cublas.create()
             cublas.set_stream(value, backend.queue_handle)

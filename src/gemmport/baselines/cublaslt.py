@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -13,24 +12,19 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines._nvidia import (
     FLOAT8_TYPES,
-    HOW_TO_GET,
     OPERATIONS,
     SCALARS,
     TYPES,
     WORKSPACE_BYTES,
-    Handles,
+    NVIDIALibrary,
     address,
-    version,
-    why_not_computed,
 )
-from gemmport.baselines._packages import imported
-from gemmport.baselines.base import Baseline, BoundBaseline, HostArray
+from gemmport.baselines.base import BoundBaseline, HostArray
 from gemmport.contracts.kernel import Cut
 from gemmport.contracts.nvidia import cuts_sums_of_float8, is_hopper
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT8S
 from gemmport.core.errors import LaunchError
-from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand
 
 _TYPES = {**TYPES, **FLOAT8_TYPES}
@@ -49,32 +43,16 @@ _OF_BYTES = (
 )
 
 
-class CuBLASLt(Baseline):
+class CuBLASLt(NVIDIALibrary):
     """cublasLtMatmul by the first algorithm that its heuristic names, with a workspace of `WORKSPACE_BYTES`.
 
     FP8 has neither scales nor fast accumulation, like `torch._scaled_mm` with scales of 1 and `use_fast_accum=False`.
     """
 
     name = "cublaslt"
-    backends = frozenset({"cuda"})
-    how_to_get = HOW_TO_GET
-
-    def __init__(self) -> None:
-        self._lt = imported("nvmath.bindings.cublasLt", "nvmath-python", self.how_to_get)
-        self._version = version(self._lt, "cuBLASLt")
-        self._handles = Handles(self._create)
-        self._lock = threading.Lock()
-
-    @property
-    def version(self) -> str:
-        return self._version
-
-    def unsupported(self, problem: GemmProblem) -> str | None:
-        """Why it can compute a problem on no device; `bind` refuses what it cannot compute on one."""
-        return why_not_computed(problem, _TYPES, "cuBLASLt")
-
-    def rounds_by_itself(self, problem: GemmProblem) -> bool:
-        return problem.precision != FULL
+    bindings = "nvmath.bindings.cublasLt"
+    title = "cuBLASLt"
+    types = _TYPES
 
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
         """14 digits of sums of FP8 on compute capability 8.9 and 9.0 (docs/verification.md)."""
@@ -93,7 +71,7 @@ class CuBLASLt(Baseline):
         Raises:
             LaunchError: cuBLASLt has no algorithm for it on this device.
         """
-        lt, handle = self._lt, self._handles.on(backend)
+        lt, handle = self._library, self._handles.on(backend)
         # cuBLASLt is column-major: it sees every stored matrix transposed, and computes Dᵀ = op(B)ᵀ · op(A)ᵀ.
         a, b, d = (address(problem, operands, operand) for operand in ("a", "b", "d"))
         alpha, beta = (np.array(value, problem.accumulator.numpy) for value in (problem.alpha, problem.beta))
@@ -124,14 +102,14 @@ class CuBLASLt(Baseline):
     def _create(self, backend: Backend, workspace: Memory) -> int:
         """A handle; it has no stream and no workspace of its own."""
         try:
-            value: int = self._lt.create()
-        except self._lt.cuBLASLtError as error:
+            value: int = self._library.create()
+        except self._library.cuBLASLtError as error:
             raise LaunchError(f"{backend.device.label}: cuBLASLt does not start: {error}") from error
         return value
 
     def _described(self, problem: GemmProblem, made: ExitStack) -> tuple[int, int, int, int]:
         """Descriptors of the product and of A, B and D, seen transposed. `made` frees them."""
-        lt = self._lt
+        lt = self._library
         inputs, output, arithmetic = _TYPES[problem.types]
         product: int = lt.matmul_desc_create(arithmetic, SCALARS[problem.accumulator.name])
         made.callback(lt.matmul_desc_destroy, product)
@@ -153,7 +131,7 @@ class CuBLASLt(Baseline):
 
     def _first(self, handle: int, descriptors: Sequence[int], addresses: Sequence[int]) -> np.ndarray[Any, Any]:
         """The algorithm that the heuristic names first for matrices at these addresses, a cublasLtMatmulAlgo_t."""
-        lt = self._lt
+        lt = self._library
         found, count = np.zeros(1, lt.matmul_heuristic_result_dtype), np.zeros(1, np.int32)
         put, names = lt.matmul_preference_set_attribute, lt.MatmulPreferenceAttribute
         preference: int = lt.matmul_preference_create()
