@@ -80,13 +80,14 @@ def linked(ptx: bytes, compute_capability: int) -> bytes:
 
 @contextmanager
 def primary_context(compute_capability: int) -> Iterator[None]:
-    """The primary context of a device of a compute capability, current for a while: for OpenCL, which has none of CUDA's.
+    """Makes the primary context of a device of a compute capability current for a while. A process of OpenCL has no other.
 
     Args:
         compute_capability: times ten.
 
     Raises:
-        OSError: there is no driver. LaunchError: it refuses, or knows no such device.
+        OSError: there is no driver.
+        LaunchError: the driver refuses, or knows no such device.
     """
     check("cuInit", ctypes.c_uint(0))
     device, context = _device_of(compute_capability), ctypes.c_void_p()
@@ -144,7 +145,7 @@ def fail(name: str, result: int) -> NoReturn:
 
 
 class Relaxed:
-    """What is allocated or loaded inside is allowed while a stream captures a graph, which it is no part of.
+    """Inside, the thread may allocate and load while a stream captures a graph. The graph has no part in that.
 
     No generator: it stands around every allocation.
     """

@@ -920,8 +920,8 @@ class Backend(NoCopy, ABC):
         return [made.pop(source) if source in made else find(source) for source in sources]
 
     def make_later(self, sources: Sequence[str]) -> bool:
-        """Has another process make the programs of these sources that are neither in memory nor on disk. Users are told of them
-        as of better ones.
+        """Has another process make those programs of these sources that are neither in memory nor on disk. Users hear of them
+        as they do of better ones.
 
         Returns:
             Whether any is to come. False where all are there, where no other process can compile for this device, and where
@@ -970,8 +970,12 @@ class Backend(NoCopy, ABC):
         return cache.program_key(*self.program_parts(source).values())
 
     def follow(self, user: User, sources: Sequence[str], bound: Sequence[Program]) -> None:
-        """Has a user told of better programs of some sources, as long as it lives; at once, of those that came while it bound
-        these, which may be of other sources that do for the time being.
+        """Tells a user of better programs of some sources, as long as it lives.
+
+        It hears at once of those that came while it bound programs.
+
+        Args:
+            bound: what it bound for each source; some may serve for the time being, and be of other sources.
         """
         programs = self._programs
         with programs.lock:
@@ -1087,8 +1091,12 @@ class Backend(NoCopy, ABC):
         return program.binary
 
     def _compiled_elsewhere(self, source: str) -> bytes:
-        """The binary of a program as `compile` makes it, by another process, where one can."""
-        raise NotImplementedError
+        """The binary of a program as `compile` makes it, by another process.
+
+        Raises:
+            LaunchError: none can, which is so where `compiles_elsewhere` does not say otherwise.
+        """
+        raise LaunchError(f"{self.device.label}: no other process compiles for backend {self.name}")
 
     def _left(self, compiled: str, better: str, source: str, architecture: str = "") -> Left | None:
         """What another process needs to make a better program, where it can.

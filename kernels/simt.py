@@ -47,9 +47,9 @@ class Simt(KernelVariant):
 
     With MMA = 1, a warp's float64 products go through NVIDIA's matrix unit, 16 × 8 sums and 4 terms at a time, at twice the
     rate; a product of complex128 is four of these. Before Hopper, products have 8 × 8 sums, which no GPU has verified yet: only
-    the user chooses them. With MMA = 2, products of float32 and float64 go through AMD's matrix
-    cores, 16 × 16 sums and 4 terms at a time; a warp is a wave of 64 work-items then. This was simulated, and has not run on a
-    GPU: it is chosen where `gemmport doctor` has found it right.
+    the user chooses them. With MMA = 2, products of float32 and float64 go through AMD's matrix cores, 16 × 16 sums and 4 terms
+    at a time; a warp is a wave of 64 work-items then. This was simulated, and has not run on a GPU: it is chosen where
+    `gemmport doctor` has found it right.
 
     With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
 

@@ -138,7 +138,8 @@ def test_views_and_products_are_as_numpys(pair: list[gp.Backend]) -> None:
     assert len(x[7:].shards) == 1
     x[2:8].shards[1].fill(7)
     assert (x.get()[6:8] == 7).all(), "views are of the same memory"
-    for key, told in ((11, "range"), ((slice(None), 2), "vector"), (slice(None, None, -1), "steps of 1"), (None, "integers"),
+    for key, told in ((11, "an index of axis 0 must be from -11 to 10; got 11"), (-12, "got -12"),
+                      ((slice(None), 2), "vector"), (slice(None, None, -1), "steps of 1"), (None, "integers"),
                       ((0, 0, 0), "2 dimensions"), (True, "integers")):  # fmt: skip
         with pytest.raises(IndexError, match=told):
             x[key]

@@ -139,7 +139,10 @@ class ShardedArray:
         keys = _expanded(key, self.ndim)
         here = keys[self.axis]
         if not isinstance(here, slice):
-            number = range(self.shape[self.axis])[here]  # IndexError beyond it
+            size = self.shape[self.axis]
+            if not -size <= here < size:
+                raise IndexError(f"an index of axis {self.axis} must be from {-size} to {size - 1}; got {here}")
+            number = here % size
             for shard, lines in self._lines():
                 if number in lines:
                     return shard[(*keys[: self.axis], number - lines.start, *keys[self.axis + 1 :])]
