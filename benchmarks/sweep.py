@@ -33,6 +33,7 @@ from gemmport.bench.sweeps import Swept, Timed, header
 from gemmport.cli.shapes import read_shapes
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import as_dtype
 from gemmport.core.plan import Launch, ParameterValue, Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.selection import get_backend, select_device
@@ -173,7 +174,8 @@ def main(
     names = list(known) if kernel is None else kernel.split(",")
     workloads: list[Workload] = []
     for kind in dtype.split(","):
-        if kind not in target.computes:
+        if (arithmetic := as_dtype(kind).arithmetic) and arithmetic not in target.computes:
+            sys.stderr.write(f"{kind}: {target.label} does not compute in {arithmetic}\n")
             continue
         if shapes is not None:
             workloads += read_shapes(shapes, lambda kind=kind, **shape: GemmProblem.create(**{"dtype": kind, **shape}))

@@ -183,6 +183,21 @@ def model(files: Files) -> Table:
     return Table(["", "gemmport, ms>", "PyTorch, ms>", "×>", "error>", "PyTorch's>"], rows)
 
 
+def first_calls(files: Files) -> Table:
+    """docs/startup.md: first calls of new kinds of products on a GPU, in seconds."""
+    found = {name: files.results(f"h100/startup/first-{name}.json") for name in ("cuda", "opencl")}
+    rows = []
+    for row in some(found["cuda"], place="first"):
+        kind = {name: row[name] for name in ("n", "ops", "dtype")}
+        cells = [str(row["n"]), row["ops"], row["dtype"]]
+        for results in found.values():
+            cells += [f"{one(results, **kind, place=place)['first']:.2f}" for place in ("first", "later")]
+            cells.append(f"{one(results, **kind, place='later')['settled']:.2f}")
+        rows.append(cells)
+    heads = (f"{name}: {what}>" for name in ("CUDA", "OpenCL") for what in ("first product", "a later kind", "settled"))
+    return Table(["m = n = k>", "ops", "type", *heads], rows)
+
+
 def starts(files: Files) -> Table:
     """docs/startup.md: the first product of a process, and the floors."""
     rows = []
@@ -210,5 +225,6 @@ RECIPES: dict[str, Recipe] = {
     "calls of workloads on the H200": workloads_called,
     "calls of generated products on the H200": generated_called,
     "a model on the H200": model,
+    "first calls on a GPU": first_calls,
     "starts": starts,
 }

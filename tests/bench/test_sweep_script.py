@@ -135,6 +135,16 @@ def test_a_sweep_over_a_file_of_shapes_is_judged(best_backend, tmp_path):
         assert choice["best"]["seconds"] == best
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize(("kind", "told"), [("complex64", "complex64 NN 9×9×9: naive TS=4"), ("float128", "float128")])
+def test_a_named_type_is_swept_or_told(best_backend, tmp_path, kind, told):
+    (tmp_path / "c.yaml").write_text("naive:\n  - {TS: 4}\n")
+    device = best_backend.device
+    arguments = ["--backend", device.backend, "--device", device.selector, "--candidates", str(tmp_path / "c.yaml")]
+    done = CliRunner().invoke(script.main, [*arguments, "--dtype", kind, "--sizes", "9", "--repeat", "1"])
+    assert told in f"{done.output}{done.exception}"
+
+
 @pytest.mark.parametrize("kernel", ["wpt", "no_such"])
 def test_a_kernel_without_candidates_is_refused(tmp_path, kernel):
     (tmp_path / "c.yaml").write_text("naive:\n  - {TS: 4}\n")
