@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from gemmport.core.errors import CompileError
+from gemmport.core.errors import InstructionsError
 
 _MARK = b"sm_90a:"
 _LATER = re.compile(rb"^([ \t]*)// sm_90a: (?=\S)", flags=re.MULTILINE)
@@ -24,7 +24,7 @@ def completed(ptx: bytes, source: str) -> bytes:
         ptx: as the compiler made it. source: of which it made it.
 
     Raises:
-        CompileError: it is no PTX for sm_90, the compiler left the instructions out, or one of them stays a comment.
+        InstructionsError: it is no PTX for sm_90, the compiler left the instructions out, or one of them stays a comment.
     """
     retargeted, targets = _TARGET.subn(rb"\1a", ptx)
     if targets != 1:
@@ -39,9 +39,9 @@ def completed(ptx: bytes, source: str) -> bytes:
     return made
 
 
-def _incomplete(reason: str, ptx: bytes, source: str) -> CompileError:
+def _incomplete(reason: str, ptx: bytes, source: str) -> InstructionsError:
     found = next((line for line in ptx.splitlines() if _MARK in line), ptx[:200])
-    return CompileError(
+    return InstructionsError(
         f"this driver's OpenCL does not reach the instructions of sm_90a: {reason}; choose another kernel",
         log=found.decode("utf-8", "replace"),
         source=source,

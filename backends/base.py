@@ -1138,7 +1138,7 @@ class Backend(NoCopy, ABC):
         except CompileError as error:
             self.check_open()  # else it failed because it was closed, or lost
             excerpt = numbered_excerpt(source, error.log)
-            raise CompileError(
+            raise type(error)(
                 "\n".join(filter(None, (f"{self.device.label}: {error}", error.log.strip(), excerpt))),
                 log=error.log,
                 source=source,

@@ -28,7 +28,9 @@ from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memor
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
+    CompileError,
     DeviceNotFoundError,
+    InstructionsError,
     LaunchError,
     TensorMapError,
 )
@@ -258,18 +260,28 @@ class OpenCL(Backend):
         return f"{self.device.platform_name} {self.device.driver}"
 
     def compile(self, source: str) -> Program:
-        program = self._build(source)
         if _compilation.SPECIFIC in source:
-            return self._completed(disassembly.binary_of(program), source)
+            return self._completed(source)
+        program = self._build(source)
         return _Program(program, b"" if self._keeps_programs() else disassembly.binary_of(program), source)
 
-    def _completed(self, ptx: bytes, source: str) -> Program:
+    def _completed(self, source: str) -> Program:
         """A program with the instructions that the compiler left for later, without which it never runs.
 
         OpenCL's own linker makes machine code of it. CUDA's refuses more than 48 KB of local memory in a program
         (driver 580.159.04: CUDA_ERROR_INVALID_SOURCE).
         """
-        return self.load(_with_residency(_completion.completed(ptx, source), source), source)
+        try:
+            ptx = disassembly.binary_of(self._build(source))
+            return self.load(_with_residency(_completion.completed(ptx, source), source), source)
+        except InstructionsError:
+            raise
+        except CompileError as error:
+            raise InstructionsError(
+                f"this driver's OpenCL refuses a program with the instructions of sm_90a: {error}; choose another kernel",
+                log=error.log,
+                source=error.source,
+            ) from error
 
     def _reworked(self, program: Program) -> bytes:
         """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX, rescheduled or not; the PTX

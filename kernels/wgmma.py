@@ -219,15 +219,14 @@ class Wgmma(KernelVariant):
         return FLOAT8_CUT if _promotes(problem) else cut_of_float32_sums(problem, device)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        """Under OpenCL where nobody has found it right; and where `mma`, which takes the same products and has the same done to
+        """Where `gemmport doctor` has found it wrong; and where `mma`, which takes the same products and has the same done to
         operands before, is expected to be faster.
         """
         if problem.empty or self.unsupported(problem, device):
             return None
-        verified = all(model.has_verified(self.name, _form(problem.dtype.name, share)) for share in _SHARES)
-        if device.language == "opencl" and not verified:
-            tried = ", ".join(_TRIED_TYPES)
-            return f"it is not verified for {problem.dtype} on this device: gemmport doctor tries {tried}"
+        for form in (_form(problem.dtype.name, share) for share in _SHARES):
+            if model.has_refuted(self.name, form):
+                return f"gemmport doctor has found it wrong on this device: {form}"
         own, other = (_expected_seconds(each, problem, device, model) for each in (self, mma.VARIANT))
         if own <= other:
             return None

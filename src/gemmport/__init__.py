@@ -49,6 +49,7 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
         DtypeError,
         ForkError,
         GemmportError,
+        InstructionsError,
         LaunchError,
         ParameterError,
         ShapeError,
@@ -66,8 +67,8 @@ if _TYPE_CHECKING or "_GEMMPORT_COMPLETE" not in _os.environ:  # a shell that wa
 __all__ = [
     "AmbiguousDeviceError", "ArrayError", "ArrayLostError", "Backend", "BackendUnavailableError", "CheckpointError",
     "CompileError", "ConfigError", "CopyError", "DeviceArray", "DeviceInfo", "DeviceLostError", "DeviceMemoryError",
-    "DeviceNotFoundError", "DevicesFailedError", "DtypeError", "ForkError", "GemmProblem", "GemmportError", "LaunchError",
-    "Layout", "ParameterError", "Plan", "ShapeError", "ShardedArray", "TensorMapError", "UnknownNameError",
+    "DeviceNotFoundError", "DevicesFailedError", "DtypeError", "ForkError", "GemmProblem", "GemmportError", "InstructionsError",
+    "LaunchError", "Layout", "ParameterError", "Plan", "ShapeError", "ShardedArray", "TensorMapError", "UnknownNameError",
     "UnsupportedError", "WorkGroupError", "devices", "explain", "explain_cluster", "gemm", "get_backend", "matmul",
     "open_backend", "plan", "precision", "prepare", "register", "register_backend", "run",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 import gemmport as gp
 from absences import CXX, needs
 from gemmport import kernels
-from gemmport.backends import _cudadriver, _tensormaps
+from gemmport.backends import _compilation, _cudadriver, _tensormaps
+from gemmport.backends.objects import Program
 from gemmport.core.plan import TensorMap
 from gemmport.planning import planner
 from host import Host
@@ -89,10 +91,20 @@ class Refused(Host):
         return np.void(_tensormaps.encoded(told, memory.handle))
 
 
-@pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> Refused:
-    """On which `wgmma` is tried first."""
-    driven(monkeypatch, Driver(INVALID))
+class Unreached(Host):
+    """A GPU whose compiler does not reach the instructions of sm_90a."""
+
+    def compile(self, source: str) -> Program:
+        if _compilation.SPECIFIC in source:
+            raise gp.InstructionsError("they are not reached", source=source)
+        return super().compile(source)
+
+
+@pytest.fixture(params=[Refused, Unreached])
+def refused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
+    """On which `wgmma` is tried first, and nothing has been compiled."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    driven(monkeypatch, Driver(INVALID if request.param is Refused else 0))
     wgmma, others = kernels.variant("wgmma"), planner._candidates
     monkeypatch.setattr(type(wgmma), "declined", lambda *_: None)
 
@@ -101,14 +113,19 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Refused:
         yield from others(*arguments)
 
     monkeypatch.setattr(planner, "_candidates", candidates)
-    return Refused(opened().device)
+    return request.param(opened().device)
 
 
 @needs(CXX)
-def test_where_maps_are_refused_another_kernel_is_taken_unless_this_one_was_named(refused: Refused) -> None:
+def test_where_a_driver_refuses_a_kernel_another_is_taken_unless_it_was_named(refused: Host) -> None:
     a = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) % 5
     x = refused.asarray(a.astype(np.float16))
     assert gp.plan(gp.GemmProblem.create(64, 64, 64, dtype="float16"), refused.device).variant == "wgmma"
     assert np.array_equal(gp.matmul(x, x).get(), (a @ a).astype(np.float16))
-    with pytest.raises(gp.TensorMapError, match=r"the driver refuses the tensor map of a: .*CUDA_ERROR_OF_A_KIND"):
+    told = {
+        Refused: (gp.TensorMapError, r"the driver refuses the tensor map of a: .*CUDA_ERROR_OF_A_KIND"),
+        Unreached: (gp.InstructionsError, "they are not reached"),
+    }
+    error, message = told[type(refused)]
+    with pytest.raises(error, match=message):
         gp.matmul(x, x, kernel="wgmma")

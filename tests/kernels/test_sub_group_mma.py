@@ -143,10 +143,11 @@ def test_a_form_is_chosen_where_it_was_found_right_and_nowhere_else(
 
 def test_a_verdict_is_of_one_type_one_driver_and_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts.note(form(GFX11, "float16"), GFX11, right=True)
-    assert verdicts.verified(GFX11) == {"sub_group_mma": frozenset({"float16"})}
-    assert verdicts.verified(device_of("gfx1101")) == {}
+    verdicts.note(form(GFX11, "bfloat16"), GFX11, right=False)
+    assert verdicts.known(GFX11) == {"sub_group_mma": {"float16": True, "bfloat16": False}}
+    assert verdicts.known(device_of("gfx1101")) == {}
     monkeypatch.setattr(verdicts, "assemble", lambda kernel, language: "another source")
-    assert verdicts.verified(GFX11) == {}
+    assert verdicts.known(GFX11) == {}
 
 
 def test_a_device_that_computes_wrongly_is_found(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ CHOSEN = ("float16", "bfloat16")
 
 
 def by_unit(device: DeviceInfo) -> set[str]:
-    """Kernels by the matrix unit: Hopper has two under CUDA, of which that is chosen which is expected to take less time."""
-    return {"mma", "wgmma"} if is_hopper(device) and device.language == "cuda" else {"mma"}
+    """Kernels by the matrix unit: Hopper has two, of which that is chosen which is expected to take less time."""
+    return {"mma", "wgmma"} if is_hopper(device) else {"mma"}
 
 
 on_both = pytest.mark.every_pair("device", [H200, OPENCL])

@@ -172,7 +172,8 @@ def gemm(
         CheckpointError: the checkpoint is of another product, or this one cannot be kept.
         WorkGroupError: a kernel, compiled with parameters that were asked for, runs in smaller groups only. Where they were not
             asked for, others are taken, or another kernel.
-        TensorMapError: the driver refuses a map that the kernel needs which was asked for. Where none was, another is taken.
+        TensorMapError, InstructionsError: the driver refuses a map, or the instructions, that the kernel needs which was asked
+            for. Where none was, another is taken.
     """
     if is_traced():
         return untraced(gemm)(

@@ -48,7 +48,8 @@ def prepare(
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `plan`.
         BackendUnavailableError, DeviceNotFoundError: see `get_backend`.
-        CompileError, LaunchError, WorkGroupError, TensorMapError, DeviceMemoryError: the device refused, as in `gemm`.
+        CompileError, InstructionsError, LaunchError, WorkGroupError, TensorMapError, DeviceMemoryError: the device refused, as
+            in `gemm`.
     """
     backend = get_backend(device=device)
     choice = Choice(kernel, params, config, problem.accumulator.numpy, precision=problem.precision, hurries=False)

@@ -43,8 +43,8 @@ class DeviceModel:
         link_bandwidth: bytes per second from the host's memory to the device's, or back.
         fitted: by kernel, constants of its own prediction (clocks of a unit, ratios), where they were fitted to times.
         tilings: by kernel, parameters among which it chooses, where they were found by trial.
-        verified: by kernel, names of its forms that `gemmport doctor` has found right on this very device
-            (`gemmport.contracts.kernel.Form`).
+        verdicts: by kernel, and by the name of a form of it, whether `gemmport doctor` has found it right on this very device
+            (`gemmport.contracts.kernel.Form`); forms that nobody tried are not there.
     """
 
     origin: str
@@ -59,7 +59,7 @@ class DeviceModel:
     link_bandwidth: float
     fitted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tilings: Mapping[str, Tilings] = field(default_factory=dict)
-    verified: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    verdicts: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
 
     def rate(self, sums: DType) -> float:
         """Multiply-adds per second of elements that are summed in a type."""
@@ -71,7 +71,11 @@ class DeviceModel:
 
     def has_verified(self, kernel: str, form: str) -> bool:
         """Whether a form of a kernel was found right on the device."""
-        return form in self.verified.get(kernel, frozenset())
+        return self.verdicts.get(kernel, {}).get(form) is True
+
+    def has_refuted(self, kernel: str, form: str) -> bool:
+        """Whether a form of a kernel was found wrong on the device, or did not run there."""
+        return self.verdicts.get(kernel, {}).get(form) is False
 
     def constants(self, kernel: str) -> Mapping[str, float]:
         """What was fitted of a kernel; empty where nothing was."""

@@ -188,8 +188,8 @@ class Cut(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A way of a kernel that only simulations have shown to be right: it is chosen where `gemmport doctor` has found it right
-    on the device at hand, and nowhere else.
+    """A way of a kernel that `gemmport doctor` tries on the device at hand. One that only simulations have shown to be right is
+    chosen where it was found right, and nowhere else; one that a driver may or may not offer, where it was not found wrong.
 
     Attributes:
         kernel, name: of the form: "simt", "float32 with MMA = 2".

@@ -125,6 +125,10 @@ class CompileError(GemmportError, RuntimeError):
         self.source = source
 
 
+class InstructionsError(CompileError):
+    """A driver's compiler does not give a kernel the instructions of one architecture that it consists of."""
+
+
 class BaselineUnavailableError(GemmportError, RuntimeError):
     """A known baseline library that is not installed, or does not start; the message says how to get it."""
 

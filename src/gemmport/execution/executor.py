@@ -14,14 +14,22 @@ from gemmport.backends.base import Backend, Launcher, Places
 from gemmport.backends.objects import Call, Event, Memory, NoCopy, Program
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DType, as_dtype
-from gemmport.core.errors import ArrayError, DeviceMemoryError, GemmportError, TensorMapError, WorkGroupError
+from gemmport.core.errors import (
+    ArrayError,
+    DeviceMemoryError,
+    GemmportError,
+    InstructionsError,
+    TensorMapError,
+    WorkGroupError,
+)
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar, TensorMap
 from gemmport.core.problem import OPERANDS, GemmProblem, Operand
 from gemmport.runtime.sources import assemble
 
 log = logging.getLogger(__name__)
 
-_Refusal = WorkGroupError | TensorMapError | DeviceMemoryError
+_Refusal = WorkGroupError | TensorMapError | InstructionsError | DeviceMemoryError
+_REFUSALS = (WorkGroupError, TensorMapError, InstructionsError, DeviceMemoryError)
 """Behind which another plan may run."""
 
 
@@ -187,15 +195,15 @@ def bind_or_choose(
     """Binds a plan, or another where this one does not run.
 
     A kernel that runs in smaller groups only, as compiled: the plan for a device of such groups. A kernel that runs in no
-    group, or whose tensor maps the driver refuses: the plan without that kernel. No room for the scratch memory: the plan for a
-    device that has less.
+    group, or whose tensor maps or instructions the driver refuses: the plan without that kernel. No room for the scratch
+    memory: the plan for a device that has less.
 
     Args:
         choose: the plan for a device without the kernels of these names; raises where the user's choice rules it out.
         queue, allocate, at_once, meanwhile: as `bind`.
 
     Raises:
-        WorkGroupError, TensorMapError, DeviceMemoryError: of the first plan, where no other can be chosen.
+        WorkGroupError, TensorMapError, InstructionsError, DeviceMemoryError: of the first plan, where no other can be chosen.
         Others as `bind`.
     """
     refused: _Refusal | None = None
@@ -203,7 +211,7 @@ def bind_or_choose(
     while True:
         try:
             return bind(plan, backend, operands, queue=queue, allocate=allocate, at_once=at_once, meanwhile=meanwhile)
-        except (WorkGroupError, TensorMapError, DeviceMemoryError) as error:
+        except _REFUSALS as error:
             log.info("passed over %s: %s", plan.variant, error)
             # Without its frames, which keep scratch memory that the next plan may need.
             refused = refused or error.with_traceback(None)
@@ -220,7 +228,9 @@ def bind_or_choose(
 
 def _runs_nowhere(refused: _Refusal) -> bool:
     """Whether the kernel runs here with no parameters at all."""
-    return isinstance(refused, TensorMapError) or (isinstance(refused, WorkGroupError) and not refused.most)
+    return isinstance(refused, TensorMapError | InstructionsError) or (
+        isinstance(refused, WorkGroupError) and not refused.most
+    )
 
 
 def _lesser(plan: Plan, refused: _Refusal) -> DeviceInfo | None:

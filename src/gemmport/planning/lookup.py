@@ -90,7 +90,7 @@ class Configuration:
         model = derived(device)
         for loaded in reversed(found):
             model = model.over(loaded.model.stated, loaded.origin)
-        return replace(model, verified=verdicts.verified(device))
+        return replace(model, verdicts=verdicts.known(device))
 
     @cached_property
     def _models(self) -> dict[DeviceInfo, DeviceModel]:

@@ -29,13 +29,13 @@ def forms(device: DeviceInfo) -> Iterator[Form]:
         yield from variant.forms(device)
 
 
-def verified(device: DeviceInfo) -> dict[str, frozenset[str]]:
-    """By kernel, the names of its forms that were found right on a device."""
-    found: dict[str, set[str]] = {}
+def known(device: DeviceInfo) -> dict[str, dict[str, bool]]:
+    """By kernel, and by the name of a form that was tried on a device: whether it was found right."""
+    found: dict[str, dict[str, bool]] = {}
     for form in forms(device):
-        if load_text(_file(form, device), _key(form, device)) == RIGHT:
-            found.setdefault(form.kernel, set()).add(form.name)
-    return {kernel: frozenset(names) for kernel, names in found.items()}
+        if (verdict := load_text(_file(form, device), _key(form, device))) is not None:
+            found.setdefault(form.kernel, {})[form.name] = verdict == RIGHT
+    return found
 
 
 def note(form: Form, device: DeviceInfo, *, right: bool) -> None:
