@@ -12,6 +12,7 @@ import gemmport as gp
 from absences import beyond
 from gemmport.api import plans
 from gemmport.planning import lookup
+from launched import put_on
 
 PROBLEMS = {
     "dense": gp.GemmProblem.create(5, 6, 7, batch=2, beta=1),
@@ -63,7 +64,7 @@ def test_memory_of_the_host_is_waited_for(best_backend: gp.Backend, monkeypatch:
     if best_backend.borrow(np.zeros(1)) is None:
         pytest.skip(beyond(best_backend.device, "it does not read the host's memory"))
     given_back = []
-    monkeypatch.setattr(best_backend, "give_back", given_back.append)
+    put_on(monkeypatch, best_backend, "give_back", given_back.append)
     gp.prepare(gp.GemmProblem.create(5, 6, 7), best_backend.device, kernel="naive")
     assert [memory.keeper.shape for memory in given_back] == [(5, 6)]
 

@@ -72,8 +72,10 @@ def device(best_backend: gp.Backend) -> gp.Backend:
 
 
 @pytest.mark.best_of_each_backend
-def test_a_program_with_instructions_of_sm_90a_does_not_run_elsewhere(device: gp.Backend) -> None:
-    with pytest.raises(gp.CompileError, match="must be PTX for sm_90"):
+def test_a_program_that_cannot_be_completed_does_not_run(device: gp.Backend) -> None:
+    """On a device of sm_90, for it leaves no instruction for later; on others whatever it leaves."""
+    told = "keeps no comment" if device.device.architecture == "sm_90" else "must be PTX for sm_90"
+    with pytest.raises(gp.CompileError, match=told):
         device.program(f"#define ARCHITECTURE_SPECIFIC 1\n{SOURCE}")
 
 

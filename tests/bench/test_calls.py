@@ -22,6 +22,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import LibraryUnavailableError, UnknownNameError, UnsupportedError
 from gemmport.core.problem import GemmProblem
+from launched import put_on
 
 QUICK = CallPace(warm_up_seconds=0.0, seconds=0.0, waits=False, run_seconds=0.0)
 
@@ -261,9 +262,19 @@ def test_a_product_that_gemmport_refuses_is_a_result(best_backend: gp.Backend, m
     assert (found.status, found.reason, found.times) == ("error", "the device is busy", {})
 
 
-def test_the_floor_takes_less_than_a_product(best_backend: gp.Backend) -> None:
-    (found,) = measured(best_backend, "device", GemmProblem.create(1024, 1024, 1024))
-    assert 0 < floor_of(best_backend, 3).median < found.times["out"]["awaited"].median
+def test_the_floor_is_one_work_item_that_is_launched_and_awaited(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    launch, synchronize = best_backend.launch, best_backend.synchronize
+    put_on(monkeypatch, best_backend, "launch", lambda call: (done.append((call.function, call.extent)), launch(call)))
+    put_on(monkeypatch, best_backend, "synchronize", lambda: (done.append("awaited"), synchronize()))
+    turns = 3
+    found = floor_of(best_backend, turns)
+    # Two calls tell how long one takes; each turn, and one before them, has one to warm up and one for each way.
+    assert done == [("nothing", (1, 1, 1)), "awaited"] * (2 + (turns + 1) * (1 + len(call_times.WAYS)))
+    assert (len(found.samples), found.calls_per_sample) == (turns, 1)
+    assert min(found.samples) > 0
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from gemmport.execution import executor, repeated, selection
 from gemmport.planning import lookup
 from gemmport.planning.schema import Match
 from gemmport.runtime import fingerprint
+from launched import put_on
 from made_up_devices import DEVICES
 
 Patch = pytest.MonkeyPatch
@@ -82,17 +83,17 @@ def of_source(backend: Backend, monkeypatch: Patch) -> str:
 
 
 def of_options(backend: Backend, monkeypatch: Patch) -> str:
-    monkeypatch.setattr(backend, "options", lambda: ("-O", "-D ANOTHER"))
+    put_on(monkeypatch, backend, "options", lambda: ("-O", "-D ANOTHER"))
     return ""
 
 
 def of_backend(backend: Backend, monkeypatch: Patch) -> str:
-    monkeypatch.setattr(backend, "name", "another", raising=False)
+    put_on(monkeypatch, backend, "name", "another")
     return ""
 
 
 def of_compiler(backend: Backend, monkeypatch: Patch) -> str:
-    monkeypatch.setattr(backend, "compiler", lambda: "another")
+    put_on(monkeypatch, backend, "compiler", lambda: "another")
     return ""
 
 

@@ -109,10 +109,10 @@ class TestInjectedErrors:
 
 
 class TestFaults:
-    """Each plants one into what is soaked for a moment."""
+    """Each plants one into what is soaked until it was noticed, which takes a moment."""
 
     def soaked(self, failing: FaultyBackend) -> Counter[str]:
-        report = Soak(failing, SoakOptions(0.3, threads=2)).run()
+        report = Soak(failing, SoakOptions(20, threads=2)).run()
         assert not report.passed
         assert report.to_dict()["passed"] is False
         return Counter(fault.kind for fault in report.faults)
@@ -122,6 +122,7 @@ class TestFaults:
         """Few programs, which are compiled in no time."""
         monkeypatch.setattr("gemmport.fuzz.soak._PRODUCTS", 1)
         monkeypatch.setattr("gemmport.fuzz.soak._STRIKES", 0.9)
+        monkeypatch.setattr("gemmport.fuzz.soak.MOST_FAULTS", 1)
         ways: tuple[Way, ...] = ("named kernel",)
         monkeypatch.setattr("gemmport.fuzz.soak.get_args", lambda of: ways if of is Way else get_args(of))
 
@@ -194,8 +195,11 @@ class TestFaults:
         monkeypatch.setattr("gemmport.fuzz.soak.gc", SimpleNamespace(collect=lambda: 0))
         monkeypatch.setattr("gemmport.fuzz.soak._C", SimpleNamespace())
         end, held, kept = threading.Event(), ExitStack(), []
+        soak = Soak(failing, SoakOptions(20, threads=2))
 
-        def lose(_: SoakReport) -> None:
+        def lose(report: SoakReport) -> None:
+            if len(report.samples) == 10:
+                soak.stopped.set()
             if leak == "rss_bytes":
                 kept.append(np.ones(3 * 2**20))
                 return
@@ -208,7 +212,7 @@ class TestFaults:
                     held.callback(thread.join)
 
         with held:
-            report = Soak(failing, SoakOptions(1.0, threads=2)).run(lose)
+            report = soak.run(lose)
             end.set()
         assert not report.faults
         assert report.growth, f"{len(report.samples)} samples are too few"

@@ -41,6 +41,7 @@ from gemmport.inspection.loops import hot_loop, loops
 from gemmport.inspection.report import Inspection, inspect, local_bytes
 from gemmport.planning import lookup
 from gemmport.planning.planner import make_plan
+from launched import put_on
 
 with_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
 with_amd_compiler, with_intel_compiler, with_llvm_mca = needs(AMD_COMPILER), needs(INTEL_COMPILER), needs(LLVM_MCA)
@@ -829,7 +830,7 @@ def test_nvidias_opencl_gives_ptx_and_the_log_of_ptxas(backend, monkeypatch):
         asked.append((source, *options))
         return SimpleNamespace(get_build_info=lambda *_: LOG)
 
-    monkeypatch.setattr(backend, "_build", build)
+    put_on(monkeypatch, backend, "_build", build)
     monkeypatch.setattr(backend, "device", replace(backend.device, platform="nvidia"))
     found = backend.disassemble(call)
     assert [(own.language, own.text) for own in found.listings] == [("PTX", text)]
@@ -841,7 +842,7 @@ def test_nvidias_opencl_gives_ptx_and_the_log_of_ptxas(backend, monkeypatch):
     assert compiled != source  # what the driver has cached comes without its log
     backend.disassemble(call)
     assert asked[1] != asked[0]
-    monkeypatch.setattr(backend, "_build", lambda *_: SimpleNamespace(get_build_info=lambda *_: ""))
+    put_on(monkeypatch, backend, "_build", lambda *_: SimpleNamespace(get_build_info=lambda *_: ""))
     silent = backend.disassemble(call).resources
     assert silent.registers is None
     assert silent.local_bytes is not None

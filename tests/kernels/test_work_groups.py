@@ -14,6 +14,7 @@ import pytest
 import gemmport as gp
 from gemmport.bench.products import Options, run_benchmark
 from gemmport.planning.lookup import load_configuration
+from launched import put_on
 
 pytestmark = pytest.mark.every_runtime
 
@@ -40,7 +41,7 @@ def limited(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> Limits:
         (limits.accepted if items <= told else limits.refused).append((function, items))
         check(function, work_group, told)
 
-    monkeypatch.setattr(backend, "check_work_group", checked)
+    put_on(monkeypatch, backend, "check_work_group", checked)
     return limits
 
 

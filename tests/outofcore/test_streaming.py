@@ -20,6 +20,7 @@ from gemmport.core.dtypes import as_dtype
 from gemmport.outofcore.progress import Progress
 from gemmport.outofcore.streaming import Streamed, _State
 from gemmport.planning.schedule import Residency
+from launched import put_on
 
 HostArray = npt.NDArray[Any]
 
@@ -141,7 +142,7 @@ def test_what_no_allocation_holds_passes_through_unasked(
     monkeypatch.setattr(best_backend, "device", replace(best_backend.device, max_allocation=300_000))
     uploaded: list[int] = []
     upload = best_backend.upload
-    monkeypatch.setattr(best_backend, "upload", lambda *given, **o: (uploaded.append(1), upload(*given, **o))[1])
+    put_on(monkeypatch, best_backend, "upload", lambda *given, **o: (uploaded.append(1), upload(*given, **o))[1])
     a, b = operands(3, 8, 20_000, "float32", ops)
     c = whole((3, 8), "float32", 3)
     how: dict[str, Any] = {"trans_a": ops[0], "trans_b": ops[1], "device": best_backend.device}
@@ -160,7 +161,7 @@ def test_the_device_gives_no_more_than_is_allowed(best_backend: Backend, monkeyp
         held.append(nbytes)
         return allocate(nbytes)
 
-    monkeypatch.setattr(best_backend, "allocate", counting)
+    put_on(monkeypatch, best_backend, "allocate", counting)
     a, b = operands(301, 303, 407, "float32")
     gp.matmul(a, b, device=best_backend.device, device_memory="300kB", kernel="tiled")
     assert 100_000 < sum(held) <= 300_000
@@ -360,7 +361,7 @@ def test_what_ends_early_leaves_no_thread_and_no_product_behind(
     a, b = operands(3, 8, 20_000, "float32")
     waited: list[int] = []
     if (give_back := best_backend.give_back) and best_backend.borrow(np.zeros(4)) is not None:
-        monkeypatch.setattr(best_backend, "give_back", lambda *x, **o: (waited.append(1), give_back(*x, **o))[1])
+        put_on(monkeypatch, best_backend, "give_back", lambda *x, **o: (waited.append(1), give_back(*x, **o))[1])
     else:
         waited.append(1)  # nothing is read where it lies
 

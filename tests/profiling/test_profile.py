@@ -39,7 +39,7 @@ from gemmport.profiling.metrics import METRICS, STALLS, fma_share, metrics_for
 from gemmport.profiling.profile import Profile, profile_plans
 from gemmport.profiling.report import parse_report
 from gemmport.profiling.target import WARM_UPS, run_plans
-from launched import launch_one_by_one
+from launched import launch_one_by_one, put_on
 from made_up_devices import DEVICES
 
 COMMAND = importlib.import_module("gemmport.cli.profile")  # as an attribute of gemmport.cli, it is the command itself
@@ -364,12 +364,9 @@ def test_the_plans_run_in_turn_on_random_data_and_nothing_else_is_launched(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploaded, launched = [], []
-    kind = type(best_backend)  # what is put back on an object would hide its class's from tests that come later
-    upload, launch = kind.upload, kind.launch
-    monkeypatch.setattr(kind, "upload", lambda self, memory, host: (uploaded.append(host), upload(self, memory, host)))
-    monkeypatch.setattr(
-        kind, "launch", lambda self, call, **how: (launched.append(call.groups), launch(self, call, **how))
-    )
+    upload, launch = best_backend.upload, best_backend.launch
+    put_on(monkeypatch, best_backend, "upload", lambda memory, host: (uploaded.append(host), upload(memory, host)))
+    put_on(monkeypatch, best_backend, "launch", lambda call, **how: (launched.append(call.groups), launch(call, **how)))
     launch_one_by_one(best_backend, monkeypatch)
     plans = [plan(name, best_backend.device, 96, beta=1.0) for name in ("naive", "register_tiled")]
     assert plans[0].launches[0].groups != plans[1].launches[0].groups
