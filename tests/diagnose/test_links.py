@@ -94,7 +94,7 @@ def examined(answers: dict[str, list[dict[str, Any]]], *found: DeviceInfo, fault
     def ask(command: str, backend: str, selector: str, *others: str) -> doctor._Answer:
         assert command == "link"
         lines = answers[f"{backend} {selector}"]
-        return doctor._Answer(lines, fault if not lines else "")
+        return doctor._Answer(lines, fault if not lines else "", hangs=False)
 
     examination._ask = ask
     return list(examination._links(found))

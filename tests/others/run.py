@@ -4,7 +4,8 @@
     python tests/others/run.py torch FOLDER    # of PyTorch's: test_linalg.py
     python tests/others/run.py torch FOLDER --part 1/4
 
-FOLDER and its subfolders have the tests' files, of a version near the installed library's. What fails must be named in
+FOLDER and its subfolders have the tests' files, of a version near the installed library's. PyTorch's import expecttest, which
+does not come with it: pip install expecttest. What fails must be named in
 not_applicable.yaml, with the reason; what fails without gemmport, too, is told, and is nobody's concern here. PyTorch's are run
 on CUDA tensors if gemmport takes a CUDA device (GEMMPORT_BACKEND), on those of the host otherwise.
 
@@ -51,8 +52,13 @@ class Library(ABC):
     def __init__(self) -> None:
         self.products = 0
 
+    @abstractmethod
     def prepare(self) -> None:
-        """What must be done before the tests are imported."""
+        """Imports the library and what its tests need, and does what must be done before these are imported.
+
+        Raises:
+            ModuleNotFoundError: a module is missing.
+        """
 
     def as_it_is(self) -> AbstractContextManager[Any]:
         """The time in which tests are run without gemmport, to see whether they pass so."""
@@ -73,6 +79,9 @@ class OfCuPy(Library):
         """That is of gemmport where CuPy's would have been called."""
         self.products += 1
         return gp.matmul(*operands, **options)
+
+    def prepare(self) -> None:
+        importlib.import_module("cupy")
 
     @contextmanager
     def replaced(self, module: ModuleType) -> Iterator[None]:
@@ -281,7 +290,13 @@ def main(arguments: Sequence[str]) -> int:
     if not files:
         sys.stderr.write(f"{given.folder} must have {' or '.join(library.files)}\n")
         return 2
-    library.prepare()
+    try:
+        library.prepare()
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"{given.library}'s tests need {error.name}, which is not installed: pip install {error.name}\n"
+        )
+        return 2
     ours = Exchange(library, names_a_product(library), ours=True, part=given.part)
     run(files, ours)
     if not ours.outcomes:

@@ -145,6 +145,18 @@ def test_pytorchs_tests_of_an_older_release(best_backend: gp.Backend, tmp_path: 
     assert "1 passed (0 of them had no product of gemmport's), 0 failed, 0 skipped; 1 products" in done.stdout
 
 
+def test_a_module_that_their_tests_need_is_named_with_what_brings_it(tmp_path: Path) -> None:
+    (tmp_path / "test_matmul.py").write_text("")
+    (tmp_path / "cupy.py").write_text("import expecttest_of_nobody")
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("run.py"), "cupy", tmp_path],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": import_path(tmp_path)}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    told = "cupy's tests need expecttest_of_nobody, which is not installed: pip install expecttest_of_nobody\n"
+    assert done.stderr == told
+
+
 def test_a_folder_without_their_tests(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("run.py"), "cupy", tmp_path],

@@ -36,8 +36,8 @@ def doctor(as_json: bool, timeout: float) -> int:
 
     Looks at versions, environment variables, your configuration files, the cache, each backend's pieces, and the baselines, and
     computes a small verified product on every device found. What of its matrix instructions nobody has run for gemmport yet is
-    tried there: what is right is chosen from then on. Each device is tried in a process of its own: a runtime that
-    crashes or hangs is told like any other fault.
+    tried there: what is right is chosen from then on. Every look at a runtime has a process of its own, side by side with
+    others: a runtime that crashes or hangs is told like any other fault.
 
     ✓ works; – is missing, but nothing depends on it; ✗ is broken. → says what to do.
 

@@ -2,7 +2,7 @@
 
     python -m gemmport.diagnose.child FILE backend NAME…                  its pieces and its devices
     python -m gemmport.diagnose.child FILE device BACKEND SELECTOR DTYPE… a verified product in each type
-    python -m gemmport.diagnose.child FILE form BACKEND SELECTOR LABEL…   what is wrong with exact products by forms of kernels
+    python -m gemmport.diagnose.child FILE form BACKEND SELECTOR LABEL…   exact products by forms of kernels
     python -m gemmport.diagnose.child FILE link BACKEND SELECTOR OTHER…   its link to the host; how it reaches others
     python -m gemmport.diagnose.child FILE chosen                         the device that is taken where none is named
     python -m gemmport.diagnose.child FILE baseline NAME…                 its version
@@ -68,9 +68,11 @@ def _form(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
     known = {form.label: form for form in verdicts.forms(opened.device)}
     for label in labels:
         try:
-            yield {"fault": fault(opened, known[label]), "reason": ""}
+            wrong = fault(opened, known[label])
         except GemmportError as error:
-            yield {"fault": "", "reason": str(error)}
+            yield {"status": "refused", "reason": str(error)}
+        else:
+            yield {"status": "failed" if wrong else "ok", "reason": wrong}
 
 
 def _chosen(_: Sequence[str]) -> Iterator[dict[str, Any]]:

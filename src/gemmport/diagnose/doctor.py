@@ -1,7 +1,8 @@
 """What works here, what does not, and how to mend it: versions, settings, cache, backends, devices, baselines.
 
 Every look at a runtime is taken by a process of its own (`gemmport.diagnose.child`) under a time limit: that a runtime crashes
-or hangs is a finding like any other.
+or hangs is a finding like any other. The looks are taken side by side, since most of their time is compilers'; only links are
+measured with nothing beside them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import combinations
@@ -28,7 +31,8 @@ from gemmport.diagnose.links import Link, Reach, told_between
 from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.cache import cache_folder, cache_use, check_writable
-from gemmport.runtime.child_processes import scratch_file, scratch_folder, session
+from gemmport.runtime.child_processes import end_session, scratch_file, scratch_folder, session
+from gemmport.runtime.host_cpu import usable_cores
 
 Status = Literal["ok", "warning", "problem"]
 Area = Literal["versions", "settings", "cache", "backends", "devices", "links", "baselines"]
@@ -99,47 +103,113 @@ class Diagnosis:
 
 
 def examine(*, timeout: float = 120.0, progress: Callable[[str], None] = lambda _: None) -> Diagnosis:
-    """Looks at everything.
+    """Looks at everything, with as many processes at a time as there are cores.
 
     Args:
-        timeout: seconds that one look at a runtime may take; a first compilation can need many.
+        timeout: seconds that one look at a runtime may take; a first compilation can need many. The products of a device are
+            one look, and so is each form of a kernel.
         progress: told what is being looked at.
     """
-    return _Examination(timeout, progress).run()
+    examination = _Examination(timeout, progress)
+    with examination.threads:
+        try:
+            return examination.run()
+        except BaseException:
+            examination.stop()
+            raise
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a probe answered, and how it ended: empty where it ended well."""
+    """What a probe answered, and how it ended: empty where it ended well.
+
+    Attributes:
+        hangs: whether it had to be ended.
+    """
 
     lines: Sequence[dict[str, Any]]
     fault: str
+    hangs: bool
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Something that is tried on a device: products in types ("device"), or a form of a kernel ("form")."""
+
+    question: str
+    device: DeviceInfo
+    items: tuple[str, ...]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What a probe is asked, but for the items."""
+        return (self.question, self.device.backend, self.device.selector)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The line that answers an item, or None with the fault that its probe ended with."""
+
+    item: str
+    line: dict[str, Any] | None
+    fault: str = ""
+    hangs: bool = False
+
+    @property
+    def status(self) -> str:
+        """Of the line: "ok", "failed" (a wrong result), or another; "fault" where there is none."""
+        return self.line["status"] if self.line is not None else "fault"
+
+    @property
+    def reason(self) -> str:
+        """Why the status is not "ok"."""
+        return self.line["reason"] if self.line is not None else self.fault
+
+    @property
+    def may_be_well_alone(self) -> bool:
+        """Whether it may be due to what ran beside it: a device has so much memory, or may serve one process at a time."""
+        return bool(self.item) and not self.hangs and self.status not in ("ok", "failed")
 
 
 class _Examination:
     def __init__(self, timeout: float, progress: Callable[[str], None]) -> None:
         self.timeout = timeout
         self.progress = progress
+        self.threads = ThreadPoolExecutor(usable_cores())
         self.environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # the probe imports nothing from where the user stands
         self.right: list[str] = []
         self.wrong: list[str] = []
         self.chosen = ""
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = threading.Event()
 
     def run(self) -> Diagnosis:
         findings = [_versions(), _calls(), *self._settings(), _cache()]
         found: list[DeviceInfo] = []
-        for name in backends.names():
-            findings += self._backend(name, found)
-        # The products compile into a cache of their own, so that the compiler is looked at and not the user's cache.
-        with _empty_cache() as folder:
-            fresh = {**self.environment, "GEMMPORT_CACHE_DIR": folder}
-            for device in found:
-                findings += self._device(device, fresh)
-                findings += self._forms(device, fresh)
-        findings += self._choice(found)
+        self.progress("backends")
+        for name, answer in [(name, self.threads.submit(self._ask, "backend", name)) for name in backends.names()]:
+            findings += self._backend(name, answer.result(), found)
+        names = list(dict.fromkeys(name for device in found for name in baselines.for_device(device)))
+        choice = self.threads.submit(self._ask, "chosen")
+        libraries = self.threads.submit(self._ask_each, ("baseline",), names, self.environment)
+        tried = self._tried(found)
+        for device in found:
+            products, *forms = (tried[look] for look in _looks(device))
+            findings += self._products(device, products)
+            findings += _forms(device, [each for told in forms for each in told])
+        findings += self._choice(found, choice.result())
+        self.progress("baselines")
+        told_of_libraries = libraries.result()  # no look is taken beside those at links
         findings += self._links(found)
-        findings += self._baselines(found)
+        findings += _baselines(told_of_libraries)
         return Diagnosis(tuple(findings), tuple(self.right), tuple(dict.fromkeys(self.wrong)), self.chosen)
+
+    def stop(self) -> None:
+        """Ends the probes that run, and lets no other start."""
+        self._stopped.set()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        for process in tuple(self._running):
+            end_session(process)
 
     def _settings(self) -> Iterator[Finding]:
         for name, value in sorted(os.environ.items()):
@@ -169,10 +239,8 @@ class _Examination:
                 detail, _, remedy = refused.rpartition("; ")
                 yield Finding("problem", "settings", "configuration", f"not read: {detail}", remedy)
 
-    def _backend(self, name: str, found: list[DeviceInfo]) -> Iterator[Finding]:
+    def _backend(self, name: str, answer: _Answer, found: list[DeviceInfo]) -> Iterator[Finding]:
         """Findings of a backend; its devices are added to `found`."""
-        self.progress(f"backend {name}")
-        answer = self._ask("backend", name)
         for line in answer.lines:
             for part in (Part(**data) for data in line.get("parts", ())):
                 status: Status = "ok" if part.present else "warning"
@@ -189,65 +257,58 @@ class _Examination:
             )
             yield Finding("problem", "backends", name, detail, remedy)
 
-    def _device(self, device: DeviceInfo, environment: Mapping[str, str]) -> Iterator[Finding]:
-        """Computes and checks a product in each type."""
+    def _tried(self, found: Sequence[DeviceInfo]) -> dict[_Look, list[_Told]]:
+        """What came of all that is tried on the devices. It is tried side by side; what does not run there, again alone.
+
+        All is compiled into a cache of its own, so that the compiler is looked at and not the user's cache.
+        """
+        looks = [look for device in found for look in _looks(device)]
+        with _empty_cache() as folder:
+            fresh = {**self.environment, "GEMMPORT_CACHE_DIR": folder}
+            futures = {self.threads.submit(self._ask_each, look.command, look.items, fresh): look for look in looks}
+            for done, future in enumerate(as_completed(futures), 1):
+                self.progress(f"devices: {done} of {len(looks)} looks, the last at {futures[future].device.label}")
+            tried = {look: future.result() for future, look in futures.items()}
+            for look in looks if len(looks) > 1 else ():
+                for each in [each for each in tried[look] if each.may_be_well_alone]:
+                    self.progress(f"{look.device.label}, with nothing beside it")
+                    place = tried[look].index(each)
+                    tried[look][place : place + 1] = self._ask_each(look.command, [each.item], fresh)
+        return tried
+
+    def _products(self, device: DeviceInfo, told: Sequence[_Told]) -> Iterator[Finding]:
+        """Findings of a product in each type."""
         name = f"{device.backend} {device.selector}"
         subject = f"{name} = {device.label}"
-        self.progress(subject)
-        sums = {dtype: default_accumulator(DTYPES[dtype], DTYPES[dtype]).arithmetic for dtype in PRODUCTS}
-        dtypes = [dtype for dtype in PRODUCTS if not sums[dtype] or sums[dtype] in device.computes]
         verified: list[str] = []
-        for dtype, line, fault in self._ask_each(("device", *name.split()), dtypes, environment):
-            if line is not None and line["status"] == "ok":
-                verified.append(f"{dtype} by {line['kernel']} from {line['entry']}")
+        for each in told:
+            if each.line is not None and each.status == "ok":
+                verified.append(f"{each.item} by {each.line['kernel']} from {each.line['entry']}")
                 continue
-            reason = fault if line is None else line["reason"]
-            if line is not None and line["status"] == "failed":
+            if each.line is not None and each.status == "failed":
                 self.wrong.append(name)
-                detail = f"{dtype} is computed WRONGLY by {line['kernel']} from {line['entry']}: {reason}"
+                by = f"{each.line['kernel']} from {each.line['entry']}"
+                detail = f"{each.item} is computed WRONGLY by {by}: {each.reason}"
                 remedy = f"do not use this device; report it with gemmport doctor --json; {_ELSEWHERE}"
-            elif line is not None and line["status"] == "refused":
-                detail = f"{dtype}: {reason}"
+            elif each.status == "refused":
+                detail = f"{each.item}: {each.reason}"
                 remedy = f"correct the entry of yours that asks for it, or {_WITHOUT_YOURS}"
             else:
-                detail = f"{dtype}: {reason}" if dtype else f"all products are right, but the process {reason}"
+                right = "all products are right, but the process"
+                detail = f"{each.item}: {each.reason}" if each.item else f"{right} {each.reason}"
                 remedy = f"upgrade its runtime or driver, or {_ELSEWHERE}"
-            yield Finding("problem" if dtype else "warning", "devices", subject, detail, remedy)
-        if len(verified) == len(dtypes) and verified:
+            yield Finding("problem" if each.item else "warning", "devices", subject, detail, remedy)
+        if verified and len(verified) == sum(bool(each.item) for each in told):
             self.right.append(name)
-        told = f"verified: {', '.join(verified)}; " if verified else ""
-        yield Finding("ok" if verified else "warning", "devices", subject, told + _abilities(device))
+        begins = f"verified: {', '.join(verified)}; " if verified else ""
+        yield Finding("ok" if verified else "warning", "devices", subject, begins + _abilities(device))
 
-    def _forms(self, device: DeviceInfo, environment: Mapping[str, str]) -> Iterator[Finding]:
-        """Tries what only simulations have shown to be right, and notes the verdicts: plans take what is right from then on."""
-        name = f"{device.backend} {device.selector}"
-        forms = {form.label: form for form in verdicts.forms(device)}
-        right: list[str] = []
-        for label, line, fault in self._ask_each(("form", *name.split()), list(forms), environment):
-            if not label:
-                continue
-            form = forms[label]
-            reason = fault if line is None else line["fault"] or line["reason"]
-            verdicts.note(form, device, right=not reason)
-            if not reason:
-                right.append(f"{form.name} by {form.kernel} ({form.told})")
-                continue
-            wrong = line is not None and line["fault"]
-            detail = f"{form.name} by {form.kernel} ({form.told}) {'is WRONG' if wrong else 'does not run'}: {reason}"
-            yield Finding(
-                "warning", "devices", name, detail, "nothing chooses it; report it with gemmport doctor --json"
-            )
-        if right:
-            yield Finding("ok", "devices", name, f"verified, and chosen from now on: {', '.join(right)}")
-
-    def _choice(self, found: Sequence[DeviceInfo]) -> Iterator[Finding]:
+    def _choice(self, found: Sequence[DeviceInfo], answer: _Answer) -> Iterator[Finding]:
         """The device that is taken where none is named."""
         if not found:
             remedy = "pip install 'gemmport[pocl]' (any x86-64 Linux), or the OpenCL driver of your GPU"
             yield Finding("problem", "devices", "no device", "no backend reaches any device here", remedy)
             return
-        self.progress("the device that is taken where none is named")
-        answer = self._ask("chosen")
         subject = "where none is named"
         if answer.fault or not answer.lines:
             yield Finding("problem", "devices", subject, f"choosing a device {answer.fault}", _ELSEWHERE)
@@ -289,35 +350,27 @@ class _Examination:
             subject = f"{first.backend} {first.selector} – {second.backend} {second.selector}"
             yield Finding("ok", "links", subject, told_between(links[first], links[second], there, back))
 
-    def _baselines(self, found: Sequence[DeviceInfo]) -> Iterator[Finding]:
-        names = list(dict.fromkeys(name for device in found for name in baselines.for_device(device)))
-        self.progress("baselines")
-        for name, line, fault in self._ask_each(("baseline",), names, self.environment):
-            if line is not None and "version" in line:
-                yield Finding("ok", "baselines", name, str(line["version"]))
-            elif line is not None:
-                detail, _, remedy = line["error"].partition("; ")
-                yield Finding("warning", "baselines", name, detail, remedy)
-            else:
-                yield Finding("warning", "baselines", name or "baselines", fault, "gemmport run --baseline none")
-
-    def _ask_each(
-        self, command: Sequence[str], items: Sequence[str], environment: Mapping[str, str]
-    ) -> Iterator[tuple[str, dict[str, Any] | None, str]]:
-        """Each item with the line that answers it, or with the fault that its probe ended with; the next has a new probe.
+    def _ask_each(self, command: Sequence[str], items: Sequence[str], environment: Mapping[str, str]) -> list[_Told]:
+        """What comes of each item; the one after an item that ended its probe has a new probe.
 
         A probe that ends badly after its last answer is an item of no name.
         """
-        remaining = list(items)
+        remaining, told = list(items), list[_Told]()
         while remaining:
             answer = self._ask(*command, *remaining, environment=environment)
-            for line in answer.lines:
-                yield remaining.pop(0), line, ""
+            told += [_Told(remaining.pop(0), line) for line in answer.lines]
             if remaining or answer.fault:
-                yield (remaining.pop(0) if remaining else ""), None, answer.fault or "gave no answer"
+                item = remaining.pop(0) if remaining else ""
+                told.append(_Told(item, None, answer.fault or "gave no answer", answer.hangs))
+        return told
 
     def _ask(self, *arguments: str, environment: Mapping[str, str] | None = None) -> _Answer:
-        """Runs a probe to its end or to the time limit."""
+        """Runs a probe to its end or to the time limit.
+
+        Raises:
+            CancelledError: `stop` has been called.
+        """
+        hangs = False
         # Pipes would wait for the probe's own children too.
         with scratch_file() as answers, scratch_file() as said:
             with session(
@@ -328,17 +381,62 @@ class _Examination:
                 env=environment or self.environment,
                 pass_fds=(answers.fileno(),),
             ) as process:
+                self._running.add(process)
                 try:
-                    status = process.wait(self.timeout)
+                    status = 0 if self._stopped.is_set() else process.wait(self.timeout)
                     fault = _ending(status)
                 except subprocess.TimeoutExpired:
-                    fault = f"did not end within {self.timeout:g} seconds"
+                    hangs, fault = True, f"did not end within {self.timeout:g} seconds"
+                self._running.discard(process)
+            if self._stopped.is_set():
+                raise CancelledError
             answers.seek(0)
             said.seek(0)
             told = answers.read().decode("utf-8", errors="replace").splitlines(keepends=True)
             last = said.read().decode("utf-8", errors="replace").strip().splitlines()[-1:] if fault else []
         whole = [json.loads(line) for line in told if line.endswith("\n")]  # a crash may cut the last one short
-        return _Answer(whole, ": ".join([fault, *last]))
+        return _Answer(whole, ": ".join([fault, *last]), hangs)
+
+
+def _looks(device: DeviceInfo) -> tuple[_Look, ...]:
+    """A product in each type; and, each by itself for it takes many programs, the forms that wait for a verdict."""
+    sums = {dtype: default_accumulator(DTYPES[dtype], DTYPES[dtype]).arithmetic for dtype in PRODUCTS}
+    dtypes = tuple(dtype for dtype in PRODUCTS if not sums[dtype] or sums[dtype] in device.computes)
+    return (
+        _Look("device", device, dtypes),
+        *(_Look("form", device, (form.label,)) for form in verdicts.forms(device)),
+    )
+
+
+def _forms(device: DeviceInfo, told: Sequence[_Told]) -> Iterator[Finding]:
+    """Findings of forms. Notes the verdicts: plans take what is right from then on."""
+    name = f"{device.backend} {device.selector}"
+    forms = {form.label: form for form in verdicts.forms(device)}
+    right: list[str] = []
+    for each in told:
+        if not each.item:
+            continue
+        form = forms[each.item]
+        verdicts.note(form, device, right=each.status == "ok")
+        if each.status == "ok":
+            right.append(f"{form.name} by {form.kernel} ({form.told})")
+            continue
+        how = "is WRONG" if each.status == "failed" else "does not run"
+        detail = f"{form.name} by {form.kernel} ({form.told}) {how}: {each.reason}"
+        yield Finding("warning", "devices", name, detail, "nothing chooses it; report it with gemmport doctor --json")
+    if right:
+        yield Finding("ok", "devices", name, f"verified, and chosen from now on: {', '.join(right)}")
+
+
+def _baselines(told: Sequence[_Told]) -> Iterator[Finding]:
+    for each in told:
+        if each.line is None:
+            yield Finding("warning", "baselines", each.item or "baselines", each.fault, "gemmport run --baseline none")
+        elif "version" in each.line:
+            yield Finding("ok", "baselines", each.item, str(each.line["version"]))
+        else:
+            detail, _, remedy = each.line["error"].partition("; ")
+            yield Finding("warning", "baselines", each.item, detail, remedy)
 
 
 @contextmanager
