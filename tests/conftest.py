@@ -1,7 +1,7 @@
 """What every test gets: a device, a cache folder of its own, settings that nobody else made.
 
-tiers.py says which tests run when, tested.py on which devices, absences.py what was not
-there, failures.py what has failed so far.
+tiers.py says which tests run when, tested.py on which devices, devices_only.py what is left
+out where only these matter, absences.py what was not there, failures.py what has failed so far.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tested
 import tiers
 from gemmport.bench import timing
 
-pytest_plugins = ["absences", "failures"]
+pytest_plugins = ["absences", "devices_only", "failures"]
 
 _FOLDER = pytest.StashKey[str]()
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-_NEED_A_DEVICE = {"backend", "best_backend", "fresh_backend"}
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,6 +18,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    dropped = [item for item in items if _NEED_A_DEVICE.intersection(getattr(item, "fixturenames", ()))]
+    from devices_only import FIXTURES  # noqa: PLC0415
+
+    dropped = [item for item in items if FIXTURES.intersection(getattr(item, "fixturenames", ()))]
     items[:] = [item for item in items if item not in dropped]
     config.hook.pytest_deselected(items=dropped)
