@@ -13,7 +13,7 @@ from gemmport.execution import repeated
 def put_on(monkeypatch: pytest.MonkeyPatch, backend: gp.Backend, name: str, value: Any) -> None:
     """Gives one backend another method until the test ends.
 
-    `monkeypatch.setattr` would leave the old one on the backend, where it hides its class's from tests that come later.
+    `monkeypatch.setattr` of pytest 8 would leave the old one on the backend, where it hides its class's from later tests.
     """
     monkeypatch.setitem(vars(backend), name, value)
 
