@@ -40,8 +40,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [told()] if config.getoption("--devices-only") else []
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Likewise, where the header is not shown."""
+    """Likewise, behind what was not there: -q shows no header."""
     if config.getoption("--devices-only"):
         terminalreporter.line(told())
 
