@@ -60,6 +60,7 @@ from gemmport.core.errors import (
 )
 from gemmport.core.layout import strided
 from gemmport.core.plan import TensorMap
+from gemmport.core.problem import alignment_of
 from gemmport.core.segments import segment_sizes
 from gemmport.runtime import cache, locks
 from gemmport.runtime.side_by_side import side_by_side
@@ -347,6 +348,10 @@ class Backend(NoCopy, ABC):
     def free_memory(self) -> int:
         """Bytes of the device's memory that are free, as far as the runtime tells; without that, all it has."""
         return self.device.memory
+
+    def _part(self, memory: Memory, offset: int) -> Memory | None:
+        """`part`, of a memory in one allocation and an offset within it."""
+        return None
 
     def _address(self, memory: Memory) -> tuple[int, int]:
         """`address`, asked of the runtime. Without that, all memory is in one space of addresses."""
@@ -682,6 +687,23 @@ class Backend(NoCopy, ABC):
         """Copies the first bytes of one memory of this device to another."""
         with self.ordered(queue, reads=[source], writes=[target]):
             self._copy(source, target, nbytes, queue)
+
+    def part(self, memory: Memory, offset: int) -> Memory | None:
+        """A memory from so many bytes on as a memory of its own, over the same bytes and in the same order of work.
+
+        Returns:
+            None where no address can be had of what is there: the memory lies in several allocations, or the runtime does not
+            let a memory begin there.
+        """
+        if not offset:
+            return memory
+        if isinstance(memory, SegmentedMemory) or not 0 < offset < memory.nbytes:
+            return None
+        found = self._part(memory, offset)
+        if found is not None:
+            found.alignment = min(memory.alignment, alignment_of(offset))
+            found.access, found.keeper, found.read_only = memory.access, memory, memory.read_only
+        return found
 
     def fill(self, memory: Memory, byte: int, *, queue: Any = None) -> None:
         """Sets every byte of a memory."""

@@ -177,6 +177,9 @@ class CUDA(Backend):
         with self.current():
             streams.copy(source.handle, target.handle, nbytes, self._handle(queue))
 
+    def _part(self, memory: Memory, offset: int) -> Memory | None:
+        return Memory(memory.native, memory.handle + offset, memory.nbytes - offset)
+
     def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
         with self.current():
             streams.fill(memory.handle, byte, memory.nbytes, self._handle(queue))

@@ -220,6 +220,19 @@ class OpenCL(Backend):
         with self.current():
             cl.enqueue_copy(queue or self.queue, target.native, source.native, byte_count=nbytes)
 
+    def _part(self, memory: Memory, offset: int) -> Memory | None:
+        nbytes = memory.nbytes - offset
+        if isinstance(memory.native, cl.SVM):
+            return Memory(_shared(memory.handle + offset, nbytes), memory.handle + offset, nbytes)
+        if offset * 8 % self._device.mem_base_addr_align:
+            return None
+        with self.current():
+            whole = cast("cl.Buffer", cl.Buffer.from_int_ptr(memory.handle))
+            if whole.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT) is not None:  # a part has no parts
+                return None
+            native = whole.get_sub_region(offset, nbytes)
+        return Memory(native, native.int_ptr, nbytes)
+
     def _fill(self, memory: Memory, byte: int, queue: Any) -> None:
         with self.current():
             queue, native = queue or self.queue, memory.native

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -259,6 +260,41 @@ def test_the_next_panel_travels_while_one_is_multiplied(
     a, b = integers((128, 64), "float32"), integers((64, 96), "float32")
     np.testing.assert_array_equal(gp.matmul(a, b, devices=[one]), a @ b)
     assert begun % 8 == 0
+
+
+@pytest.mark.parametrize("where", ["host", "shards"])
+def test_tiles_of_one_kind_are_planned_and_bound_once(
+    pair: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Products of tiles, of their panels and strips, differ in nothing but addresses where they are of one size."""
+    counts: Counter[str] = Counter()
+    kinds: dict[str, set[Any]] = {"bind": set(), "make_plan": set()}
+    enqueue = streamed.enqueue_memory
+
+    def counting(module: str, name: str) -> None:
+        function = getattr(import_module(module), name)
+        monkeypatch.setattr(f"{module}.{name}", lambda *x, **o: (counts.update([name]), function(*x, **o))[1])
+
+    def enqueues(problem: Any, choice: Any, backend: gp.Backend, *rest: Any) -> Any:
+        counts["products"] += 1
+        kinds["bind"].add((backend.device, problem))
+        kinds["make_plan"].add((backend.device.identity, problem))
+        return enqueue(problem, choice, backend, *rest)
+
+    counting("gemmport.execution.executor", "bind")
+    counting("gemmport.api.plans", "make_plan")
+    monkeypatch.setattr(streamed, "enqueue_memory", enqueues)
+    for one in pair:
+        without_sharing(one)
+    monkeypatch.setattr(schedule, "LEAST_DEPTH", 32)  # panels begin where OpenCL lets a memory begin
+    a, b = integers((4096, 128), "float32"), integers((128, 64), "float32")
+    x = gp.ShardedArray.distribute(a, pair) if where == "shards" else a
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(gp.matmul(x, b, devices=pair)), a @ b)
+    whole = len(pair)  # each device is asked for a plan of it all, by which it is told how fast it is
+    assert counts["bind"] == len(kinds["bind"])
+    assert counts["make_plan"] <= len(kinds["make_plan"]) + whole
+    assert counts["products"] > 4 * counts["bind"], counts
 
 
 class Slices:

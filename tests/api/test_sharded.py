@@ -117,7 +117,7 @@ def test_views_and_products_are_as_numpys(pair: list[gp.Backend]) -> None:
     host = integers((11, 6), "float32")
     keys: list[Any] = [
         5, -1, slice(3, 9), slice(None, None, 4), slice(1, None, 3), slice(4, 4), (slice(2, 8, 2), slice(1, None)),
-        (..., slice(0, 2)), (3, 2),
+        (..., slice(0, 2)), (3, 2), (slice(None), 2), (slice(1, None, 2), -1), (2, slice(1, None, 2)),
         (slice(None), slice(None, None, -1)), (slice(8, None), slice(2, 3)),
     ]  # fmt: skip
     for axis in (0, 1):
@@ -139,12 +139,42 @@ def test_views_and_products_are_as_numpys(pair: list[gp.Backend]) -> None:
     x[2:8].shards[1].fill(7)
     assert (x.get()[6:8] == 7).all(), "views are of the same memory"
     for key, told in ((11, "an index of axis 0 must be from -11 to 10; got 11"), (-12, "got -12"),
-                      ((slice(None), 2), "vector"), (slice(None, None, -1), "steps of 1"), (None, "integers"),
+                      (slice(None, None, -1), "steps of 1"), (None, "integers"),
                       ((0, 0, 0), "2 dimensions"), (True, "integers")):  # fmt: skip
         with pytest.raises(IndexError, match=told):
             x[key]
     batch = gp.ShardedArray.distribute(integers((2, 7, 3), "float32"), pair, 1)
     np.testing.assert_array_equal(batch[1, 2:].get(), batch.get()[1, 2:])
+
+
+@pytest.mark.sample(axis=[0])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_vectors_are_multiplied_by_numpys_rules(pair: list[gp.Backend], axis: int) -> None:
+    """Beside arrays in shards, and in shards themselves, on the host and on a device; `out` too."""
+    host, left, right = integers((300, 77), "float32"), integers((300,), "float32"), integers((77,), "float32")
+    x = gp.ShardedArray.distribute(host, pair, axis)
+    for place in (lambda v: v, pair[0].asarray, lambda v: gp.ShardedArray.distribute(v, pair[::-1])):
+        for found, expected in ((x @ place(right), host @ right), (place(left) @ x, left @ host)):
+            assert found.shape == expected.shape
+            np.testing.assert_array_equal(np.asarray(found), expected)
+        for out in (np.zeros(300, "float32"), pair[1].zeros(300, "float32"),
+                    gp.ShardedArray.distribute(np.zeros(300, "float32"), pair)):  # fmt: skip
+            assert gp.matmul(x, place(right), out, devices=pair) is out
+            np.testing.assert_array_equal(np.asarray(out), host @ right)
+        spread = gp.ShardedArray.distribute(right, pair)
+        found = gp.matmul(spread, place(right))
+        assert found.shape == ()
+        assert np.asarray(found) == right @ right
+    assert isinstance(x @ right, gp.ShardedArray) == (axis == 0)
+    batch = integers((3, 40, 77), "float32")
+    y = gp.ShardedArray.distribute(batch, pair, axis)
+    np.testing.assert_array_equal(np.asarray(y @ right), batch @ right)
+    np.testing.assert_array_equal(np.asarray(batch[0, :, 0] @ y), batch[0, :, 0] @ batch)
+    spread = gp.ShardedArray.distribute(right, pair)
+    assert "(77,) float32 in shards of elements: 39 on opencl" in repr(spread)
+    np.testing.assert_array_equal(spread[5:50:3].get(), right[5:50:3])
+    assert spread[40].get() == right[40]
+    np.testing.assert_array_equal(spread.T.get(), right)
 
 
 def test_shards_of_a_library_give_shards_of_it(pair: list[gp.Backend]) -> None:
@@ -155,6 +185,12 @@ def test_shards_of_a_library_give_shards_of_it(pair: list[gp.Backend]) -> None:
         found = multiply(gp.ShardedArray(shards), b)
         assert all(isinstance(shard, arrays.Array) for shard in found.shards)
         np.testing.assert_array_equal(np.concatenate([shard.get() for shard in found.shards]), a @ b)
+    np.testing.assert_array_equal(
+        np.concatenate([shard.get() for shard in (gp.ShardedArray(shards) @ b[0]).shards]), a @ b[0]
+    )
+    vector = gp.ShardedArray([arrays.zeros(one.queue, 96, "float32") for one in pair])
+    assert gp.matmul(a, b[0], vector) is vector
+    np.testing.assert_array_equal(np.concatenate([shard.get() for shard in vector.shards]), a @ b[0])
     out = gp.ShardedArray([arrays.zeros(one.queue, (96, 64), "float32") for one in pair])
     assert gp.matmul(a, b, out) is out
     np.testing.assert_array_equal(np.concatenate([shard.get() for shard in out.shards]), a @ b)
@@ -239,7 +275,7 @@ def test_what_does_not_fit_is_refused_by_name(pair: list[gp.Backend]) -> None:
         ([x, y], 1, gp.ShapeError, r"alike in all sizes but that of axis 1; got \(4, 6\) and, for shards\[1\], \(3, 6\)"),
         ([x, y.astype("float64")], 0, gp.DtypeError, "of one type"), ([x, y], 2, gp.ShapeError, "axis must be one of 2"),
         ([x, np.zeros((3, 6), "float32")], 0, gp.ArrayError, r"got ndarray for shards\[1\]"),
-        ([], 0, gp.ShapeError, "a list of one array"), ([x[0]], 0, gp.ShapeError, "must be matrices"),
+        ([], 0, gp.ShapeError, "a list of one array"), ([first.zeros((), "int8")], 0, gp.ShapeError, "must be vectors"),
     ):  # fmt: skip
         with pytest.raises(error, match=told):
             gp.ShardedArray(shards, axis)
@@ -253,8 +289,12 @@ def test_what_does_not_fit_is_refused_by_name(pair: list[gp.Backend]) -> None:
         gp.gemm(whole, whole, trans_b="T", out=gp.ShardedArray([first.zeros((7, 6), "float32")]))
     with pytest.raises(gp.UnsupportedError, match="add it to devices"):
         gp.gemm(whole, whole, trans_b="T", device=first.device)
-    with pytest.raises(gp.ShapeError, match="a dimension more"):
-        gp.matmul(whole, np.zeros(6, "float32"))
+    with pytest.raises(gp.ShapeError, match="mismatch in its core dimension"):
+        gp.matmul(whole, np.zeros(7, "float32"))
+    with pytest.raises(gp.ShapeError, match="Output operand 0 has a mismatch"):
+        gp.matmul(whole, np.zeros(6, "float32"), first.zeros((7, 1), "float32"))
+    with pytest.raises(gp.ShapeError, match="takes matrices"):
+        gp.gemm(whole, gp.ShardedArray([x[0]]))
     square = first.zeros((8, 6), "float32")
     with pytest.raises(gp.ArrayError, match=r"out must be in shards that do not overlap; shards\[1\]"):
         gp.matmul(gp.ShardedArray([x, x]), np.zeros((6, 6), "float32"), gp.ShardedArray([square[:4], square[3:7]]))

@@ -197,6 +197,23 @@ class TestMemory:
         np.testing.assert_array_equal(taken, np.arange(64))
         assert backend.host_buffer(0).size == 0
 
+    def test_a_part_of_a_memory_is_the_same_bytes(self, backend: gp.Backend) -> None:
+        whole = upload(backend, np.arange(4096, dtype=np.int32))
+        assert backend.part(whole, 0) is whole
+        assert backend.part(whole, whole.nbytes) is None
+        part = backend.part(whole, 4096)  # where each runtime lets a memory begin
+        if part is None:
+            pytest.skip("the backend gives no address within a memory")
+        assert (part.nbytes, part.alignment, part.access is whole.access) == (
+            whole.nbytes - 4096,
+            whole.alignment,
+            True,
+        )
+        backend.fill(part, 0xFF)
+        found = download(backend, whole, np.int32, 4096)
+        np.testing.assert_array_equal(found, [*range(1024), *[-1] * 3072])
+        assert backend.address(part) == (backend.address(whole)[0], backend.address(whole)[1] + 4096)
+
     def test_free_memory_is_some_of_it(self, backend: gp.Backend) -> None:
         assert 0 < backend.free_memory <= backend.device.memory
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from gemmport.core.errors import DeviceMemoryError, LaunchError
-from gemmport.multidevice.deal import SHORTEST
+from gemmport.multidevice.deal import SHORTEST, Deal, Member
 from gemmport.multidevice.tiles import GRAIN, Needs, Room, Tile
-from made_up_clock import NEEDS, WHOLE, MadeUp, of, run
+from made_up_clock import AMPLE, NEEDS, WHOLE, MadeUp, of, run
 
 SECOND = float(WHOLE.size)
 """The speed of a device that takes a second for it all."""
@@ -21,6 +21,14 @@ def test_devices_end_at_about_the_same_time(ratio: int) -> None:
     assert (found.computed == 1).all()
     ideal = 1 / (1 + 1 / ratio)
     assert found.seconds <= ideal + 2.5 * SHORTEST
+
+
+def test_devices_of_one_kind_begin_with_half_of_a_share() -> None:
+    for kinds, first in ((("one", "one"), 1024), (("one", "other"), 256), ((None, None), 256)):
+        members = [Member(f"device {n}", SECOND, AMPLE, kind=kind) for n, kind in enumerate(kinds)]
+        tile = Deal(WHOLE, members, NEEDS).take(members[0], 0.0)
+        assert isinstance(tile, Tile)
+        assert tile.rows.size == first
 
 
 def test_a_device_that_would_end_last_leaves_the_tile_to_the_others() -> None:

@@ -41,6 +41,15 @@ def test_tiles_are_cut_at_the_grain_and_leave_no_sliver() -> None:
     assert (tile.size, left) == (500_000, [])
 
 
+def test_tiles_are_of_few_sizes() -> None:
+    sizes = set()
+    for wanted in range(100, 10_000, 7):
+        tile, _ = cut(Tile.whole(1, 2**20, 1), wanted, "rows", Room(2**40, 2**40), Needs(4, 4, 4))
+        assert wanted / 2 < tile.rows.size <= 1.1 * wanted
+        sizes.add(tile.rows.size)
+    assert len(sizes) <= 2 * 7
+
+
 def test_whole_matrices_of_a_batch_go_first() -> None:
     tile, left = cut(Tile.whole(10, 100, 100), 35_000, "rows", Room(2**40, 2**40), Needs(4, 4, 4, batched_a=True))
     assert tile == Tile.whole(3, 100, 100)

@@ -17,6 +17,7 @@ import gemmport as gp
 from absences import ZARR, skip_without
 from gemmport.backends.base import Backend
 from gemmport.core.dtypes import as_dtype
+from gemmport.outofcore import streaming
 from gemmport.outofcore.progress import Progress
 from gemmport.outofcore.streaming import Streamed, _State
 from gemmport.planning.schedule import Residency
@@ -165,6 +166,42 @@ def test_the_device_gives_no_more_than_is_allowed(best_backend: Backend, monkeyp
     a, b = operands(301, 303, 407, "float32")
     gp.matmul(a, b, device=best_backend.device, device_memory="300kB", kernel="tiled")
     assert 100_000 < sum(held) <= 300_000
+
+
+def test_copies_for_a_device_with_a_memory_of_its_own_are_made_by_threads(
+    best_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned memory in two halves: one is copied to or from the device while the other is read or written. It stays."""
+    monkeypatch.setattr(best_backend, "device", replace(best_backend.device, type="gpu"))
+    monkeypatch.setattr(streaming, "usable_cores", lambda: 8)
+    monkeypatch.setattr(streaming, "_SHARED", 1)
+    threads: dict[str, set[str]] = {"upload": set(), "download": set(), "copy": set()}
+    made: list[int] = []
+
+    def noting(where: object, name: str, key: str) -> None:
+        function = getattr(where, name)
+
+        def noted(*given: Any, **named: Any) -> Any:
+            threads[key].add(threading.current_thread().name)
+            return function(*given, **named)
+
+        monkeypatch.setattr(where, name, noted)
+
+    noting(best_backend, "upload", "upload")
+    noting(best_backend, "download", "download")
+    noting(streaming, "_convert_on_host", "copy")
+    host_buffer = best_backend.host_buffer
+    monkeypatch.setattr(best_backend, "host_buffer", lambda size: (made.append(size), host_buffer(size))[1])
+    a, b = operands(301, 203, 409, "float32")
+    c = whole((301, 203), "float32", 3).astype(np.float64)
+    for host_memory in (12_000, 100_000, 40_000):
+        got = gp.gemm(
+            a, b.T.copy(), beta=2, c=c, trans_b="T", device=best_backend.device, device_memory=MEMORY, host_memory=host_memory
+        )  # fmt: skip
+        np.testing.assert_array_equal(got, wanted(a, b, "NN", 1, 2, c))
+    assert len(made) == 8, "the last product takes what the one before has left"
+    assert not threads["upload"] & threads["copy"]
+    assert all("ThreadPoolExecutor" in name for each in threads.values() for name in each)
 
 
 def test_memory_maps_are_read_panel_by_panel(best_backend: Backend, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def dealt_product(
     members = [
         Member(
             name, whole.size * rate, _room(one.device, bounds, [x for x in lying if x.backend is one]),
-            spread.abroad(number),
+            spread.abroad(number), one.device.identity,
         )
         for number, (name, one, rate) in enumerate(zip(_names(backends), backends, expected.rates, strict=True))
     ]  # fmt: skip
@@ -154,7 +154,11 @@ def dealt_product(
         for one, member in zip(backends, members, strict=True)
     ]
     started = time.perf_counter()
-    compute(deal, works)
+    try:
+        compute(deal, works)
+    finally:
+        for work in works:
+            work.kept.close(work.backend)
     seconds = time.perf_counter() - started
     for member in members:
         log.info(
@@ -203,7 +207,7 @@ def _passing(found: Outlook, device_memory: int | None) -> tuple[Passing | None,
     whole = Tile.whole(problem.batch, problem.m, problem.n)
     bounds = Bounds(device_memory)
     members = [
-        Member(device.label, whole.size * rate, _room(device, bounds))
+        Member(device.label, whole.size * rate, _room(device, bounds), kind=device.identity)
         for device, rate in zip(infos, found.rates, strict=True)
     ]
     batched = [problem.batch > 1 and problem.layout(name).batch_stride != 0 for name in ("a", "b")]

@@ -36,7 +36,8 @@ from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, check_writable
 from gemmport.api.scales import GivenScales, check_alone, flat, of_columns, of_rows, taken
-from gemmport.api.sharded import devices_of, place_of, put
+from gemmport.api.sharded import Places, devices_of, place_of, put
+from gemmport.api.sharded import with_axis as with_axis_of_any
 from gemmport.api.streamed import NO_BOUNDS, Bounds
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
 from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
@@ -49,9 +50,8 @@ from gemmport.core.problem import Scalar, check_size, scalar_key
 from gemmport.execution import repeated
 from gemmport.execution.adapters import is_traced, library_of, untraced
 from gemmport.execution.copies import assign, dense_copy
-from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.selection import Devices
-from gemmport.outofcore.operands import is_sliced
+from gemmport.outofcore.operands import Sliced, is_sliced
 from gemmport.outofcore.progress import Tell
 from gemmport.planning.planner import AUTO
 
@@ -296,15 +296,13 @@ def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
     dtype = _result_type(x, y, target, rules)
     _check_shapes(x, y, target)
     as_dtype(dtype)
-    if min(x.ndim, y.ndim) == 1 and any(isinstance(each, ShardedArray) for each in (x, y, target)):
-        raise ShapeError(
-            f"beside arrays in shards both operands must be matrices, or batches of them; got shapes {a.shape} and {b.shape}: "
-            "give a vector a dimension more"
-        )
-    if x.ndim == 1:
-        x = x[:][np.newaxis, :]
-    if y.ndim == 1:
-        y = y[:][:, np.newaxis]
+    x, y = (each[:] if isinstance(each, Sliced) and each.ndim == 1 else each for each in (x, y))
+    row, column = x.ndim == 1, y.ndim == 1
+    if column:
+        y, target = with_axis_of_any(y, 1), None if target is None else with_axis_of_any(target, target.ndim)
+        there = {name: at.as_column() if name == "b" and isinstance(at, Places) else at for name, at in there.items()}
+    if row:
+        x, target = with_axis_of_any(x, 0), None if target is None else with_axis_of_any(target, target.ndim - 1)
     if max(x.ndim, y.ndim) > 3 or (target is not None and target.ndim != max(x.ndim, y.ndim)):
         raise ShapeError(
             "arrays in slices, or on a device where devices= names others, must be matrices, or one batch of them; got shapes "
@@ -312,16 +310,18 @@ def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
         )
     if _is_converted(x, y, dtype):
         x, y = (each.astype(dtype) for each in (x, y))
-    written = None if out is not None else put(there, given, "N", "N", _product_shape(x, y), dtype)
+    has_views = row or column
+    written = put(there, given, "N", "N", _product_shape(x, y), dtype) if out is None or has_views else None
     if written is None:
-        product = computed(x, y, None, out, dtype=dtype, **how).given
+        product = computed(x, y, None, target if has_views else out, dtype=dtype, **how).given
     else:
-        computed(x, y, None, written.array, dtype=dtype, **how)
+        computed(x, y, None, written.array if out is None else target, dtype=dtype, **how)
         product = written.delivered()
     if out is not None:
         return out
-    product = product[..., 0, :] if len(a.shape) == 1 else product
-    return product[..., 0] if len(b.shape) == 1 else product
+    product = product[..., 0, :] if row else product
+    product = product[..., 0] if column else product
+    return product[()] if isinstance(product, np.ndarray) and not product.ndim else product
 
 
 def _on_a_device(

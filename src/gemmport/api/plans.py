@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -53,8 +55,22 @@ def plan(
     """
     asked = _asked(params)
     folders = os.environ.get("GEMMPORT_CONFIG_PATH")
-    left_out = frozenset(without)
-    return _cached_plan(problem, device, kernel, asked, left_out, _config_files(config), folders, kernels.variants())
+    left_out, files = frozenset(without), _config_files(config)
+    first = device if device.index == _FIRST else replace(device, index=_FIRST)
+    with _planning[-1]:
+        made = _cached_plan(problem, first, kernel, asked, left_out, files, folders, kernels.variants())
+    return made if first is device else replace(made, device=device)
+
+
+_FIRST = (0, 0)
+"""Devices that differ in nothing but their number have one plan."""
+
+_planning = [threading.RLock()]
+"""The last of these is held by who plans. So two devices of one kind, each in a thread, plan a product once; two threads of
+Python's would be no sooner done."""
+
+if hasattr(os, "register_at_fork"):  # another thread may have planned, which the child has not
+    os.register_at_fork(after_in_child=lambda: _planning.append(threading.RLock()))
 
 
 @lru_cache(maxsize=1024)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from gemmport.api import views
 from gemmport.api.arguments import Given, backend_of_operands
 from gemmport.api.placement import Placement, Result
 from gemmport.backends.array import DeviceArray
@@ -44,6 +45,10 @@ class Places:
         """The argument as an array in shards that are ours."""
         return given.arrays[0]
 
+    def as_column(self) -> Places:
+        """Those of a vector that is multiplied as a matrix of one column."""
+        return replace(self, axis=-2)
+
     def settle(self) -> None:
         """As `Placement.settle`."""
         for place, _ in self.each:
@@ -51,6 +56,13 @@ class Places:
 
 
 AnyPlace: TypeAlias = Placement | Places
+
+
+def with_axis(x: Any, position: int) -> Any:
+    """As `gemmport.api.views.with_axis`, of an array in shards, too."""
+    if isinstance(x, ShardedArray):
+        return ShardedArray([views.with_axis(shard, position) for shard in x.shards], x.axis + (position <= x.axis))
+    return views.with_axis(x, position)
 
 
 def place_of(given: Given) -> AnyPlace:

@@ -21,7 +21,7 @@ from gemmport.execution.selection import get_backend
 
 
 class ShardedArray:
-    """A matrix, or a batch of them, as shards that lie each on a device and follow one another along one dimension.
+    """A vector, a matrix, or a batch of these, as shards that lie each on a device and follow one another along one dimension.
 
     It is what PyTorch's DTensor is under the placement `Shard(axis)`, with one process for all devices. `gemm` and `matmul`
     take it as operand and as `out`. Shards may be of unequal sizes, of size 0, and several on one device; nothing is copied.
@@ -38,7 +38,7 @@ class ShardedArray:
         """Of shards in their order.
 
         Args:
-            shards: at least one, of two or three dimensions and one type, alike in all sizes but that of the axis.
+            shards: at least one, of one to three dimensions and one type, alike in all sizes but that of the axis.
             axis: of the shards; negative counts from the last.
 
         Raises:
@@ -56,8 +56,8 @@ class ShardedArray:
                 )
         shapes = [tuple(int(size) for size in shard.shape) for shard in shards]
         first = shapes[0]
-        if len(first) not in (2, 3):
-            raise ShapeError(f"shards must be matrices, or batches of them; got shape {first}")
+        if len(first) not in (1, 2, 3):
+            raise ShapeError(f"shards must be vectors, matrices, or batches of them; got shape {first}")
         self.axis = _axis(axis, len(first))
         for number, shape in enumerate(shapes):
             if len(shape) != len(first) or _others(shape, self.axis) != _others(first, self.axis):
@@ -81,17 +81,19 @@ class ShardedArray:
         Sizes differ by one at most, as those of `numpy.array_split`.
 
         Args:
-            array: of two or three dimensions.
+            array: of one to three dimensions.
             devices: what `get_backend` takes for `device`, and open backends.
 
         Raises:
-            ShapeError: the array is no matrix or batch, or has no such axis. DeviceNotFoundError: no device is named.
+            ShapeError: the array has more dimensions, or none, or no such axis. DeviceNotFoundError: no device is named.
             Others as `get_backend` and `Backend.asarray`.
         """
         check_unmasked("array", array)
         host = as_numpy("array", array)
-        if host.ndim not in (2, 3):
-            raise ShapeError(f"an array in shards must be a matrix, or a batch of them; got shape {host.shape}")
+        if host.ndim not in (1, 2, 3):
+            raise ShapeError(
+                f"an array in shards must be a vector, a matrix, or a batch of them; got shape {host.shape}"
+            )
         if isinstance(devices, str) or not devices:
             raise DeviceNotFoundError(f"devices must be a list of one device or more; got {devices!r}")
         axis = _axis(axis, host.ndim)
@@ -134,7 +136,7 @@ class ShardedArray:
             A `ShardedArray` of the shards that have something of it; with an integer along `axis`, the view of the one shard.
 
         Raises:
-            IndexError: out of range, an index of another kind, or what is left is a vector in shards.
+            IndexError: out of range, an index of another kind, or a slice of `axis` that goes backwards.
         """
         keys = _expanded(key, self.ndim)
         here = keys[self.axis]
@@ -146,8 +148,6 @@ class ShardedArray:
             for shard, lines in self._lines():
                 if number in lines:
                     return shard[(*keys[: self.axis], number - lines.start, *keys[self.axis + 1 :])]
-        if sum(isinstance(each, slice) for each in keys) < 2:
-            raise IndexError(f"a vector of an array in shards must be in one of them; got {key!r}: write i:i + 1 for i")
         wanted, cut = range(self.shape[self.axis])[here], []
         if wanted.step < 1:
             raise IndexError(
@@ -175,16 +175,16 @@ class ShardedArray:
 
     @property
     def T(self) -> ShardedArray:  # noqa: N802 - NumPy's name
-        """The matrix with its dimensions exchanged, over the same memory.
+        """The matrix with its dimensions exchanged, over the same memory; a vector as it is.
 
         Raises:
             ShapeError: it is a batch.
         """
-        if self.ndim != 2:
+        if self.ndim > 2:
             raise ShapeError(
                 f"an array in shards must be a matrix to have T; got shape {self.shape}: use trans_a, trans_b"
             )
-        return ShardedArray([shard.T for shard in self.shards], 1 - self.axis)
+        return ShardedArray([shard.T for shard in self.shards], self.ndim - 1 - self.axis)
 
     def astype(self, dtype: npt.DTypeLike) -> ShardedArray:
         """A copy in another type; each shard is converted on its device, of our arrays."""
@@ -223,7 +223,7 @@ class ShardedArray:
 
     @property
     def _told(self) -> str:
-        lines = {1: "matrices", 2: "rows", 3: "columns"}[self.axis + 4 - self.ndim]
+        lines = "elements" if self.ndim == 1 else ("matrices", "rows", "columns")[self.axis + 3 - self.ndim]
         sizes = ", ".join(
             f"{shard.shape[self.axis]} on {shard.device.backend} {shard.device.selector}"
             if isinstance(shard, DeviceArray) else str(shard.shape[self.axis])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from gemmport.core.errors import ArrayLostError, DeviceMemoryError, GemmportError
@@ -25,8 +25,8 @@ from gemmport.multidevice.tiles import GRAIN, Axis, Needs, Room, Tile, cut
 log = logging.getLogger(__name__)
 
 UNSEEN = 8
-"""A device whose speed is only predicted takes its share over this much: a prediction may be wrong by as much before the
-device is the last to end."""
+"""A device whose speed is only predicted takes its share over this much, beside devices of another kind: a prediction may be
+wrong by as much before the device is the last to end."""
 
 FACTOR = 2
 """A device whose speed was measured takes its share over this: half of it, as in factoring."""
@@ -45,6 +45,7 @@ class Member:
         speed: elements of the result per second: predicted, until a tile was measured.
         room: memory for its tiles.
         abroad: seconds per element that a tile of another's home takes longer: what lies there comes from there, and goes back.
+        kind: what it has in common with devices that are as fast; None for nothing that is known.
         measured: whether the speed is.
         tile: that it computes now; since when, in the clock's seconds.
         last: tile that it computed, whose panels it may hold.
@@ -56,6 +57,7 @@ class Member:
     speed: float
     room: Room
     abroad: float = 0.0
+    kind: Hashable = None
     measured: bool = False
     tile: Tile | None = None
     since: float = 0.0
@@ -94,6 +96,9 @@ class Deal:
         """
         self.members = members
         self.needs = needs
+        # Where a prediction is wrong by one factor for all, shares are right.
+        kinds = {member.kind for member in members}
+        self.unseen = FACTOR if len(kinds) == 1 and None not in kinds else UNSEEN
         self.along: Axis = "rows" if whole.rows.size >= whole.columns.size else "columns"
         if along in {"rows", "columns"}:
             self.along = along
@@ -208,7 +213,7 @@ class Deal:
     def _wanted(self, member: Member) -> int:
         """Elements of a device's next tile."""
         share = sum(box.size for box in self.free) * member.speed / sum(each.speed for each in self.standing)
-        return int(max(share / (FACTOR if member.measured else UNSEEN), SHORTEST * member.speed, 1))
+        return int(max(share / (FACTOR if member.measured else self.unseen), SHORTEST * member.speed, 1))
 
     def _patience(self, member: Member, tile: Tile, now: float) -> float | None:
         """Seconds for which a device leaves a tile to the others, who would end all there is before it would end this one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -10,6 +11,10 @@ Axis = Literal["rows", "columns"]
 GRAIN = 64
 """Rows or columns that a tile is cut at multiples of, where it may be: kernels' tiles divide it, and starts keep their
 alignment."""
+
+
+CLOSE = 0.1
+"""By what a tile may be larger than is wanted, to be one of few sizes: measured speeds differ by as much from tile to tile."""
 
 
 class Span(NamedTuple):
@@ -113,7 +118,8 @@ def cut(box: Tile, wanted: int, along: Axis, room: Room, needs: Needs) -> tuple[
     """A tile of about `wanted` elements, and the boxes that are left of where it was cut out.
 
     Whole matrices of a batch are taken first. Of one matrix, strips are cut along an axis, as wide as there is room for: so the
-    next strip reads the same panel of the other operand.
+    next strip reads the same panel of the other operand. They are as long as few others are, so that a device plans and binds
+    products of few kinds.
 
     Returns:
         None where there is no room for a single element.
@@ -136,7 +142,7 @@ def cut(box: Tile, wanted: int, along: Axis, room: Room, needs: Needs) -> tuple[
         return None
     box = _without(box, across, width, left)
     length: int = getattr(box, along).size
-    height = _at_grain(max(wanted // width, GRAIN), length)
+    height = _at_grain(_like_others(max(wanted // width, GRAIN)), length)
     if length - height < GRAIN:  # no sliver is left
         height = length
     while height > 0 and not room.takes(_first(box, along, height), needs):
@@ -149,6 +155,13 @@ def _at_grain(size: int, whole: int) -> int:
     if size >= whole:
         return whole
     return size // GRAIN * GRAIN or size
+
+
+def _like_others(size: int) -> int:
+    """About so many rows or columns, the grain at least: the grain times a power of two, or one and a half of it."""
+    most = size * (1 + CLOSE) / GRAIN
+    power = 2 ** int(math.log2(most))
+    return int(GRAIN * (1.5 * power if 1.5 * power <= most and power > 1 else power))
 
 
 def _first(box: Tile, name: str, size: int) -> Tile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from copy import copy
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -151,13 +152,19 @@ class Matrix:
         key = (slice(*rows), slice(*columns))
         return (batch, *key) if self.array.ndim == 3 else key
 
-    def write(self, batch: int, rows: Span, columns: Span, values: HostArray) -> None:
-        """Writes stored rows and columns, converted to the operand's type."""
+    def write(
+        self, batch: int, rows: Span, columns: Span, values: HostArray, copy: Callable[[HostArray, HostArray], object]
+    ) -> None:
+        """Writes stored rows and columns, converted to the operand's type.
+
+        Args:
+            copy: copies them to where they lie, in an array of NumPy's.
+        """
         key = self.key(batch, rows, columns)
-        with np.errstate(all="ignore"):
-            if isinstance(self.array, np.ndarray):
-                np.copyto(self.array[key], values, casting="unsafe")
-            elif isinstance(self.array, Sliced):
+        if isinstance(self.array, np.ndarray):
+            copy(values, self.array[key])
+        elif isinstance(self.array, Sliced):
+            with np.errstate(all="ignore"):
                 self.array[key] = values.astype(self.array.dtype, copy=False)
 
     @property

@@ -4,6 +4,9 @@ taken away while it computes the next.
 Three kinds of threads work on queues of their own: one for each of A and B fills slots on the device, the caller's enqueues
 products of what is there, one takes finished strips of D away. A slot is filled again after the event of the product that read
 it last; a strip is computed anew after it was taken away. Copies are awaited by who makes them.
+
+What comes from pageable memory of the host, or goes there, passes through two halves of pinned memory: a thread copies one of
+them to or from the device, while others read or write the other.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 import hashlib
 import queue as queues
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -29,12 +33,20 @@ from gemmport.outofcore.elsewhere import Elsewhere, OnDevice, await_queue, on_qu
 from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
 from gemmport.outofcore.progress import Progress, Tell
 from gemmport.planning.schedule import DOUBLE, Residency, Schedule, Tile
+from gemmport.runtime.host_cpu import usable_cores
 
 Multiply: TypeAlias = Callable[[GemmProblem, "dict[Operand, Memory]", Any], object]
 """Enqueues a product of memory on a device, on a queue."""
 
 STAGING = 2**26
 """Bytes of the host's memory through which each operand, and D, pass, where no bound is given."""
+
+COPIERS = 4
+"""Threads that copy between an operand, or D, and pinned memory, where there are four cores for each: one copies more slowly
+than a link of PCI Express does."""
+
+_SHARED = 2**22
+"""Bytes that several of them copy together: what takes one a millisecond or so."""
 
 _MOST_EVENTS = 64
 """Of products that were enqueued last; who waits for an older one waits for the oldest of these."""
@@ -68,34 +80,129 @@ class Operands:
     out: Matrix
 
     def of(self, name: str) -> Matrix:
-        """A or B by its name."""
-        return self.a if name == "a" else self.b
+        """One by its name."""
+        found = {"a": self.a, "b": self.b, "c": self.c, "d": self.out}[name]
+        assert found is not None
+        return found
 
 
 @dataclass
 class _Lane:
-    """A queue on which copies are made, and the memory of the host through which they pass."""
+    """A queue on which copies are made, and the memory of the host through which they pass.
+
+    Attributes:
+        copying: the thread that copies between the device and a half of that memory, while the lane's own reads or writes the
+            other half; None where the lane's does both.
+        helping: threads that copy rows within the host's memory; None where the lane's does.
+    """
 
     backend: Backend
     queue: Any
     staging: HostArray
+    copying: ThreadPoolExecutor | None = None
+    helping: ThreadPoolExecutor | None = None
 
-    def chunks(self, rows: int, row_bytes: int, matrix: Matrix) -> Iterator[Span]:
-        """Rows that pass at a time."""
+    def bring(self, target: _Rows, matrix: Matrix, fill: Callable[[Span, HostArray], object]) -> Iterator[int]:
+        """Brings rows to the device, and waits for it; gives the bytes of each part.
+
+        Args:
+            matrix: that they are of. fill: reads some rows into memory of the host.
+        """
+        halves = self._halves(target, matrix)
+        coming: list[Callable[[], object]] = [lambda: None] * halves
+        for number, (span, view) in enumerate(self._parts(target, matrix, halves)):
+            coming[number % halves]()
+            fill(span, view)
+            coming[number % halves] = self._beside(
+                self.backend.upload, target.memory, view, offset=target.begins(span), queue=self.queue
+            )
+            yield view.nbytes
+        for each in coming:
+            each()
+
+    def take(self, source: _Rows, matrix: Matrix) -> Iterator[tuple[Span, HostArray]]:
+        """Takes rows from the device: gives some at a time, in memory of the host that is used again.
+
+        Args:
+            matrix: that they are of.
+        """
+        halves = self._halves(source, matrix)
+        coming: deque[tuple[Span, HostArray, Callable[[], object]]] = deque()
+        for span, view in self._parts(source, matrix, halves):
+            arrived = self._beside(
+                self.backend.download, source.memory, view, offset=source.begins(span), queue=self.queue
+            )
+            coming.append((span, view, arrived))
+            if len(coming) == halves:
+                yield _arrived(*coming.popleft())
+        while coming:
+            yield _arrived(*coming.popleft())
+
+    def copy(self, source: HostArray, target: HostArray) -> None:
+        """Copies rows within the host's memory, converted to the target's type."""
+        if self.helping is None or target.nbytes < _SHARED:
+            _convert_on_host(source, target)
+            return
+        each = -(-len(target) // COPIERS)
+        parts = [slice(first, first + each) for first in range(0, len(target), each)]
+        list(self.helping.map(lambda part: _convert_on_host(source[part], target[part]), parts))
+
+    def _beside(self, work: Callable[..., object], *arguments: Any, **named: Any) -> Callable[[], object]:
+        """Has a copy made, by the thread that copies where there is one; what is given waits for it."""
+        if self.copying is not None:
+            return self.copying.submit(work, *arguments, **named).result
+        work(*arguments, **named)
+        return lambda: None
+
+    def _halves(self, rows: _Rows, matrix: Matrix) -> int:
+        """In how many parts of the memory rows pass: two where each has room for one, and nothing is better read whole."""
+        apart = self.copying is not None and not isinstance(matrix.array, Sliced)
+        return 2 if apart and 2 * rows.row_bytes <= self.staging.nbytes else 1
+
+    def _parts(self, rows: _Rows, matrix: Matrix, halves: int) -> Iterator[tuple[Span, HostArray]]:
+        """Rows that pass at a time, and the memory through which they do."""
         # What is read in slices is another array each time, beside the staging memory.
-        room = self.staging.nbytes // (2 if isinstance(matrix.array, Sliced) else 1)
-        at_once, multiple = max(room // max(row_bytes, 1), 1), matrix.multiple[0]
+        room = self.staging.nbytes // (2 if isinstance(matrix.array, Sliced) else halves)
+        at_once, multiple = max(room // max(rows.row_bytes, 1), 1), matrix.multiple[0]
         at_once = max(at_once // multiple * multiple, min(at_once, multiple))
-        for start in range(0, rows, at_once):
-            yield start, min(start + at_once, rows)
-
-    def view(self, rows: int, columns: int, dtype: np.dtype[Any]) -> HostArray:
-        """Staging memory as a matrix."""
-        return self.staging[: rows * columns * dtype.itemsize].view(dtype).reshape(rows, columns)
+        for number, start in enumerate(range(0, rows.count if rows.row_bytes else 0, at_once)):
+            span = start, min(start + at_once, rows.count)
+            begins, nbytes = number % halves * at_once * rows.row_bytes, (span[1] - start) * rows.row_bytes
+            yield span, self.staging[begins : begins + nbytes].view(rows.dtype).reshape(-1, rows.width)
 
     def memory(self, block: Memory) -> Memory:
         """A block as this lane copies it: in the order of its own queue, and after the events that it is told."""
         return on_queue(block, self.queue)
+
+
+def _arrived(span: Span, view: HostArray, arrival: Callable[[], object]) -> tuple[Span, HostArray]:
+    arrival()
+    return span, view
+
+
+def _convert_on_host(source: HostArray, target: HostArray) -> None:
+    with np.errstate(all="ignore"):
+        np.copyto(target, source, casting="unsafe")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Dense rows on the device: so many, in a memory from a byte on."""
+
+    memory: Memory
+    offset: int
+    count: int
+    width: int
+    dtype: np.dtype[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one of them."""
+        return self.width * self.dtype.itemsize
+
+    def begins(self, span: Span) -> int:
+        """The byte at which some of them begin."""
+        return self.offset + span[0] * self.row_bytes
 
 
 @dataclass(frozen=True)
@@ -171,21 +278,62 @@ class _EndedError(Exception):
 @dataclass
 class Kept:
     """What stays from one product to the next, of those that pass through a device one after another: panels of an operand on
-    the device, and the host's memory through which copies pass.
+    the device, memory there, and the host's memory through which copies pass.
 
     Attributes:
         of: what tells the panels from others: products that name the same find them.
+        blocks: of the device's memory, by what they are for; panels that stay by the operand's name.
+        staging: by operand.
     """
 
     of: Hashable = None
-    slots: list[Memory] = field(default_factory=list)
     held: Residency | None = None
+    blocks: dict[str, list[Memory]] = field(default_factory=dict)
     staging: dict[str, HostArray] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Gives the panels' memory back."""
+        """Gives the device's memory back."""
         self.of, self.held = None, None
-        self.slots.clear()
+        for name in [*self.blocks]:
+            self._release(name)
+
+    def close(self, backend: Backend) -> None:
+        """Gives all memory back, but pinned memory, which the next product on the device takes."""
+        self.forget()
+        if backend.device.type != "cpu":
+            spare = backend.kept.setdefault(_PINNED, [])
+            spare += self.staging.values()
+            spare.sort(key=lambda buffer: -buffer.nbytes)
+            del spare[_MOST_PINNED:]
+        self.staging.clear()
+
+    def take(
+        self, backend: Backend, needs: Mapping[str, tuple[int, int]], stays: str | None, most: int
+    ) -> Mapping[str, list[Memory]]:  # fmt: skip
+        """Blocks of the device's memory: those of the product before, where they are enough.
+
+        Args:
+            needs: by what they are for, bytes of each block, and how many.
+            stays: of these, what holds panels. most: bytes of all, for which others that are larger than needed are given back.
+        """
+        for name, (size, _) in needs.items():
+            if any(block.nbytes < size for block in self.blocks.get(name, [])):
+                self._release(name)
+        held = sum(block.nbytes for own in self.blocks.values() for block in own)
+        missing = sum(size * max(count - len(self.blocks.get(name, [])), 0) for name, (size, count) in needs.items())
+        if held + missing > most:
+            for name in [*self.blocks]:
+                if name != stays:
+                    self._release(name)
+        for name, (size, count) in needs.items():
+            own = self.blocks.setdefault(name, [])
+            while len(own) < count:
+                own.append(backend.allocate(size))
+        return {name: self.blocks[name][:count] for name, (_, count) in needs.items()}
+
+    def _release(self, name: str) -> None:
+        for block in self.blocks.pop(name, []):
+            block.release()
 
 
 class Streamed:
@@ -215,7 +363,7 @@ class Streamed:
         self.state.tiles = schedule.count - len(self.tiles)
         self._telling = threading.Lock()
         self._c_digest = hashlib.blake2b(digest_size=16)
-        self.kept = Kept() if kept is None else kept
+        self.kept, self._closes = (Kept(), True) if kept is None else (kept, False)
         self._held_before, self._held_after = self.kept.held, self.kept.held
         self.lent = {
             name: (lend or isinstance(operands.of(name).array, OnDevice))
@@ -308,56 +456,58 @@ class Streamed:
     @contextmanager
     def _memory(self) -> Iterator[Mapping[str, _Lane]]:
         """What it takes of the device and of the host."""
+        try:
+            with ExitStack() as stack:
+                self._take_blocks()
+                yield self._lanes(stack)
+        finally:
+            if self._closes:
+                self.kept.close(self.backend)
+
+    def _take_blocks(self) -> None:
+        """Memory of the device for panels, the tile, and strips that are converted."""
         backend, schedule = self.backend, self.schedule
-        lanes = {name: _Lane(backend, queue, self._host_buffer(name))
-                 for name, queue in zip(self.staging, _queues(backend, len(self.staging)), strict=True)}  # fmt: skip
-        width, size = schedule.columns, schedule.resident.itemsize
-        with ExitStack() as stack:
-
-            def allocate(nbytes: int) -> Memory:
-                return stack.enter_context(backend.allocate(nbytes))
-
-            sizes = {name: 0 if self.lent[name] else schedule.panel_bytes(name) for name in ("a", "b")}
-            slots = {
-                name: [allocate(size) for _ in range(schedule.capacity(name))]
-                for name, size in sizes.items()
-                if name != self.stays
-            }
-            if self.stays is not None:
-                slots[self.stays] = self._kept_slots(sizes[self.stays], schedule.capacity(self.stays))
-            parts = [allocate(schedule.part_rows * width * size) for _ in range(schedule.parts)]
-            strips = [allocate(schedule.strip_bytes // DOUBLE) for _ in range(DOUBLE if schedule.converts else 0)]
-            owned = [*slots["a"], *slots["b"], *parts, *strips]
-            # What was done to it before is done; and when it is given back, what is done to it here.
-            for lane in lanes.values():
-                with backend.ordered(lane.queue, reads=owned):
-                    pass
-            with backend.ordered(self.queue, writes=owned):
+        needs = {
+            name: (0 if self.lent[name] else schedule.panel_bytes(name), schedule.capacity(name)) for name in ("a", "b")
+        }
+        needs["parts"] = schedule.part_rows * schedule.columns * schedule.resident.itemsize, schedule.parts
+        needs["strips"] = schedule.strip_bytes // DOUBLE, DOUBLE if schedule.converts else 0
+        blocks = self.kept.take(backend, needs, self.stays, schedule.memory)
+        owned = [block for each in blocks.values() for block in each]
+        # What was done to it before is done; and when it is given back, what is done to it here.
+        for queue in _queues(backend, len(self.staging)):
+            with backend.ordered(queue, reads=owned):
                 pass
-            for name in ("a", "b"):
-                array = self.operands.of(name).array
-                if self.lent[name] and isinstance(array, OnDevice):
-                    self.backend.wait([backend.mark(queue=array.queue)], queue=self.queue)
-            self._slots = {name: [on_queue(block, self.queue) for block in each] for name, each in slots.items()}
-            self._starts = {name: [0] * len(each) for name, each in slots.items()}
-            self._parts = [on_queue(block, self.queue) for block in parts]
-            self._strips = [on_queue(block, self.queue) for block in strips]
-            self._free_at = [0] * len(strips)  # how many strips have left when each may be written again
-            self._read_at: list[list[Event]] = [[] for _ in strips]
-            yield lanes
+        with backend.ordered(self.queue, writes=owned):
+            pass
+        for name in ("a", "b"):
+            array = self.operands.of(name).array
+            if self.lent[name] and isinstance(array, OnDevice):
+                self.backend.wait([backend.mark(queue=array.queue)], queue=self.queue)
+        used = {name: [on_queue(block, self.queue) for block in each] for name, each in blocks.items()}
+        self._slots = {name: used[name] for name in ("a", "b")}
+        self._starts = {name: [0] * len(each) for name, each in self._slots.items()}
+        self._parts, self._strips = used["parts"], used["strips"]
+        self._free_at = [0] * len(self._strips)  # how many strips have left when each may be written again
+        self._read_at: list[list[Event]] = [[] for _ in self._strips]
+
+    def _lanes(self, stack: ExitStack) -> Mapping[str, _Lane]:
+        """A lane for each operand and the result. On a CPU, which computes with all cores, each has one thread."""
+        copiers = 0 if self.backend.device.type == "cpu" else min(COPIERS, usable_cores() // 4)
+        helping = stack.enter_context(ThreadPoolExecutor(copiers * len(self.staging))) if copiers > 1 else None
+        lanes = {}
+        for name, queue in zip(self.staging, _queues(self.backend, len(self.staging)), strict=True):
+            lanes[name] = _Lane(self.backend, queue, self._host_buffer(name))
+            if copiers and not isinstance(self.operands.of(name).array, Elsewhere):
+                lanes[name].copying, lanes[name].helping = stack.enter_context(ThreadPoolExecutor(1)), helping
+        return lanes
 
     def _host_buffer(self, name: str) -> HostArray:
-        """Memory of the host through which an operand or D passes; of the product before, where it is enough."""
+        """Memory of the host through which an operand or D passes; of a product before, where it is enough."""
         known, size = self.kept.staging.get(name), self.staging[name]
         if known is None or known.nbytes < size:
-            known = self.kept.staging[name] = self.backend.host_buffer(size)
+            known = self.kept.staging[name] = _pinned(self.backend, size)
         return known[:size]
-
-    def _kept_slots(self, size: int, count: int) -> list[Memory]:
-        """The memory of panels that stay."""
-        while len(self.kept.slots) < count:
-            self.kept.slots.append(self.backend.allocate(size))
-        return self.kept.slots
 
     def _settle(self) -> None:
         """Waits for products that nobody took: they may read panels where they lie, which the caller may drop next."""
@@ -452,15 +602,14 @@ class Streamed:
             shape = rows[1] - rows[0], width
             self._read(matrix, key[0], rows, columns, DeviceArray.dense(self.backend, memory, shape, dtype), lane)
             return
-        for first, last in lane.chunks(rows[1] - rows[0], width * dtype.itemsize, matrix) if width else ():
-            view = lane.view(last - first, width, dtype)
-            with np.errstate(all="ignore"):
-                block = matrix.block(key[0], (rows[0] + first, rows[0] + last), columns)
-                np.copyto(view, block, casting="unsafe")
+
+        def fill(span: Span, view: HostArray) -> None:
+            lane.copy(matrix.block(key[0], (rows[0] + span[0], rows[0] + span[1]), columns), view)
             if digest is not None:
                 digest.update(_content(view))
-            self.backend.upload(memory, view, offset=first * width * dtype.itemsize, queue=lane.queue)
-            self._count(view.nbytes)
+
+        for nbytes in lane.bring(_Rows(memory, 0, rows[1] - rows[0], width, dtype), matrix, fill):
+            self._count(nbytes)
         if digest is not None and self.record is not None:
             self.record.read(name, key, digest.hexdigest())
 
@@ -487,8 +636,10 @@ class Streamed:
                 (step, _, panel, a_slot, _), (_, _, _, b_slot, _) = next(uses)
                 state.wait(lambda step=step: min(state.brought.values()) >= step)  # type: ignore[misc]
                 begins, ends = number == 0, number == count - 1
+                # What comes and leaves strip by strip, and what waits for that.
+                in_strips = ends or (begins and (c_lane is not None or (left > 0 and not schedule.converts)))
                 for part, (top, strips) in enumerate(parts):
-                    pieces = strips if begins or ends else [(top, strips[-1][1])]
+                    pieces = strips if in_strips else [(top, strips[-1][1])]
                     for index, rows in enumerate(pieces):
                         is_last = part == len(parts) - 1 and index == len(pieces) - 1
                         if begins:
@@ -525,18 +676,26 @@ class Streamed:
         first, last = schedule.panel(panel)
         height, width, terms = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0], last - first
         turned_a, turned_b = transposes(problem.trans_a), transposes(problem.trans_b)
-        d = Layout(ld=max(width, 1), offset=(rows[0] - top) * width)
+        item, sums = problem.dtype.itemsize, schedule.resident.itemsize
+        layout = self._layout("a", a_slot, rows[0], height if turned_a else terms)
+        a_memory, a = self._begun(self._slots["a"][a_slot], layout, item)
+        layout = self._layout("b", b_slot, 0, terms if turned_b else width)
+        b_memory, b = self._begun(self._slots["b"][b_slot], layout, item)
+        layout = Layout(ld=max(width, 1), offset=(rows[0] - top) * width)
+        d_memory, d = self._begun(self._parts[part], layout, sums)
         product = schedule.product(
-            rows[1] - rows[0], width, terms, beta=(problem.beta if begins else 1),
-            a=self._layout("a", a_slot, rows[0], height if turned_a else terms),
-            b=self._layout("b", b_slot, 0, terms if turned_b else width),
-            c=d, d=d,
+            rows[1] - rows[0], width, terms, beta=(problem.beta if begins else 1), a=a, b=b, c=d, d=d
         )  # fmt: skip
-        tile_memory = self._parts[part]
-        memory: dict[Operand, Memory] = {
-            "a": self._slots["a"][a_slot], "b": self._slots["b"][b_slot], "c": tile_memory, "d": tile_memory,
-        }  # fmt: skip
-        self.multiply(product, memory, self.queue)
+        self.multiply(product, {"a": a_memory, "b": b_memory, "c": d_memory, "d": d_memory}, self.queue)
+
+    def _begun(self, memory: Memory, layout: Layout, itemsize: int) -> tuple[Memory, Layout]:
+        """A memory from the first element of an operand on: products of strips and panels of one shape are then of one kind,
+        wherever these lie, and are planned and bound once.
+        """
+        found = self.backend.part(memory, layout.offset * itemsize)
+        if found is None:
+            return memory, layout
+        return found, replace(layout, offset=0, base_alignment=found.alignment)
 
     # C and D
 
@@ -566,13 +725,13 @@ class Streamed:
     ) -> None:
         """Brings rows of C from the host."""
         dtype, width = self.schedule.problem.output.numpy, columns[1] - columns[0]
-        for first, last in lane.chunks(rows[1] - rows[0], width * dtype.itemsize, matrix):
-            view = lane.view(last - first, width, dtype)
-            with np.errstate(all="ignore"):
-                np.copyto(view, matrix.block(batch, (rows[0] + first, rows[0] + last), columns), casting="unsafe")
-            self.backend.upload(memory, view, offset=offset + first * width * dtype.itemsize, queue=lane.queue)
+
+        def fill(span: Span, view: HostArray) -> None:
+            lane.copy(matrix.block(batch, (rows[0] + span[0], rows[0] + span[1]), columns), view)
             self._c_digest.update(_content(view))
-            self._count(view.nbytes)
+
+        for nbytes in lane.bring(_Rows(memory, offset, rows[1] - rows[0], width, dtype), matrix, fill):
+            self._count(nbytes)
 
     def _leave(self, tile: Tile, part: int, top: int, rows: Span, number: int, *, is_last: bool) -> None:
         """Has rows of a tile taken away when they are computed."""
@@ -636,10 +795,8 @@ class Streamed:
                 self._count(nbytes)
             return
         self.backend.wait([strip.event], queue=lane.queue)
-        for first, last in lane.chunks(height, width * dtype.itemsize, matrix):
-            view = lane.view(last - first, width, dtype)
-            self.backend.download(memory, view, offset=strip.offset + first * width * dtype.itemsize, queue=lane.queue)
-            matrix.write(tile.batch, (start + first, start + last), tile.columns, view)
+        for (first, last), view in lane.take(_Rows(memory, strip.offset, height, width, dtype), matrix):
+            matrix.write(tile.batch, (start + first, start + last), tile.columns, view, lane.copy)
             if self.record is not None:
                 digest.update(_content(view))
             self._count(view.nbytes)
@@ -667,6 +824,25 @@ def _rows_of(
 ) -> DeviceArray:
     """Dense rows in a memory from a number of bytes on."""
     return DeviceArray(backend, memory, (rows, columns), dtype, (columns, 1), offset // dtype.itemsize)
+
+
+_PINNED = "pinned memory for copies"
+
+_MOST_PINNED = 4
+"""Blocks of it that a device keeps between products: one for A, B, C and D each. To pin 64 MiB takes tens of milliseconds."""
+
+
+def _pinned(backend: Backend, size: int) -> HostArray:
+    """Memory of the host for copies, which a product before has left, where it is enough."""
+    spare = backend.kept.get(_PINNED, [])
+    for _ in range(len(spare)):
+        try:
+            found: HostArray = spare.pop()  # the smallest; another thread may be faster
+        except IndexError:
+            break
+        if found.nbytes >= size:
+            return found
+    return backend.host_buffer(size)
 
 
 def _queues(backend: Backend, count: int) -> list[Any]:
