@@ -6,8 +6,10 @@
 A, B and C are `Shard(0)` in both: of gemmport `ShardedArray`s in this process, of PyTorch DTensors in one process per device,
 by NCCL on GPUs and gloo on CPUs. Each turn is one call of either, after a barrier, awaited; DTensor's seconds are those of its
 slowest process. gemmport's product is verified first, as by `gemmport run --devices … --placement rows`. Neither rounds float32
-to TF32. Prints JSON: medians, their ratio (over 1: gemmport is the faster) and its extremes over the turns, and each device's
-share. Exits with 1 where gemmport's product is wrong.
+to TF32. What is being done is told on standard error. Turns of a product end after --patience seconds, once there are three.
+
+Prints JSON: medians, their ratio (over 1: gemmport is the faster) and its extremes over the turns, and each device's share.
+Exits with 1 where gemmport's product is wrong.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ import gemmport as gp
 from gemmport.api.gemm import computed
 from gemmport.api.product import Choice
 from gemmport.bench.dealt import DealtOptions, run_dealt
+from gemmport.bench.timing import LEAST_SAMPLES
 from gemmport.checking.verification import random_operands
 from gemmport.multidevice.selection import chosen_backends
+
+BEGUN = time.perf_counter()
 
 
 def dtensor(rank: int, count: int, port: int, kind: str, orders: Connection) -> None:
@@ -98,14 +103,21 @@ def compared(
 ) -> dict[str, Any]:
     """One product, verified and timed in turns."""
     problem = gp.GemmProblem.create(size, size, size, dtype=dtype)
-    checked = run_dealt(problem, backends, DealtOptions(repeat=0, placement="rows"))
+    tell(f"{problem}: verifying")
+    checked = run_dealt(problem, backends, DealtOptions(repeat=0, placement="rows"), progress=tell)
     if checked.verified is not True:
         return {"size": size, "dtype": dtype, "status": checked.status, "reason": checked.reason}
+    tell(f"{problem}: drawing operands")
     a, b = (gp.ShardedArray.distribute(x[0], backends) for x in random_operands(problem, 0).values())
     c = gp.matmul(a, b, devices=backends)
     version, *_ = told(workers, (size, dtype))
-    ours, theirs, dealt = [], [], None
+    ours: list[float] = []
+    theirs: list[float] = []
+    dealt = None
     for turn in range(options.warm + options.repeat):
+        if len(ours) >= LEAST_SAMPLES and sum(ours) + sum(theirs) > options.patience:
+            break
+        tell(f"{problem}: turn {turn + 1} of {options.warm + options.repeat}")
         begun = time.perf_counter()
         dealt = computed(a, b, None, c, devices=backends, choice=Choice()).dealt
         seconds = time.perf_counter() - begun
@@ -119,11 +131,17 @@ def compared(
     return {
         "size": size, "dtype": dtype, "status": "ok", "torch": version, "gemmport_seconds": own, "dtensor_seconds": other,
         "gemmport_tflops": problem.flops / own * 1e-12, "dtensor_tflops": problem.flops / other * 1e-12,
-        "ratio": other / own, "ratio_of_turns": [ratios[0], ratios[-1]], "turns": options.repeat,
+        "ratio": other / own, "ratio_of_turns": [ratios[0], ratios[-1]], "turns": len(ours),
         "shares": {
             member.name: {"share": member.elements / size**2, "tiles": len(member.tiles)} for member in dealt.members
         },
     }  # fmt: skip
+
+
+def tell(what: str) -> None:
+    """Says on standard error what is being done, and when."""
+    sys.stderr.write(f"{time.perf_counter() - BEGUN:.1f} s: {what}\n")
+    sys.stderr.flush()
 
 
 def main() -> int:
@@ -135,8 +153,9 @@ def main() -> int:
         "--sizes", default="8192,16384,32768", help="of square matrices, multiples of the number of devices"
     )
     parser.add_argument("--dtypes", default="float32,float16,bfloat16")
-    parser.add_argument("--warm", type=int, default=3, help="turns before those that count")
-    parser.add_argument("--repeat", type=int, default=11, help="turns")
+    parser.add_argument("--warm", type=int, default=2, help="turns before those that count")
+    parser.add_argument("--repeat", type=int, default=11, help="turns, at most")
+    parser.add_argument("--patience", type=float, default=5.0, help="seconds of turns of a product")
     options = parser.parse_args()
     backends = chosen_backends(options.devices.split(","))
     sizes = [int(size) for size in options.sizes.split(",")]

@@ -19,6 +19,7 @@ from absences import INTEL, POCL_WHEEL, skip_without
 from exact import integers
 from gemmport.api import dealt, streamed
 from gemmport.core.errors import DeviceLostError
+from gemmport.multidevice import outlook
 from gemmport.outofcore.elsewhere import OnDevice
 from gemmport.planning import schedule
 from pairs import counting_allocations, opened_pair, without_sharing
@@ -203,7 +204,7 @@ def test_panels_are_sent_once(pair: list[gp.Backend]) -> None:
     upload = one._upload
     one._upload = lambda memory, data, *rest: (sent.append(data.nbytes), upload(memory, data, *rest))
     a = integers((1024, 64), "float32")
-    gp.matmul(a, a.T.copy(), devices=[one])
+    gp.matmul(a, a.T.copy(), devices=[one], device_memory="1MB")  # which has no room for one tile
     assert len(sent) > 3
     assert sum(sent) == 2 * a.nbytes
 
@@ -345,6 +346,23 @@ def test_a_small_product_goes_to_the_fastest(caplog: pytest.LogCaptureFixture) -
     a = integers((20, 20), "float32")
     np.testing.assert_array_equal(gp.matmul(a, a, devices=["intel", "pocl 3.0"]), a @ a)
     assert "is not dealt" in caplog.text
+
+
+def test_a_gpu_that_is_named_alone_computes_while_numbers_travel(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one tile, past which panels pass; what travels in no time is sent at once."""
+    monkeypatch.setattr(schedule, "LEAST_DEPTH", 8)
+    monkeypatch.setattr(best_backend, "_borrow", lambda data: None)
+    monkeypatch.setattr(best_backend, "device", replace(best_backend.device, type="gpu"))
+    run, tiles = dealt.run_streamed, []
+    monkeypatch.setattr(dealt, "run_streamed", lambda *x, **how: (tiles.append(x[1]), run(*x, **how))[1])
+    a = integers((300, 64), "float32")
+    for least, count in ((1.0, 0), (-1.0, 1)):
+        monkeypatch.setattr(outlook, "SHORTEST", least)
+        np.testing.assert_array_equal(gp.matmul(a, a.T, devices=[best_backend]), a @ a.T)
+        assert len(tiles) == count
+    assert (tiles[0].rows, tiles[0].columns, tiles[0].panels) == (300, 300, 8)
 
 
 def test_what_cannot_be_dealt_is_refused(best_backend: gp.Backend) -> None:

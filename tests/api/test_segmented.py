@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -273,3 +274,39 @@ def test_explain_tells() -> None:
     assert "arrays on the device: A in 1, B in 1, D in 2, since one has 4.29 GB at most" in " ".join(str(found).split())
     assert gp.explain((65536, 32768, 1024), replace(device, memory=2**32)).allocations == {}
     assert "arrays on the device" not in str(gp.explain((64, 64, 64), device))
+
+
+MOST = 12 * 2**30
+"""Bytes of an array that a test makes on a device: more would take a CPU minutes."""
+
+
+@pytest.mark.large
+def test_an_array_beyond_the_runtimes_own_limit(fresh_backend: gp.Backend) -> None:
+    """By a gigabyte: blocks of rows are alike but for their first column, which tells them apart."""
+    device, k, rows = fresh_backend.device, 2**16, 2**10
+    block = rows * k * 4
+    m = -(-(device.max_allocation + 2**30) // block) * rows
+    needed = m * k * 4
+    room = min(int(0.9 * device.memory), MOST, *([int(0.9 * free_memory())] if device.type == "cpu" else []))
+    if needed + block > room:
+        pytest.skip(beyond(device, f"an array of {needed / 2**30:.1f} GiB; {room / 2**30:.1f} are there for it"))
+    one, b, v = numbers(rows, k), numbers(k, 4), numbers(k)
+    marks = np.arange(m, dtype="float32") % 509
+    x = fresh_backend.empty((m, k), "float32")
+    assert x.allocations >= 2
+    source = fresh_backend.asarray(one)
+    for first in range(0, m, rows):
+        x[first : first + rows] = source
+    x[:, :1] = marks[:, np.newaxis]
+    one[:, 0] = 0
+    sums = one.astype("float64") @ np.column_stack([b, v])
+    expected = np.tile(sums, (m // rows, 1)) + np.outer(marks, [*b[0], v[0]])
+    assert abs(expected).max() < 2**24, "exact in float32"
+    np.testing.assert_array_equal(gp.matmul(x, b).get(), expected[:, :4])
+    np.testing.assert_array_equal(gp.matmul(x, v).get(), expected[:, 4])
+
+
+def free_memory() -> int:
+    """Bytes of the host's memory that programs may still take."""
+    told = dict(line.split(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+    return 1024 * int(told["MemAvailable"].split()[0])

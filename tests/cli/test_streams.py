@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -23,6 +24,7 @@ import pytest
 import gemmport as gp
 from gemmport.cli import output, streams
 from gemmport.diagnose.doctor import Diagnosis, Finding
+from gemmport.outofcore.progress import Progress
 
 COMMAND = [sys.executable, "-c", "from gemmport.cli import main; main()"]
 ASCII = {"PYTHONIOENCODING": "ascii"}
@@ -154,3 +156,22 @@ def test_what_a_file_is_called_is_shown_on_a_terminal(tmp_path: Path) -> None:
         assert status == 2
         assert rb"\x1b[31mx.yaml: entries is missing" in out + err
         assert b"\x1b" not in out + err
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while one thing takes long; what ends before a line is due writes none."""
+    with output.progress_on_terminal() as tell:
+        tell("soon done")
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(output, "LINE_SECONDS", 0.01)
+    for progress, news, told in (
+        (output.progress_on_terminal, "sieving", "0 s: sieving"),
+        (output.bytes_on_terminal, Progress(10**9, 3 * 10**9, 1, 4), "0 s: 1 of 4 tiles, 1 GB of 3 GB"),
+    ):
+        with progress() as tell:
+            tell(news)
+            threading.Event().wait(0.2)
+        lines = capsys.readouterr().err.splitlines()
+        assert lines.count(told) > 1

@@ -126,7 +126,7 @@ def dealt_product(
     fastest = fastest_first[0]
     there = out is not None and all(isinstance(x, DeviceArray) and x.backend is fastest for x in present)
     # Of what else lies on a device, those that would be the last to end leave it to the others.
-    if not expected.pays and (there or not lying):
+    if not expected.pays and (there or not (lying or (len(backends) == 1 and expected.overlaps))):
         if len(backends) > 1:
             log.info("%s is not dealt: %s computes it alone: %s", problem, fastest.device.label, expected.reason)
         if not there:

@@ -30,6 +30,7 @@ from gemmport.core.layout import matrices
 from gemmport.core.problem import GemmProblem, Op, transposes
 from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.outlook import Placement
+from gemmport.runtime.side_by_side import in_blocks
 
 
 @dataclass(frozen=True)
@@ -137,12 +138,11 @@ def run_dealt(
         GemmportError: what was asked for is wrong.
     """
     problem = replace(problem, d=verify.guarded(problem, GUARD_ELEMENTS))
-    work = _Work(problem, options, verify.cut_on(problem, *(backend.device for backend in backends)))
+    work = _Work(problem, options, verify.cut_on(problem, *(backend.device for backend in backends)), progress)
+    progress(f"{problem}: drawing random operands")
     random = verify.random_operands(problem, options.seed)
     try:
-        progress(f"{problem}: verifying")
         checks, wrong = work.checks(backends, random) if options.verify else ((), {})
-        progress(f"{problem}: measuring")
         dealt, timings = work.timings(backends, random)
     except (DevicesFailedError, LaunchError, CompileError, MemoryError) as error:
         return DealtResult(problem, "error", str(error))
@@ -177,7 +177,7 @@ _TOGETHER = "together"
 
 
 class _Out:
-    """A result on devices, in shards where these are several, each a part of a whole result in poisoned memory on its device.
+    """A result on devices, in shards where these are several, each in poisoned memory of its own.
 
     Attributes:
         array: it, or all shards.
@@ -187,45 +187,73 @@ class _Out:
         self, problem: GemmProblem, backends: Sequence[Backend], sizes: Sequence[int], axis: int, before: HostArray
     ) -> None:
         self._problem, self._axis = problem, axis
-        view = self._view(before)
-        strides = tuple(step // before.itemsize for step in view.strides)
-        offset = (view.ctypes.data - before.ctypes.data) // before.itemsize
-        self._wholes = [backend.asarray(before) for backend in backends]
+        self._parts: list[tuple[DeviceArray, GemmProblem, slice]] = []
         shards, start = [], 0
-        self._spans: list[slice] = []
-        for whole, size in zip(self._wholes, sizes, strict=True):
-            self._spans.append(slice(start, start + size))
-            array = DeviceArray(whole.backend, whole.memory, view.shape, view.dtype, strides, offset)
-            shards.append(array[self._key(self._spans[-1])])
+        for backend, size in zip(backends, sizes, strict=True):
+            own = _of_lines(problem, size, axis)
+            flat = before[: own.span("d") + GUARD_ELEMENTS]
+            whole, view = backend.asarray(flat), _d_of(own, flat)
+            strides = tuple(step // flat.itemsize for step in view.strides)
+            shards.append(DeviceArray(backend, whole.memory, view.shape, view.dtype, strides, own.d.offset))
+            self._parts.append((whole, own, slice(start, start + size)))
             start += size
         self.array = shards[0] if len(shards) == 1 else ShardedArray(shards, axis)
 
-    def _view(self, flat: HostArray) -> HostArray:
-        problem = self._problem
-        d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
-        return d[0] if problem.batch == 1 else d
-
-    def _key(self, lines: slice) -> Any:
-        return (..., lines) if self._axis == -1 else (..., lines, slice(None))
-
     def bring(self, flat: HostArray, before: HostArray) -> None:
-        """Brings all shards to the host, and whatever was written beside one, on top of the others."""
-        stray = []
-        for whole, lines in zip(self._wholes, self._spans, strict=True):
-            got, key = whole.get(), self._key(lines)
-            self._view(flat)[key] = self._view(got)[key]
-            self._view(got)[key] = self._view(before)[key]
-            elsewhere = verify.differing(before, got)
-            stray.append((elsewhere, got[elsewhere]))
-        for elsewhere, values in stray:
-            flat[elsewhere] = values
+        """Brings all shards to the host, and whatever was written beside one to before the result, where nothing may be."""
+        d = _d_of(self._problem, flat)
+        for whole, own, lines in self._parts:
+            got, poison = whole.get(), before[: own.span("d") + GUARD_ELEMENTS]
+            view = _d_of(own, got)
+            _copy(view, d[(..., lines) if self._axis == -1 else (..., lines, slice(None))])
+            _copy(_d_of(own, poison), view)
+            stray = verify.differing(poison, got)[:GUARD_ELEMENTS]
+            flat[: stray.size] = got[stray]
+
+
+def _of_lines(problem: GemmProblem, size: int, axis: int) -> GemmProblem:
+    """A problem with so many rows, or columns, of the result, which lies by itself where the other begins."""
+    m, n = (problem.m, size) if axis == -1 else (size, problem.n)
+    ld = max(n, 1) if axis == -1 else problem.d.ld
+    return replace(problem, m=m, n=n, d=replace(problem.d, ld=ld, batch_stride=m * ld))
+
+
+def _d_of(problem: GemmProblem, flat: HostArray) -> HostArray:
+    d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
+    return d[0] if problem.batch == 1 else d
+
+
+def _copy(source: HostArray, target: HostArray) -> None:
+    """Copies matrices, by all cores."""
+
+    def rows(place: slice) -> None:
+        target[..., place, :] = source[..., place, :]
+
+    in_blocks(rows, target.shape[-2], max(_BLOCK // max(target.shape[-1], 1), 1))
+
+
+_BLOCK = 2**22
+"""Elements that a thread copies at a time."""
 
 
 class _Work:
-    def __init__(self, problem: GemmProblem, options: DealtOptions, cut: Cut | None) -> None:
+    """What is done with one product.
+
+    Attributes:
+        last: operands where they are to be, the result, and how it was dealt, of the random operands that were verified.
+    """
+
+    def __init__(
+        self, problem: GemmProblem, options: DealtOptions, cut: Cut | None, progress: Callable[[str], None]
+    ) -> None:
         self.problem = problem
         self.options = options
+        self.last: tuple[Mapping[str, Any], HostArray | _Out, Dealt] | None = None
         self._cut = cut
+        self._progress = progress
+
+    def _tell(self, what: str) -> None:
+        self._progress(f"{self.problem}: {what}")
 
     def checks(self, backends: Sequence[Backend], random: Matrices) -> tuple[list[Check], dict[str, str]]:
         """The checks of exact and of random operands; and of devices that computed wrongly, what is wrong."""
@@ -233,6 +261,8 @@ class _Work:
         wrong: dict[str, str] = {}
         for exact in (True, False) if verify.rounds(self.problem) else (False,):
             problem, operands = self.problem, random
+            numbers = "exact" if exact else "random"
+            self._tell(f"drawing {numbers} operands")
             if exact:
                 problem = problem.with_scalars(*verify.exact_scalars(problem))
                 try:
@@ -242,10 +272,15 @@ class _Work:
             before = verify.poisoned(problem, GUARD_ELEMENTS)
             flat = verify.copied(before)
             d = matrices(flat, problem.d, problem.m, problem.n, problem.batch)
+            self._tell(f"bringing {numbers} operands to where they are to be")
             out = self._out(problem, backends, before) if self._on_devices else d
-            dealt = self._product(problem, self._put(problem, operands, backends), backends, out)
+            given = self._put(problem, operands, backends)
+            self._tell(f"the first product, of {numbers} operands")
+            dealt = self._product(problem, given, backends, out)
+            self._tell(f"comparing the product of {numbers} operands")
             if isinstance(out, _Out):
                 out.bring(flat, before)
+            self.last = None if exact else (given, out, dealt)
             huge = problem.flops > verify.FULL_REFERENCE_FLOPS
             expected = None if huge else reference(problem, operands)
             checks.append(verify.check_untouched(problem, before, flat))
@@ -282,25 +317,31 @@ class _Work:
     def timings(self, backends: Sequence[Backend], random: Matrices) -> tuple[Dealt, dict[str, Timing]]:
         """The product as it was dealt last; and what all together take, and each alone, in turns."""
         problem = self.problem
-        out: HostArray | _Out = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
-        if self._on_devices:
-            out = self._out(problem, backends, verify.poisoned(problem, GUARD_ELEMENTS))
-        operands = self._put(problem, random, backends)
-        dealt: list[Dealt] = [self._product(problem, operands, backends, out)]
+        if self.last is None:
+            out: HostArray | _Out = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
+            if self._on_devices:
+                out = self._out(problem, backends, verify.poisoned(problem, GUARD_ELEMENTS))
+            operands = self._put(problem, random, backends)
+            self._tell("the first product")
+            self.last = operands, out, self._product(problem, operands, backends, out)
+        operands, out, first = self.last
+        dealt = [first]
 
         def together() -> None:
+            self._tell("measuring all together")
             dealt[0] = self._product(problem, operands, backends, out)
+
+        def alone(name: str, backend: Backend) -> None:
+            self._tell(f"measuring {name} alone")
+            self._product(problem, operands, [backend], out)
 
         if not problem.flops or not self.options.repeat:
             return dealt[0], {}
         contestants = [Contestant(_TOGETHER, together, "host")]
         for name, backend in zip(dealt[0].names, dealt[0].backends, strict=True):
-            contestants.append(Contestant(name, partial(self._compute, operands, [backend], out), "host"))
+            contestants.append(Contestant(name, partial(alone, name, backend), "host"))
         timings = measure(backends[0], contestants, repeat=self.options.repeat, patience=self.options.patience)
         return dealt[0], timings
-
-    def _compute(self, operands: Mapping[str, Any], backends: Sequence[Backend], out: HostArray | _Out) -> None:
-        self._product(self.problem, operands, backends, out)
 
     @property
     def _on_devices(self) -> bool:

@@ -127,20 +127,27 @@ def measure(
     On a GPU turns are short, and other work is in front of what is enqueued faster than it runs, so that a sample holds no
     waiting for the host. On a CPU each turn begins when the threads of the one before it sleep: see `CPU_PACE`.
 
+    Each is called twice beforehand. Where all take so long that a sample is a call, the second calls are the first turn.
+
     Args:
         repeat: samples of each; at least 1.
         patience: seconds of samples after which no turn begins, once there are `LEAST_SAMPLES` of each.
     """
     pace = CPU_PACE if backend.device.type == "cpu" else GPU_PACE
     warm_up, calls, hosts = {}, {}, {}
-    for contestant in contestants:  # the first call compiles and loads, the second says how many make a sample
+    second: dict[str, float] = {}
+    for contestant in contestants:  # the first call compiles and loads
         _sample(backend, contestant, 1)
-        hosts[contestant.name], once = _sample(backend, contestant, 1)
-        warm_up[contestant.name], calls[contestant.name] = pace.calls(once)
-    samples: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
+    for contestant in contestants:  # the second says how many make a sample
+        if pace.waits:
+            wait_until_quiet()
+        hosts[contestant.name], second[contestant.name] = _sample(backend, contestant, 1)
+        warm_up[contestant.name], calls[contestant.name] = pace.calls(second[contestant.name])
+    are_slow = all(calls[name] == 1 and not warm_up[name] for name in second)
+    samples = {name: [seconds] if are_slow else [] for name, seconds in second.items()}
     with _Lead(backend) if pace is GPU_PACE and max(calls.values(), default=1) > 1 else nullcontext() as lead:
-        spent = 0.0
-        for turn in range(repeat):
+        spent = sum(map(sum, samples.values()))
+        for turn in range(int(are_slow), repeat):
             if turn >= LEAST_SAMPLES and spent > patience:
                 break
             for contestant in contestants:

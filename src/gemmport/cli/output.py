@@ -7,6 +7,8 @@ import io
 import json
 import shlex
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +37,7 @@ from gemmport.bench.results import Outcome, Status
 from gemmport.bench.timing import Timing
 from gemmport.cli import fitting, once, streams
 from gemmport.core.device import DeviceInfo
-from gemmport.core.units import span
+from gemmport.core.units import quantity, span
 from gemmport.execution.selection import get_backend
 from gemmport.outofcore.progress import Progress as Moved
 from gemmport.runtime import files
@@ -47,24 +49,62 @@ WIDTH_OF_A_FILE = 220
 """Columns of a table that is not written to a terminal."""
 
 
+LINE_SECONDS = 5.0
+"""Between two lines of progress where standard error is no terminal: what is done sooner writes none."""
+
+
+@contextmanager
+def _in_lines(told: Callable[[], str]) -> Iterator[None]:
+    """Tells what is being done on standard error, now and then, from a thread."""
+    begun, done = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not done.wait(LINE_SECONDS):
+            streams.echo(f"{time.monotonic() - begun:.0f} s: {told()}", err=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 @contextmanager
 def progress_on_terminal() -> Iterator[Callable[[str], None]]:
-    """Tells what is being done on standard error, where that is a terminal."""
+    """Tells what is being done on standard error: in one line where that is a terminal, else in a line now and then."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     console = streams.console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:
+        told = ["starting"]
+        with _in_lines(lambda: told[-1]):
+            yield lambda text: told.__setitem__(0, text)
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda text: progress.update(task, description=text)
 
 
 @contextmanager
 def bytes_on_terminal() -> Iterator[Callable[[Moved], None]]:
-    """Tells bytes, rate and time left of a product that passes through a device, where standard error is a terminal."""
+    """Tells bytes, rate and time left of a product that passes through a device, likewise."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     console = streams.console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:
+        last = ["drawing operands"]
+
+        def note(moved: Moved) -> None:
+            last[0] = (
+                f"{moved.tiles} of {moved.all_tiles} tiles, {quantity(moved.moved, 'B')} of {quantity(moved.total, 'B')}"
+            )
+
+        with _in_lines(lambda: last[0]):
+            yield note
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=None)
 
         def tell(moved: Moved) -> None:

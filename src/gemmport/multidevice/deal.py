@@ -211,8 +211,11 @@ class Deal:
         return 0.0 if owner is None or owner is member else tile.size * member.abroad
 
     def _wanted(self, member: Member) -> int:
-        """Elements of a device's next tile."""
-        share = sum(box.size for box in self.free) * member.speed / sum(each.speed for each in self.standing)
+        """Elements of a device's next tile: all there is where no other computes."""
+        left = sum(box.size for box in self.free)
+        if len(self.standing) == 1:
+            return left
+        share = left * member.speed / sum(each.speed for each in self.standing)
         return int(max(share / (FACTOR if member.measured else self.unseen), SHORTEST * member.speed, 1))
 
     def _patience(self, member: Member, tile: Tile, now: float) -> float | None:

@@ -179,6 +179,11 @@ class Outlook:
         return self.placement in ("rows", "columns") or self.fastest.total - self.together > 2 * SHORTEST
 
     @property
+    def overlaps(self) -> bool:
+        """Whether a device that computes alone gains where numbers travel to it, and back, beside its work."""
+        return self.placement == "host" and self.fastest.transfers > 2 * SHORTEST
+
+    @property
     def reason(self) -> str:
         """Why the fastest computes alone, for people; empty where it does not."""
         if self.pays:
