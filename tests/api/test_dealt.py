@@ -17,7 +17,7 @@ import pytest
 import gemmport as gp
 from absences import INTEL, POCL_WHEEL, skip_without
 from exact import integers
-from gemmport.api import dealt, streamed
+from gemmport.api import dealt, plans, streamed
 from gemmport.core.errors import DeviceLostError
 from gemmport.multidevice import outlook
 from gemmport.outofcore.elsewhere import OnDevice
@@ -288,6 +288,7 @@ def test_tiles_of_one_kind_are_planned_and_bound_once(
     for one in pair:
         without_sharing(one)
     monkeypatch.setattr(schedule, "LEAST_DEPTH", 32)  # panels begin where OpenCL lets a memory begin
+    monkeypatch.setattr(schedule, "LEAST_STRIP", 16)
     a, b = integers((4096, 128), "float32"), integers((128, 64), "float32")
     x = gp.ShardedArray.distribute(a, pair) if where == "shards" else a
     for _ in range(2):
@@ -296,6 +297,22 @@ def test_tiles_of_one_kind_are_planned_and_bound_once(
     assert counts["bind"] == len(kinds["bind"])
     assert counts["make_plan"] <= len(kinds["make_plan"]) + whole
     assert counts["products"] > 4 * counts["bind"], counts
+
+
+def test_devices_that_differ_in_their_number_alone_have_one_plan(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[gp.DeviceInfo] = []
+    make_plan = plans.make_plan
+    monkeypatch.setattr(plans, "make_plan", lambda *x, **how: (made.append(x[1]), make_plan(*x, **how))[1])
+    problem = gp.GemmProblem.create(131, 137, 139)
+    for index in ((0, 0), (3, 1)):
+        device = replace(best_backend.device, index=index)
+        assert gp.plan(problem, device).device == device
+    assert len(made) == 1
+    other = replace(best_backend.device, index=(3, 1), compute_units=77)
+    assert gp.plan(problem, other).device == other
+    assert len(made) == 2
 
 
 class Slices:
