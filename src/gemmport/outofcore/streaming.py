@@ -493,7 +493,7 @@ class Streamed:
 
     def _lanes(self, stack: ExitStack) -> Mapping[str, _Lane]:
         """A lane for each operand and the result. On a CPU, which computes with all cores, each has one thread."""
-        copiers = 0 if self.backend.device.type == "cpu" else min(COPIERS, usable_cores() // 4)
+        copiers = 0 if self.backend.device.type == "cpu" else max(min(COPIERS, usable_cores() // 4), 1)
         helping = stack.enter_context(ThreadPoolExecutor(copiers * len(self.staging))) if copiers > 1 else None
         lanes = {}
         for name, queue in zip(self.staging, _queues(self.backend, len(self.staging)), strict=True):
