@@ -149,10 +149,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", default="nvidia:0,nvidia:1", help="of gemmport, as many as PyTorch has processes")
     parser.add_argument("--torch", choices=("cuda", "cpu"), default="cuda", help="where PyTorch computes")
-    parser.add_argument(
-        "--sizes", default="8192,16384,32768", help="of square matrices, multiples of the number of devices"
-    )
-    parser.add_argument("--dtypes", default="float32,float16,bfloat16")
+    parser.add_argument("--sizes", default="8192,16384", help="of square matrices, multiples of the number of devices")
+    parser.add_argument("--dtypes", default="float32,float16")
     parser.add_argument("--warm", type=int, default=2, help="turns before those that count")
     parser.add_argument("--repeat", type=int, default=11, help="turns, at most")
     parser.add_argument("--patience", type=float, default=5.0, help="seconds of turns of a product")
@@ -162,9 +160,11 @@ def main() -> int:
     if uneven := [size for size in sizes if size % len(backends)]:
         parser.error(f"sizes must be multiples of {len(backends)}, the number of devices; got {uneven[0]}")
     workers = started(len(backends), options.torch)
-    results = [
-        compared(size, dtype, backends, workers, options) for dtype in options.dtypes.split(",") for size in sizes
-    ]
+    results = []
+    for dtype in options.dtypes.split(","):
+        for size in sizes:
+            results.append(compared(size, dtype, backends, workers, options))
+            tell(json.dumps(results[-1]))  # so that a run which is ended early has told it
     for _, orders in workers:
         orders.send(None)
     for process, _ in workers:
