@@ -78,7 +78,8 @@ class Gemv(KernelVariant):
     second launch adds up the parts in one order, so that the bits are the same in every run.
 
     Runs are as long as they may be: as RUN says, as rows are aligned, and where they lie across, as they divide the rows. Those
-    of a group of one work-item, for CPUs, need neither.
+    of a group of one work-item, for CPUs, need neither: the last group begins with rows of the one before, so that its runs are
+    whole.
     """
 
     name = "gemv"
@@ -230,7 +231,8 @@ class Gemv(KernelVariant):
             "VECTORS": work.vectors,
             "WIDTH": work.width,
             "TRANSPOSED": int(work.exchanged),
-            "EDGES": int(work.problem.m % work.width != 0),
+            "EDGES": int(work.has_edge and not work.is_shifted),
+            **({"SHIFTED": 1} if work.is_shifted else {}),
         }
 
     def product(
@@ -273,7 +275,13 @@ def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:
     whole = (problem.dtype == sums and sums.kind == "real") or (problem.dtype in HALVES and sums == FLOAT32)
     run, runs = (64, 8) if whole else (16, 4)
     vectors = max(min(problem.m, problem.n), 1)
-    return {"ITEMS": 1, "SIDE": 1, "RUN": run, "RUNS": max(runs // vectors, 2), "UNROLL": 2}
+    values: dict[str, ParameterValue] = {
+        "ITEMS": 1, "SIDE": 1, "RUN": run, "RUNS": max(runs // vectors, 2), "UNROLL": 2,
+    }  # fmt: skip
+    work = _Work.of(problem, VARIANT.complete(values))
+    if not work.along and work.has_edge and not work.is_shifted:  # fewer rows than those of a group
+        values["RUNS"] = max(work.problem.m // work.width, 1)
+    return values
 
 
 @dataclass(frozen=True)
@@ -324,6 +332,18 @@ class _Work:
             adders=adders,
             group_rows=p["ITEMS"] // adders * rows,
         )
+
+    @property
+    def has_edge(self) -> bool:
+        """Whether the last run has rows beyond the edge."""
+        return self.problem.m % self.width != 0
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether the last group begins with a row before its own, so that its runs are whole: parts of runs, element by element,
+        take Intel's compiler seconds.
+        """
+        return self.has_edge and not self.along and self.anywhere and self.problem.m >= self.group_rows
 
     @property
     def terms(self) -> int:

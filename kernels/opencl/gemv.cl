@@ -28,6 +28,16 @@
 #define GROUP_ROWS (ITEMS / ADDERS * ROWS)
 #define STEP (ADDERS * TERMS) // terms from a run of a work-item to its next
 
+// Which row the r-th run begins with at most, and which sum of a work-item is that of its r-th row. Where runs are not whole beyond the
+// edge, the last group reads the last ROWS rows, some of which are the group's before: SHIFTED, which spares code for parts of runs.
+#if defined(SHIFTED)
+#define LAST_RUN(r) (m - ROWS + (r) * RUN_ROWS)
+#define PLACE(r) min((r) + max(row + ROWS - m, 0), ROWS - 1)
+#else
+#define LAST_RUN(r) (m - 1) / RUN_ROWS * RUN_ROWS
+#define PLACE(r) r
+#endif
+
 // D is computed as it is, or transposed.
 #define INDEX_D(i, j, ld) (TRANSPOSED ? (index_t)(j) * (ld) + (i) : (index_t)(i) * (ld) + (j))
 
@@ -142,7 +152,7 @@ void gemv(GEMM_ARGUMENTS, __global acc_t *part_sums, int parts, int depth, index
     int rows_left[RUNS];
     #pragma unroll
     for (int r = 0; r < RUNS; ++r) {
-        const int i = min(row + r * RUN_ROWS, (m - 1) / RUN_ROWS * RUN_ROWS);
+        const int i = min(row + r * RUN_ROWS, LAST_RUN(r));
         from[r] = A + INDEX_A(i, 0);
         rows_left[r] = PRESENT(1, m - i);
     }
@@ -199,7 +209,7 @@ void gemv(GEMM_ARGUMENTS, __global acc_t *part_sums, int parts, int depth, index
             #pragma unroll 16 // all rows of a GPU's work-items; a CPU's may have 128, which take its compiler seconds
             for (int r = 0; r < ROWS; ++r) {
                 const int i = row + r;
-                const acc_t x = sums[r * ITEMS + item];
+                const acc_t x = sums[PLACE(r) * ITEMS + item];
                 if (i < m && parts > 1)
                     part_sums[part * results + (batch * n + j) * m + i] = x;
                 else if (i < m)
