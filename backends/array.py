@@ -256,7 +256,7 @@ class DeviceArray:
                 raise ShapeError(f"an array of shape {self.shape} is not set from one of shape {values.shape}")
             operations().assign(source, self)
             return
-        check_unmasked("values", values)
+        check_plain("values", values)
         host = as_numpy("values", values)
         # A number of Python's is of any type that holds it, as in NumPy.
         self._check_cast(host.dtype if hasattr(values, "dtype") or host.ndim else np.min_scalar_type(values))
@@ -497,19 +497,31 @@ _INDICES = (int, np.integer, slice, EllipsisType, type(None))
 
 def is_operand(value: object) -> bool:
     """Whether a product may take it; other objects decide themselves."""
-    return hasattr(value, "shape") or isinstance(value, list | tuple)
+    return is_array(value, "shape") or isinstance(value, list | tuple)
+
+
+def is_array(value: object, *attributes: str) -> bool:
+    """Whether a value has the attributes of an array."""
+    try:
+        return all(hasattr(value, name) for name in attributes)
+    except RuntimeError:  # a nested tensor of PyTorch has a shape, and refuses to tell it
+        return True
 
 
 def as_numpy(name: str, value: Any) -> npt.NDArray[Any]:
     """What NumPy makes of an array, or of lists.
 
     Raises:
-        ShapeError: lists of unlike lengths.
+        ShapeError: lists of unlike lengths. ArrayError: an array that does not become NumPy's, in its library's words.
     """
     try:
         return np.asarray(value)
     except ValueError as error:
         raise ShapeError(f"{name} must be an array, or a list of arrays of one shape: {error}") from None
+    except (TypeError, RuntimeError) as error:
+        raise ArrayError(
+            f"{name} must be an array that NumPy reads; got a {type(value).__name__}: {str(error).rstrip('.')}"
+        ) from error
 
 
 def _is_numeric(dtype: np.dtype[Any]) -> bool:
@@ -532,17 +544,21 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return kind
 
 
-def check_unmasked(name: str, value: Any) -> None:
-    """Raises ArrayError where an element of an array, or of arrays in lists, is masked (`numpy.ma`): numbers alone are read."""
+def check_plain(name: str, value: Any) -> None:
+    """Raises ArrayError where an array, or one in lists, has masked elements (`numpy.ma`) or is sparse: numbers alone are read,
+    and all of them.
+    """
     if isinstance(value, list | tuple):
         for item in value:
-            check_unmasked(name, item)
+            check_plain(name, item)
     elif np.ma.is_masked(value):
         mask = np.ma.getmaskarray(value)
         raise ArrayError(
             f"{name} must have no masked elements; {np.count_nonzero(mask)} of {mask.size} are: pass {name}.filled(0), or "
             f"{name}.data for the numbers under the mask"
         )
+    elif not isinstance(value, np.ndarray | DeviceArray) and hasattr(type(value), "todense"):  # of SciPy, CuPy, sparse
+        raise ArrayError(f"{name} must be dense; got a sparse {type(value).__name__}: pass {name}.todense()")
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:

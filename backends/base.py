@@ -29,7 +29,7 @@ from gemmport.backends._improvement import Improvement, Left
 from gemmport.backends._ordering import IN_ORDER, Between, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned
 from gemmport.backends._workspace import Workspace, Workspaces
-from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, dense_strides, element_type
+from gemmport.backends.array import DeviceArray, as_numpy, check_plain, dense_strides, element_type
 from gemmport.backends.objects import (
     Access,
     Call,
@@ -816,7 +816,7 @@ class Backend(NoCopy, ABC):
             return data if dtype is None else data.astype(element_type(dtype), copy=False)
         if (wrapped := self.adopt(data)) is not None:
             return wrapped if dtype is None else wrapped.astype(element_type(dtype), copy=False)
-        check_unmasked("data", data)
+        check_plain("data", data)
         host = as_numpy("data", data)
         if host.dtype.hasobject:
             raise ArrayError(
@@ -1262,7 +1262,7 @@ def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
     given = shape if isinstance(shape, Sequence) else (shape,)
     try:
         sizes = tuple(operator.index(size) for size in given)
-    except TypeError:
+    except (TypeError, NotImplementedError):  # of a memoryview of several dimensions
         raise ShapeError(f"shape {shape!r} is not made of whole numbers") from None
     if any(size < 0 for size in sizes):
         raise ShapeError(f"shape {shape!r} has a negative size")

@@ -340,8 +340,8 @@ class _Work:
 
     @property
     def is_shifted(self) -> bool:
-        """Whether the last group begins with a row before its own, so that its runs are whole: parts of runs, element by element,
-        take Intel's compiler seconds.
+        """Whether the last group begins with rows of the one before, so that its runs are whole: parts of runs, element by
+        element, take Intel's compiler seconds.
         """
         return self.has_edge and not self.along and self.anywhere and self.problem.m >= self.group_rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,25 @@ def test_derivatives_of_random_numbers() -> None:
 def told(x: Any) -> str:
     """To what a number that bfloat16 does not have was rounded before it was multiplied by 1."""
     return {1 + 2**-10: "full", 1: "bfloat16"}[float(x.ravel()[0])]
+
+
+def test_a_call_says_its_precision_in_words_of_gemmport_or_of_jax() -> None:
+    """1 + 2⁻¹⁰ is a number of TF32, and not of bfloat16; 1 + 2⁻¹² is of neither. Derivatives round as the product does."""
+    a, one = jnp.asarray([[1 + 2.0**-10, 1 + 2.0**-12]]), jnp.ones((2, 1))
+    most = (2 + 2.0**-10 + 2.0**-12, 2 + 2.0**-10, 2.0)
+    words = ("full", "highest", "float32", jax.lax.Precision.HIGHEST), ("tf32", "tensorfloat32"), ("bfloat16",)
+    for wanted, names in zip(most, words, strict=True):
+        for name in names:
+            with gp.precision("tf32"):
+                assert gj.matmul(a, one, precision=name)[0, 0] == wanted, name
+            assert jax.jit(partial(gj.matmul, precision=name))(a, one)[0, 0] == wanted, name
+    slope = jax.grad(lambda y: gj.matmul(a[:, :1], y, precision="bfloat16").sum())(one[:1])
+    assert told(slope) == "bfloat16"
+    for refused in ("default", "high", "fastest", jax.lax.Precision.DEFAULT, "tf33", ("highest", "highest")):
+        with pytest.raises(gp.UnknownNameError, match="precision must be one of full"):
+            gj.matmul(a, one, precision=refused)
+    with pytest.raises(gp.DtypeError, match="convert them first"):
+        gj.matmul(a.astype(int), one.astype(int), precision="tf32")
 
 
 def test_a_function_keeps_the_precision_in_which_it_was_traced() -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked
+from gemmport.backends.array import DeviceArray, as_numpy, check_plain
 from gemmport.backends.base import Backend
 from gemmport.core.dtypes import FLOAT8S, FLOAT16, FLOAT32, INPUTS, as_dtype
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError
@@ -60,7 +60,7 @@ class Given:
         if isinstance(value, Sliced) or is_sliced(value):
             sliced = value if isinstance(value, Sliced) else Sliced(value)
             return cls(name, value, None, on_device=False, arrays=[cast("HostArray", sliced)])
-        check_unmasked(name, value)
+        check_plain(name, value)
         return cls(name, value, None, on_device=False, arrays=[as_numpy(name, value)])
 
     @property
@@ -204,11 +204,15 @@ def check_out(out: Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None
         return
     if not host.flags.writeable:
         raise ArrayError(f"out of shape {shape} is read-only: use another array")
+    if out.library is None and not np.may_share_memory(host, np.asarray(out.value)):  # a table of several types, say
+        raise ArrayError(
+            f"out must be an array that NumPy writes in place; got a {type(out.value).__name__}, which it copies: use another"
+        )
     if overlaps_itself(host.shape, host.strides):
         raise ArrayError(f"out of shape {shape} and byte strides {host.strides} overlaps itself: use another array")
 
 
-def check_present(a: Any, b: Any, c: Any, out: Any, beta: Scalar) -> None:
+def check_present(a: Any, b: Any, c: Any = None, out: Any = None, beta: Scalar = 0.0) -> None:
     """Raises ArrayError where an operand is missing, or `out` is not an array."""
     for name, x in (("a", a), ("b", b)):
         if x is None:

@@ -27,7 +27,7 @@ from gemmport.api.matmul import product_by_rules
 from gemmport.api.precision import current
 from gemmport.api.product import Choice
 from gemmport.api.views import Array, moved, permuted, view, with_axis
-from gemmport.backends.array import DeviceArray
+from gemmport.backends.array import DeviceArray, as_numpy, check_plain, element_type
 from gemmport.core.errors import ArrayError, ShapeError
 from gemmport.core.precision import FULL
 from gemmport.execution.copies import dense_copy
@@ -237,6 +237,20 @@ def vecmat(a: Array, b: Array) -> Array:
     return reshaped(product, (*product.shape[:-2], product.shape[-1]))
 
 
+def as_operand(x: Any) -> Array:
+    """An operand of a function of NumPy's beside an array on a device, as one that is read.
+
+    Raises:
+        ShapeError, ArrayError: it is no array. DtypeError: its elements are not numbers.
+    """
+    if isinstance(x, DeviceArray | np.ndarray):
+        return x
+    check_plain("operand", x)
+    host = as_numpy("operand", x)
+    element_type(host.dtype)
+    return host
+
+
 def _check_dimensions(name: str, *arrays: Array) -> None:
     for x in arrays:
         if not x.ndim:
@@ -296,7 +310,7 @@ def _parsed(arguments: Sequence[Any]) -> tuple[list[str], str | None, list[Array
         subscripts, result = lists, _in_letters(arguments[-1]) if len(arguments) % 2 else None
     if len(subscripts) != len(arrays):
         raise ShapeError(f"einsum must have as many operands as subscripts; got {len(arrays)} and {len(subscripts)}")
-    return subscripts, result, [x if isinstance(x, DeviceArray) else np.asarray(x) for x in arrays]
+    return subscripts, result, [as_operand(x) for x in arrays]
 
 
 def _in_letters(labels: Sequence[Any]) -> str:

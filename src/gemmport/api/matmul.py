@@ -25,6 +25,7 @@ from gemmport.api.arguments import (
     HostArray,
     backend_of_operands,
     check_library_writes,
+    check_present,
     is_on_device,
     queue_of_operands,
 )
@@ -40,7 +41,7 @@ from gemmport.api.sharded import Places, devices_of, place_of, put
 from gemmport.api.sharded import with_axis as with_axis_of_any
 from gemmport.api.streamed import NO_BOUNDS, Bounds
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
-from gemmport.backends.array import DeviceArray, check_unmasked, dense_strides
+from gemmport.backends.array import DeviceArray, as_numpy, check_plain, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S, FLOAT32, HALVES, INPUTS, as_dtype
@@ -63,6 +64,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 numpy_matmul: Callable[..., Any] = np.matmul
+
+MOST_DIMENSIONS = 34
+"""Of an operand: those of a matrix, and before them as many as NumPy broadcasts."""
 
 
 @overload
@@ -202,8 +206,9 @@ def product_by_rules(
         wanted: the key that it is kept under, if its operands are read, and its result is written, where they lie.
     """
     given = (a, b) if out is None else (a, b, out)
+    check_present(a, b)
     for name, x in zip(("a", "b", "out"), given, strict=False):
-        check_unmasked(name, x)
+        check_plain(name, x)
     if "devices" not in how and (spread := devices_of(a, b, out)) is not None:
         how = {**how, "devices": spread}
     scales = how.get("scales", {})
@@ -428,7 +433,7 @@ def _of_host_arrays(
     a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any], wanted: Hashable = None
 ) -> Any:
     given = (a, b) if out is None else (a, b, out)
-    x, y = np.asarray(a), np.asarray(b)
+    x, y = as_numpy("a", a), as_numpy("b", b)
     _check_writable(out)
     dtype, axes = _result_type(x, y, out, rules), rules.get("axes")
     left, right, target = _core_axes_last(x, y, out, axes)
@@ -570,6 +575,8 @@ def _last(entry: Any) -> tuple[int, ...]:
 def _check_shapes(a: Array, b: Array, out: Array | None) -> None:
     """Raises ShapeError, in NumPy's words, where the shapes do not fit together."""
     shapes = [x.shape for x in (a, b, out) if x is not None]
+    if (most := max(map(len, shapes))) > MOST_DIMENSIONS:
+        raise ShapeError(f"operands and out must have at most {MOST_DIMENSIONS} dimensions; got {most}: reshape them")
     if _fit(*shapes):
         return
     with _in_numpys_words(ValueError, ShapeError):

@@ -78,9 +78,10 @@ def _ufuncs() -> dict[Any, Callable[..., Any]]:
 
 @cache
 def _functions() -> dict[Any, Callable[..., Any]]:
-    products = {
-        name: getattr(contractions, name) for name in ("dot", "inner", "outer", "vdot", "tensordot", "vecdot", "einsum")
+    products: dict[str, Callable[..., Any]] = {
+        name: _of_two(getattr(contractions, name)) for name in ("dot", "inner", "outer", "vdot", "tensordot", "vecdot")
     }
+    products["einsum"] = contractions.einsum
     views: dict[str, Callable[..., Any]] = {
         "transpose": lambda a, axes=None: a.transpose() if axes is None else a.transpose(axes),
         "matrix_transpose": lambda x: x.mT,
@@ -115,6 +116,13 @@ def _functions() -> dict[Any, Callable[..., Any]]:
 
 
 _READING = ("allclose", "array_equal", "array_equiv", "array_repr", "array_str", "array2string", "save", "savetxt")
+
+
+def _of_two(function: Callable[..., Any]) -> Callable[..., Any]:
+    def applied(a: Any, b: Any, *arguments: Any, **options: Any) -> Any:
+        return function(contractions.as_operand(a), contractions.as_operand(b), *arguments, **options)
+
+    return applied
 
 
 def _on_the_host(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import kernels
-from gemmport.backends.array import check_unmasked
+from gemmport.backends.array import check_plain
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import KernelVariant, Parameters
 from gemmport.core.device import DeviceInfo
@@ -159,7 +159,7 @@ def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
         rows, columns = problem.stored_shape(operand)
         flat = np.zeros(max(problem.span(operand), 1), problem.element_type(operand).numpy)
         view = matrices(flat, problem.layout(operand), rows, columns, problem.batch)
-        check_unmasked(operand, value)
+        check_plain(operand, value)
         array = np.asarray(value)
         if array.shape not in {view.shape, *([view.shape[1:]] if problem.batch == 1 else [])}:
             raise ShapeError(f"{operand} has shape {array.shape}; the plan is for {view.shape}")

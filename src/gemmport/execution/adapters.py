@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport import backends
-from gemmport.backends.array import DeviceArray, dense_strides
+from gemmport.backends.array import DeviceArray, dense_strides, is_array
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Event
 from gemmport.core import dlpack
@@ -256,6 +256,13 @@ class _Torch(Library):
                 "this torch tensor requires grad, and gemmport records no gradients: pass tensor.detach(), or use "
                 "gemmport.torch, which records them"
             )
+        if array.is_nested:
+            raise ArrayError(
+                "this torch tensor is nested, and its matrices differ in shape: multiply those of unbind(), or use "
+                "to_padded_tensor(0.0)"
+            )
+        if array.is_quantized:
+            raise ArrayError("this torch tensor is quantized: only plain numbers are read; use dequantize()")
         if array.layout != self.module.strided:
             raise ArrayError(
                 f"this torch tensor has the layout {array.layout}: only strided ones are read; use to_dense()"
@@ -473,7 +480,7 @@ def library_of(value: object) -> Library | None:
     root = type(value).__module__.partition(".")[0]
     known = _LIBRARIES.get(_ROOTS.get(root, root))
     if known is not None:
-        return known if hasattr(value, "shape") and hasattr(value, "dtype") else None
+        return known if is_array(value, "shape", "dtype") else None
     if hasattr(value, "__cuda_array_interface__") or (
         hasattr(value, "__dlpack_device__") and not hasattr(value, "__array__")
     ):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.backends._operations import operations
-from gemmport.backends.array import DeviceArray, as_numpy, check_unmasked, is_operand
+from gemmport.backends.array import DeviceArray, as_numpy, check_plain, is_operand
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ArrayError, DeviceNotFoundError, DtypeError, ShapeError
@@ -88,7 +88,7 @@ class ShardedArray:
             ShapeError: the array has more dimensions, or none, or no such axis. DeviceNotFoundError: no device is named.
             Others as `get_backend` and `Backend.asarray`.
         """
-        check_unmasked("array", array)
+        check_plain("array", array)
         host = as_numpy("array", array)
         if host.ndim not in (1, 2, 3):
             raise ShapeError(

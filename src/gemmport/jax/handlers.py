@@ -28,7 +28,7 @@ class Choices:
     Attributes:
         trans_a, trans_b: whether the last two dimensions of an operand are exchanged.
         backend, device: of `matmul`; empty where they are not given.
-        precision: of the context around the call; empty outside of any.
+        precision: of the call, or of the context around it; empty where neither says one.
     """
 
     trans_a: bool = False

@@ -45,7 +45,10 @@ def is_sliced(value: object) -> bool:
     kind = type(value)
     if not all(hasattr(kind, name) for name in ("shape", "dtype", "__getitem__")):
         return False
-    others = ("__array_interface__", "__dlpack__", "__cuda_array_interface__", "__array_ufunc__", "__dask_graph__")
+    others = (
+        "__array_interface__", "__dlpack__", "__cuda_array_interface__", "__array_ufunc__", "__dask_graph__",
+        "todense",  # sparse, and refused by name
+    )  # fmt: skip
     if any(hasattr(kind, name) for name in others):
         return False
     return hasattr(kind, "chunks") or not hasattr(kind, "__array__")
