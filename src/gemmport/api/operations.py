@@ -111,7 +111,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
     }
     # What compares numbers, shows or saves them reads a copy.
     read = {name: _on_the_host(getattr(np, name)) for name in _READING}
-    own = {**products, **views, **told, **made, **read, "matmul": matmul}
+    own: dict[str, Callable[..., Any]] = {**products, **views, **told, **made, **read, "matmul": matmul}
     return _of_numpy(own, np, np.linalg)
 
 

@@ -27,6 +27,7 @@ from gemmport.core.errors import (
     ProfileError,
     ToolUnavailableError,
 )
+from gemmport.runtime import last_words
 
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 3
@@ -87,6 +88,12 @@ gemmport --help lists all commands, and gemmport COMMAND --help its options.
 """
 
 
+WHERE_A_DRIVER_ENDS_IT = (
+    "gemmport: the process ended as it listed devices, for a driver or runtime aborted or crashed: gemmport doctor tries each "
+    "apart, and names it"
+)
+
+
 @click.group(
     cls=Root, sections=SECTIONS, params=[verbose()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -102,6 +109,7 @@ def main() -> NoReturn:
     """The entry point: runs a command and turns every error into a message and an exit status."""
     streams.prepare()
     termination.end_on_sigterm()
+    last_words.leave(WHERE_A_DRIVER_ENDS_IT)
     sys.exit(_run_command())
 
 

@@ -22,7 +22,7 @@ from gemmport.planning.precedence import precedence
 from gemmport.planning.schema import LoadedEntry
 
 
-@click.command()
+@click.command(short_help="Show which configuration serves a product.")
 @options.one_device
 @click.option("-m", "m", type=int, default=1024, show_default=True)
 @click.option("-n", "n", type=int, default=1024, show_default=True)

@@ -23,7 +23,7 @@ from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import AUTO
 
 
-@click.command("explain")
+@click.command("explain", short_help="Explain how a product is computed, and why.")
 @click.argument("m", type=int, required=False)
 @click.argument("n", type=int, required=False)
 @click.argument("k", type=int, required=False)

@@ -10,7 +10,7 @@ from gemmport import kernels as family
 from gemmport.cli import completion, streams
 
 
-@click.command()
+@click.command(short_help="List the kernels, or show one.")
 @click.argument("name", required=False, shell_complete=completion.kernel_names)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def kernels(name: str | None, form: str) -> None:

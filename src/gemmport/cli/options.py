@@ -22,7 +22,7 @@ from gemmport.core.dtypes import FLOAT32, INPUTS, as_dtype
 from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError, ParameterError, UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.core.plan import ParameterValue
-from gemmport.core.precision import FULL, PRECISIONS, default_for
+from gemmport.core.precision import FORMATS, FULL, default_for
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import as_bytes
 from gemmport.execution.selection import ALL, backend_status, parse_backends, select_device
@@ -140,7 +140,7 @@ precision = click.option(
     "--precision",
     metavar="NAME",
     shell_complete=completion.precisions,
-    help=f"To which float32 and complex64 are rounded before they are multiplied: {', '.join(PRECISIONS)} (as they are). "
+    help=f"To which float32 and complex64 are rounded before they are multiplied: {', '.join(FORMATS)}, or full (not at all). "
     "Default: as the configuration says, or full.",
 )
 

@@ -23,6 +23,7 @@ from gemmport.core.errors import (
     DeviceNotFoundError,
     UnknownNameError,
 )
+from gemmport.runtime.last_words import if_it_ends
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ def backend_status(name: str) -> BackendStatus:
         UnknownNameError: there is no such backend.
     """
     try:
-        found = backends.load(name).discover()
+        backend = backends.load(name)
+        with if_it_ends():
+            found = backend.discover()
     except BackendUnavailableError as error:
         return BackendStatus(name, error=str(error))
     return BackendStatus(name, found.devices, found.notes)
