@@ -196,9 +196,12 @@ def test_what_a_runtime_started_is_ended_with_it(with_fault, tmp_path):
 
 
 @pytest.mark.processes
-def test_what_ends_an_examination_ends_its_probes(with_fault, tmp_path):
+def test_what_ends_an_examination_ends_its_probes(with_fault, tmp_path, monkeypatch):
+    """At once, and not at their time limit."""
     skip_without(LINUX)
-    started = tmp_path / "started"
+    started, ended = tmp_path / "started", []
+    end = doctor.end_session
+    monkeypatch.setattr(doctor, "end_session", lambda process: (end(process), ended.append(process)))
 
     def interrupt(said: str) -> None:
         if said.startswith("devices: 1 of 2"):
@@ -214,6 +217,7 @@ def test_what_ends_an_examination_ends_its_probes(with_fault, tmp_path):
             forms=(ONE,),
             progress=interrupt,
         )
+    assert ended
     assert_ended(started)
 
 
