@@ -22,6 +22,7 @@ from gemmport.kernels import (
     padded,
     prefetch,
     reduce,
+    relayout,
     register_tiled,
     register_tiled_vectorized,
     rescale,
@@ -65,6 +66,7 @@ _PASSES: tuple[Pass, ...] = (
     fill_random.PASS,
     microbenchmarks.PASS,
     transpose.PASS,
+    relayout.PASS,
     reduce.PASS,
     pack.PASS,
 )
