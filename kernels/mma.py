@@ -33,7 +33,7 @@ from gemmport.core.dtypes import DTYPES, FLOAT8S, DType
 from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
-from gemmport.kernels import _mma_tilings, convert, transpose
+from gemmport.kernels import _mma_tilings, convert, relayout, transpose
 
 PIECE_BYTES = 16
 """What is copied, and read as a line of a matrix, at once."""
@@ -313,7 +313,7 @@ def _laid_out(problem: GemmProblem, parameters: Parameters) -> tuple[GemmProblem
             stored = problem.stored_shape(operand)
             rows, columns = reversed(stored) if turned else stored
             padded = (rows, ceil_div(columns, piece) * piece)
-            made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", {"TRANSPOSE": int(turned)}, padded)
+            made[operand] = relayout.prepare(problem, operand, f"{operand}_anew", turned=turned, padded=padded)
         layout = made[operand].layout if operand in made else problem.layout(operand)  # of which nothing is read
         if operand == "a":
             op = transposed(problem.trans_a) if turned else problem.trans_a

@@ -28,6 +28,9 @@ WORD_BYTES = 4
 
 _RUNS = LINE_BYTES // RUN_BYTES
 
+_MOST_ALONG = 4
+"""Lines of a row that a warp copies at once."""
+
 
 class Relayout(Transpose):
     """A group moves a tile of ITEMS · EACH runs of 16 bytes, whose rows have ALONG lines of 128 bytes.
@@ -112,3 +115,20 @@ class Relayout(Transpose):
 
 
 PASS = Relayout()
+
+
+def prepare(
+    problem: GemmProblem, operand: Operand, buffer: str, *, turned: bool, padded: tuple[int, int], precision: str = FULL
+) -> Prepared:
+    """As `transpose.prepare`, of elements of 1, 2 or 4 bytes, in rows of whole runs.
+
+    Args:
+        turned: whether rows become columns.
+    """
+    size = problem.element_type(operand).itemsize
+    if turned:
+        along = 1 if size == 1 else 2
+    else:  # no more than a row has
+        along = min(_MOST_ALONG, 2 ** (ceil_div(padded[1] * size, LINE_BYTES) - 1).bit_length())
+    parameters: Parameters = {"TRANSPOSE": int(turned), "ALONG": along}
+    return transpose.prepare(problem, operand, buffer, parameters, padded, precision, PASS)

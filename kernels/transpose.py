@@ -143,6 +143,7 @@ def prepare(
     parameters: Parameters,
     padded: tuple[int, int] | None = None,
     precision: str = FULL,
+    own: Transpose | None = None,
 ) -> Prepared:
     """An operand's matrices in scratch memory of this name; there are some, and they have elements.
 
@@ -150,8 +151,10 @@ def prepare(
         parameters: of the pass; what is left out is its default.
         padded: rows and columns of each matrix in scratch memory; none where nothing is added to them.
         precision: as `Transpose.launch`.
+        own: the pass; None: this module's.
     """
-    values = PASS.complete(parameters)
+    own = own or PASS
+    values = own.complete(parameters)
     rows, columns = problem.stored_shape(operand)
     turned = bool(values["TRANSPOSE"])
     down, across = padded or ((columns, rows) if turned else (rows, columns))
@@ -159,7 +162,7 @@ def prepare(
     batch = 1 if shared else problem.batch
     dtype = problem.element_type(operand)
     layout = Layout(across, 0 if shared else down * across)
-    launch = PASS.launch(
+    launch = own.launch(
         Matrices(operand, problem.layout(operand)), Matrices(buffer, layout), rows, columns, dtype, values,
         batch=batch, padded=(across, down) if turned else (down, across), precision=precision,
     )  # fmt: skip

@@ -34,7 +34,7 @@ from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
 from gemmport.core.precision import FULL
 from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand, transposed, transposes
-from gemmport.kernels import convert, mma, transpose
+from gemmport.kernels import convert, mma, relayout, transpose
 
 GROUP = 4 * WARP
 """Work-items that ask the unit together."""
@@ -530,8 +530,9 @@ def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, trans
         run = ROW_BYTES if columns * problem.dtype.itemsize >= 4 * ROW_BYTES else ALIGNMENT
         piece = run // problem.dtype.itemsize
         padded = (rows, ceil_div(columns, piece) * piece)
-        choice = {"TRANSPOSE": int(turned)}
-        made[operand] = transpose.prepare(problem, operand, f"{operand}_anew", choice, padded, precision)
+        made[operand] = relayout.prepare(
+            problem, operand, f"{operand}_anew", turned=turned, padded=padded, precision=precision
+        )
         layout = made[operand].layout
         if operand == "a":
             op = transposed(problem.trans_a) if turned else problem.trans_a
