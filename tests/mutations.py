@@ -20,6 +20,7 @@ from gemmport.runtime import sources
 NAIVE, TILED, REGISTER_TILED = "naive", "tiled", "register_tiled"
 TRANSPOSED_B, PADDED = "transposed_b", "padded"
 TRANSPOSE = "transpose"
+RELAYOUT = "relayout"
 PACKED = "packed"
 PREFETCH, DIRECT = "prefetch", "direct"
 GEMV, SIMT, BATCHED, MMA, WGMMA = "gemv", "simt", "batched", "mma", "wgmma"
@@ -1669,6 +1670,13 @@ OF_PASSES = (
         TRANSPOSE,
     ),
     of_kernel("copies beyond the last row", r"row \+ r < padded_rows && column", "column", TRANSPOSE),
+    of_kernel(
+        "reads a tile before it is complete",
+        r"(barrier\(CLK_LOCAL_MEM_FENCE\)|__syncthreads\(\)); // the tile",
+        "// the tile",
+        RELAYOUT,
+    ),
+    of_kernel("reads runs behind the last element", r" && first \+ \(.*\) <= end;", ";", RELAYOUT),
 )
 """Only for Oclgrind, too."""
 
@@ -1703,6 +1711,34 @@ OF_REDUCE = {
 }
 """Faults of `reduce` that its exact sums must notice, and a step of the ladder that shows them."""
 
+
+OF_RELAYOUT = (
+    of_kernel("reads the row below", r"at = row \* source_ld", "at = (row + 1) * source_ld", RELAYOUT),
+    of_kernel("reads rows beyond the last", r"row < rows \? columns - column : 0", "columns - column", RELAYOUT),
+    of_kernel("moves what is beyond the last column", r"(low\[e\] = )first_of\((.*), .*\);", r"\1\2;", RELAYOUT),
+    of_kernel("puts runs together from one", r"\(behind\[e\] \? RUN : 0\)", "0", RELAYOUT),
+    of_kernel("moves no two words", r"bytes & 8 \?", "0 ?", RELAYOUT),
+    of_kernel("moves no one word", r"bytes & 4 \?", "0 ?", RELAYOUT),
+    of_kernel("moves no bytes", r" >> bytes % 4 \* 8\)", ")", RELAYOUT),
+    of_kernel("leaves out words that are just inside", r"left >= WORD \?", "left > WORD ?", RELAYOUT),
+    of_kernel("leaves out the last element", r"w \* WORD \+ e < elements", "w * WORD + e < elements - 1", RELAYOUT),
+    of_kernel("puts elements in one place", r"<< e % WORD \* 8", "<< e / 4 * 8", RELAYOUT),
+    of_kernel("confuses halves", r"place\[w \* 2 \* ", "place[(w * 2 + 1) * ", RELAYOUT),
+    of_kernel("confuses bytes", r"= ODD_BYTES\(u, v\)", "= EVEN_BYTES(u, v)", RELAYOUT),
+    of_kernel("confuses rows of bytes", r"y = LOW_HALVES\(low\[e \+ 1\]", "y = LOW_HALVES(low[e + 2]", RELAYOUT),
+    of_kernel("reads runs where they were not put", r"= staged\[STAGED\(column, run\)\]", "= staged[column * TARGET_RUNS + run]", RELAYOUT),
+    of_kernel("takes the lines of a row for one", r"/ BLOCKS \* LANES \+", "/ BLOCKS +", RELAYOUT),
+    of_kernel("copies beyond the last row", r"row < padded_rows && column", "column", RELAYOUT),
+    of_kernel("copies beyond the last column", r"(row < padded_rows) && column < padded_columns", r"\1", RELAYOUT),
+    of_kernel("writes a row too many", r"target_row < padded_columns", "target_row <= padded_columns", RELAYOUT),
+    of_kernel("writes columns beyond the last", r" && target_column < padded_rows", "", RELAYOUT),
+    of_kernel("ignores the offset of the source", r"source_offset \+ tile", "tile", RELAYOUT),
+    of_kernel("ignores the offset of the target", r"target_offset \+ tile", "tile", RELAYOUT),
+    of_kernel("reads the first matrix only", r" \+ tile\.batch \* source_stride", "", RELAYOUT),
+    of_kernel("writes the first matrix only", r" \+ tile\.batch \* target_stride", "", RELAYOUT),
+    of_kernel("rounds nothing", r"TAKEN\(low\[e\]\.word\[w\]\)", "low[e].word[w]", RELAYOUT),
+)
+"""Faults of `relayout` that its exact results must notice."""
 
 OF_TRANSPOSE = (
     of_kernel("reads the row below", r"source \+ row \* source_ld", "source + (row + 1) * source_ld", TRANSPOSE),

@@ -25,15 +25,16 @@ from gemmport.calibration.bound import Bound
 from gemmport.checking import guarded_run
 from gemmport.checking.device_check import fill_random_on
 from gemmport.checking.guarded_run import changed, same_bits
-from gemmport.checking.reference import applied
+from gemmport.checking.reference import applied, rounded
 from gemmport.checking.verification import laid_out, poison
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.errors import CalibrationError
 from gemmport.core.layout import matrices
+from gemmport.core.precision import FORMATS, FULL
 from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposes
 from gemmport.execution.executor import prepare_launch
-from gemmport.kernels import reduce, rescale, times_vector, transpose
+from gemmport.kernels import reduce, relayout, rescale, times_vector, transpose
 from gemmport.kernels.fill_random import Whole, predicted
 from gemmport.kernels.times_vector import Sums
 
@@ -207,34 +208,42 @@ def moved(
     batch: int = 2,
     gap: int = 1,
     padded: tuple[int, int] | None = None,
+    own: transpose.Transpose = transpose.PASS,
+    precision: str = FULL,
 ) -> tuple[HostArray, HostArray]:
-    """All bytes of the target after `transpose` moved matrices to it, and what they must be. Elements are any bits; so is what
-    lies between them, which is neither moved nor written.
+    """All bytes of the target after `transpose`, or another pass of its kind, moved matrices to it, and what they must be.
+    Elements are any bits; so is what lies between them, which is neither moved nor written.
     """
     element = as_dtype(dtype)
-    values = transpose.PASS.complete(parameters)
+    values = own.complete(parameters)
     turned = bool(values["TRANSPOSE"])
-    down, across = padded or (rows, columns)
+    run = relayout.RUN_BYTES // element.itemsize if own is relayout.PASS else 1  # elements of the least piece of a row
+    whole = (rows + -rows % run, columns) if turned else (rows, columns + -columns % run)
+    down, across = padded or whole
     shapes = {"source": (rows, columns), "target": (across, down) if turned else (down, across)}
     rng = np.random.default_rng(rows * columns)
     memory, flat, views, sides = {}, {}, {}, {}
     for number, (name, shape) in enumerate(shapes.items()):
-        ld = shape[1] + gap * (3 + number)
-        layout = Layout(ld, shape[0] * ld + gap * (2 + 5 * number), offset=gap * (5 + 2 * number))
+        step = gap * (run if name == "target" else 1)
+        ld = shape[1] + step * (3 + number)
+        layout = Layout(ld, shape[0] * ld + step * (2 + 5 * number), offset=step * (5 + 2 * number))
         size = (layout.span(*shape, batch) + guarded_run.GUARD) * element.itemsize
         flat[name] = np.frombuffer(rng.bytes(size), f"V{element.itemsize}").copy()
         views[name] = matrices(flat[name], layout, *shape, batch)
         memory[name] = backend.allocate(flat[name].nbytes)
         backend.upload(memory[name], flat[name])
         sides[name] = transpose.Matrices(name, layout)
-    launch = transpose.PASS.launch(
-        sides["source"], sides["target"], rows, columns, element, values, batch=batch, padded=padded
-    )
+    launch = own.launch(
+        sides["source"], sides["target"], rows, columns, element, values,
+        batch=batch, padded=(down, across), precision=precision,
+    )  # fmt: skip
     backend.launch(prepare_launch(launch, backend, memory))
     got = np.empty_like(flat["target"])
     backend.download(memory["target"], got)
     grown = np.zeros((batch, down, across), flat["source"].dtype)
     grown[:, :rows, :columns] = views["source"]
+    if precision != FULL:
+        grown = rounded(grown.view(np.float32), FORMATS[precision]).view(grown.dtype)
     views["target"][...] = grown.transpose(0, 2, 1) if turned else grown
     return got.view(np.uint8), flat["target"].view(np.uint8)
 

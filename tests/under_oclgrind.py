@@ -101,6 +101,15 @@ def transpose(backend: gp.Backend, ops: str) -> None:
             assert np.array_equal(got, wanted)
 
 
+def relayout(backend: gp.Backend, ops: str) -> None:
+    """Runs that are aligned and that are not, copied and transposed; the last of a matrix reach to its end."""
+    for turned, gap in ((0, 0), (1, 1)):
+        for dtype, along in (("int8", 1), ("float16", 1), ("float32", 2)):
+            parameters: dict[str, int | str] = {"TRANSPOSE": turned, "ALONG": along, "ITEMS": 128, "EACH": 8}
+            got, wanted = moved(backend, dtype, 35, 37 - gap, parameters, batch=1, gap=gap, own=kernels.relayout.PASS)
+            assert np.array_equal(got, wanted)
+
+
 def pack(backend: gp.Backend, ops: str) -> None:
     """Panels, by way of a product: no extent is a multiple of theirs, and one operand is the same for all of the batch."""
     panels: dict[str, int | str] = {"MR": 6, "NR": 1, "VECTOR": 16, "MC": 6, "NC": 16, "KC": 8}
@@ -138,6 +147,7 @@ PASSES = {
     "fill_random": fill_random,
     "reduce": reduce,
     "transpose": transpose,
+    "relayout": relayout,
 }
 
 

@@ -155,7 +155,7 @@ def test_operands_are_laid_out_anew_where_and_only_where_they_must_be(
     unaligned = bool(anew) and size % 16 != 0
     wanted = {x for x, lies in across.items() if unaligned or (lies and INPUTS[dtype].itemsize == 1)}
     assert {each.name for each in plan.scratch} == {f"{x}_anew" for x in wanted}
-    assert [launch.kernel.stem for launch in plan.launches] == ["transpose"] * len(wanted) + ["mma"]
+    assert [launch.kernel.stem for launch in plan.launches] == ["relayout"] * len(wanted) + ["mma"]
     defines = dict(plan.launches[-1].kernel.defines)
     for operand in wanted:
         assert defines[f"ALIGNMENT_{operand.upper()}"] == 16

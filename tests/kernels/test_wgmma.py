@@ -212,7 +212,7 @@ def test_what_the_copy_engine_cannot_address_is_laid_out_anew(operand: str, layo
     problem = gp.GemmProblem.create(1000, 1000, 1000, batch=2, dtype="float16", **{operand: layout})
     made = plan(problem, BASE["wgmma"])
     assert [each.name for each in made.scratch if each.name != "parts"] == [f"{operand}_anew"]
-    assert made.launches[0].kernel.stem == "transpose"
+    assert made.launches[0].kernel.stem == "relayout"
     found = told_of(problem)[operand][0]
     assert (found.name, found.strides[0]) == (f"{operand}_anew", 2048)
 
@@ -229,7 +229,7 @@ def test_what_lies_across_k_is_transposed_and_float32_rounded(dtype: str) -> Non
         # Where one is laid out anew, both are, and rounded on the way.
         anew = {x: across[x] or (size == 4 and any(across.values())) for x in across}
         rounded_alone = size == 4 and not any(across.values())
-        assert stems == ["convert"] * rounded_alone + ["transpose"] * sum(anew.values()) + ["wgmma"]
+        assert stems == ["convert"] * rounded_alone + ["relayout"] * sum(anew.values()) + ["wgmma"]
         rounds = [dict(launch.kernel.defines).get("ROUNDS", 0) for launch in made.launches[:-1]]
         assert rounds == [int(size == 4 and not rounded_alone)] * len(rounds)
         maps = [each for each in made.launches[-1].arguments if isinstance(each, TensorMap)]
