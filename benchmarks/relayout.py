@@ -1,4 +1,4 @@
-"""How fast the pass `relayout` lays operands out anew by each of its tiles, beside the pass `transpose` and a copy of as many bytes.
+"""How fast the pass `relayout` lays operands out anew by each of its tiles, beside other passes and a copy of as many bytes.
 
     python benchmarks/relayout.py --backend cuda --output relayout.json
 
@@ -9,7 +9,7 @@ turns, and are PAST_CACHES bytes in all. Percentages are of the copy's speed. Ta
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmport.backends.base import Backend
-from gemmport.backends.objects import Memory
+from gemmport.backends.objects import Call, Memory
 from gemmport.bench.digest import launch_digest
 from gemmport.bench.passes import COPY
-from gemmport.bench.timing import Contestant, Timing, measure
+from gemmport.bench.timing import Contestant, measure
 from gemmport.checking.reference import rounded
-from gemmport.contracts.kernel import Parameters, ceil_div
+from gemmport.contracts.kernel import Parameters, Steps, ceil_div
 from gemmport.core.dtypes import DType, as_dtype
 from gemmport.core.errors import CompileError, LaunchError, ParameterError
 from gemmport.core.plan import Launch
 from gemmport.core.precision import FORMATS, FULL
-from gemmport.core.problem import Layout
+from gemmport.core.problem import GemmProblem, Layout
 from gemmport.execution.executor import prepare_launch
 from gemmport.execution.selection import get_backend
-from gemmport.kernels import relayout, transpose
+from gemmport.kernels import convert, relayout, transpose
 from gemmport.kernels.transpose import Matrices
 
 PAST_CACHES = 2**28
@@ -41,8 +41,8 @@ PAST_CACHES = 2**28
 
 POISON = 0xA5
 
-TODAY = "transpose"
-"""The pass that moves one element at a time."""
+BY_ELEMENTS = "transpose"
+"""The pass that moves one element at a time. Beside it stands `convert` where rounded rows stay as they are."""
 
 CASES = (
     "int8 4096 T", "int8 8192 T", "int8 4095 T", "float32 4096 T tf32", "float32 8192 T tf32", "float32 4095 T tf32",
@@ -102,8 +102,12 @@ class Case:
         )
 
     def launches(self) -> Iterator[tuple[str, Launch]]:
-        """Of the pass of today, and of all tiles that the type has, by name."""
-        yield TODAY, self.launch(transpose.PASS, {})
+        """Of the other passes, and of all tiles that the type has, by name."""
+        yield BY_ELEMENTS, self.launch(transpose.PASS, {})
+        if self.precision != FULL and not self.turned and self.ld == self.size:
+            problem = GemmProblem.create(self.size, 1, self.size, precision=self.precision)
+            (launch,) = convert.PASS.before(problem, Steps([]), convert.ITEMS).launches
+            yield convert.PASS.name, launch
         for tile in TILES["T" if self.turned else ""]:
             along, items, each = map(int, tile.split())
             try:
@@ -127,10 +131,10 @@ class Case:
         return padded
 
 
-def fault(backend: Backend, enqueue: Callable[[], None], target: Memory, wanted: npt.NDArray[Any]) -> str:
-    """What is wrong with the target of the first turn; empty where nothing is."""
+def fault(backend: Backend, call: Call, target: Memory, wanted: npt.NDArray[Any]) -> str:
+    """What is wrong with the target of a call; empty where nothing is."""
     backend.fill(target, POISON)
-    enqueue()
+    backend.launch(call)
     got = np.empty(target.nbytes, np.uint8)
     backend.download(target, got)
     bad = np.count_nonzero(got[: wanted.nbytes] != wanted.reshape(-1).view(np.uint8))
@@ -139,11 +143,12 @@ def fault(backend: Backend, enqueue: Callable[[], None], target: Memory, wanted:
 
 
 def run(case: Case, backend: Backend, repeat: int) -> Iterator[dict[str, Any]]:
-    """Verifies and times one case: a result for the copy, the pass of today, and each tile."""
+    """Verifies and times one case: a result for the copy, the other passes, and each tile."""
     source, guard = case.random(), 4096
     turns = max(2, ceil_div(PAST_CACHES, case.source_bytes + case.target_bytes))
     sources = [backend.allocate(case.source_bytes) for _ in range(turns)]
     targets = [backend.allocate(case.target_bytes + guard) for _ in range(turns)]
+    column = backend.allocate(case.size * case.dtype.itemsize)
     try:
         backend.upload(sources[0], source)
         for other in sources[1:]:
@@ -156,21 +161,20 @@ def run(case: Case, backend: Backend, repeat: int) -> Iterator[dict[str, Any]]:
             digests[name] = launch_digest(launch, backend.device)
             try:
                 calls = [
-                    prepare_launch(launch, backend, {"source": one, "target": other})
+                    prepare_launch(launch, backend, _named(one, other, column))
                     for one, other in zip(sources, targets, strict=True)
                 ]
-                told = fault(backend, lambda calls=calls: backend.launch(calls[0]), targets[0], wanted)
+                told = fault(backend, calls[0], targets[0], wanted)
             except (CompileError, LaunchError) as error:
                 told = str(error).splitlines()[0]
             if told:
                 faults[name] = told
                 continue
-            cycle = itertools.cycle(calls)
-            contestants.append(Contestant(name, lambda cycle=cycle: backend.launch(next(cycle))))
+            contestants.append(Contestant(name, _in_turn(backend, calls)))
         timings = measure(backend, contestants, repeat=repeat)
     finally:
         backend.synchronize()
-        for memory in (*sources, *targets):
+        for memory in (*sources, *targets, column):
             memory.release()
     speed = {name: _moved(case, name) / timing.median for name, timing in timings.items()}
     for name, timing in timings.items():
@@ -184,6 +188,17 @@ def run(case: Case, backend: Backend, repeat: int) -> Iterator[dict[str, Any]]:
         }
     for name, told in faults.items():
         yield {**_told(case, name), "digest": digests[name], "fault": told}
+
+
+def _in_turn(backend: Backend, calls: Sequence[Call]) -> Callable[[], None]:
+    """Enqueues one call after the other, over and over."""
+    turns = itertools.cycle(calls)
+    return lambda: backend.launch(next(turns))
+
+
+def _named(source: Memory, target: Memory, column: Memory) -> dict[str, Memory]:
+    """By the names of buffers, of `convert` too, which has a matrix and a column to convert."""
+    return {"source": source, "target": target, "a": source, "b": source, "a_converted": target, "b_converted": column}
 
 
 def _moved(case: Case, name: str) -> int:

@@ -48,9 +48,7 @@ class Relayout(Transpose):
         Parameter("ITEMS", 256, "work-items of a group", choices=(64, 128, 256, 512)),
         Parameter("EACH", 4, "runs of 16 bytes of a work-item, all on their way at once", choices=(1, 2, 4, 8)),
     )
-    constraints = (
-        Constraint("ITEMS ≥ 8 · ALONG, the runs of a row", lambda ITEMS, ALONG: ITEMS >= _RUNS * ALONG),
-    )
+    constraints = (Constraint("ITEMS ≥ 8 · ALONG, the runs of a row", lambda ITEMS, ALONG: ITEMS >= _RUNS * ALONG),)
 
     def launch(
         self,

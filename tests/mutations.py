@@ -1726,7 +1726,12 @@ OF_RELAYOUT = (
     of_kernel("confuses halves", r"place\[w \* 2 \* ", "place[(w * 2 + 1) * ", RELAYOUT),
     of_kernel("confuses bytes", r"= ODD_BYTES\(u, v\)", "= EVEN_BYTES(u, v)", RELAYOUT),
     of_kernel("confuses rows of bytes", r"y = LOW_HALVES\(low\[e \+ 1\]", "y = LOW_HALVES(low[e + 2]", RELAYOUT),
-    of_kernel("reads runs where they were not put", r"= staged\[STAGED\(column, run\)\]", "= staged[column * TARGET_RUNS + run]", RELAYOUT),
+    of_kernel(
+        "reads runs where they were not put",
+        r"= staged\[STAGED\(column, run\)\]",
+        "= staged[column * TARGET_RUNS + run]",
+        RELAYOUT,
+    ),
     of_kernel("takes the lines of a row for one", r"/ BLOCKS \* LANES \+", "/ BLOCKS +", RELAYOUT),
     of_kernel("copies beyond the last row", r"row < padded_rows && column", "column", RELAYOUT),
     of_kernel("copies beyond the last column", r"(row < padded_rows) && column < padded_columns", r"\1", RELAYOUT),

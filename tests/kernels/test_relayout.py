@@ -29,7 +29,9 @@ TILES: dict[str, tuple[Parameters, ...]] = {
 """That are transposed: of one line and of several, along either side."""
 
 
-def check_moved(backend: gp.Backend, dtype: str, rows: int, columns: int, parameters: Parameters, **how: object) -> None:
+def check_moved(
+    backend: gp.Backend, dtype: str, rows: int, columns: int, parameters: Parameters, **how: object
+) -> None:
     got, wanted = moved(backend, dtype, rows, columns, parameters, own=PASS, **how)  # type: ignore[arg-type]
     wrong = np.flatnonzero(got != wanted)
     told = f"{dtype} {rows} × {columns} {parameters} {how}"
@@ -69,12 +71,19 @@ def test_sizes_around_runs_and_tiles_are_exact(backend: gp.Backend, dtype: str, 
     ("dtype", "parameters", "ld", "told"),
     [
         ("float64", {}, 64, "elements must have 1, 2 or 4 bytes; float64 has 8: use transpose"),
-        ("int8", {}, 63, r"whole runs of 16 bytes, and aligned to them; they have 63 bytes, aligned to 1: use transpose"),
+        (
+            "int8",
+            {},
+            63,
+            r"whole runs of 16 bytes, and aligned to them; they have 63 bytes, aligned to 1: use transpose",
+        ),
         ("int8", {"ALONG": 2}, 64, "ALONG = 2, ITEMS = 256, EACH = 4: transposed, the rule is ITEMS . EACH . 1 % "),
         ("float16", {"EACH": 1, "ITEMS": 512}, 64, "EACH . 2 % 4 = 0 for float16"),
     ],
 )
-def test_what_it_cannot_move_is_refused_with_the_numbers(dtype: str, parameters: Parameters, ld: int, told: str) -> None:
+def test_what_it_cannot_move_is_refused_with_the_numbers(
+    dtype: str, parameters: Parameters, ld: int, told: str
+) -> None:
     source, target = (Matrices(name, Layout(ld, ld * ld)) for name in ("source", "target"))
     with pytest.raises(gp.ParameterError, match=f"relayout: .*{told}"):
         PASS.launch(source, target, ld, ld, as_dtype(dtype), PASS.complete(parameters))
