@@ -225,7 +225,7 @@ def main(backend: str | None, device: str | None, cases: str, repeat: int, outpu
     with document.kept(output, [opened]) as kept:
         for text in cases.split(","):
             found = list(run(Case.of(text), opened, repeat))
-            kept += found
+            kept.extend(found)
             click.echo(f"\n{text} on {opened.device.label}: ALONG, ITEMS and EACH of relayout")
             for each in sorted(found, key=lambda one: one.get("seconds", 0.0)):
                 if "fault" in each:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gemmport.contracts.device_model import DeviceModel, clock
 from gemmport.contracts.kernel import (
@@ -56,7 +57,7 @@ class Transpose(Pass):
 
     name = "transpose"
     summary = "matrices copied or transposed, and padded with zeros"
-    parameters = (
+    parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("TS", 32, "rows and columns of the tile, and work-items of a group along x", maximum=64),
         Parameter("ROWS", 8, "work-items of a group along y", maximum=64),
         Parameter("TRANSPOSE", 1, "whether rows become columns", minimum=0, maximum=1),
@@ -64,7 +65,7 @@ class Transpose(Pass):
         Parameter("PAD", 1, "elements added to each row in local memory, against bank conflicts", minimum=0, maximum=8),
         Parameter("ORDER", "rows", "in which order groups take tiles", choices=("rows", "diagonal")),
     )
-    constraints = (Constraint("TS % ROWS = 0", lambda TS, ROWS: TS % ROWS == 0),)
+    constraints: ClassVar[tuple[Constraint, ...]] = (Constraint("TS % ROWS = 0", lambda TS, ROWS: TS % ROWS == 0),)
 
     def steps(
         self, rows: int, columns: int, dtype: DType, parameters: Parameters, device: DeviceInfo, *, batch: int = 1
