@@ -212,6 +212,8 @@ COMPLAINTS = {
     "overwrites tiles in use, prepared": "race",
     "brings more than the tiles": "exceeds static array size",
     "reads a tile before it is there": "race",
+    "reads a tile before it is complete": "uninitialized",
+    "reads runs behind the last element": "uninitialized",
     "adds up before sums are there": "race",
     "overwrites the sums of the vector before": "race",
     "does not wait for the next tile": "race",
