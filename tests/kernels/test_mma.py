@@ -95,11 +95,11 @@ def test_of_fp8_the_unit_s_sums_are_promoted_and_judged_by_the_digits_that_it_ke
 
 @pytest.mark.parametrize("device", [CUDA, OPENCL, device_of("sm_80")], ids=["cuda", "opencl", "sm_80"])
 def test_float32_is_tf32_only_where_it_is_asked_for(device: gp.DeviceInfo) -> None:
-    """And there by the matrix unit, on Hopper under CUDA by `wgmma` where that is expected to be faster."""
+    """And there by the matrix unit, on Hopper by `wgmma` where that is expected to be faster."""
     for size in (256, 4096):
         plain, asked = square(size, "float32"), square(size, **TF32)
         assert gp.plan(plain, device).variant == "simt"
-        assert gp.plan(asked, device).variant == ("wgmma" if device == CUDA and size == 4096 else "mma")
+        assert gp.plan(asked, device).variant == ("wgmma" if device in (CUDA, OPENCL) and size == 4096 else "mma")
         for variant in kernels.variants():
             if variant.name != "mma" and not variant.unsupported(plain, device):
                 plan = gp.plan(plain, device, kernel=variant.name)
