@@ -38,18 +38,21 @@ class Rescale(Pass):
     name = "rescale"
     summary = "sums times the scales of their rows and columns, plus beta · C"
 
-    def launch(self, problem: GemmProblem, rows: Steps | None, columns: Steps | None, max_work_group: int) -> Launch:
+    def launch(
+        self, problem: GemmProblem, rows: Steps | None, columns: Steps | None, max_work_group: int, sums_offset: int = 0
+    ) -> Launch:
         """The launch that makes D of "sums", what `unscaled(problem)` has computed.
 
         Args:
             problem: with alpha, beta, C and D of the whole product; D has elements.
             rows, columns: where "row_scales" and "column_scales" lie; None: there are none.
             max_work_group: work-items that a group of the device may have.
+            sums_offset: elements before the first of the sums.
         """
         items = min(ITEMS, max_work_group)
         lines, share = problem.m * problem.batch, items * EACH
         groups = lines * ceil_div(problem.n, share) if problem.n >= LONG_ROW else ceil_div(lines * problem.n, share)
-        arguments: list[Argument] = [Buffer("sums")]
+        arguments: list[Argument] = [Buffer("sums"), Integer(sums_offset)]
         for name, lying in (("row_scales", rows), ("column_scales", columns)):
             if lying is not None:
                 arguments += [Buffer(name), *map(Integer, (lying.offset, lying.step, lying.batch_stride))]

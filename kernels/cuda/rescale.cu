@@ -26,7 +26,7 @@
 // `rows` lines are a matrix, and `lines` all of them.
 extern "C" __global__ __launch_bounds__(ITEMS)
 void rescale(
-    const in_t *sums, ROW_SCALES COLUMN_SCALES
+    const in_t *sums, index_t offset_sums, ROW_SCALES COLUMN_SCALES
     const out_t *C, index_t offset_c, index_t ld_c, index_t stride_c,
     out_t *D, index_t offset_d, index_t ld_d, index_t stride_d,
     acc_t alpha, acc_t beta, index_t rows, index_t lines, index_t columns)
@@ -42,6 +42,6 @@ void rescale(
         if (line < lines && column < columns)
             store(D + offset_d + matrix * stride_d + row * ld_d + column,
                   C + offset_c + matrix * stride_c + row * ld_c + column,
-                  BY_COLUMN(BY_ROW(load(sums + line * columns + column))), alpha, beta);
+                  BY_COLUMN(BY_ROW(load(sums + offset_sums + line * columns + column))), alpha, beta);
     }
 }

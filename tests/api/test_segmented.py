@@ -251,14 +251,6 @@ class TestRefusals:
         with pytest.raises(AttributeError, match="has no size"):
             _ = memory.size  # type: ignore[attr-defined]
 
-    def test_scales_of_rows_and_columns(self, best: gp.Backend) -> None:
-        a, b = best.ones((97, 61), "float32"), best.ones((61, 10), "float32")
-        with pytest.raises(
-            gp.UnsupportedError, match=r"must be a number.*where an array lies in several allocations; got"
-        ):
-            gp.gemm(a, b, scale_a=np.full(97, 2, np.float32))
-        assert (gp.gemm(a, b, scale_a=2).get() == 122).all()
-
     def test_results_of_libraries_that_take_one(self, best: gp.Backend) -> None:
         if best.name != "opencl":
             pytest.skip(beyond(best.device, "arrays of PyOpenCL are OpenCL's"))

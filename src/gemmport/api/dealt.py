@@ -50,7 +50,7 @@ from gemmport.outofcore.elsewhere import BUFFER, Elsewhere, OnDevice, OnDevices
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.streaming import Kept, Operands
 from gemmport.planning.lookup import Configuration
-from gemmport.planning.schedule import DOUBLE, Schedule, resident_type, single_tile
+from gemmport.planning.schedule import DOUBLE, Schedule, converts, resident_type, single_tile
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,8 @@ def dealt_product(
         )
         for number, (name, one, rate) in enumerate(zip(_names(backends), backends, expected.rates, strict=True))
     ]  # fmt: skip
-    needs = _needs(problem, *(cast("HostArray", x).ndim == 3 for x in (product.a, product.b)))
+    scaled = product.scales is not None
+    needs = _needs(problem, *(cast("HostArray", x).ndim == 3 for x in (product.a, product.b)), scaled=scaled)
     deal = Deal(whole, members, needs, spread.along, spread.homes)
     if bounds.host_memory is not None:
         bounds = replace(bounds, host_memory=bounds.host_memory // len(members))
@@ -334,10 +335,10 @@ def _room(device: DeviceInfo, bounds: Bounds, lying: Sequence[DeviceArray] = ())
     return Room(int(MEMORY * memory), device.max_allocation)
 
 
-def _needs(problem: GemmProblem, batched_a: bool, batched_b: bool) -> Needs:
-    resident, output = resident_type(problem), problem.output
+def _needs(problem: GemmProblem, batched_a: bool, batched_b: bool, *, scaled: bool = False) -> Needs:
+    resident, output = resident_type(problem, scaled=scaled), problem.output
     line = max(problem.k, 1) * problem.dtype.itemsize
-    element = resident.itemsize + (DOUBLE * output.itemsize if resident != output else 0)
+    element = resident.itemsize + (DOUBLE * output.itemsize if converts(problem, scaled=scaled) else 0)
     return Needs(line, line, element, batched_a, batched_b)
 
 
@@ -431,6 +432,7 @@ class _Work:
         product = replace(
             self.product, a=self._operand("a", tile), b=self._operand("b", tile), shape=view.shape,
             c=None if self.product.c is None else _part_of(cast("Any", self.product.c), tile),
+            scales=None if (x := self.product.scales) is None else x.part(tile.matrices, tile.rows, tile.columns),
         )  # fmt: skip
         place = Placement(self.backend, awaited=True, queue=self.backend.as_queue(None))
         inputs, output = product.types.inputs, product.types.output
@@ -457,10 +459,12 @@ class _Work:
             stays=self.stays,
             memory=room.memory,
             allocation=room.allocation,
+            scaled=product.scales is not None,
         )
         self._keep(tile, found)
+        scales = (None, None) if product.scales is None else product.scales.on_host()
         run_streamed(
-            place, found, Operands(a, b, c, Matrix("out", out)), self.choice, self.bounds, lend=self.shares,
+            place, found, Operands(a, b, c, Matrix("out", out), scales), self.choice, self.bounds, lend=self.shares,
             stays=self.stays, kept=self.kept,
         )  # fmt: skip
         if self.update:  # C is read to its end before it is written, so that a tile that fails is computed again

@@ -29,9 +29,10 @@ from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, Product, enqueue
-from gemmport.api.scales import GivenScales, Scales, check_alone, check_types, of_columns, of_rows, taken
+from gemmport.api.scales import GivenScales, Scales, check_types, of_columns, of_rows, taken
 from gemmport.api.sharded import AnyPlace, devices_of, place_of, put
 from gemmport.api.streamed import NO_BOUNDS, Bounds, is_streamed, streamed_product
+from gemmport.api.views import Array
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Event
@@ -274,10 +275,10 @@ def computed(
     given = {name: Given.of(name, x) for name, x in (("a", a), ("b", b), ("c", c), ("out", out)) if x is not None}
     arrays = scales or {}
     on_device = [x for x in (*given.values(), *arrays.values()) if x.on_device]
-    devices = devices_of(a, b, c, out) if devices is None else devices
+    if devices is None:
+        devices = devices_of(a, b, c, out, *(x.value for x in arrays.values()))
     if devices is not None:
         check_dealt(device, bounds, queue, wait_for)
-        check_alone(arrays, "several devices compute it")
     if devices is None and on_device and out is not None and not given["out"].on_device:
         where = backend_of_operands(on_device).device.label
         raise ArrayError(
@@ -304,7 +305,13 @@ def computed(
             for name, x in given.items()
             if name in ("a", "b") or (name == "c" and beta != 0)
         }
-        product = Product(used["a"], used["b"], used.get("c"), alpha, beta, op_a, op_b, types, shape, k)
+        there = {
+            name: cast("HostArray", cast("DeviceArray", places[name].of(x)).get() if name in places else x.arrays[0])
+            for name, x in arrays.items()
+        }
+        product = Product(
+            used["a"], used["b"], used.get("c"), alpha, beta, op_a, op_b, types, shape, k, _spread(there, shape, copied=True)
+        )  # fmt: skip
         return _by_several(devices, backend, product, given, places, choice, bounds)
     if place is None:
         place = Placement(get_backend(backend, device), awaited=True)
@@ -323,7 +330,7 @@ def computed(
         types,
         shape,
         k,
-        _placed(arrays, place, shape),
+        _spread({name: place.of(x) for name, x in arrays.items()}, shape),
     )
     if not on_device:
         result = _on_host(place, product, given, choice, bounds)
@@ -334,15 +341,20 @@ def computed(
     return Computed(place.delivered(written), place, [*placed.values()], written)
 
 
-def _placed(scales: GivenScales, place: Placement, shape: tuple[int, ...]) -> Scales | None:
-    """Scales of the rows and columns of a result of this shape; None where there are none."""
+def _spread(scales: Mapping[str, Array], shape: tuple[int, ...], *, copied: bool = False) -> Scales | None:
+    """Scales of the rows and columns of a result of this shape; None where there are none.
+
+    Args:
+        copied: whether they are copied to the host: several devices read them, while one of these may write `out` there.
+    """
     if not scales:
         return None
-    x, y = (place.of(scales[name]) if name in scales else None for name in ("scale_a", "scale_b"))
+    x, y = scales.get("scale_a"), scales.get("scale_b")
     *batch, m, n = shape
-    return Scales(
+    found = Scales(
         None if x is None else of_rows(x, tuple(batch), m), None if y is None else of_columns(y, tuple(batch), n)
     )  # fmt: skip
+    return Scales(*found.on_host()) if copied else found
 
 
 def _by_several(
@@ -355,7 +367,8 @@ def _by_several(
         places: of the arguments that are on a device.
     """
     out = given["out"].value if "out" in given else None
-    written = put(places, given, product.op_a, product.op_b, product.shape, product.types.output)
+    operands_there = {name: places[name] for name in given if name in places}
+    written = put(operands_there, given, product.op_a, product.op_b, product.shape, product.types.output)
 
     def alone(one: Backend) -> HostArray:
         return _on_host(Placement(one, awaited=True), product, given, choice, bounds)
@@ -377,14 +390,12 @@ def _on_host(
 ) -> HostArray:
     """The product of arrays on the host, at once where the device has room for them."""
     streamed = is_streamed(place.backend, product, given, bounds)
-    if streamed and product.scales is not None:
-        check_alone(product.scales.arrays, "a product passes through the device in tiles")
     if not streamed:
         try:
             return host_product(place, product, given, choice)
         except DeviceMemoryError as error:
             # C may be written by now, where it is out.
-            if choice.deterministic or product.c is not None or product.scales is not None:
+            if choice.deterministic or product.c is not None:
                 raise
             log.info("%s: it passes through the device in tiles", error)
     place.as_given = False

@@ -36,7 +36,7 @@ from gemmport.api.placement import Placement, Result
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, check_writable
-from gemmport.api.scales import GivenScales, check_alone, flat, of_columns, of_rows, taken
+from gemmport.api.scales import GivenScales, flat, of_columns, of_rows, taken
 from gemmport.api.sharded import Places, devices_of, place_of, put
 from gemmport.api.sharded import with_axis as with_axis_of_any
 from gemmport.api.streamed import NO_BOUNDS, Bounds
@@ -148,28 +148,29 @@ def matmul(
     wanted: Hashable = None
     alpha: Scalar = 1.0
     scales: GivenScales | None = None
+    room: Any = None
     if scale_a is not None or scale_b is not None:
-        alpha, scales = taken(alpha, scale_a, scale_b)
+        room = room_of(a, b, out, scale_a, scale_b)
+        alpha, scales = taken(alpha, scale_a, scale_b) if room is None else (alpha, None)
     bounds = NO_BOUNDS
     within = current() if precision is None else None
     plain = axes is None and dtype is None and order == "K" and casting == "same_kind"
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
-    elif plain and params is None and config is None and devices is None and not scales:
+    elif plain and params is None and config is None and devices is None and not scales and room is None:
         choices: Hashable = ("matmul", kernel) if precision is within else ("matmul", kernel, precision, within)
         if scales is not None:
             choices = choices, scalar_key(alpha)
         wanted, product = repeated.again(a, b, None, out, choices, backend, device)
         if product is not None:
             return product
-    if (room := room_of(a, b, out)) is not None:
+    if (room := room or room_of(a, b, out)) is not None:
         others = {
             "out": out is not None,
             "casting": casting != "same_kind",
             "order": order != "K",
             "axes": axes is not None,
             "devices": devices is not None,
-            "scale_a or scale_b": scales is not None,
             "bounds of memory, checkpoint or progress": bounds.asked,
         }
         if told := [name for name, is_given in others.items() if is_given]:
@@ -178,7 +179,7 @@ def matmul(
             )
         return room.matmul(
             a, b, dtype=dtype, backend=backend, device=device, kernel=kernel, params=params, config=config,
-            deterministic=deterministic, precision=precision,
+            deterministic=deterministic, precision=precision, scale_a=scale_a, scale_b=scale_b,
         )  # fmt: skip
     choice = Choice(kernel, params, config, None, deterministic, precision, within)
     how: dict[str, Any] = {"backend": backend, "device": device, "choice": choice, "bounds": bounds}
@@ -209,13 +210,13 @@ def product_by_rules(
     check_present(a, b)
     for name, x in zip(("a", "b", "out"), given, strict=False):
         check_plain(name, x)
-    if "devices" not in how and (spread := devices_of(a, b, out)) is not None:
-        how = {**how, "devices": spread}
     scales = how.get("scales", {})
-    if any(is_sliced(x) for x in given) or ("devices" in how and any(is_on_device(x) for x in given)):
-        check_alone(scales, "an operand is read in slices, or several devices compute it")
+    if "devices" not in how and (spread := devices_of(a, b, out, *(x.value for x in scales.values()))) is not None:
+        how = {**how, "devices": spread}
+    on_device = any(is_on_device(x) for x in given) or any(x.on_device for x in scales.values())
+    if any(is_sliced(x) for x in given) or ("devices" in how and on_device):
         return _of_matrices(a, b, out, rules, how)
-    if any(is_on_device(x) for x in given) or any(x.on_device for x in scales.values()):
+    if on_device:
         return _on_a_device(a, b, out, rules, how, wanted)
     if any(library_of(x) is not None for x in given):
         return _of_host_arrays_of_libraries(a, b, out, rules, how, wanted)

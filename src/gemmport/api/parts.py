@@ -52,6 +52,8 @@ def in_parts(
     op_a: Op,
     op_b: Op,
     resident: np.dtype[np.generic],
+    *,
+    scaled: bool = False,
 ) -> Iterator[Part]:
     """The parts of a product: what each reads for a span of terms, and writes, lies in one allocation.
 
@@ -59,6 +61,7 @@ def in_parts(
         a, b, c: read in place. d: of the result's shape.
         resident: the type of sums. Where it is not that of d, a part with several spans of terms has `SUMS` bytes of these at
             most, and one allocation.
+        scaled: whether rows and columns of d have scales, so that each part has sums.
     """
     most = max(min(d.backend.device.max_allocation, SUMS) // resident.itemsize, 1)
     arrays = [x for x in (a, b, c, d) if x is not None]
@@ -77,7 +80,7 @@ def in_parts(
         for down in spans(m, rows):
             for across in spans(n, columns):
                 part = Part(matrices, down, across, terms)
-                converts = len(terms) > 1 and resident != d.dtype
+                converts = scaled or (len(terms) > 1 and resident != d.dtype)
                 yield from _no_larger(part, most) if converts else [part]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from gemmport.api.overlap import is_same, overlap
 from gemmport.api.parts import in_parts
 from gemmport.api.placement import Placement, as_stored, layout_of, readable
 from gemmport.api.plans import Config, default_precision, plan
-from gemmport.api.scales import Scales, check_alone, on_device
+from gemmport.api.scales import Scales, on_device
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -111,7 +112,7 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
         found = Layout(max(shape[-1], 1), shape[-2] * shape[-1] if len(shape) == 3 else 0), False
     d_layout, turned = found
     a, b = (readable(place, x, types.inputs) for x in (product.a, product.b))
-    if any(map(is_segmented, (a, b, product.c, written))):
+    if any(map(is_segmented, (a, b, product.c, written))) or not _has_room_for_sums(backend, product):
         _enqueue_parts(place, replace(product, a=a, b=b), written, choice)
         if written is not d:
             copy_strided(written, d, queue=queue)
@@ -159,14 +160,13 @@ def _enqueue_parts(place: Placement, product: Product, out: DeviceArray, choice:
 
     Sums over several parts of op(A)'s columns stay in the type of the sums, and are then converted to the result's.
     """
-    if product.scales is not None:
-        check_alone(product.scales.arrays, "an array lies in several allocations")
     backend, queue, types = place.backend, place.queue, product.types
     a, b = cast("DeviceArray", product.a), cast("DeviceArray", product.b)
     c = None if product.c is None else readable(place, product.c, types.output)
     resident = resident_type(problem_of_arrays(product, choice)).numpy
     count = 0
-    for part in in_parts(a, b, c, out, product.op_a, product.op_b, resident):
+    scales = product.scales
+    for part in in_parts(a, b, c, out, product.op_a, product.op_b, resident, scaled=scales is not None):
         target = part.of_result(out)
         begins = None if c is None else part.of_result(c)
         converts = len(part.terms) > 1 and resident != out.dtype
@@ -179,6 +179,7 @@ def _enqueue_parts(place: Placement, product: Product, out: DeviceArray, choice:
                 product, a=part.of_a(a, product.op_a, terms), b=part.of_b(b, product.op_b, terms),
                 c=sums if number else begins, beta=1 if number else product.beta, types=Types(types.inputs, sums.dtype),
                 shape=target.shape, k=terms[1] - terms[0],
+                scales=None if scales is None else scales.part(part.matrices, part.rows, part.columns),
             )  # fmt: skip
             enqueue(place, one, sums, choice)
             count += 1
@@ -188,6 +189,11 @@ def _enqueue_parts(place: Placement, product: Product, out: DeviceArray, choice:
         "%s products of parts: A lies in %d allocations, B in %d, the result in %d", count, a.allocations, b.allocations,
         out.allocations,
     )  # fmt: skip
+
+
+def _has_room_for_sums(backend: Backend, product: Product) -> bool:
+    """Whether one allocation has room for the sums that scales multiply."""
+    return product.scales is None or math.prod(product.shape) * FLOAT32.itemsize <= backend.device.max_allocation
 
 
 def problem_of_arrays(product: Product, choice: Choice) -> GemmProblem:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gemmport.api.arguments import Given, Types
-from gemmport.api.views import Array, broadcast_to, joined, view
+from gemmport.api.arguments import Given, HostArray, Types
+from gemmport.api.collections import room_of
+from gemmport.api.views import Array, broadcast_to, joined
 from gemmport.backends.array import DeviceArray
+from gemmport.backends.segments import within_one
 from gemmport.core.dtypes import FLOAT32, as_dtype, default_accumulator
-from gemmport.core.errors import ArrayError, DtypeError, ShapeError, UnsupportedError
+from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 from gemmport.core.problem import Scalar, as_number
 from gemmport.execution.copies import dense_copy
-from gemmport.execution.sharded import ShardedArray
 from gemmport.outofcore.operands import Sliced
 
 GivenScales = Mapping[str, Given]
@@ -42,6 +43,19 @@ class Scales:
         both = {"scale_a": self.rows, "scale_b": self.columns}
         return {name: x for name, x in both.items() if x is not None}
 
+    def part(self, matrices: tuple[int, int], rows: tuple[int, int], columns: tuple[int, int]) -> Scales:
+        """Those of a part of D, from first to last (exclusive)."""
+        of_each = [
+            None if x is None else x[(slice(*matrices), slice(*lines)) if x.ndim > 1 else slice(*lines)]
+            for x, lines in ((self.rows, rows), (self.columns, columns))
+        ]
+        return Scales(*of_each)
+
+    def on_host(self) -> tuple[HostArray | None, HostArray | None]:
+        """Of rows and columns, as arrays of float32 of the host's that nobody else writes."""
+        rows, columns = (None if x is None else _copied(x) for x in (self.rows, self.columns))
+        return rows, columns
+
 
 def taken(alpha: Scalar, scale_a: Any, scale_b: Any) -> tuple[Scalar, GivenScales]:
     """Alpha times what of the scales are numbers on the host, and the others.
@@ -57,11 +71,13 @@ def taken(alpha: Scalar, scale_a: Any, scale_b: Any) -> tuple[Scalar, GivenScale
     for name, value in (("scale_a", scale_a), ("scale_b", scale_b)):
         if value is None:
             continue
+        if (room := room_of(value)) is not None:
+            raise ArrayError(f"{name} must be in memory; got {room.TITLE}: call compute() first")
         is_number = isinstance(value, int | float | complex | np.generic)
         given = None if is_number else Given.of(name, value)
-        if given is not None and any(isinstance(x, Sliced | ShardedArray) for x in (given.value, *given.arrays)):
+        if given is not None and any(isinstance(x, Sliced) for x in given.arrays):
             raise ArrayError(
-                f"{name} must be an array in one piece in memory; got a {type(given.value).__name__}: copy it"
+                f"{name} must be in memory; got a {type(value).__name__}, which is read in slices: copy it"
             )
         if given is None or (not given.on_device and np.size(given.arrays[0]) == 1):
             number = as_number(name, value if given is None else np.asarray(given.arrays[0]))
@@ -94,14 +110,6 @@ def check_types(types: Types, accumulator: object) -> None:
         )
 
 
-def check_alone(scales: Iterable[str], where: str) -> None:
-    """Raises UnsupportedError where there are scales that are no part of alpha, which a product has none of in this way."""
-    for name in scales:
-        raise UnsupportedError(
-            f"{name} must be a number, which float32 holds, where {where}; got an array, or zero: scale the result"
-        )
-
-
 def of_rows(x: Array, batch: tuple[int, ...], m: int) -> Array:
     """Scales of the rows of op(A), as they were passed, for each row of each matrix: a view of shape (…, m).
 
@@ -111,28 +119,34 @@ def of_rows(x: Array, batch: tuple[int, ...], m: int) -> Array:
     Raises:
         ShapeError, DtypeError: they do not fit.
     """
-    return _spread("scale_a", x, (*batch, m), [view(x, x.shape[:-1], x.strides[:-1])] if x.shape[-1:] == (1,) else [])
+    return broadcast_to(fitting("scale_a", x, (*batch, m)), (*batch, m))
 
 
 def of_columns(x: Array, batch: tuple[int, ...], n: int) -> Array:
     """Likewise those of the columns of op(B), (…, n)."""
-    with_rows = x.ndim > 1 and x.shape[-2] == 1
-    without = [view(x, (*x.shape[:-2], x.shape[-1]), (*x.strides[:-2], x.strides[-1]))] if with_rows else []
-    return _spread("scale_b", x, (*batch, n), without)
+    return broadcast_to(fitting("scale_b", x, (*batch, n)), (*batch, n))
 
 
-def _spread(name: str, x: Array, shape: tuple[int, ...], views: Sequence[Array]) -> Array:
-    """The first of some views of an array, and of the array itself, that fits, repeated to a shape."""
+def fitting(name: str, x: Any, shape: tuple[int, ...]) -> Any:
+    """Scales as they broadcast to a shape, (…, m) or (…, n): the array, of any library, or it without the dimension of size 1
+    that stands for D's other one.
+
+    Raises:
+        ShapeError, DtypeError: they do not fit.
+    """
+    of_rows = name == "scale_a"
     if not np.can_cast(x.dtype, FLOAT32.numpy):
         raise DtypeError(
             f"{name} must be of float32, or of a type whose numbers float32 has; got {x.dtype}: convert it"
         )
+    column, row = x.shape[-1:] == (1,), x.ndim > 1 and x.shape[-2] == 1
+    without = [x[..., 0]] if of_rows and column else [x[..., 0, :]] if row and not of_rows else []
     own = [x] if x.shape in ((), (1,)) or x.shape[-1] == shape[-1] else []
-    for candidate in (*views, *own):
+    for candidate in (*without, *own):
         if _fits(candidate.shape, shape):
-            return broadcast_to(candidate, shape)
-    told = "(…, m) or (…, m, 1)" if name == "scale_a" else "(…, n) or (…, 1, n)"
-    size = "m" if name == "scale_a" else "n"
+            return candidate
+    told = "(…, m) or (…, m, 1)" if of_rows else "(…, n) or (…, 1, n)"
+    size = "m" if of_rows else "n"
     batch = f", and dimensions before it that broadcast to {shape[:-1]}" if shape[:-1] else ""
     if not batch and x.ndim > 1:
         batch = ", and no dimension before it that is not 1"
@@ -158,8 +172,13 @@ def flat(x: Array, count: int) -> Array:
 
 
 def on_device(x: Array, backend: Any, queue: Any) -> DeviceArray:
-    """Scales of `of_rows` or `of_columns` as float32 on a device; those of the host are copied, and may change afterwards."""
+    """Scales of `of_rows` or `of_columns` as float32 in one allocation of a device; the host's are copied before it returns."""
     if isinstance(x, DeviceArray):
-        return x if x.dtype == FLOAT32.numpy else dense_copy(x, FLOAT32.numpy, queue=queue)
+        found = within_one(x) if x.dtype == FLOAT32.numpy else None
+        return dense_copy(x, FLOAT32.numpy, queue=queue) if found is None else found
     placed: DeviceArray = backend.asarray(np.array(x, FLOAT32.numpy))
     return placed
+
+
+def _copied(x: Array) -> HostArray:
+    return np.array(x.get() if isinstance(x, DeviceArray) else x, FLOAT32.numpy)

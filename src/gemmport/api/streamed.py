@@ -19,14 +19,14 @@ from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, enqueue_memory
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import as_dtype
+from gemmport.core.dtypes import FLOAT32, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Op
 from gemmport.core.units import as_bytes
 from gemmport.outofcore.checkpoint import Checkpoint
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.progress import Tell
-from gemmport.outofcore.streaming import Kept, Operands, Streamed
+from gemmport.outofcore.streaming import Kept, Operands, Streamed, digest_of_array
 from gemmport.planning import preparation
 from gemmport.planning.schedule import USUAL_SHARE, Cost, Schedule, schedule, usual_memory
 
@@ -99,6 +99,8 @@ def is_streamed(backend: Backend, product: Product, given: Mapping[str, Given], 
     out = product.types.output.itemsize
     sizes = [_bytes(x, product.types.inputs) for x in (product.a, product.b)]
     sizes.append(out * int(np.prod(product.shape, dtype=object)))
+    if product.scales is not None:
+        sizes.append(FLOAT32.itemsize * int(np.prod(product.shape, dtype=object)))
     return sum(sizes) > memory or max(sizes) > backend.device.max_allocation
 
 
@@ -121,16 +123,17 @@ def streamed_product(
             (("a", product.a, product.op_a), ("b", product.b, product.op_b)))  # fmt: skip
     c = None if product.c is None else Matrix("c", cast("Any", product.c))
     problem = problem_of(product, choice, a.op, b.op)
+    scales = (None, None) if product.scales is None else product.scales.on_host()
     if bounds.checkpoint is None:
         out = streamed_result(product, given)
-        _stream(place, problem, Operands(a, b, c, Matrix("out", out)), choice, bounds)
+        _stream(place, problem, Operands(a, b, c, Matrix("out", out), scales), choice, bounds)
         return out
     with Checkpoint(bounds.checkpoint) as checkpoint:
         kept = _written(given) if "out" in given else checkpoint.result(product.shape, product.types.output)
-        operands = Operands(a, b, c, Matrix("out", kept))
+        operands = Operands(a, b, c, Matrix("out", kept), scales)
         found = scheduled(
             problem, backend.device, choice, bounds.device_memory or usable_memory(backend, always=True),
-            operands.out.multiple,
+            operands.out.multiple, scaled=operands.scaled,
         )  # fmt: skip
         made = plan(
             found.panel_product, backend.device, kernel=choice.kernel, params=choice.params, config=choice.config
@@ -142,6 +145,7 @@ def streamed_product(
                 "tile": [found.rows, found.columns], "depth": found.depth, "by_rows": found.by_rows,
                 "kernel": made.variant, "parameters": made.values,
             },
+            **{name: digest_of_array(x) for name, x in zip(("scale_a", "scale_b"), scales, strict=True) if x is not None},
         }  # fmt: skip
         checkpoint.begin(found, operands, told)
         run_streamed(place, found, operands, choice, bounds, checkpoint)
@@ -154,7 +158,7 @@ def _stream(place: Placement, problem: GemmProblem, operands: Operands, choice: 
     memory = bounds.device_memory or usable_memory(backend, always=choice.deterministic)
     while True:
         try:
-            found = scheduled(problem, backend.device, choice, memory, operands.out.multiple)
+            found = scheduled(problem, backend.device, choice, memory, operands.out.multiple, scaled=operands.scaled)
             run_streamed(place, found, operands, choice, bounds)
         except DeviceMemoryError as error:
             # What was written is written again; only C must not have been. Other tiles may have other bits.
@@ -196,12 +200,14 @@ def run_streamed(
 
 
 def scheduled(
-    problem: GemmProblem, device: DeviceInfo, choice: Choice, memory: int, multiples: tuple[int, int] = (1, 1)
-) -> Schedule:
+    problem: GemmProblem, device: DeviceInfo, choice: Choice, memory: int, multiples: tuple[int, int] = (1, 1), *,
+    scaled: bool = False,
+) -> Schedule:  # fmt: skip
     """The schedule of a product with a kernel that is chosen for its panels.
 
     Args:
         multiples: of which a tile has its rows and columns, where there is room.
+        scaled: whether rows and columns of the result have scales.
 
     Raises:
         DeviceMemoryError: as `gemmport.planning.schedule.schedule`.
@@ -209,11 +215,11 @@ def scheduled(
     model = configuration_of(choice.config).model(device)
     cost = panel_cost(device, choice)
     try:
-        return schedule(problem, device, model, memory=memory, cost=cost, multiples=multiples)
+        return schedule(problem, device, model, memory=memory, cost=cost, multiples=multiples, scaled=scaled)
     except DeviceMemoryError:
         if multiples == (1, 1):
             raise
-        return schedule(problem, device, model, memory=memory, cost=cost)
+        return schedule(problem, device, model, memory=memory, cost=cost, scaled=scaled)
 
 
 def panel_cost(device: DeviceInfo, choice: Choice) -> Cost:

@@ -13,10 +13,12 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from gemmport.api.arguments import Types as ApiTypes
 from gemmport.api.contractions import summed_pairs
 from gemmport.api.matmul import described_in_pieces
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
+from gemmport.api.scales import check_types, fitting, taken
 from gemmport.backends.array import DeviceArray
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
@@ -44,6 +46,8 @@ def matmul(
     config: Config = None,
     deterministic: bool = False,
     precision: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
     chunks: str | None = None,
     chains: int | None = None,
     resources: Mapping[str, float] | None = None,
@@ -62,6 +66,8 @@ def matmul(
             Default: what `WorkerDevice` chose for it, else its GEMMPORT_BACKEND and GEMMPORT_DEVICE, else its best device.
         kernel, params, config: see `gemmport.plan`; files of `config` are read by the workers.
         deterministic, precision: as of `gemmport.gemm`; the context is that in which this is called.
+        scale_a, scale_b: as of `gemmport.matmul`; arrays may be Dask's, and are cut as the result is. They multiply each
+            product of chunks, in float32, before it is added to the others.
         chunks: "auto" gives both operands the chunks that `gemmport.dask.chunks` proposes; default: theirs. Where these differ
             along k, the operand that has fewer takes the other's.
         chains: how many tasks may add up one tile at the same time; default: 1, and more where tiles are small beside what is
@@ -81,6 +87,7 @@ def matmul(
     """
     x, y = _operands(a, b)
     types = _types(x, y, dtype)
+    numbers, arrays = _scales(x, y, types, scale_a, scale_b)
     if chunks is not None:
         if chunks != "auto":
             raise ParameterError(f"chunks must be 'auto' or None; got {chunks!r}: use rechunk for others")
@@ -88,11 +95,11 @@ def matmul(
     k: Label = "k"
     of_a: tuple[Label, ...] = (*_of_batch(x.ndim), "m", k) if x.ndim > 1 else (k,)
     of_b: tuple[Label, ...] = (*_of_batch(y.ndim), k, "n") if y.ndim > 1 else (k,)
-    found = Contraction(x, of_a, y, of_b, _of_batch(max(x.ndim, y.ndim)))
+    found = Contraction(x, of_a, y, of_b, _of_batch(max(x.ndim, y.ndim)), *arrays)
     how: dict[str, Any] = {
         "backend": backend, "device": device, "kernel": kernel, "params": params, "config": config,
     }  # fmt: skip
-    how |= {"deterministic": deterministic, "precision": _precision(precision, types)}
+    how |= {"deterministic": deterministic, "precision": _precision(precision, types), **numbers}
     return _product(found, types, how, "matmul", chains, resources)
 
 
@@ -145,6 +152,39 @@ def _types(a: Any, b: Any, dtype: npt.DTypeLike | None) -> Types:
     """Of a product of operands; raises what `described_in_pieces` does."""
     _, output, inputs = described_in_pieces(a, b, dtype)
     return Types(inputs, np.result_type(a.dtype, b.dtype) if inputs is None else inputs, output)
+
+
+def _scales(
+    a: da.Array, b: da.Array, types: Types, scale_a: Any, scale_b: Any
+) -> tuple[dict[str, Any], tuple[da.Array | None, da.Array | None]]:
+    """What of the scales are numbers, by the names of the arguments, and arrays for each row and column of the result.
+
+    Raises:
+        DtypeError: these types have no scales. Others as `gemmport.gemm`.
+    """
+    numbers: dict[str, Any] = {}
+    arrays: dict[str, da.Array] = {}
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lines = {"scale_a": a.shape[-2] if a.ndim > 1 else 1, "scale_b": b.shape[-1] if b.ndim > 1 else 1}
+    for name, value in (("scale_a", scale_a), ("scale_b", scale_b)):
+        if value is None:
+            continue
+        if isinstance(value, da.Array):
+            check_known(name, value)
+            x = value
+        else:
+            _, left = taken(1.0, value, None) if name == "scale_a" else taken(1.0, None, value)
+            if name not in left or left[name].value is not value:
+                numbers[name] = value if np.ndim(value) == 0 else np.asarray(value).reshape(())[()]
+                continue
+            if left[name].on_device:
+                raise ArrayError(f"{name} must be on the host beside Dask arrays; got an array on a device: copy it")
+            x = da.from_array(np.array(left[name].arrays[0]))
+        shape = (*batch, lines[name])
+        arrays[name] = da.broadcast_to(fitting(name, x, shape), shape)
+    if numbers or arrays:
+        check_types(ApiTypes(types.common, types.output), None)
+    return numbers, (arrays.get("scale_a"), arrays.get("scale_b"))
 
 
 def _precision(word: str | None, types: Types) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -49,6 +49,7 @@ class Contraction:
 
     Attributes:
         batch: labels of the result that are not one operand's alone; one of size 1 in an operand repeats.
+        row_scales, column_scales: for each row of each matrix of the result, (…, m), and each column, (…, n); None without.
     """
 
     a: da.Array
@@ -56,6 +57,8 @@ class Contraction:
     b: da.Array
     labels_b: tuple[Label, ...]
     batch: tuple[Label, ...] = ()
+    row_scales: da.Array | None = None
+    column_scales: da.Array | None = None
 
     @property
     def rows(self) -> tuple[Label, ...]:
@@ -72,7 +75,21 @@ class Contraction:
     def aligned(self) -> Contraction:
         """With the same chunks along what the operands share."""
         a, b = aligned(self.a, self.labels_a, self.b, self.labels_b)
-        return Contraction(a, self.labels_a, b, self.labels_b, self.batch)
+        found = replace(self, a=a, b=b)
+        return replace(
+            found,
+            row_scales=found._cut(self.row_scales, self.rows),
+            column_scales=found._cut(self.column_scales, self.columns),
+        )
+
+    def _cut(self, scales: da.Array | None, own: tuple[Label, ...]) -> da.Array | None:
+        """Scales in chunks like those of the result; what has neither rows nor columns has one scale."""
+        of = self.chunks()
+        return (
+            None
+            if scales is None
+            else scales.rechunk((*(of[label] for label in self.batch), of[own[0]] if own else (1,)))
+        )
 
     def chunks(self) -> dict[Label, Sizes]:
         """Of each label; of one that repeats in an operand those of the other."""
@@ -117,12 +134,14 @@ def product(
     of = found.chunks()
     kept = (*found.batch, *found.rows, *found.columns)
     token = tokenize(
-        found.a, found.b, found.labels_a, found.labels_b, found.batch, types, sorted(how.items(), key=str), chains
-    )
+        found.a, found.b, found.labels_a, found.labels_b, found.batch, types, sorted(how.items(), key=str), chains,
+        found.row_scales, found.column_scales,
+    )  # fmt: skip
     names = Names(f"gemmport-{name}-{token}", f"gemmport-panels-{token}", f"gemmport-add-{token}")
     layer = dict(_tasks(found, of, step, names, chains))
+    read = [x for x in (found.a, found.b, found.row_scales, found.column_scales) if x is not None]
     with dask.annotate(**({"resources": dict(resources)} if resources else {})):
-        graph = HighLevelGraph.from_collections(names.result, layer, dependencies=[found.a, found.b])
+        graph = HighLevelGraph.from_collections(names.result, layer, dependencies=read)
     sizes = tuple(of[label] for label in kept)
     return da.Array(graph, names.result, sizes, meta=_meta(found.a, found.b, len(sizes), types.output))
 
@@ -150,6 +169,8 @@ def _tasks(
     for tile in itertools.product(*(range(len(of[label])) for label in kept)):
         at = dict(zip(kept, tile, strict=True))
         shape = [of[label][index] for label, index in at.items()]
+        scales = [_key_of_scales(found.row_scales, found.rows, found, at),
+                  _key_of_scales(found.column_scales, found.columns, found, at)]  # fmt: skip
         ends = []
         for number, part in enumerate(parts(len(panels), count)):
             starts = range(part.start, part.stop, size)
@@ -165,7 +186,7 @@ def _tasks(
                 )
                 is_end = count == 1 and begin == starts[-1]
                 key = (names.result, *tile) if is_end else (names.panels, *tile, number, begin)
-                yield key, (accumulate, lefts, rights, last, step, shape if is_end else None)
+                yield key, (accumulate, lefts, rights, last, step, shape if is_end else None, *scales)
                 last = key
             ends.append(last)
         yield from _added(ends, tile, step, names, shape)
@@ -190,6 +211,13 @@ def _added(
 def _key(x: da.Array, labels: Sequence[Label], where: Mapping[Label, int]) -> tuple[Any, ...]:
     """Of a chunk; along a dimension that repeats it is the first."""
     return (x.name, *(0 if len(own) == 1 else where[label] for label, own in zip(labels, x.chunks, strict=True)))
+
+
+def _key_of_scales(
+    x: da.Array | None, own: tuple[Label, ...], found: Contraction, at: Mapping[Label, int]
+) -> tuple[Any, ...] | None:
+    """Of the chunk of a tile."""
+    return None if x is None else (x.name, *(at[label] for label in found.batch), at[own[0]] if own else 0)
 
 
 def _largest(x: da.Array) -> int:

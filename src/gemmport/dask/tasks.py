@@ -71,9 +71,10 @@ class Step:
 
 
 def accumulate(
-    lefts: Sequence[Any], rights: Sequence[Any], total: Any, step: Step, shape: Sequence[int] | None = None
-) -> Any:
-    """total + Σ left · right, in order.
+    lefts: Sequence[Any], rights: Sequence[Any], total: Any, step: Step, shape: Sequence[int] | None = None,
+    row_scales: Any = None, column_scales: Any = None,
+) -> Any:  # fmt: skip
+    """total + Σ left · right, in order; rows and columns of the products have their scales, (…, m) and (…, n).
 
     Args:
         lefts, rights: chunks of A and B, in pairs.
@@ -92,7 +93,8 @@ def accumulate(
         if resident and not is_own:
             backend = get_backend(how["backend"], how["device"])
             total, x = None if total is None else backend.asarray(total), backend.asarray(x)
-        total = _added(x, y, total, step.sums, how, in_place=is_own)
+        scales = {name: s for name, s in (("scale_a", row_scales), ("scale_b", column_scales)) if s is not None}
+        total = _added(x, y, total, step.sums, {**how, **scales}, in_place=is_own)
         is_own = True
     if isinstance(total, DeviceArray) and not isinstance(lefts[0], DeviceArray):
         total = total.get()
@@ -122,18 +124,21 @@ def _added(a: Any, b: Any, total: Any, sums: np.dtype[Any], how: Mapping[str, An
     """
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     m, n = a.shape[-2], b.shape[-1]
-    if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == batch:  # the rows of all matrices of A by one B: a tall product
+    scales = {name: how[name] for name in ("scale_a", "scale_b") if np.ndim(how.get(name, 0))}
+    is_tall = math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == batch and not (scales and math.prod(batch) > 1)
+    if is_tall:  # the rows of all matrices of A by one B: a tall product
         left, right = a.reshape((math.prod(batch) * m, a.shape[-1])), _one(b)
     else:
         left = _one(a) if math.prod(a.shape[:-2]) == 1 else _stack(a, batch)
         right = _one(b) if math.prod(b.shape[:-2]) == 1 else _stack(b, batch)
-    more: dict[str, Any] = {}
+    lines = (-1,) if left.ndim == right.ndim == 2 else (math.prod(batch), -1)
+    more: dict[str, Any] = {name: x.reshape(lines) for name, x in scales.items()}
     if total is not None:
         shape = (left.shape[0], n) if left.ndim == right.ndim == 2 else (math.prod(batch), m, n)
         flat = total.reshape(shape)
-        more = {"c": flat, "beta": 1.0, "out": flat if in_place else None}
+        more |= {"c": flat, "beta": 1.0, "out": flat if in_place else None}
     with PrecisionContext(None):  # that of the call which made the graph is in `how`
-        return gemm(left, right, dtype=sums, **more, **how).reshape((*batch, m, n))
+        return gemm(left, right, dtype=sums, **{**how, **more}).reshape((*batch, m, n))
 
 
 def _one(x: Any) -> Any:

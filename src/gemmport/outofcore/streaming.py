@@ -29,6 +29,8 @@ from gemmport.backends.objects import Event, Memory
 from gemmport.core.errors import ArrayError, GemmportError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Operand, transposes
 from gemmport.execution.copies import copy_strided
+from gemmport.execution.executor import enqueue_launches
+from gemmport.kernels import rescale
 from gemmport.outofcore.elsewhere import Elsewhere, OnDevice, await_queue, on_queue
 from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
 from gemmport.outofcore.progress import Progress, Tell
@@ -72,18 +74,28 @@ class Record(Protocol):
 
 @dataclass(frozen=True)
 class Operands:
-    """Of a streamed product, on the host; C is None where it is not read. Result and C have the shape of D."""
+    """Of a streamed product, on the host; C is None where it is not read. Result and C have the shape of D.
+
+    Attributes:
+        scales: of D's rows, (…, m), and of its columns, (…, n): of float32, and None where there are none.
+    """
 
     a: Matrix
     b: Matrix
     c: Matrix | None
     out: Matrix
+    scales: tuple[HostArray | None, HostArray | None] = (None, None)
 
     def of(self, name: str) -> Matrix:
         """One by its name."""
         found = {"a": self.a, "b": self.b, "c": self.c, "d": self.out}[name]
         assert found is not None
         return found
+
+    @property
+    def scaled(self) -> bool:
+        """Whether there are scales."""
+        return any(x is not None for x in self.scales)
 
 
 @dataclass
@@ -496,7 +508,8 @@ class Streamed:
         copiers = 0 if self.backend.device.type == "cpu" else max(min(COPIERS, usable_cores() // 4), 1)
         helping = stack.enter_context(ThreadPoolExecutor(copiers * len(self.staging))) if copiers > 1 else None
         lanes = {}
-        for name, queue in zip(self.staging, _queues(self.backend, len(self.staging)), strict=True):
+        *queues, self._queue_of_scales = _queues(self.backend, len(self.staging) + 1)
+        for name, queue in zip(self.staging, queues, strict=True):
             lanes[name] = _Lane(self.backend, queue, self._host_buffer(name))
             if copiers and not isinstance(self.operands.of(name).array, Elsewhere):
                 lanes[name].copying, lanes[name].helping = stack.enter_context(ThreadPoolExecutor(1)), helping
@@ -631,7 +644,7 @@ class Streamed:
         where: dict[tuple[int, int], int] = {}  # of each strip, how many have left when it has
         for tile in self.tiles:
             parts, width = schedule.strips_of(tile), tile.columns[1] - tile.columns[0]
-            count = schedule.panels
+            count, scales = schedule.panels, self._scales_of(tile)
             for number in range(count):
                 (step, _, panel, a_slot, _), (_, _, _, b_slot, _) = next(uses)
                 state.wait(lambda step=step: min(state.brought.values()) >= step)  # type: ignore[misc]
@@ -647,15 +660,15 @@ class Streamed:
                                 left if width != width_before and not schedule.converts else where.get((part, index), 0)
                             )
                             state.wait(lambda needed=needed: state.taken >= needed)  # type: ignore[misc]
-                            if c_lane is not None:
-                                self._bring_c(c_lane, tile, part, top, rows)
-                                if is_last and self.record is not None:
-                                    self.record.read("c", tile.place, self._c_digest.hexdigest())
-                                    self._c_digest = hashlib.blake2b(digest_size=16)
+                            if c_lane is not None and not schedule.scaled:
+                                self._bring_c(c_lane, tile, part, top, rows, is_last=is_last)
                         self._enqueue(tile, panel, rows, part, top, a_slot, b_slot, begins=begins)
                         if ends:
                             left += 1
-                            self._leave(tile, part, top, rows, left, is_last=is_last)
+                            if schedule.scaled:
+                                self._scale(c_lane, tile, part, top, rows, left, scales, is_last=is_last)
+                            else:
+                                self._leave(tile, part, top, rows, left, is_last=is_last)
                             where[part, index] = 0 if schedule.converts else left
                 event = self.backend.mark(queue=self.queue)
                 state.tell(lambda step=step, event=event: self._enqueued(step, event))  # type: ignore[misc]
@@ -683,8 +696,9 @@ class Streamed:
         b_memory, b = self._begun(self._slots["b"][b_slot], layout, item)
         layout = Layout(ld=max(width, 1), offset=(rows[0] - top) * width)
         d_memory, d = self._begun(self._parts[part], layout, sums)
+        beta = 0.0 if schedule.scaled else problem.beta
         product = schedule.product(
-            rows[1] - rows[0], width, terms, beta=(problem.beta if begins else 1), a=a, b=b, c=d, d=d
+            rows[1] - rows[0], width, terms, beta=(beta if begins else 1), a=a, b=b, c=d, d=d
         )  # fmt: skip
         self.multiply(product, {"a": a_memory, "b": b_memory, "c": d_memory, "d": d_memory}, self.queue)
 
@@ -699,28 +713,35 @@ class Streamed:
 
     # C and D
 
-    def _bring_c(self, lane: _Lane, tile: Tile, part: int, top: int, rows: Span) -> None:
+    def _bring_c(self, lane: _Lane, tile: Tile, part: int, top: int, rows: Span, *, is_last: bool) -> None:
         """Brings rows of C to where D is computed."""
-        schedule, matrix = self.schedule, self.operands.c
-        assert matrix is not None
-        dtype, (left, right) = schedule.problem.output.numpy, tile.columns
-        width = right - left
-        target, offset, place = self._parts[part], (rows[0] - top) * width * dtype.itemsize, 0
-        if schedule.converts:
-            place = self._next_strip()
-            target, offset = self._strips[place], 0
-            self.backend.wait(self._read_at[place], queue=lane.queue)
-        memory, batch, start = lane.memory(target), tile.batch, tile.rows[0] + rows[0]
-        if isinstance(matrix.array, Elsewhere):
-            there = _rows_of(self.backend, memory, rows[1] - rows[0], width, dtype, offset)
-            self._read(matrix, batch, (start, start + rows[1] - rows[0]), tile.columns, there, lane)
-        else:
-            self._read_c(lane, matrix, batch, (start, start + rows[1] - rows[0]), tile.columns, memory, offset)
-        if schedule.converts:
-            self._convert(self._strip_array(place, rows, width), self._part_array(part, top, rows, width))
-            self._read_at[place] = [self.backend.mark(queue=self.queue)]
+        schedule, width = self.schedule, tile.columns[1] - tile.columns[0]
+        if not schedule.converts:
+            offset = (rows[0] - top) * width * schedule.problem.output.itemsize
+            self._read_c(lane, tile, rows, self._parts[part], offset, is_last=is_last)
+            return
+        place = self._next_strip()
+        self.backend.wait(self._read_at[place], queue=lane.queue)
+        self._read_c(lane, tile, rows, self._strips[place], 0, is_last=is_last)
+        self._convert(self._strip_array(place, rows, width), self._part_array(part, top, rows, width))
+        self._read_at[place] = [self.backend.mark(queue=self.queue)]
 
-    def _read_c(
+    def _read_c(self, lane: _Lane, tile: Tile, rows: Span, target: Memory, offset: int, *, is_last: bool) -> None:
+        """Brings rows of C to so many bytes into a memory."""
+        matrix, width, start = self.operands.c, tile.columns[1] - tile.columns[0], tile.rows[0] + rows[0]
+        assert matrix is not None
+        memory, taken = lane.memory(target), (start, start + rows[1] - rows[0])
+        if isinstance(matrix.array, Elsewhere):
+            dtype = self.schedule.problem.output.numpy
+            there = _rows_of(self.backend, memory, rows[1] - rows[0], width, dtype, offset)
+            self._read(matrix, tile.batch, taken, tile.columns, there, lane)
+        else:
+            self._upload_c(lane, matrix, tile.batch, taken, tile.columns, memory, offset)
+        if is_last and self.record is not None:
+            self.record.read("c", tile.place, self._c_digest.hexdigest())
+            self._c_digest = hashlib.blake2b(digest_size=16)
+
+    def _upload_c(
         self, lane: _Lane, matrix: Matrix, batch: int, rows: Span, columns: Span, memory: Memory, offset: int
     ) -> None:
         """Brings rows of C from the host."""
@@ -736,14 +757,59 @@ class Streamed:
     def _leave(self, tile: Tile, part: int, top: int, rows: Span, number: int, *, is_last: bool) -> None:
         """Has rows of a tile taken away when they are computed."""
         schedule, width = self.schedule, tile.columns[1] - tile.columns[0]
-        memory, offset = self._parts[part], (rows[0] - top) * width * schedule.resident.itemsize
         if schedule.converts:
             place = self._next_strip()
             self._convert(self._part_array(part, top, rows, width), self._strip_array(place, rows, width))
-            self._free_at[place] = number
-            memory, offset = self._strips[place], 0
+            self._leave_by(place, tile, rows, number, is_last=is_last)
+            return
+        offset = (rows[0] - top) * width * schedule.resident.itemsize
         event = self.backend.mark(queue=self.queue)
-        self.leaving.put(_Strip(tile, rows, memory, offset, event, is_last))
+        self.leaving.put(_Strip(tile, rows, self._parts[part], offset, event, is_last))
+
+    def _leave_by(self, place: int, tile: Tile, rows: Span, number: int, *, is_last: bool) -> None:
+        """Has what is in a strip taken away when it is computed."""
+        self._free_at[place] = number
+        event = self.backend.mark(queue=self.queue)
+        self.leaving.put(_Strip(tile, rows, self._strips[place], 0, event, is_last))
+
+    def _scales_of(self, tile: Tile) -> tuple[DeviceArray | None, DeviceArray | None]:
+        """The scales of a tile's rows, and of its columns, on the device."""
+        found: list[DeviceArray | None] = []
+        for x, lines in zip(self.operands.scales, (tile.rows, tile.columns), strict=True):
+            if x is None:
+                found.append(None)
+                continue
+            own = np.ascontiguousarray((x[tile.batch] if x.ndim > 1 else x)[slice(*lines)])
+            there = self.backend.empty(own.shape, own.dtype)
+            self.backend.upload(there.memory, own, queue=self._queue_of_scales)
+            found.append(there)
+        return found[0], found[1]
+
+    def _scale(
+        self, c_lane: _Lane | None, tile: Tile, part: int, top: int, rows: Span, number: int,
+        scales: tuple[DeviceArray | None, DeviceArray | None], *, is_last: bool,
+    ) -> None:  # fmt: skip
+        """Has rows of a tile taken away when their sums are scaled and C is added."""
+        whole, width, place = self.schedule.problem, tile.columns[1] - tile.columns[0], self._next_strip()
+        if c_lane is not None:
+            self._read_c(c_lane, tile, rows, self._strips[place], 0, is_last=is_last)
+        dense = Layout(max(width, 1))
+        problem = GemmProblem.create(
+            rows[1] - rows[0], width, 0, dtype=whole.dtype, output=whole.output, accumulator=whole.accumulator,
+            alpha=whole.alpha, beta=whole.beta, c=dense, d=dense,
+        )  # fmt: skip
+        strip = self._strips[place]
+        used = {"sums": self._parts[part], "c": strip, "d": strip}
+        used |= {
+            name: x.memory for name, x in zip(("row_scales", "column_scales"), scales, strict=True) if x is not None
+        }
+        of_rows, of_columns = (
+            None if x is None else rescale.Steps(first, 1) for x, first in zip(scales, (rows[0], 0), strict=True)
+        )
+        most, before = self.backend.device.max_work_group, (rows[0] - top) * width
+        launch = rescale.PASS.launch(problem, of_rows, of_columns, most, before)
+        enqueue_launches([launch], self.backend, used, writes=("d",), queue=self.queue)
+        self._leave_by(place, tile, rows, number, is_last=is_last)
 
     def _next_strip(self) -> int:
         """What a strip is converted in, when it has left: that which was used least lately."""
@@ -856,6 +922,11 @@ def _queues(backend: Backend, count: int) -> list[Any]:
 def _content(x: HostArray) -> memoryview:
     """The bytes of a dense array."""
     return x.reshape(-1).view(np.uint8).data
+
+
+def digest_of_array(x: HostArray) -> str:
+    """The digest of a small array."""
+    return hashlib.blake2b(_content(np.ascontiguousarray(x)), digest_size=16).hexdigest()
 
 
 def digest_of(matrix: Matrix, rows: Span, columns: Span, batch: int, dtype: np.dtype[Any]) -> str:

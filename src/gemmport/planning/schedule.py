@@ -17,7 +17,7 @@ from typing import Any
 
 from gemmport.contracts.device_model import DeviceModel
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DType
+from gemmport.core.dtypes import FLOAT32, DType
 from gemmport.core.errors import DeviceMemoryError
 from gemmport.core.problem import GemmProblem, Operand
 
@@ -103,6 +103,7 @@ class Schedule:
         parts: allocations of a tile, each of as many rows; `strips`: of rows of each part.
         memory: bytes of the device that it was made for. scratch: of these, left for scratch memory of kernels.
         seconds: that are expected.
+        scaled: whether rows and columns of D have scales: a tile leaves, and C comes, where they multiply its sums.
     """
 
     problem: GemmProblem
@@ -117,18 +118,19 @@ class Schedule:
     memory: int
     scratch: int = 0
     seconds: float = 0.0
+    scaled: bool = False
 
     @cached_property
     def resident(self) -> DType:
         """The type in which a tile stays on the device: that of the sums where it is finer than that of D, so that no sum is
         rounded between panels. Integers wrap around in either.
         """
-        return resident_type(self.problem)
+        return resident_type(self.problem, scaled=self.scaled)
 
     @property
     def converts(self) -> bool:
-        """Whether a tile is converted before it leaves, or after it comes."""
-        return self.resident != self.problem.output
+        """Whether a tile is converted, or scaled, before it leaves, or after it comes."""
+        return converts(self.problem, scaled=self.scaled)
 
     @property
     def terms(self) -> int:
@@ -246,7 +248,8 @@ class Schedule:
     def device_bytes(self) -> int:
         """Memory of the device that it takes."""
         panels = sum(self.capacity(operand) * self.panel_bytes(operand) for operand in ("a", "b"))
-        return self.tile_bytes + panels + self.strip_bytes + self.scratch
+        scales = DOUBLE * (self.rows + self.columns) * FLOAT32.itemsize if self.scaled else 0
+        return self.tile_bytes + panels + self.strip_bytes + scales + self.scratch
 
     @cached_property
     def traffic(self) -> Traffic:
@@ -357,11 +360,11 @@ class Schedule:
         return self.product(self.part_rows, self.columns, self.depth, beta=1)
 
     def product(self, m: int, n: int, k: int, *, beta: Any, **layouts: Any) -> GemmProblem:
-        """A product of parts of panels, added to a part of a tile."""
-        whole = self.problem
+        """A product of parts of panels, added to a part of a tile; with scales alpha multiplies later, too."""
+        whole, alpha = self.problem, 1.0 if self.scaled else self.problem.alpha
         return GemmProblem.create(
             m, n, k, dtype=whole.dtype, output=self.resident, accumulator=whole.accumulator, trans_a=whole.trans_a,
-            trans_b=whole.trans_b, alpha=whole.alpha, beta=beta, precision=whole.precision, **layouts,
+            trans_b=whole.trans_b, alpha=alpha, beta=beta, precision=whole.precision, **layouts,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -420,9 +423,15 @@ class Residency:
         return begun
 
 
-def resident_type(problem: GemmProblem) -> DType:
-    """See `Schedule.resident`."""
-    return problem.accumulator if problem.accumulator.precision > problem.output.precision else problem.output
+def resident_type(problem: GemmProblem, *, scaled: bool = False) -> DType:
+    """See `Schedule.resident`; scales multiply sums in their own type."""
+    finer = problem.accumulator.precision > problem.output.precision
+    return problem.accumulator if scaled or finer else problem.output
+
+
+def converts(problem: GemmProblem, *, scaled: bool) -> bool:
+    """See `Schedule.converts`."""
+    return scaled or resident_type(problem) != problem.output
 
 
 def operand_shapes(problem: GemmProblem) -> dict[Operand, tuple[int, int, int]]:
@@ -473,6 +482,7 @@ def schedule(
     memory: int | None = None,
     cost: Cost | None = None,
     multiples: tuple[int, int] = (1, 1),
+    scaled: bool = False,
 ) -> Schedule:
     """The schedule that is expected to be the fastest, of those whose traffic is within `BOUND` of the least, if there is one.
 
@@ -480,6 +490,7 @@ def schedule(
         memory: bytes of the device that it may take; default: all.
         cost: of products on the device; default: what the model says of multiply-adds and of what a tile is read and written.
         multiples: of which a tile has its rows and columns, unless it has all of D's.
+        scaled: as of `Schedule`.
 
     Raises:
         DeviceMemoryError: there is no room for the least tile.
@@ -487,7 +498,7 @@ def schedule(
     limit = device.memory if memory is None else memory
     scratch = 0
     for _ in range(_ROUNDS):
-        found = _best(problem, device, model, limit, scratch, cost, multiples)
+        found = _best(problem, device, model, limit, scratch, cost, multiples, scaled=scaled)
         needed = cost(found.panel_product)[1] if cost is not None and found.count else 0
         if needed <= scratch:
             break
@@ -495,19 +506,25 @@ def schedule(
     return found
 
 
-def single_tile(problem: GemmProblem, *, stays: Operand, memory: int, allocation: int) -> Schedule:
+def single_tile(
+    problem: GemmProblem, *, stays: Operand, memory: int, allocation: int, scaled: bool = False
+) -> Schedule:
     """The schedule of a product that is one tile, past which the panels of one operand pass, while those of the other stay.
 
     Args:
         stays: A or B, of which all panels stay on the device.
         memory: bytes of the device that it may take; what it needs is not checked. allocation: bytes in one allocation.
+        scaled: as of `Schedule`.
     """
     rows, columns, k = max(problem.m, 1), max(problem.n, 1), problem.effective_k
     count = min(MOST_PANELS, max(k // LEAST_DEPTH, 1))
     depth = max(_rounded(-(-k // count), k, k, 1), 1)
-    parts = min(max(_tiles(rows * columns * resident_type(problem).itemsize, allocation), 1), rows)
+    sums = resident_type(problem, scaled=scaled).itemsize
+    parts = min(max(_tiles(rows * columns * sums, allocation), 1), rows)
     strips = min(MOST_STRIPS, max(rows // LEAST_STRIP, 1))
-    made = Schedule(problem, rows, columns, depth, 1, 1, stays == "b", parts, max(strips // parts, 1), memory)
+    made = Schedule(
+        problem, rows, columns, depth, 1, 1, stays == "b", parts, max(strips // parts, 1), memory, scaled=scaled
+    )  # fmt: skip
     passing = min(DOUBLE, made.panels * (1 if problem.batch == 1 else DOUBLE))
     if stays == "a":
         return replace(made, a_panels=made.panels, b_panels=passing)
@@ -516,16 +533,16 @@ def single_tile(problem: GemmProblem, *, stays: Operand, memory: int, allocation
 
 def _best(
     problem: GemmProblem, device: DeviceInfo, model: DeviceModel, limit: int, scratch: int, cost: Cost | None,
-    multiples: tuple[int, int],
+    multiples: tuple[int, int], *, scaled: bool,
 ) -> Schedule:  # fmt: skip
     by_depth: dict[int, tuple[tuple[float, float], Schedule]] = {}  # of each depth the best, and how good it is
-    for found in _candidates(problem, limit, scratch, device.max_allocation, multiples):
+    for found in _candidates(problem, limit, scratch, device.max_allocation, multiples, scaled=scaled):
         seconds = _seconds(found, device, model, _usual_cost(found, model))
         key = found.excess, seconds
         if found.depth not in by_depth or key < by_depth[found.depth][0]:
             by_depth[found.depth] = key, found
     if not by_depth:
-        least = max(_least(problem, multiples) + scratch, limit + 1)
+        least = max(_least(problem, multiples, scaled=scaled) + scratch, limit + 1)
         raise DeviceMemoryError(
             f"{device.label}: {problem} has no tile that fits into {limit:,} bytes of the device, {scratch:,} of them scratch "
             f"memory: allow {least:,} or more"
@@ -541,19 +558,20 @@ def _best(
 
 
 def _candidates(
-    problem: GemmProblem, limit: int, scratch: int, allocation: int, multiples: tuple[int, int]
+    problem: GemmProblem, limit: int, scratch: int, allocation: int, multiples: tuple[int, int], *, scaled: bool
 ) -> Iterator[Schedule]:
     """Tiles and panels for which there is room."""
-    item, sums, out = problem.dtype.itemsize, resident_type(problem).itemsize, problem.output.itemsize
-    converts = resident_type(problem) != problem.output
+    item, sums = problem.dtype.itemsize, resident_type(problem, scaled=scaled).itemsize
+    out = problem.output.itemsize if converts(problem, scaled=scaled) else 0
+    factor = FLOAT32.itemsize if scaled else 0
     room = limit - scratch
     m, n, k = max(problem.m, 1), max(problem.n, 1), problem.effective_k
     for rows in _extents(m, multiples[0]):
         strips = min(MOST_STRIPS, max(rows // LEAST_STRIP, 1))
         for depth in _depths(k):
             doubled = DOUBLE if depth < k or rows < m else 1
-            per_column = rows * sums + DOUBLE * depth * item + (DOUBLE * -(-rows // strips) * out if converts else 0)
-            most = (room - doubled * rows * depth * item) // per_column
+            per_column = rows * sums + DOUBLE * (depth * item + -(-rows // strips) * out + factor)
+            most = (room - rows * (doubled * depth * item + DOUBLE * factor)) // per_column
             most = min(most, allocation // max(depth * item, 1), n)
             if most < 1 or rows * depth * item > allocation:
                 continue
@@ -578,18 +596,20 @@ def _candidates(
                         max(strips // parts, 1),
                         limit,
                         scratch,
+                        scaled=scaled,
                     )
                     filled = _filled(made, room + scratch)
                     if filled is not None:
                         yield filled
 
 
-def _least(problem: GemmProblem, multiples: tuple[int, int]) -> int:
+def _least(problem: GemmProblem, multiples: tuple[int, int], *, scaled: bool) -> int:
     """Bytes of the least tile that is tried, with its panels."""
-    (rows, columns), resident = multiples, resident_type(problem)
-    strips = DOUBLE * problem.output.itemsize if resident != problem.output else 0
+    (rows, columns), resident = multiples, resident_type(problem, scaled=scaled)
+    strips = DOUBLE * problem.output.itemsize if converts(problem, scaled=scaled) else 0
     panels = DOUBLE * min(_depths(problem.effective_k)) * (rows + columns) * problem.dtype.itemsize
-    return rows * columns * (resident.itemsize + strips) + panels
+    scales = DOUBLE * (rows + columns) * FLOAT32.itemsize if scaled else 0
+    return rows * columns * (resident.itemsize + strips) + panels + scales
 
 
 def _filled(made: Schedule, limit: int) -> Schedule | None:
