@@ -106,6 +106,77 @@ def test_products_of_all_dimensions_are_kept(
     assert len(bound) == 1
 
 
+WHICH = {"both": (True, True), "rows": (True, False), "columns": (False, True)}
+
+
+@pytest.mark.sample(which=["both"], where=["device"])
+@pytest.mark.parametrize("where", ["device", "host"])
+@pytest.mark.parametrize("which", WHICH)
+def test_products_with_scales_are_kept(
+    backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch, which: str, where: str
+) -> None:
+    """With C, with results of both orders, by `matmul`, too; other scales of the same places are read each time."""
+    monkeypatch.setattr(repeated, "_known", {})
+    place = backend.asarray if where == "device" else lambda x: x
+    how = {"kernel": "naive"} if where == "device" else {"kernel": "naive", "device": backend.device}
+    in_place = where == "device" or backend.borrow(np.zeros(1)) is not None
+    kinds: list[int] = []
+    for number in range(3):
+        if number and in_place:  # everything was decided, and bound, for the first
+            monkeypatch.setattr(sys.modules["gemmport.api.gemm"], "computed", None)
+            monkeypatch.setattr(sys.modules["gemmport.api.matmul"], "product_by_rules", None)
+        a, b, c = numbers(16, 24), numbers(24, 8), numbers(16, 8)
+        rows, columns = (np.exp2(RNG.integers(-3, 4, size)).astype(np.float32) for size in (16, 8))
+        of_rows, of_columns = WHICH[which]
+        scales = ({"scale_a": rows} if of_rows else {}) | ({"scale_b": columns} if of_columns else {})
+        sums = (a @ b) * (rows[:, np.newaxis] if of_rows else 1) * (columns if of_columns else 1)
+        x, y, z = map(place, (a, b, c))
+        there = {name: place(scale) for name, scale in scales.items()}
+        out = place(np.empty((8, 16), np.float32)).T
+        for found, wanted in (
+            (gp.gemm(x, y, alpha=2, **there, **how), 2 * sums),
+            (gp.gemm(x, y, c=z, beta=3, **there, **how), sums + 3 * c),
+            (gp.gemm(x, y, out=out, **there, **how), sums),
+            (gp.matmul(x, y, **there, **how), sums),
+        ):
+            np.testing.assert_array_equal(found.get() if where == "device" else found, wanted)
+        kinds.append(len(bound))
+    assert kinds[0] >= 2
+    assert kinds == kinds[:1] * 3
+
+
+def test_a_product_with_scales_that_are_sent_is_planned_once(backend: gp.Backend, bound: list[Any]) -> None:
+    """Scales of the host beside operands on a device, and of other types: they are copied, and nothing is bound again."""
+    for _ in range(3):
+        a, b, rows = numbers(16, 24), numbers(24, 8), np.exp2(RNG.integers(-3, 4, 16)).astype(np.float16)
+        x, y = backend.asarray(a), backend.asarray(b)
+        for scale in (rows, rows.astype(np.float32), backend.asarray(rows)):
+            np.testing.assert_array_equal(gemm(x, y, scale_a=scale).get(), (a @ b) * rows[:, np.newaxis])
+    assert len(bound) == 1
+
+
+def test_a_result_over_scales_is_refused_also_the_second_time(backend: gp.Backend, bound: list[Any]) -> None:
+    x, y = backend.asarray(numbers(8, 8)), backend.asarray(numbers(8, 8))
+    for _ in range(2):
+        apart, out = backend.asarray(numbers(8)), backend.zeros((8, 8), np.float32)
+        gemm(x, y, scale_a=apart, out=out)
+        gemm(x, y, scale_a=apart, c=out, beta=1, out=out)
+        with pytest.raises(ArrayError, match="out overlaps scale_a"):
+            gemm(x, y, scale_a=out[3], out=out)
+        with pytest.raises(ArrayError, match="out overlaps scale_a"):
+            gemm(x, y, scale_a=out[3], c=out, beta=1, out=out)
+    apart.memory.release()
+    with pytest.raises(ArrayError, match="released"):
+        gemm(x, y, scale_a=apart, out=out)
+    host = np.ones((8, 8), np.float32)
+    for _ in range(3):
+        a, b, host[2] = numbers(8, 8), numbers(8, 8), 2.0
+        wanted = 2 * (a @ b)
+        gemm(a, b, scale_b=host[2], out=host, device=backend.device)
+        np.testing.assert_array_equal(host, wanted)
+    assert len(bound) <= 4
+
+
 @pytest.mark.parametrize("name", ["repeated between others", "steps backwards"])
 def test_products_of_copies_are_computed_anew(backend: gp.Backend, name: str) -> None:
     for _ in range(3):

@@ -29,7 +29,7 @@ from gemmport.api.placement import Placement, Result, begins_where
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, Product, enqueue
-from gemmport.api.scales import GivenScales, Scales, check_types, of_columns, of_rows, taken
+from gemmport.api.scales import GivenScales, Scales, check_types, of_columns, of_rows, taken, values_of, with_scales
 from gemmport.api.sharded import AnyPlace, devices_of, place_of, put
 from gemmport.api.streamed import NO_BOUNDS, Bounds, is_streamed, streamed_product
 from gemmport.api.views import Array
@@ -191,7 +191,7 @@ def gemm(
     within = current() if precision is None else None
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
-    elif wait_for == () and params is None and config is None and devices is None and not scales:
+    elif wait_for == () and params is None and config is None and devices is None:
         # To ask for the type that a product has anyway is to ask for nothing; one of 8 bits none has.
         plain = (
             c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
@@ -201,9 +201,11 @@ def gemm(
             scalar_key(alpha), scalar_key(beta), type(trans_a), trans_a, type(trans_b), trans_b,
             None if plain else dtype, accumulator, kernel if precision is within else (kernel, precision, within),
         )  # fmt: skip
-        if scales is not None:
-            choices = choices, "scaled"
-        wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue)
+        if scales is None:
+            wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue)
+        else:
+            choices, arrays = with_scales(choices, scales)
+            wanted, result = repeated.again(a, b, c, out, choices, backend, device, queue, arrays)
         if result is not None:
             return result
     choice = Choice(kernel, params, config, accumulator, deterministic, precision, within)
@@ -211,7 +213,7 @@ def gemm(
         a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
         backend=backend, device=device, devices=devices, choice=choice, bounds=bounds, scales=scales,
     )  # fmt: skip
-    product.keep(wanted, elsewhere=queue is not None)
+    product.keep(wanted, elsewhere=queue is not None, scales=values_of(scales))
     return product.given
 
 
@@ -232,9 +234,9 @@ class Computed:
     result: Result | HostArray
     dealt: Dealt | None = None
 
-    def keep(self, wanted: Hashable, *, elsewhere: bool) -> None:
+    def keep(self, wanted: Hashable, *, elsewhere: bool, scales: Sequence[Any] = ()) -> None:
         """Keeps it under a key, for others of its kind; None for none."""
-        self.place.keep(wanted, self.operands, self.result, elsewhere=elsewhere)
+        self.place.keep(wanted, self.operands, self.result, elsewhere=elsewhere, scales=scales)
 
     def reads(self, a: DeviceArray | HostArray, b: DeviceArray | HostArray) -> bool:
         """Whether it reads operands that begin where these do."""

@@ -47,7 +47,8 @@ def result_of(product: Product, given: Mapping[str, Given]) -> tuple[HostArray, 
     """
     out, c = cast("HostArray | None", given["out"].arrays[0] if "out" in given else None), product.c
     update = isinstance(c, np.ndarray) and out is not None and is_same_on_host(c, out)
-    others = [x for x in (product.a, product.b, None if update else c) if isinstance(x, np.ndarray)]
+    scales = () if product.scales is None else product.scales.arrays.values()
+    others = [x for x in (product.a, product.b, None if update else c, *scales) if isinstance(x, np.ndarray)]
     if out is not None and _takes(out, product.types.output, others):
         return out, update
     return np.empty(product.shape, product.types.output), False

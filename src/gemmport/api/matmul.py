@@ -36,7 +36,7 @@ from gemmport.api.placement import Placement, Result
 from gemmport.api.plans import Config
 from gemmport.api.precision import current
 from gemmport.api.product import Choice, check_writable
-from gemmport.api.scales import GivenScales, flat, of_columns, of_rows, taken
+from gemmport.api.scales import GivenScales, flat, of_columns, of_rows, taken, values_of, with_scales
 from gemmport.api.sharded import Places, devices_of, place_of, put
 from gemmport.api.sharded import with_axis as with_axis_of_any
 from gemmport.api.streamed import NO_BOUNDS, Bounds
@@ -157,11 +157,13 @@ def matmul(
     plain = axes is None and dtype is None and order == "K" and casting == "same_kind"
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
-    elif plain and params is None and config is None and devices is None and not scales and room is None:
+    elif plain and params is None and config is None and devices is None and room is None:
         choices: Hashable = ("matmul", kernel) if precision is within else ("matmul", kernel, precision, within)
-        if scales is not None:
-            choices = choices, scalar_key(alpha)
-        wanted, product = repeated.again(a, b, None, out, choices, backend, device)
+        if scales is None:
+            wanted, product = repeated.again(a, b, None, out, choices, backend, device)
+        else:
+            choices, arrays = with_scales((choices, scalar_key(alpha)), scales)
+            wanted, product = repeated.again(a, b, None, out, choices, backend, device, scales=arrays)
         if product is not None:
             return product
     if (room := room or room_of(a, b, out)) is not None:
@@ -361,7 +363,7 @@ def _on_a_device(
     if out is None and on_device[0].library is None and order == "C":
         found, product = _product(left, right, None, dtype, how)
         if found.reads(x, y):
-            found.place.keep(wanted, (x, y), Result(product, None))
+            found.place.keep(wanted, (x, y), Result(product, None), scales=values_of(scales))
         return _core_axes_placed(product, axes)
     shape = _product_shape(left, right)
     placed = _core_axes_placed(np.broadcast_to(np.int8(0), shape), axes)
@@ -371,7 +373,7 @@ def _on_a_device(
     if _takes(target, left, right, shape, dtype):
         found, _ = _product(left, right, target, dtype, how)
         if found.reads(x, y):
-            found.place.keep(wanted, (x, y), result)
+            found.place.keep(wanted, (x, y), result, scales=values_of(scales))
     else:
         check_writable(target)
         log.info("matmul: out of shape %s, strides %s and type %s is written by a copy", *_told(target))
@@ -454,7 +456,7 @@ def _of_host_arrays(
     found, product = _product(left, right, in_place, dtype, how)
     product = product.view(dtype)  # NumPy tells longlong from the int64 that it is
     if (out is None or in_place is not None) and product.ndim and found.reads(x, y):
-        found.place.keep(wanted, (x, y), product)
+        found.place.keep(wanted, (x, y), product, scales=values_of(how.get("scales")))
     if in_place is not None:
         return _presented(out, [out], given)
     if out is not None:

@@ -14,6 +14,9 @@ from gemmport.api.arguments import Given, HostArray, backend_of_operands, common
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
+from gemmport.backends.objects import Memory
+from gemmport.backends.segments import within_one
+from gemmport.core.dtypes import FLOAT32
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.problem import Layout, Op, transposed
 from gemmport.execution import repeated
@@ -49,6 +52,7 @@ class Placement:
         borrowed: of other libraries, each with its library and their array.
         prepared, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
         as_given: whether the next of its kind may be so, too: it read the operands, and wrote the result, where they lie.
+        scales: that it read, of rows before those of columns.
     """
 
     backend: Backend
@@ -59,6 +63,7 @@ class Placement:
     prepared: Prepared | None = None
     turned: bool = False
     as_given: bool = False
+    scales: list[Memory] = field(default_factory=list)
 
     @classmethod
     def where(cls, given: Given) -> Placement:
@@ -144,23 +149,32 @@ class Placement:
             self.backend.settle(array.memory)
 
     def keep(
-        self, wanted: Hashable, operands: Sequence[Any], result: Result | HostArray, *, elsewhere: bool = False
-    ) -> None:
+        self, wanted: Hashable, operands: Sequence[Any], result: Result | HostArray, *, elsewhere: bool = False,
+        scales: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
         """Keeps a product that was computed as given, for others of its key; of None it keeps none.
 
         Args:
+            scales: as they were given.
             elsewhere: whether others of its key are computed on a queue that is given, beside that of the arrays' library.
         """
-        if wanted is None or self.prepared is None or not self.as_given:
+        if wanted is None or self.prepared is None or not self.as_given or not self._reads(scales):
             return
         if isinstance(result, Result):
             home = operands[0].memory.access.home if elsewhere else self.queue
             repeated.keep_of_device_arrays(
                 wanted, self.prepared, turned=self.turned, operands=operands, result=result.array, library=result.library,
-                home=home,
+                home=home, scales=scales,
             )  # fmt: skip
         else:
             repeated.keep_of_host_arrays(wanted, self.prepared, turned=self.turned, operands=operands, result=result)
+
+    def _reads(self, scales: Sequence[Any]) -> bool:
+        """Whether these are the scales that were read, where they lie."""
+        return len(scales) == len(self.scales) and all(
+            used is given.memory if isinstance(given, DeviceArray) else _is_lent(used, given)
+            for used, given in zip(self.scales, scales, strict=True)
+        )
 
     def of(self, given: Given) -> DeviceArray | HostArray:
         """An argument as one array: ours on the device, which for a list is a copy, or the host's."""
@@ -168,6 +182,11 @@ class Placement:
             arrays = cast("list[DeviceArray]", given.arrays)
             return stacked(arrays, common_type(given.dtypes), queue=self.queue)
         return given.arrays[0]
+
+
+def _is_lent(memory: Memory, host: HostArray) -> bool:
+    """Whether a memory is that of a host array, used in place."""
+    return isinstance(memory.keeper, np.ndarray) and begins_where(memory.keeper, host)
 
 
 def begins_where(x: DeviceArray | HostArray, other: DeviceArray | HostArray) -> bool:
@@ -200,6 +219,15 @@ def readable(place: Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any])
     ):  # stored transposed (column-major): sent as it lies, and not rearranged on the host
         return cast("DeviceArray", swapped(place.backend.asarray(swapped(host))))
     return place.backend.asarray(host)
+
+
+def readable_scales(place: Placement, x: DeviceArray | HostArray) -> DeviceArray:
+    """Scales of rows or columns as float32 in one allocation of the device; the host's are copied, or used in place."""
+    if isinstance(x, DeviceArray):
+        found = within_one(x) if x.dtype == FLOAT32.numpy else None
+        return dense_copy(x, FLOAT32.numpy, queue=place.queue) if found is None else found
+    lent = place.borrow_host(x) if x.dtype == FLOAT32.numpy and x.size else None
+    return place.backend.asarray(np.array(x, FLOAT32.numpy)) if lent is None else lent
 
 
 def _found(x: DeviceArray) -> tuple[Layout, bool] | None:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from gemmport.api.arguments import HostArray, Types
 from gemmport.api.overlap import is_same, overlap
 from gemmport.api.parts import in_parts
-from gemmport.api.placement import Placement, as_stored, layout_of, readable
+from gemmport.api.placement import Placement, as_stored, layout_of, readable, readable_scales
 from gemmport.api.plans import Config, default_precision, plan
-from gemmport.api.scales import Scales, on_device
+from gemmport.api.scales import Scales
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -28,14 +28,15 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, UnsupportedError
 from gemmport.core.layout import overlaps_itself, writable_in_place
-from gemmport.core.plan import Plan
+from gemmport.core.plan import SCALES, Plan
 from gemmport.core.precision import default_for, rounded_to
-from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, Operand, scalar_key, transposed
+from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, scalar_key, transposed
 from gemmport.execution.copies import copy_strided, dense_copy
-from gemmport.execution.executor import bind_or_choose, check_operands, prepare_launch
+from gemmport.execution.executor import bind_or_choose, check_operands
 from gemmport.execution.prepared import Prepared, find, keep
 from gemmport.kernels import rescale
 from gemmport.planning.planner import AUTO
+from gemmport.planning.rescaling import ScaleSteps, scaled, sums_bytes
 from gemmport.planning.schedule import resident_type
 
 log = logging.getLogger(__name__)
@@ -143,13 +144,16 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
         a=a_layout, b=b_layout, c=c_layout, d=d_layout, precision=choice.precision_of(as_dtype(types.inputs)),
     )  # fmt: skip
 
-    memory: dict[Operand, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
-    if scales is None:
-        place.prepared, lasts = enqueue_memory(problem, choice, backend, memory, queue)
-        place.turned, place.as_given = turned, place.as_given and lasts
-    else:
-        place.as_given = False
-        _enqueue_scaled(problem, scales, choice, backend, memory, queue)
+    memory: dict[str, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
+    steps: ScaleSteps | None = None
+    if scales is not None and not problem.empty:
+        given = zip(SCALES, (scales.rows, scales.columns), strict=True)
+        used = {name: readable_scales(place, x) for name, x in given if x is not None}
+        memory |= {name: x.memory for name, x in used.items()}
+        steps = _steps(used.get("row_scales")), _steps(used.get("column_scales"))
+        place.scales = [x.memory for x in (reversed(used.values()) if turned else used.values())]
+    place.prepared, lasts = enqueue_memory(problem, choice, backend, memory, queue, steps)
+    place.turned, place.as_given = turned, place.as_given and lasts
     if written is not d:
         copy_strided(written, d, queue=queue)
     return d
@@ -206,17 +210,26 @@ def problem_of_arrays(product: Product, choice: Choice) -> GemmProblem:
     )  # fmt: skip
 
 
+def _steps(x: DeviceArray | None) -> rescale.Steps | None:
+    """Where scales lie, (m) or (batch, m)."""
+    return None if x is None else rescale.Steps(x.offset, x.strides[-1], x.strides[0] if x.ndim > 1 else 0)
+
+
 def enqueue_memory(
-    problem: GemmProblem, choice: Choice, backend: Backend, memory: dict[Operand, Memory], queue: Any
-) -> tuple[Prepared, bool]:
+    problem: GemmProblem, choice: Choice, backend: Backend, memory: dict[str, Memory], queue: Any,
+    steps: ScaleSteps | None = None,
+) -> tuple[Prepared, bool]:  # fmt: skip
     """Enqueues a product by the call that is prepared for its kind, or prepares it.
+
+    Args:
+        memory: of A, B, C and D, and of the scales that there are. steps: where these lie.
 
     Returns:
         The call, and whether it may be kept for the next of its kind.
     """
     reads = [block for name, block in memory.items() if name != "d" and (name != "c" or problem.reads("c"))]
-    arguments = tuple(backend.argument(memory[name]) for name in OPERANDS)
-    key = _key(problem, choice)
+    arguments = tuple(backend.argument(memory[name]) for name in (*OPERANDS, *SCALES) if name in memory)
+    key = _key(problem, choice, steps)
     captured = backend.is_captured(queue)
     with backend.ordered(queue, reads=reads, writes=[memory["d"]]):
         found = None if key is None else find(backend.prepared, key)
@@ -233,9 +246,15 @@ def enqueue_memory(
         def chosen(device: DeviceInfo, without: Collection[str] = ()) -> Plan:
             if choice.deterministic and device.max_allocation < backend.device.max_allocation:
                 raise UnsupportedError("a plan with less scratch memory adds up in another order")
-            return plan(
-                problem, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without
+            multiplied = problem if steps is None else rescale.unscaled(problem)
+            found = plan(
+                multiplied, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without
             )
+            if steps is None:
+                return found
+            if device.max_allocation < sums_bytes(problem):
+                raise UnsupportedError("scales multiply sums, for which there is no room")
+            return scaled(found, problem, steps)
 
         device = backend.device
         bound = bind_or_choose(
@@ -258,41 +277,12 @@ def enqueue_memory(
     return prepared, True
 
 
-def _enqueue_scaled(
-    problem: GemmProblem, scales: Scales, choice: Choice, backend: Backend, memory: Mapping[Operand, Memory], queue: Any
-) -> None:
-    """Enqueues a product whose sums are kept in float32, and the pass that scales them and adds C."""
-    if problem.empty:
-        return
-    sums = backend.empty((problem.batch, problem.m, problem.n), FLOAT32.numpy).memory
-    enqueue_memory(
-        rescale.unscaled(problem), choice, backend, {"a": memory["a"], "b": memory["b"], "c": sums, "d": sums}, queue
-    )
-    used: dict[str, Memory] = {"sums": sums, "c": memory["c"], "d": memory["d"]}
-    steps: dict[str, rescale.Steps] = {}
-    for name, x in (("row_scales", scales.rows), ("column_scales", scales.columns)):
-        if x is not None:
-            placed = on_device(x, backend, queue)
-            used[name] = placed.memory
-            steps[name] = rescale.Steps(placed.offset, placed.strides[-1], placed.strides[0] if placed.ndim > 1 else 0)
-    launch = rescale.PASS.launch(
-        problem, steps.get("row_scales"), steps.get("column_scales"), backend.device.max_work_group
-    )  # fmt: skip
-    reads = [block for name, block in used.items() if name != "d" and (name != "c" or problem.reads("c"))]
-    with backend.ordered(queue, reads=reads, writes=[used["d"]]):
-        call = prepare_launch(launch, backend, used)
-        backend.launch(call, queue=queue)
-    if backend.is_captured(queue):
-        backend.pin(call.program)
-        backend.captured.append((call, used))
-
-
-def _key(problem: GemmProblem, choice: Choice) -> Hashable:
+def _key(problem: GemmProblem, choice: Choice, steps: ScaleSteps | None) -> Hashable:
     """All that a plan depends on, but the device; None where parameters or configurations were passed."""
     if choice.params is not None or choice.config is not None:
         return None
     folders = os.environ.get("GEMMPORT_CONFIG_PATH")
-    return problem, scalar_key(problem.alpha), scalar_key(problem.beta), choice.kernel, folders
+    return problem, scalar_key(problem.alpha), scalar_key(problem.beta), choice.kernel, folders, steps
 
 
 def check_writable(out: DeviceArray) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from gemmport.api.arguments import Given, HostArray, Types
 from gemmport.api.collections import room_of
 from gemmport.api.views import Array, broadcast_to, joined
 from gemmport.backends.array import DeviceArray
-from gemmport.backends.segments import within_one
 from gemmport.core.dtypes import FLOAT32, as_dtype, default_accumulator
 from gemmport.core.errors import ArrayError, DtypeError, ShapeError
 from gemmport.core.problem import Scalar, as_number
@@ -93,6 +92,18 @@ def taken(alpha: Scalar, scale_a: Any, scale_b: Any) -> tuple[Scalar, GivenScale
     return alpha, left if alpha != 0 else {}
 
 
+def with_scales(choices: Hashable, scales: GivenScales) -> tuple[Hashable, tuple[Any, ...]]:
+    """A caller's choices with the names of those that are arrays, and these."""
+    return (choices, "scaled", *scales), values_of(scales)
+
+
+def values_of(scales: GivenScales | None) -> tuple[Any, ...]:
+    """Arrays, as they were passed; those of the host as NumPy's."""
+    return tuple(
+        x.value if x.on_device or isinstance(x.value, np.ndarray) else x.arrays[0] for x in (scales or {}).values()
+    )
+
+
 def _is_kept(alpha: Scalar) -> bool:
     """Whether a float32 holds a number with all its digits."""
     limits = np.finfo(np.float32)
@@ -169,15 +180,6 @@ def flat(x: Array, count: int) -> Array:
     return (
         dense_copy(x, x.dtype).reshape(shape) if isinstance(x, DeviceArray) else np.ascontiguousarray(x).reshape(shape)
     )
-
-
-def on_device(x: Array, backend: Any, queue: Any) -> DeviceArray:
-    """Scales of `of_rows` or `of_columns` as float32 in one allocation of a device; the host's are copied before it returns."""
-    if isinstance(x, DeviceArray):
-        found = within_one(x) if x.dtype == FLOAT32.numpy else None
-        return dense_copy(x, FLOAT32.numpy, queue=queue) if found is None else found
-    placed: DeviceArray = backend.asarray(np.array(x, FLOAT32.numpy))
-    return placed
 
 
 def _copied(x: Array) -> HostArray:

@@ -190,7 +190,7 @@ def run_streamed(
         found.count, found.rows, found.columns, found.depth,
     )  # fmt: skip
 
-    def multiply(problem: GemmProblem, memory: dict[Any, Any], queue: Any) -> None:
+    def multiply(problem: GemmProblem, memory: dict[str, Any], queue: Any) -> None:
         enqueue_memory(problem, choice, backend, memory, queue)
 
     Streamed(

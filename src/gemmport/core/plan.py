@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gemmport.core.device import DeviceInfo
-from gemmport.core.problem import GemmProblem
+from gemmport.core.problem import OPERANDS, GemmProblem
 
 ParameterValue = int | str
+
+SCALES = ("row_scales", "column_scales")
+"""Names of the buffers of scales: a number of float32 for each row of D, and each column."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An argument: the operand "a", "b", "c" or "d", or a scratch buffer, by name."""
+    """An argument: the operand "a", "b", "c" or "d", one of `SCALES`, or a scratch buffer, by name."""
 
     name: str
 
@@ -139,6 +143,12 @@ class Plan:
     launches: tuple[Launch, ...]
     scratch: tuple[Scratch, ...] = ()
     meanwhile: tuple[Launch, ...] = ()
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """What the caller brings, in order: A, B, C and D, and where rows or columns of D have scales these."""
+        named = {x.name for launch in self.launches for x in launch.arguments if isinstance(x, Buffer | TensorMap)}
+        return (*OPERANDS, *(name for name in SCALES if name in named))
 
     @property
     def values(self) -> dict[str, ParameterValue]:

@@ -23,7 +23,7 @@ from gemmport.core.errors import (
     WorkGroupError,
 )
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar, TensorMap
-from gemmport.core.problem import OPERANDS, GemmProblem, Operand
+from gemmport.core.problem import OPERANDS, GemmProblem
 from gemmport.runtime.sources import assemble
 
 log = logging.getLogger(__name__)
@@ -60,12 +60,13 @@ class BoundPlan(NoCopy):
     def enqueue(self, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         """Enqueues every launch in order, after what other queues did to the memory, and returns without waiting."""
         backend = self.backend
-        inputs = [block for name, block in self.memory.items() if name in ("a", "b", "c")]
-        others = [block for name, block in self.memory.items() if name not in ("a", "b", "c")]
+        read = [name for name in self.plan.operands if name != "d"]
+        inputs = [block for name, block in self.memory.items() if name in read]
+        others = [block for name, block in self.memory.items() if name not in read]
         where = backend.as_queue(queue)
         with backend.ordered(where, reads=inputs, writes=others):
             backend.wait(wait_for, queue=where)
-            self.relaunch(tuple(backend.argument(self.memory[name]) for name in OPERANDS), queue=where)
+            self.relaunch(tuple(backend.argument(self.memory[name]) for name in self.plan.operands), queue=where)
 
     def relaunch(self, operands: tuple[Any, ...], *, queue: Any = None, marked: bool = False) -> Event | None:
         """Enqueues every launch in order, with other operands that lie as the first did: of one layout, alignment and size.
@@ -73,7 +74,7 @@ class BoundPlan(NoCopy):
         The caller keeps them until the work is done, and sees to it that the queue waits for what others do to them.
 
         Args:
-            operands: what `Backend.argument` makes of the memory of A, B, C and D.
+            operands: what `Backend.argument` makes of the memory of `Plan.operands`.
             queue: of `Backend.as_queue`, or a handle that it takes.
             marked: whether the event of the last launch is wanted.
 
@@ -114,11 +115,11 @@ class BoundPlan(NoCopy):
     @cached_property
     def _launch(self) -> Launcher:
         launches = zip(self.launches, self.calls, strict=True)
-        return self.backend.launcher([(call, _places(launch, OPERANDS)) for launch, call in launches])
+        return self.backend.launcher([(call, _places(launch, self.plan.operands)) for launch, call in launches])
 
     def let_go(self) -> None:
         """Forgets the operands, which may then be freed; `relaunch` brings others."""
-        self.memory = {name: block for name, block in self.memory.items() if name not in OPERANDS}
+        self.memory = {name: block for name, block in self.memory.items() if name not in self.plan.operands}
 
 
 def _places(launch: Launch, names: Sequence[str]) -> Places:
@@ -133,7 +134,7 @@ def _places(launch: Launch, names: Sequence[str]) -> Places:
 def bind(
     plan: Plan,
     backend: Backend,
-    operands: Mapping[Operand, Memory],
+    operands: Mapping[Any, Memory],
     *,
     queue: Any = None,
     allocate: Callable[[int], Memory] | None = None,
@@ -143,7 +144,7 @@ def bind(
     """Compiles what the plan needs and binds it to operands.
 
     Args:
-        operands: memory of "a", "b", "d", and of "c" where beta is not 0. D may be the memory of C.
+        operands: memory of "a", "b", "d", of "c" where beta is not 0, and of scales that there are. D may be the memory of C.
         queue: on which it is enqueued first; there is room for its scratch memory there then.
         allocate: gives scratch memory of so many bytes, for this bound plan alone; default: it is the queue's.
         at_once: whether its programs may be as the compiler made them, where better ones are on their way.
@@ -155,7 +156,7 @@ def bind(
     """
     if plan.device.identity != backend.device.identity:
         raise ArrayError(f"this plan is for {plan.device.label}, not for {backend.device.label}: plan again")
-    memory: dict[str, Memory] = {str(name): block for name, block in operands.items()}
+    memory: dict[str, Memory] = dict(operands)
     if plan.problem.beta == 0:
         memory.setdefault("c", operands["d"])  # not read, but a kernel's argument must name some memory
     check_operands(plan.problem, memory)
@@ -185,7 +186,7 @@ def bind_or_choose(
     plan: Plan,
     choose: Callable[[DeviceInfo, Collection[str]], Plan],
     backend: Backend,
-    operands: Mapping[Operand, Memory],
+    operands: Mapping[Any, Memory],
     *,
     queue: Any = None,
     allocate: Callable[[int], Memory] | None = None,

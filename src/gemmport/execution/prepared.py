@@ -10,8 +10,9 @@ from gemmport import kernels
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Event, Memory
 from gemmport.contracts.kernel import KernelVariant
-from gemmport.core.plan import Plan
-from gemmport.core.problem import OPERANDS, Operand
+from gemmport.core.dtypes import FLOAT32
+from gemmport.core.plan import SCALES, Plan
+from gemmport.core.problem import OPERANDS
 from gemmport.execution.executor import BoundPlan, bind
 
 MOST = 1024
@@ -53,8 +54,8 @@ class Prepared:
         """Enqueues the product. The caller keeps the operands, and orders what others do to them.
 
         Args:
-            operands: what `Backend.argument` makes of the memory of A, B, C and D, as the plan names them; C is D where it is
-                not read.
+            operands: what `Backend.argument` makes of the memory of `Plan.operands`, as the plan names them; C is D where it
+                is not read.
             queue: of `Backend.as_queue`, or a handle that it takes.
             marked: whether the event of its last launch is wanted.
 
@@ -100,11 +101,13 @@ class Prepared:
         for call in bound.calls:
             self.backend.pin(call.program)
 
-    def _memory(self, operands: tuple[Any, ...]) -> dict[Operand, Memory]:
+    def _memory(self, operands: tuple[Any, ...]) -> dict[str, Memory]:
         problem = self.plan.problem
+        sizes = {str(name): problem.span(name) * problem.element_type(name).itemsize for name in OPERANDS}
+        sizes |= {name: lines * FLOAT32.itemsize for name, lines in zip(SCALES, (problem.m, problem.n), strict=True)}
         return {
-            name: self.backend.stand_in(argument, problem.span(name) * problem.element_type(name).itemsize)
-            for name, argument in zip(OPERANDS, operands, strict=True)
+            name: self.backend.stand_in(argument, sizes[name])
+            for name, argument in zip(self.plan.operands, operands, strict=True)
         }
 
 

@@ -1,8 +1,8 @@
 """Products that were computed before, of other numbers: what was decided for the first is kept for the next, which then takes
 some microseconds of the host beside its kernels.
 
-Only products that use their operands in place are kept: nothing but the addresses of A, B, C and D differs from one to the
-next. Two of one key have one plan: a key is all that a plan depends on.
+Only products that use their operands in place are kept: nothing but the addresses of A, B, C and D, and of scales, differs from
+one to the next. Two of one key have one plan: a key is all that a plan depends on.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Repeated:
     Attributes:
         turned: whether the plan computes Dᵀ = Bᵀ · Aᵀ.
         shape, dtype: of the result.
-        spans: of arrays on a device, A, B, C where it is read, and the result: the first byte of their memory that they touch,
-            and the one after the last.
-        adds: of arrays in the host's memory, whether C is read.
+        spans: of arrays on a device, A, B, C where it is read, scales, and the result: the first byte of their memory that they
+            touch, and the one after the last.
+        adds: whether C is read.
     """
 
     prepared: Prepared
@@ -59,12 +59,14 @@ class Repeated:
         out: HostArray | None,
         addresses: tuple[int, ...] | None,
         queue: Any = None,
+        scales: Sequence[HostArray] = (),
     ) -> HostArray | None:
         """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place.
 
         Args:
-            addresses: of `views_on_host`.
+            addresses: of `views_on_host`; of those without scales.
             queue: as `gemm`.
+            scales: of rows and of columns, as far as there are any.
         """
         backend = self.prepared.backend
         where = None if queue is None else backend.as_queue(queue)
@@ -82,37 +84,44 @@ class Repeated:
         third = c if self.adds else None
         if out is None:
             out = np.empty(self.shape, self.dtype)
-        elif not out.flags.writeable or any(x is not None and np.may_share_memory(out, x) for x in (a, b, third)):
+        elif not out.flags.writeable or any(
+            x is not None and np.may_share_memory(out, x) for x in (a, b, third, *scales)
+        ):
             return None
         lent_a, lent_b, lent_d = backend.borrow(a), backend.borrow(b), backend.borrow(out)
         lent_c = lent_d if third is None else backend.borrow(third)
-        if lent_a is None or lent_b is None or lent_c is None or lent_d is None:
+        lent = [lent_a, lent_b, lent_c, lent_d, *map(backend.borrow, scales)]
+        if lent_d is None or any(memory is None for memory in lent):
             return None
         try:
-            self.prepared.launch(self._operands(*map(backend.argument, (lent_a, lent_b, lent_c, lent_d))), where)
+            self.prepared.launch(self._operands(*(backend.argument(memory) for memory in lent if memory)), where)
         finally:
             backend.give_back(lent_d, queue=where)
         return out
 
     def of_device_arrays(
-        self, a: DeviceArray, b: DeviceArray, c: DeviceArray | None, out: DeviceArray | None, queue: Any
-    ) -> DeviceArray | None:
+        self, a: DeviceArray, b: DeviceArray, c: DeviceArray | None, out: DeviceArray | None, queue: Any,
+        scales: Sequence[DeviceArray] = (),
+    ) -> DeviceArray | None:  # fmt: skip
         """The product of operands that lie as those before did, enqueued; None where `out` cannot be written, or to write it
         might change an operand.
 
         Args:
             queue: as `gemm`.
+            scales: of rows and of columns, as far as there are any.
         """
         backend = self.prepared.backend
         left, right = a.memory, b.memory
-        third = c.memory if c is not None and len(self.spans) == 4 else None
-        reads = (left, right) if third is None else (left, right, third)
+        third = c.memory if c is not None and self.adds else None
+        reads: tuple[Memory, ...] = (left, right) if third is None else (left, right, third)
+        if scales:
+            reads += tuple(x.memory for x in scales)
         for memory in reads:
             if not memory.nbytes:  # released
                 return None
         if out is None:
             out = self._new()
-        elif out.memory.read_only or not self._are_apart(out.memory, reads[:2] if c is out else reads):
+        elif out.memory.read_only or not self._are_apart(out.memory, reads, c is out):
             return None
         d = out.memory
         where = left.access.writer if queue is None else backend.as_queue(queue)
@@ -121,7 +130,7 @@ class Repeated:
         argument = backend.argument
         written = argument(d)
         last = written if third is None else argument(third)
-        operands = self._operands(argument(left), argument(right), last, written)
+        operands = self._operands(argument(left), argument(right), last, written, *(argument(x.memory) for x in scales))
         if is_alone(where, reads, (d,)):  # in half a microsecond less than by `ordered`
             self.prepared.launch(operands, where)
         else:
@@ -141,7 +150,7 @@ class Repeated:
         """
         spans = self.spans
         left, right, third, d = memory
-        if c is None or len(spans) != 4:
+        if c is None or not self.adds:
             third = None
         if out is None:
             out = library.empty(a, self.shape, self.dtype)
@@ -185,8 +194,8 @@ class Repeated:
             library.written(out, backend, home, event)
         return out
 
-    def _operands(self, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
-        return (b, a, c, d) if self.turned else (a, b, c, d)
+    def _operands(self, a: Any, b: Any, c: Any, d: Any, *scales: Any) -> tuple[Any, ...]:
+        return (b, a, c, d, *scales[::-1]) if self.turned else (a, b, c, d, *scales)
 
     def _new(self) -> DeviceArray:
         """A new result: `Backend.empty` of what was worked out before."""
@@ -201,8 +210,15 @@ class Repeated:
     def _strides(self) -> tuple[int, ...]:
         return dense_strides(self.shape)
 
-    def _are_apart(self, written: Memory, reads: Sequence[Memory]) -> bool:
-        """Whether the span that is written lies beside those of the operands, whatever objects stand for their memory."""
+    def _are_apart(self, written: Memory, reads: Sequence[Memory], updates: bool) -> bool:
+        """Whether the span that is written lies beside those of the operands, whatever objects stand for their memory.
+
+        Args:
+            updates: whether C is written, and need not be apart.
+        """
+        spans = self.spans
+        if updates and self.adds:
+            reads, spans = (*reads[:2], *reads[3:]), (*spans[:2], *spans[3:])
         for memory in reads:
             if memory is written or not memory.pooled:
                 break
@@ -210,8 +226,8 @@ class Repeated:
             if written.pooled:  # blocks of the pool never overlap
                 return True
         address = self.prepared.backend.address
-        low, high = self.spans[-1]
-        for memory, (other_low, other_high) in zip(reads, self.spans, strict=False):
+        low, high = spans[-1]
+        for memory, (other_low, other_high) in zip(reads, spans, strict=False):
             (block, start), (other, away) = address(written), address(memory)
             away -= start
             if other == block and low < away + other_high and away + other_low < high:
@@ -233,13 +249,15 @@ _known_of_libraries: dict[Hashable, Repeated] = {}
 
 
 def again(
-    a: Any, b: Any, c: Any, out: Any, choices: Hashable, backend: Any = None, device: Any = None, queue: Any = None
+    a: Any, b: Any, c: Any, out: Any, choices: Hashable, backend: Any = None, device: Any = None, queue: Any = None,
+    scales: tuple[Any, ...] = (),
 ) -> tuple[Hashable, Any]:  # fmt: skip
     """A product, where one of its kind was computed before; else what it is kept under when it is.
 
     Args:
         a, b, c, out, backend, device, queue: of `gemm`.
         choices: whatever else the caller decides by.
+        scales: arrays, of rows and of columns, as far as there are any; which there are is among the choices.
 
     Returns:
         The key of what it depends on, beside its numbers and their addresses, or None where it is none that is kept; and the
@@ -251,11 +269,15 @@ def again(
         if not _are_on_one_device(a, b, c, out) or backend is not None or device is not None:
             return None, None
         key = a.lies, b.lies, c is None or c.lies, out is None or out.lies, choices, _variable(_CONFIG_PATH)
+        if scales:
+            if not all(type(x) is DeviceArray and x.backend is a.backend for x in scales):
+                return None, None
+            key = (*key, *(x.lies for x in scales))
         found = _found(a.backend.kept, key)
         if found is None:
             return key, None
         try:
-            return key, found.of_device_arrays(a, b, c, out, queue)
+            return key, found.of_device_arrays(a, b, c, out, queue, scales)
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
             return key, None
@@ -268,16 +290,20 @@ def again(
             place = backend, device, _variable(_BACKEND), _variable(_DEVICE)
         lying, addresses = views_on_host(a, b, c, out)
         key = lying, place, choices, _variable(_CONFIG_PATH)
+        if scales:
+            if not all(type(x) is np.ndarray for x in scales):
+                return None, None
+            key, addresses = (*key, *((x.dtype, x.shape, x.strides) for x in scales)), None
         found = _found(_known, key)
         if found is None:
             return key, None
         try:
-            return key, found.of_host_arrays(a, b, c, out, addresses, queue)
+            return key, found.of_host_arrays(a, b, c, out, addresses, queue, scales)
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
             return key, None
     library = library_of_type(kind)
-    if library is None:
+    if library is None or scales:
         return None, None
     for x in (b, c, out):
         if x is not None and type(x) is not kind and library_of_type(type(x)) is not library:
@@ -365,6 +391,7 @@ def keep_of_device_arrays(
     result: DeviceArray,
     library: Library | None = None,
     home: Any = None,
+    scales: Sequence[DeviceArray] = (),
 ) -> None:
     """Keeps a product of a device's arrays that was enqueued, for others of its key.
 
@@ -373,13 +400,15 @@ def keep_of_device_arrays(
         library: that the arrays are of; None for ours.
         home: the queue that the library is to work on, on all of them, for the product to be kept.
     """
-    spans = [(low * x.dtype.itemsize, high * x.dtype.itemsize) for x in (*operands, result) for low, high in (x.reach,)]
-    if library is not None and any(x.memory.access.home != home for x in (*operands, result)):
+    used = (*operands, *scales, result)
+    spans = [(low * x.dtype.itemsize, high * x.dtype.itemsize) for x in used for low, high in (x.reach,)]
+    if library is not None and any(x.memory.access.home != home for x in used):
         return  # who waits for whom is to be told each time
     # Where one array was two operands, two arrays may be so in the next.
-    if sum(x.memory.nbytes for x in (*operands, result)) + prepared.plan.scratch_bytes <= prepared.plan.device.memory:
+    if sum(x.memory.nbytes for x in used) + prepared.plan.scratch_bytes <= prepared.plan.device.memory:
         known = prepared.backend.kept if library is None else _known_of_libraries
-        _keep(known, wanted, Repeated(prepared, turned, result.shape, result.dtype, spans))
+        adds = len(operands) == 3
+        _keep(known, wanted, Repeated(prepared, turned, result.shape, result.dtype, spans, adds))
 
 
 def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated) -> None:

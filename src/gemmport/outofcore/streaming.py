@@ -37,7 +37,7 @@ from gemmport.outofcore.progress import Progress, Tell
 from gemmport.planning.schedule import DOUBLE, Residency, Schedule, Tile
 from gemmport.runtime.host_cpu import usable_cores
 
-Multiply: TypeAlias = Callable[[GemmProblem, "dict[Operand, Memory]", Any], object]
+Multiply: TypeAlias = Callable[[GemmProblem, "dict[str, Memory]", Any], object]
 """Enqueues a product of memory on a device, on a queue."""
 
 STAGING = 2**26
