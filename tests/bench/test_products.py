@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gemmport import baselines
 from gemmport.baselines.base import Baseline, BoundBaseline
+from gemmport.bench import products
 from gemmport.bench.products import GUARD_ELEMENTS, Options, run_benchmark
 from gemmport.checking import verification as verify
 from gemmport.core.errors import BaselineUnavailableError, ParameterError
@@ -183,3 +186,28 @@ def test_a_problem_that_the_device_cannot_hold_is_an_error_that_names_the_number
     (result,) = run(GemmProblem.create(2**20, 2**20, 1), best_backend)
     assert result.status == "error"
     assert f"{4 * (2**40 + 2 * GUARD_ELEMENTS):,} bytes" in result.reason
+
+
+@pytest.mark.sample(full=[True])
+@pytest.mark.parametrize("full", [True, False], ids=["all", "samples"])
+def test_products_with_scales_are_verified(best_backend, full, monkeypatch):
+    """Each element beside its bound, or some rows; scales of other rows and matrices, and scales left out, are noticed."""
+    if not full:
+        monkeypatch.setattr(verify, "FULL_REFERENCE_FLOPS", 0)
+    problem = GemmProblem.create(33, 70, 40, batch=2, dtype="float8_e4m3fn", output="bfloat16", beta=2.0, trans_a="T")
+    (result,) = run(problem, best_backend, kernels=("naive",), baselines=("numpy",), scales=True)
+    assert result.status == "ok"
+    assert [check.passed for check in result.checks] == [True, True]
+    assert result.to_dict()["scales"] == "rows"
+    assert "scales" in result.baselines[0].reason
+    made = products.scaled
+    for wrong in (
+        lambda rows, columns: (replace(rows, step=0), columns),
+        lambda rows, columns: (rows, None),
+        lambda rows, columns: (replace(rows, batch_stride=0), columns),
+    ):
+        monkeypatch.setattr(
+            products, "scaled", lambda plan, problem, steps, wrong=wrong: made(plan, problem, wrong(*steps))
+        )
+        (result,) = run(problem, best_backend, kernels=("naive",), baselines=(), scales=True)
+        assert result.status == "failed"

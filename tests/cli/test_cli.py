@@ -726,3 +726,21 @@ def test_a_precision_is_that_of_the_products_and_stands_in_the_results(gemmport_
     for more, precision in (((), "bfloat16"), (("--precision", "full"), "full"), (("--dtype", "int32"), "full")):
         _, (result,) = results_of(gemmport_command(*small(*options, "--config", str(own), *more)))
         assert result["precision"] == precision
+
+
+def test_scales_are_those_of_the_products(gemmport_command):
+    options = ("--kernel", "naive", "--baseline", "numpy", "--format", "json", "--dtype", "float8_e4m3fn")
+    status, (result,) = results_of(gemmport_command(*small(*options, "--scales", "rows", "--output-dtype", "float32")))
+    assert (status, result["scales"], result["alpha"], result["verified"]) == (0, "rows", 1.0, True)
+    assert [launch["function"] for launch in result["launches"]] == ["naive", "rescale"]
+    status, (result,) = results_of(
+        gemmport_command(*small(*options, "--scales", "tensor", "--output-dtype", "float32"))
+    )
+    assert (status, "scales" in result, result["verified"]) == (0, False, True)
+    assert result["alpha"] != 1.0
+    for more, told in (
+        (("--dtype", "float64"), "scale_a and scale_b are for products of real numbers"),
+        (("--device-memory", "1MiB"), "--scales must stand without --device-memory"),
+    ):
+        status, _, said = gemmport_command(*small("--kernel", "naive", "--scales", "rows", *more))
+        assert (status, told in said) == (2, True)

@@ -20,6 +20,7 @@ from gemmport.bench.timing import Contestant, Timing, enqueue_load, measure
 from gemmport.checking import verification as verify
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on
 from gemmport.checking.reference import Matrices, reference
+from gemmport.checking.scales import check_scaled, check_scaled_rows, random_scales
 from gemmport.checking.verification import Check, HostArray
 from gemmport.contracts.kernel import Cut, Parameters
 from gemmport.core.device import DeviceInfo
@@ -32,12 +33,14 @@ from gemmport.core.errors import (
     UnsupportedError,
 )
 from gemmport.core.layout import matrices
-from gemmport.core.plan import Launch, ParameterValue, Plan
+from gemmport.core.plan import SCALES, Launch, ParameterValue, Plan
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind, bind_or_choose, sources_of
 from gemmport.execution.selection import get_backend
+from gemmport.kernels import rescale
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, make_plan
+from gemmport.planning.rescaling import scaled
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ class Options:
         baselines: names, or "auto" alone for those that belong to the device; empty for none.
         repeat: samples per measurement.
         seed: of the random operands.
+        scales: whether rows of op(A) and columns of op(B) have scales.
     """
 
     configuration: Configuration
@@ -65,6 +69,7 @@ class Options:
     verify: bool = True
     repeat: int = 10
     seed: int = 0
+    scales: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,12 @@ class Result(Outcome):
     @property
     def task(self) -> str:
         """The problem, for people."""
-        return str(self.problem)
+        return f"{self.problem}{', scales of rows' if self.scaled else ''}"
+
+    @property
+    def scaled(self) -> bool:
+        """Whether rows of op(A) and columns of op(B) had scales."""
+        return self.plan is not None and "row_scales" in self.plan.operands
 
     @property
     def values(self) -> dict[str, ParameterValue]:
@@ -161,6 +171,7 @@ class Result(Outcome):
             "trans_b": problem.trans_b,
             "alpha": plain(problem.alpha),
             "beta": plain(problem.beta),
+            **({"scales": "rows"} if self.scaled else {}),
             **self._what_came(),
         }
 
@@ -247,10 +258,15 @@ def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[
 def _plan(problem: GemmProblem, options: Options, name: str, device: DeviceInfo, without: Collection[str] = ()) -> Plan:
     """The plan for a kernel by name, or "auto"."""
     asked = _asked(options, name)
-    return make_plan(
-        problem, device, options.configuration, kernel=asked.kernel, params=asked.parameters,
-        params_origin=options.params_origin, without=without,
+    found = make_plan(
+        rescale.unscaled(problem) if options.scales else problem, device, options.configuration, kernel=asked.kernel,
+        params=asked.parameters, params_origin=options.params_origin, without=without,
     )  # fmt: skip
+    return (
+        scaled(found, problem, (rescale.Steps(0, 1, problem.m), rescale.Steps(0, 1, problem.n)))
+        if options.scales
+        else found
+    )
 
 
 def _asked(options: Options, name: str) -> Asked:
@@ -274,6 +290,11 @@ class _Workspace:
             for operand in verify.inputs(problem)
         }
         self.memory["d"] = backend.allocate((problem.span("d") + GUARD_ELEMENTS) * problem.output.itemsize)
+        self.scales = random_scales(problem, options.seed) if options.scales else None
+        self.bound_to: dict[str, Memory] = {str(name): block for name, block in self.memory.items()}
+        if self.scales is not None:
+            placed = zip(SCALES, (self.scales.rows, self.scales.columns), strict=True)
+            self.bound_to |= {name: backend.asarray(x).memory for name, x in placed}
         self.poison = verify.poisoned(problem, GUARD_ELEMENTS)
         self.random = verify.random_operands(problem, options.seed)
         self._expected: HostArray | None = None
@@ -286,7 +307,7 @@ class _Workspace:
         self.backend.synchronize()
         for bound in self._open:
             bound.close()
-        for memory in self.memory.values():
+        for memory in self.bound_to.values():
             memory.release()
 
     def run(self, plans: Mapping[str, Plan], progress: Callable[[str], None]) -> Iterator[Result]:
@@ -297,7 +318,7 @@ class _Workspace:
             progress(f"{problem} on {device.label}: {plan.variant}")
             asked = _asked(self.options, name)
             try:
-                ready = bind_or_choose(plan, partial(_plan, problem, self.options, name), self.backend, self.memory)
+                ready = bind_or_choose(plan, partial(_plan, problem, self.options, name), self.backend, self.bound_to)
                 asked = asked if ready.plan is plan else Asked(ready.plan.variant, ready.plan.values)
                 bound.append((asked, ready, self._checks(ready) if self.options.verify else ()))
             except (CompileError, LaunchError, DeviceMemoryError) as error:
@@ -329,6 +350,11 @@ class _Workspace:
         """Stray-write, exact and statistical checks of one bound plan."""
         problem, cut = self.problem, verify.cut_of(ready.plan)
         huge = problem.flops > verify.FULL_REFERENCE_FLOPS
+        if self.scales is not None:
+            d, untouched = self._compute(self.random, ready.enqueue)
+            if huge:
+                return (untouched, check_scaled_rows(problem, self.random, self.scales, d, self.options.seed, cut))
+            return (untouched, check_scaled(problem, self.random, self.scales, d, cut))
         exact = self._exact_checks(ready.plan)
         d, untouched = self._compute(self.random, ready.enqueue)
         if not huge:
@@ -412,8 +438,9 @@ class _Workspace:
                 if library.backends and device.backend not in library.backends:
                     raise BaselineUnavailableError(f"{name} does not compute on {device.backend} memory")
                 if reason := library.unsupported(self.problem) or (
-                    "nothing to compute" if not self.problem.flops else ""
-                ):
+                    "nothing to compute" if not self.problem.flops
+                    else "its rows and columns have scales" if self.options.scales else ""
+                ):  # fmt: skip
                     raise BaselineUnavailableError(f"{name} cannot compute this problem: {reason}")
                 bound = library.bind(self.problem, self.backend, self.memory, self.random)
                 self._open.append(bound)

@@ -16,7 +16,7 @@ from gemmport.checking.reference import Matrices, applied, as_multiplied, refere
 from gemmport.checking.verification import LAMBDA, Check, HostArray, judged, unit_of_cut
 from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import FLOAT64
-from gemmport.core.problem import GemmProblem
+from gemmport.core.problem import GemmProblem, Operand, transposes
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,26 @@ def check_scaled(
         0  # what is too large for the output's type is infinite
     )
     return judged("statistical", error, bound, d, expected)
+
+
+SAMPLED_ROWS = 16
+"""Rows of each matrix that `check_scaled_rows` looks at."""
+
+
+def check_scaled_rows(
+    problem: GemmProblem, operands: Matrices, scales: Scales, d: HostArray, seed: int, cut: Cut | None = None
+) -> Check:
+    """As `check_scaled`, of some rows of each matrix, which the seed chooses: of products that are too large for the host."""
+    rows = np.sort(np.random.default_rng(seed).permutation(problem.m)[:SAMPLED_ROWS])
+    part = replace(problem, m=len(rows))
+    a = operands["a"]
+    own: dict[Operand, HostArray] = {
+        "a": a[:, :, rows] if transposes(problem.trans_a) else a[:, rows],
+        "b": operands["b"],
+    }
+    if problem.beta != 0:
+        own["c"] = operands["c"][:, rows]
+    return check_scaled(part, own, Scales(scales.rows[:, rows], scales.columns), d[:, rows], cut)
 
 
 def scaled_bound(

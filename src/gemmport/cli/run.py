@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemmport.api.arguments import Types
 from gemmport.api.product import Choice
+from gemmport.api.scales import check_types
 from gemmport.bench.products import Options, Result, compile_products, run_benchmark
 from gemmport.bench.standings import Measured, Workload, standings
 from gemmport.bench.streamed import StreamedResult, run_streamed
+from gemmport.checking.scales import random_scales
 from gemmport.cli import completion, options, streams
 from gemmport.cli.output import (
     Column,
@@ -93,6 +97,11 @@ Examples:
 @click.option("--alpha", type=complex, default="1", show_default=True, help="A number: 2, 0.5, 1+2j.")
 @click.option("--beta", type=complex, default="0", show_default=True, help="Likewise.")
 @click.option("--batch", type=int, default=1, show_default=True, help="Products in one launch.")
+@click.option(
+    "--scales",
+    type=click.Choice(["tensor", "rows"]),
+    help="Random scales: a number for A and one for B, which alpha takes, or one for each row of op(A) and column of op(B).",
+)
 @options.config_files
 @options.settings
 @options.device_memory
@@ -119,7 +128,7 @@ def run(
     m: int | None,
     n: int | None, k: int | None, size: int | None, sizes: str | None, shapes: Path | None, dtype: str,
     output_dtype: str | None, accumulator: str | None, precision: str | None, trans_a: str, trans_b: str, alpha: complex,
-    beta: complex, batch: int,
+    beta: complex, batch: int, scales: str | None,
     config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, baseline: str, verify: bool,
     repeat: int, seed: int, threshold: float, committed: Path | None, form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
@@ -151,10 +160,13 @@ def run(
         if form == "csv":
             raise click.UsageError("--compare prints a second table: use --format table or json")
         then = Committed(committed)
-    workloads = _workloads(
-        {"batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator, "precision": precision,
-         "default": configuration.precision, "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta},
-        m, n, k, size, sizes, shapes,
+    workloads = _with_scales(
+        _workloads(
+            {"batch": batch, "dtype": dtype, "output": output_dtype, "accumulator": accumulator, "precision": precision,
+             "default": configuration.precision, "trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta},
+            m, n, k, size, sizes, shapes,
+        ),
+        scales, seed, {"devices": devices_together, "device-memory": device_memory, "compare": committed},
     )  # fmt: skip
     if devices_together:
         return _together(
@@ -173,6 +185,7 @@ def run(
         verify=verify,
         repeat=repeat,
         seed=seed,
+        scales=scales == "rows",
     )
     devices, unavailable = options.chosen_devices(backend, device)
     if output is not None:
@@ -288,6 +301,30 @@ def _workloads(
     ]
 
 
+def _with_scales(
+    workloads: list[Workload], scales: str | None, seed: int, others: Mapping[str, object]
+) -> list[Workload]:  # fmt: skip
+    """What --scales says, as far as problems tell it: numbers of whole matrices multiply alpha.
+
+    Args:
+        others: options that it does not go with, by name.
+
+    Raises:
+        UsageError: one of these is given. DtypeError: such products have no scales.
+    """
+    if scales is None:
+        return workloads
+    if told := [name for name, value in others.items() if value]:
+        raise click.UsageError(f"--scales must stand without --{told[0]}; got both: leave one of them out")
+    found = []
+    for workload in workloads:
+        problem = workload.problem
+        check_types(Types(problem.dtype.numpy, problem.output.numpy), problem.accumulator.numpy)
+        both = random_scales(replace(problem, m=1, n=1, batch=1), seed).factors.item() if scales == "tensor" else 1.0
+        found.append(replace(workload, problem=problem.with_scalars(problem.alpha * both, problem.beta)))
+    return found
+
+
 def _parse_sizes(text: str) -> list[int]:
     found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}):([0-9]{1,10})", text)
     start, stop, step = map(int, found.groups()) if found else (0, 0, 0)
@@ -349,7 +386,7 @@ def _cells(measured: Measured, baselines: Sequence[str]) -> list[str]:
     worst = max((check.error_over_bound for check in result.checks), default=None)
     return [
         f"{result.device.name}\n{result.device.backend} {result.device.platform} {result.device.platform_version}",
-        f"{workload.label}\n{result.problem}".strip(),
+        f"{workload.label}\n{result.task}".strip(),
         result.kernel,
         f"{parameters}\n{origin}" if plan else "",
         duration(timing),
