@@ -90,11 +90,12 @@ class Repeated:
             return None
         lent_a, lent_b, lent_d = backend.borrow(a), backend.borrow(b), backend.borrow(out)
         lent_c = lent_d if third is None else backend.borrow(third)
-        lent = [lent_a, lent_b, lent_c, lent_d, *map(backend.borrow, scales)]
-        if lent_d is None or any(memory is None for memory in lent):
+        factors = [memory for x in scales if (memory := backend.borrow(x)) is not None]
+        if lent_a is None or lent_b is None or lent_c is None or lent_d is None or len(factors) < len(scales):
             return None
         try:
-            self.prepared.launch(self._operands(*(backend.argument(memory) for memory in lent if memory)), where)
+            operands = self._operands(*map(backend.argument, (lent_a, lent_b, lent_c, lent_d)))
+            self.prepared.launch((*operands, *self._in_plans_order([*map(backend.argument, factors)])), where)
         finally:
             backend.give_back(lent_d, queue=where)
         return out
@@ -130,7 +131,9 @@ class Repeated:
         argument = backend.argument
         written = argument(d)
         last = written if third is None else argument(third)
-        operands = self._operands(argument(left), argument(right), last, written, *(argument(x.memory) for x in scales))
+        operands = self._operands(argument(left), argument(right), last, written)
+        if scales:
+            operands += self._in_plans_order([argument(x.memory) for x in scales])
         if is_alone(where, reads, (d,)):  # in half a microsecond less than by `ordered`
             self.prepared.launch(operands, where)
         else:
@@ -194,8 +197,12 @@ class Repeated:
             library.written(out, backend, home, event)
         return out
 
-    def _operands(self, a: Any, b: Any, c: Any, d: Any, *scales: Any) -> tuple[Any, ...]:
-        return (b, a, c, d, *scales[::-1]) if self.turned else (a, b, c, d, *scales)
+    def _operands(self, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
+        return (b, a, c, d) if self.turned else (a, b, c, d)
+
+    def _in_plans_order(self, scales: Sequence[Any]) -> tuple[Any, ...]:
+        """Scales of rows and of columns of the result as the plan has them."""
+        return tuple(scales[::-1] if self.turned else scales)
 
     def _new(self) -> DeviceArray:
         """A new result: `Backend.empty` of what was worked out before."""
