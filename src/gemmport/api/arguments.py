@@ -204,7 +204,9 @@ def check_out(out: Given, shape: tuple[int, ...], output: np.dtype[Any]) -> None
         return
     if not host.flags.writeable:
         raise ArrayError(f"out of shape {shape} is read-only: use another array")
-    if out.library is None and not np.may_share_memory(host, np.asarray(out.value)):  # a table of several types, say
+    if (
+        out.library is None and host.size and not np.may_share_memory(host, np.asarray(out.value))
+    ):  # a table of several types, say
         raise ArrayError(
             f"out must be an array that NumPy writes in place; got a {type(out.value).__name__}, which it copies: use another"
         )
