@@ -102,13 +102,14 @@ template <typename... Types> inline const char *mismatch(void (*)(Types...), con
 // Absent where the library has no shared memory.
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_host_shared[], __stop_host_shared[];
 
-template <auto kernel> inline const char *launched(Launch *launch)
+template <auto kernel, size_t cluster> inline const char *launched(Launch *launch)
 {
     if (const char *wrong = mismatch(kernel, *launch))
         return wrong;
     launch->kernel = [](const Launch &own) { call(kernel, own); };
     launch->shared = __start_host_shared;
     launch->shared_end = __stop_host_shared;
+    launch->cluster = cluster;
     return run_groups(*launch);
 }
 

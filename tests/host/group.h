@@ -18,6 +18,7 @@ struct Launch {
     const size_t *argument_bytes;
     void (*kernel)(const Launch &);
     char *shared, *shared_end;
+    size_t cluster; // groups that run at one time, and reach each other's shared memory
 };
 
 // Where the running work-item is.
@@ -40,6 +41,7 @@ const char *run_groups(const Launch &launch);
 // Wait for all work-items of the group, or of the warp, that have not ended. The line is that of the source.
 void group_barrier(int line);
 void warp_barrier(unsigned mask, int line);
+void cluster_barrier(int line);
 
 // Shows bytes to all lanes of the warp, and waits for theirs: what the 32 lanes show, FF where there is no such lane.
 const Shown *shown_by_lanes(unsigned mask, const void *mine, size_t bytes, int line);
@@ -78,9 +80,20 @@ void arrive(void *barrier, int line);
 void arrive_expecting(void *barrier, unsigned bytes, int line);
 void wait_for_barrier(void *barrier, unsigned parity, int line);
 
+// In other groups of the cluster, by their ranks: the address of the same place there; 16 bytes that go to such an address, of which the
+// barrier at another gets to know; who arrives at the barrier in the same place; copies to several groups.
+unsigned address_in(int rank, const void *place, int line);
+void store_in(unsigned to, const void *from, unsigned barrier, int line);
+void arrive_in(int rank, void *barrier, int line);
+void copy_tile_to(unsigned ranks, void *to, const void *map, void *barrier, int x, int y, int z, int line);
+
 void fence_shared();
 void check_map(const void *map, int line);
 void copy_tile(void *to, const void *map, void *barrier, int x, int y, int z, int line);
+
+// Launches that begin early: copies must wait for those before.
+void let_next_begin();
+void await_launches();
 
 void fewer_registers(unsigned count, int line);
 void more_registers(unsigned count, int line);
@@ -101,8 +114,11 @@ void group_mul_add(void *sums, const Product &product);
 void group_commit(int line);
 void group_wait(int batches_left, int line);
 
-// What the runner tells the units: a group begins; a work-item ends; the group has ended; no work-item can go on. Whether that lets one.
-void start_units(const Launch &launch);
+// What the runner tells the units: of which group of a cluster it speaks from now on; that one begins, in this memory; a work-item ends; the
+// group has ended; no work-item can go on. Whether that lets one.
+static const int MOST_GROUPS = 2; // of a cluster
+void choose_units(int rank);
+void start_units(const Launch &launch, int rank, unsigned char *dynamic);
 void end_units_of_item();
 void end_units();
 bool units_go_on();

@@ -19,66 +19,7 @@ namespace host {
 static const int LANES = 32, WARPS = 32, WARPS_OF_GROUP = 4, REGISTERS = 65536;
 static const unsigned FIRST = 1024, WINDOW = 1 << 18, PIECE = 16;
 
-// Shared memory by the addresses that the units know: declared arrays, and what the launch brings, each from a multiple of 1024 on.
-
-static const Launch *launched_now;
-static unsigned declared_end, dynamic_first, dynamic_end;
-static unsigned char seen[WINDOW];
-static unsigned short readers[WINDOW / PIECE]; // products under way that read a piece of 16 bytes
-static bool coming[WINDOW / PIECE]; // a copy on its way writes the piece
-
-static unsigned char *memory_at(unsigned address)
-{
-    if (address >= FIRST && address < declared_end)
-        return (unsigned char *)launched_now->shared + (address - FIRST);
-    if (address >= dynamic_first && address < dynamic_end)
-        return dynamic_shared + (address - dynamic_first);
-    return nullptr;
-}
-
-unsigned shared_address(const void *place)
-{
-    const char *const own = (const char *)place, *const dynamic = (const char *)dynamic_shared;
-    if (own >= launched_now->shared && own < launched_now->shared_end)
-        return FIRST + (unsigned)(own - launched_now->shared);
-    if (own >= dynamic && own < dynamic + launched_now->dynamic_bytes)
-        return dynamic_first + (unsigned)(own - dynamic);
-    fault("an address is not one of shared memory");
-}
-
-// Loops of their own, not memcpy and memcmp, which AddressSanitizer would hold to the bounds of each variable.
-#if defined(__SANITIZE_ADDRESS__)
-#define OVER_ALL __attribute__((no_sanitize_address))
-#else
-#define OVER_ALL
-#endif
-OVER_ALL static void show_all(unsigned char *to, const unsigned char *from, size_t bytes)
-{
-    for (size_t b = 0; b < bytes; ++b)
-        to[b] = from[b];
-}
-OVER_ALL static bool is_shown(unsigned address)
-{
-    const unsigned char *const own = memory_at(address);
-    for (unsigned b = 0; b < PIECE; ++b)
-        if (own[b] != seen[address + b])
-            return false;
-    return true;
-}
-
-void fence_shared()
-{
-    show_all(seen + FIRST, (unsigned char *)launched_now->shared, declared_end - FIRST);
-    show_all(seen + dynamic_first, dynamic_shared, dynamic_end - dynamic_first);
-}
-
-static void set_piece(unsigned address, const void *from)
-{
-    memcpy(memory_at(address), from, PIECE);
-    memcpy(seen + address, from, PIECE);
-}
-
-// Barriers. In shared memory is a mark, and the number of the barrier.
+// What there is of each group of a cluster, beside its work-items.
 
 struct Barrier {
     unsigned address;
@@ -87,195 +28,12 @@ struct Barrier {
     unsigned phase;
     int maker; // the work-item; none once the barrier is fenced
 };
-static const unsigned long long BARRIER_MARK = 0x6261727269657200;
-static std::vector<Barrier> barriers;
-
-static unsigned barrier_address(const void *place, int line)
-{
-    const unsigned address = shared_address(place);
-    if (address % 8)
-        fault("the barrier in line %d must be aligned to 8 bytes", line);
-    return address;
-}
-
-static Barrier *barrier_at(unsigned address)
-{
-    unsigned long long mark;
-    memcpy(&mark, memory_at(address), sizeof mark);
-    const unsigned long long number = mark - BARRIER_MARK;
-    return number < barriers.size() && barriers[number].address == address ? &barriers[number] : nullptr;
-}
-
-static Barrier &barrier_in(const void *place, int line)
-{
-    Barrier *const own = barrier_at(barrier_address(place, line));
-    if (!own)
-        fault("the barrier in line %d has not been initialized, or was overwritten", line);
-    return *own;
-}
-
-void init_barrier(void *place, unsigned count, int line)
-{
-    const unsigned address = barrier_address(place, line);
-    if (count < 1 || count >= 1 << 20)
-        fault("the barrier in line %d must be for 1 to 2^20 - 1 that arrive; got %u", line, count);
-    if (barrier_at(address))
-        fault("the barrier in line %d has been initialized before", line);
-    const unsigned long long mark = BARRIER_MARK + barriers.size();
-    memcpy(memory_at(address), &mark, sizeof mark);
-    barriers.push_back({address, (int)count, (int)count, 0, 0, this_item()});
-}
-
-void fence_barriers()
-{
-    for (Barrier &each : barriers)
-        if (each.maker == this_item())
-            each.maker = -1;
-}
-
-static void end_phase_if_complete(Barrier &own)
-{
-    if (own.missing == 0 && own.bytes == 0) {
-        ++own.phase;
-        own.missing = own.count;
-    }
-}
-
-static void arrive_at(Barrier &own, int line)
-{
-    if (own.missing == 0)
-        fault("more than %d arrive in line %d at the barrier at byte %u of shared memory, in its phase %u", own.count, line,
-              own.address - FIRST, own.phase);
-    --own.missing;
-    end_phase_if_complete(own);
-}
-
-void arrive(void *place, int line) { arrive_at(barrier_in(place, line), line); }
-
-void arrive_expecting(void *place, unsigned bytes, int line)
-{
-    Barrier &own = barrier_in(place, line);
-    own.bytes += bytes;
-    if (own.bytes >= 1 << 20)
-        fault("the barrier in line %d must expect fewer than 2^20 bytes; got %lld", line, own.bytes);
-    arrive_at(own, line);
-}
-
-struct EndOfPhase : Awaited {
-    unsigned number, parity;
-    EndOfPhase(unsigned number, unsigned parity) : number(number), parity(parity) {}
-    bool holds() const override { return (barriers[number].phase & 1) != parity; }
-    void tell(char *text, size_t size) const override
-    {
-        const Barrier &own = barriers[number];
-        snprintf(text, size, "the end of a phase of parity %u of the barrier at byte %u of shared memory, which is in phase %u "
-                 "and lacks %d of %d that arrive and %lld bytes",
-                 parity, own.address - FIRST, own.phase, own.missing, own.count, own.bytes);
-    }
-};
-
-void wait_for_barrier(void *place, unsigned parity, int line)
-{
-    if (parity > 1)
-        fault("the parity in line %d must be 0 or 1; got %u", line, parity);
-    const Barrier &own = barrier_in(place, line);
-    wait_for(EndOfPhase((unsigned)(&own - barriers.data()), parity), line);
-    barrier_in(place, line); // it is still there
-}
-
-// The engine that copies tiles.
 
 struct CopyOfTile {
     TensorMap map;
     unsigned to, barrier; // an address, and a number
     int at[3];
 };
-static std::vector<CopyOfTile> copies;
-
-static unsigned row_bytes(const TensorMap &map) { return map.box[0] * map.element_bytes; }
-static unsigned box_bytes(const TensorMap &map) { return row_bytes(map) * map.box[1] * map.box[2]; }
-
-void check_map(const void *place, int line)
-{
-    const TensorMap &map = *(const TensorMap *)place;
-    if ((size_t)place % 64)
-        fault("the tensor map in line %d must be aligned to 64 bytes", line);
-    if (memcmp(map.mark, MAP_MARK, sizeof map.mark))
-        fault("there is no tensor map in line %d", line);
-    if (map.address % 16)
-        fault("the tensor map in line %d must begin at a multiple of 16 bytes", line);
-    for (unsigned long long stride : map.strides)
-        if (stride % 16 || stride >= 1ull << 40)
-            fault("strides of the tensor map in line %d must be multiples of 16 bytes; got %llu", line, stride);
-    for (int d = 0; d < 3; ++d)
-        if (map.sizes[d] < 1 || map.sizes[d] > 1ull << 32 || map.box[d] < 1 || map.box[d] > 256)
-            fault("dimension %d of the tensor map in line %d must be 1 to 2^32, and its box 1 to 256; got %llu and %u", d, line,
-                  map.sizes[d], map.box[d]);
-    if (row_bytes(map) != 128)
-        fault("rows of a box are simulated where they have the 128 bytes that are swizzled; got %u in line %d", row_bytes(map), line);
-}
-
-void copy_tile(void *to, const void *map, void *barrier, int x, int y, int z, int line)
-{
-    check_map(map, line);
-    CopyOfTile own = {*(const TensorMap *)map, shared_address(to), 0, {x, y, z}};
-    Barrier &told = barrier_in(barrier, line);
-    own.barrier = (unsigned)(&told - barriers.data());
-    if (told.maker >= 0)
-        fault("the copy in line %d tells a barrier that lacks FENCE_BARRIERS()", line);
-    if (own.to % 1024)
-        fault("the copy in line %d must go to a multiple of 1024 bytes, the pattern in which it is swizzled", line);
-    if (x * (int)own.map.element_bytes % 16)
-        fault("the copy in line %d must begin at a multiple of 16 bytes of a row, where an H100 reads; got element %d", line, x);
-    const unsigned end = own.to + box_bytes(own.map);
-    if (!memory_at(end - 1))
-        fault("the copy in line %d goes beyond shared memory", line);
-    for (unsigned address = own.to; address < end; address += PIECE) {
-        if (coming[address / PIECE])
-            fault("the copy in line %d goes where another one is on its way", line);
-        if (readers[address / PIECE])
-            fault("the copy in line %d overwrites what a product reads that was not awaited", line);
-        if (!is_shown(address))
-            fault("the copy in line %d overwrites what a work-item wrote without FENCE_SHARED()", line);
-        coming[address / PIECE] = true;
-        unsigned char poison[PIECE];
-        memset(poison, 0xff, sizeof poison);
-        set_piece(address, poison);
-    }
-    copies.push_back(own);
-}
-
-// Zeros for what lies outside. The eight pieces of 128 bytes change places by XOR with the number of these 128 bytes, modulo 8.
-static void bring(const CopyOfTile &own)
-{
-    const TensorMap &map = own.map;
-    unsigned address = own.to;
-    for (unsigned z = 0; z < map.box[2]; ++z)
-        for (unsigned y = 0; y < map.box[1]; ++y) {
-            const long long row = (long long)own.at[1] + y, matrix = (long long)own.at[2] + z;
-            const bool there = row >= 0 && row < (long long)map.sizes[1] && matrix >= 0 && matrix < (long long)map.sizes[2];
-            unsigned char bytes[128] = {};
-            for (unsigned x = 0; x < map.box[0] && there; ++x) {
-                const long long column = (long long)own.at[0] + x;
-                if (column >= 0 && column < (long long)map.sizes[0])
-                    memcpy(bytes + x * map.element_bytes,
-                           (const char *)map.address + matrix * map.strides[1] + row * map.strides[0] + column * map.element_bytes,
-                           map.element_bytes);
-            }
-            for (unsigned piece = 0; piece < sizeof bytes / PIECE; ++piece, address += PIECE) {
-                set_piece(address ^ address / 128 % 8 * PIECE, bytes + piece * PIECE);
-                coming[address / PIECE] = false;
-            }
-        }
-    Barrier &told = barriers[own.barrier];
-    told.bytes -= box_bytes(map);
-    if (barrier_at(told.address))
-        end_phase_if_complete(told);
-    else
-        complain("a barrier was overwritten that a copy has to tell");
-}
-
-// Products. What the lanes of a warp do together the first one to go on does for all: `lanes_turn` and `warps_turn` count such turns.
 
 struct Sums { // of one array of each lane
     int columns;
@@ -301,17 +59,365 @@ struct UnitOfWarp {
     unsigned registers;
     int register_changes;
 };
-static UnitOfWarp units[WARPS];
-static std::vector<Product> issued[WARPS / WARPS_OF_GROUP]; // by a group's warps: each must issue the same
-static unsigned warps_turn[WARPS], lanes_turn[LANES * WARPS];
+
+struct NamedBarrier { unsigned threads, arrived, turn; };
+
+struct Store {
+    unsigned to, barrier; // an address, and a number
+    unsigned char bytes[16];
+};
+
+struct Units {
+    unsigned char *dynamic;
+    bool ended;
+    unsigned char seen[WINDOW];
+    unsigned short readers[WINDOW / PIECE]; // products under way that read a piece of 16 bytes
+    bool coming[WINDOW / PIECE]; // a copy on its way writes the piece
+    std::vector<Barrier> barriers;
+    std::vector<CopyOfTile> copies; // that come here
+    std::vector<Store> stores;
+    UnitOfWarp units[WARPS];
+    std::vector<Product> issued[WARPS / WARPS_OF_GROUP]; // by a group's warps: each must issue the same
+    unsigned warps_turn[WARPS], lanes_turn[LANES * WARPS];
+    NamedBarrier named[16];
+    long long free_registers;
+    bool begins_early, has_awaited[LANES * WARPS]; // the launches before
+};
+static Units units_of[MOST_GROUPS], *now = units_of;
+static int ranks; // groups of the cluster
+
+void choose_units(int rank) { now = units_of + rank; }
+
+// Of another group of the cluster, which is there as long as it has not ended; until this ends.
+class InGroup {
+    Units *const before = now;
+
+public:
+    InGroup(int rank, int line)
+    {
+        if (rank < 0 || rank >= ranks)
+            fault("line %d must name one of %d groups of the cluster; got %d", line, ranks, rank);
+        if (units_of[rank].ended)
+            fault("line %d reaches shared memory of group %d of the cluster, which has ended", line, rank);
+        now = units_of + rank;
+    }
+    ~InGroup() { now = before; }
+};
+
+// Shared memory by the addresses that the units know: declared arrays, and what the launch brings, each from a multiple of 1024 on.
+
+static const Launch *launched_now;
+static unsigned declared_end, dynamic_first, dynamic_end;
+
+static unsigned char *memory_at(unsigned address)
+{
+    if (address >= FIRST && address < declared_end)
+        return (unsigned char *)launched_now->shared + (address - FIRST);
+    if (address >= dynamic_first && address < dynamic_end)
+        return now->dynamic + (address - dynamic_first);
+    return nullptr;
+}
+
+unsigned shared_address(const void *place)
+{
+    const char *const own = (const char *)place, *const dynamic = (const char *)now->dynamic;
+    if (own >= launched_now->shared && own < launched_now->shared_end)
+        return FIRST + (unsigned)(own - launched_now->shared);
+    if (own >= dynamic && own < dynamic + launched_now->dynamic_bytes)
+        return dynamic_first + (unsigned)(own - dynamic);
+    fault("an address is not one of shared memory");
+}
+
+// Loops of their own, not memcpy and memcmp, which AddressSanitizer would hold to the bounds of each variable.
+#if defined(__SANITIZE_ADDRESS__)
+#define OVER_ALL __attribute__((no_sanitize_address))
+#else
+#define OVER_ALL
+#endif
+OVER_ALL static void show_all(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    for (size_t b = 0; b < bytes; ++b)
+        to[b] = from[b];
+}
+OVER_ALL static bool is_shown(unsigned address)
+{
+    const unsigned char *const own = memory_at(address);
+    for (unsigned b = 0; b < PIECE; ++b)
+        if (own[b] != now->seen[address + b])
+            return false;
+    return true;
+}
+
+void fence_shared()
+{
+    show_all(now->seen + FIRST, (unsigned char *)launched_now->shared, declared_end - FIRST);
+    show_all(now->seen + dynamic_first, now->dynamic, dynamic_end - dynamic_first);
+}
+
+static void set_piece(unsigned address, const void *from)
+{
+    memcpy(memory_at(address), from, PIECE);
+    memcpy(now->seen + address, from, PIECE);
+}
+
+// Barriers. In shared memory is a mark, and the number of the barrier.
+
+static const unsigned long long BARRIER_MARK = 0x6261727269657200;
+
+static unsigned barrier_address(const void *place, int line)
+{
+    const unsigned address = shared_address(place);
+    if (address % 8)
+        fault("the barrier in line %d must be aligned to 8 bytes", line);
+    return address;
+}
+
+static Barrier *barrier_at(unsigned address)
+{
+    unsigned long long mark;
+    memcpy(&mark, memory_at(address), sizeof mark);
+    const unsigned long long number = mark - BARRIER_MARK;
+    return number < now->barriers.size() && now->barriers[number].address == address ? &now->barriers[number] : nullptr;
+}
+
+static Barrier &barrier_in(const void *place, int line)
+{
+    Barrier *const own = barrier_at(barrier_address(place, line));
+    if (!own)
+        fault("the barrier in line %d has not been initialized, or was overwritten", line);
+    return *own;
+}
+
+void init_barrier(void *place, unsigned count, int line)
+{
+    const unsigned address = barrier_address(place, line);
+    if (count < 1 || count >= 1 << 20)
+        fault("the barrier in line %d must be for 1 to 2^20 - 1 that arrive; got %u", line, count);
+    if (barrier_at(address))
+        fault("the barrier in line %d has been initialized before", line);
+    const unsigned long long mark = BARRIER_MARK + now->barriers.size();
+    memcpy(memory_at(address), &mark, sizeof mark);
+    now->barriers.push_back({address, (int)count, (int)count, 0, 0, this_item()});
+}
+
+void fence_barriers()
+{
+    for (Barrier &each : now->barriers)
+        if (each.maker == this_item())
+            each.maker = -1;
+}
+
+static void end_phase_if_complete(Barrier &own)
+{
+    if (own.missing == 0 && own.bytes == 0) {
+        ++own.phase;
+        own.missing = own.count;
+    }
+}
+
+static void arrive_at(Barrier &own, int line)
+{
+    if (own.missing == 0)
+        fault("more than %d arrive in line %d at the barrier at byte %u of shared memory, in its phase %u", own.count, line,
+              own.address - FIRST, own.phase);
+    --own.missing;
+    end_phase_if_complete(own);
+}
+
+void arrive(void *place, int line) { arrive_at(barrier_in(place, line), line); }
+
+void arrive_in(int rank, void *place, int line)
+{
+    const unsigned address = barrier_address(place, line);
+    const InGroup there(rank, line);
+    arrive_at(barrier_in(memory_at(address), line), line);
+}
+
+void arrive_expecting(void *place, unsigned bytes, int line)
+{
+    Barrier &own = barrier_in(place, line);
+    own.bytes += bytes;
+    if (own.bytes >= 1 << 20)
+        fault("the barrier in line %d must expect fewer than 2^20 bytes; got %lld", line, own.bytes);
+    arrive_at(own, line);
+}
+
+struct EndOfPhase : Awaited {
+    unsigned number, parity;
+    EndOfPhase(unsigned number, unsigned parity) : number(number), parity(parity) {}
+    bool holds() const override { return (now->barriers[number].phase & 1) != parity; }
+    void tell(char *text, size_t size) const override
+    {
+        const Barrier &own = now->barriers[number];
+        snprintf(text, size, "the end of a phase of parity %u of the barrier at byte %u of shared memory, which is in phase %u "
+                 "and lacks %d of %d that arrive and %lld bytes",
+                 parity, own.address - FIRST, own.phase, own.missing, own.count, own.bytes);
+    }
+};
+
+void wait_for_barrier(void *place, unsigned parity, int line)
+{
+    if (parity > 1)
+        fault("the parity in line %d must be 0 or 1; got %u", line, parity);
+    const Barrier &own = barrier_in(place, line);
+    wait_for(EndOfPhase((unsigned)(&own - now->barriers.data()), parity), line);
+    barrier_in(place, line); // it is still there
+}
+
+// The engine that copies tiles.
+
+
+static unsigned row_bytes(const TensorMap &map) { return map.box[0] * map.element_bytes; }
+static unsigned box_bytes(const TensorMap &map) { return row_bytes(map) * map.box[1] * map.box[2]; }
+
+void check_map(const void *place, int line)
+{
+    const TensorMap &map = *(const TensorMap *)place;
+    if ((size_t)place % 64)
+        fault("the tensor map in line %d must be aligned to 64 bytes", line);
+    if (memcmp(map.mark, MAP_MARK, sizeof map.mark))
+        fault("there is no tensor map in line %d", line);
+    if (map.address % 16)
+        fault("the tensor map in line %d must begin at a multiple of 16 bytes", line);
+    for (unsigned long long stride : map.strides)
+        if (stride % 16 || stride >= 1ull << 40)
+            fault("strides of the tensor map in line %d must be multiples of 16 bytes; got %llu", line, stride);
+    for (int d = 0; d < 3; ++d)
+        if (map.sizes[d] < 1 || map.sizes[d] > 1ull << 32 || map.box[d] < 1 || map.box[d] > 256)
+            fault("dimension %d of the tensor map in line %d must be 1 to 2^32, and its box 1 to 256; got %llu and %u", d, line,
+                  map.sizes[d], map.box[d]);
+    if (row_bytes(map) != 128)
+        fault("rows of a box are simulated where they have the 128 bytes that are swizzled; got %u in line %d", row_bytes(map), line);
+}
+
+static void start_copy(void *to, const void *map, void *barrier, int x, int y, int z, int line)
+{
+    check_map(map, line);
+    CopyOfTile own = {*(const TensorMap *)map, shared_address(to), 0, {x, y, z}};
+    Barrier &told = barrier_in(barrier, line);
+    own.barrier = (unsigned)(&told - now->barriers.data());
+    if (told.maker >= 0)
+        fault("the copy in line %d tells a barrier that lacks FENCE_BARRIERS()", line);
+    if (own.to % 1024)
+        fault("the copy in line %d must go to a multiple of 1024 bytes, the pattern in which it is swizzled", line);
+    if (x * (int)own.map.element_bytes % 16)
+        fault("the copy in line %d must begin at a multiple of 16 bytes of a row, where an H100 reads; got element %d", line, x);
+    const unsigned end = own.to + box_bytes(own.map);
+    if (!memory_at(end - 1))
+        fault("the copy in line %d goes beyond shared memory", line);
+    for (unsigned address = own.to; address < end; address += PIECE) {
+        if (now->coming[address / PIECE])
+            fault("the copy in line %d goes where another one is on its way", line);
+        if (now->readers[address / PIECE])
+            fault("the copy in line %d overwrites what a product reads that was not awaited", line);
+        if (!is_shown(address))
+            fault("the copy in line %d overwrites what a work-item wrote without FENCE_SHARED()", line);
+        now->coming[address / PIECE] = true;
+        unsigned char poison[PIECE];
+        memset(poison, 0xff, sizeof poison);
+        set_piece(address, poison);
+    }
+    now->copies.push_back(own);
+}
+
+void let_next_begin() { now->begins_early = true; }
+void await_launches() { now->has_awaited[this_item()] = true; }
+
+static void check_order(int line)
+{
+    if (now->begins_early && !now->has_awaited[this_item()])
+        fault("the copy in line %d lacks AWAIT_LAUNCHES() before it: who wrote what it reads may run still", line);
+}
+
+void copy_tile_to(unsigned ranks, void *to, const void *map, void *barrier, int x, int y, int z, int line)
+{
+    check_order(line);
+    const unsigned place = shared_address(to), told = barrier_address(barrier, line);
+    for (int rank = 0; rank < 32; ++rank)
+        if (ranks >> rank & 1) {
+            const InGroup there(rank, line);
+            start_copy(memory_at(place), map, memory_at(told), x, y, z, line);
+        }
+}
+
+void copy_tile(void *to, const void *map, void *barrier, int x, int y, int z, int line)
+{
+    check_order(line);
+    start_copy(to, map, barrier, x, y, z, line);
+}
+
+// Zeros for what lies outside. The eight pieces of 128 bytes change places by XOR with the number of these 128 bytes, modulo 8.
+static void bring(const CopyOfTile &own)
+{
+    const TensorMap &map = own.map;
+    unsigned address = own.to;
+    for (unsigned z = 0; z < map.box[2]; ++z)
+        for (unsigned y = 0; y < map.box[1]; ++y) {
+            const long long row = (long long)own.at[1] + y, matrix = (long long)own.at[2] + z;
+            const bool there = row >= 0 && row < (long long)map.sizes[1] && matrix >= 0 && matrix < (long long)map.sizes[2];
+            unsigned char bytes[128] = {};
+            for (unsigned x = 0; x < map.box[0] && there; ++x) {
+                const long long column = (long long)own.at[0] + x;
+                if (column >= 0 && column < (long long)map.sizes[0])
+                    memcpy(bytes + x * map.element_bytes,
+                           (const char *)map.address + matrix * map.strides[1] + row * map.strides[0] + column * map.element_bytes,
+                           map.element_bytes);
+            }
+            for (unsigned piece = 0; piece < sizeof bytes / PIECE; ++piece, address += PIECE) {
+                set_piece(address ^ address / 128 % 8 * PIECE, bytes + piece * PIECE);
+                now->coming[address / PIECE] = false;
+            }
+        }
+    Barrier &told = now->barriers[own.barrier];
+    told.bytes -= box_bytes(map);
+    if (barrier_at(told.address))
+        end_phase_if_complete(told);
+    else
+        complain("a barrier was overwritten that a copy has to tell");
+}
+
+// Stores in the memory of other groups: an address has the rank above those of a group.
+
+unsigned address_in(int rank, const void *place, int line)
+{
+    const unsigned address = shared_address(place);
+    const InGroup there(rank, line);
+    return rank * WINDOW + address;
+}
+
+void store_in(unsigned to, const void *from, unsigned barrier, int line)
+{
+    if (to / WINDOW != barrier / WINDOW)
+        fault("the store in line %d must tell a barrier of the group that it goes to", line);
+    const InGroup there(to / WINDOW, line);
+    unsigned char *const target = memory_at(to % WINDOW);
+    if (to % PIECE || !target || !memory_at(barrier % WINDOW))
+        fault("the store in line %d must go to a multiple of 16 bytes of shared memory", line);
+    const Barrier &told = barrier_in(memory_at(barrier % WINDOW), line);
+    Store own = {to % WINDOW, (unsigned)(&told - now->barriers.data()), {}};
+    memcpy(own.bytes, from, sizeof own.bytes);
+    memset(target, 0xff, PIECE); // until it has come
+    now->stores.push_back(own);
+}
+
+static void come(const Store &own)
+{
+    memcpy(memory_at(own.to), own.bytes, sizeof own.bytes);
+    Barrier &told = now->barriers[own.barrier];
+    told.bytes -= sizeof own.bytes;
+    end_phase_if_complete(told);
+}
+
+// Products. What the lanes of a warp do together the first one to go on does for all: `lanes_turn` and `warps_turn` count such turns.
+
 static int items_of_group;
 
 static int this_warp() { return this_item() / LANES; }
 
 static bool first_of_warp()
 {
-    const bool first = ++lanes_turn[this_item()] > warps_turn[this_warp()];
-    warps_turn[this_warp()] += first;
+    const bool first = ++now->lanes_turn[this_item()] > now->warps_turn[this_warp()];
+    now->warps_turn[this_warp()] += first;
     return first;
 }
 
@@ -391,7 +497,7 @@ static void count_readers(const Product &what, int warp, int change)
     for (bool of_a : {true, false})
         for_each_element(what, of_a, warp, [&](int, int, unsigned address) {
             if (address % PIECE == 0)
-                readers[address / PIECE] += change;
+                now->readers[address / PIECE] += change;
         });
 }
 
@@ -402,10 +508,10 @@ static void read_operands(UnderWay &own, int warp)
     own.a.resize(16 * terms_of(what.numbers));
     own.b.resize(what.columns * terms_of(what.numbers));
     for_each_element(what, true, warp, [&](int line, int term, unsigned address) {
-        own.a[line * terms_of(what.numbers) + term] = number(what.numbers, seen + address);
+        own.a[line * terms_of(what.numbers) + term] = number(what.numbers, now->seen + address);
     });
     for_each_element(what, false, warp, [&](int line, int term, unsigned address) {
-        own.b[term * what.columns + line] = number(what.numbers, seen + address);
+        own.b[term * what.columns + line] = number(what.numbers, now->seen + address);
     });
     for (bool of_a : {true, false})
         for_each_element(what, of_a, warp, [&](int, int, unsigned address) {
@@ -505,7 +611,7 @@ void group_fence(int line)
 {
     if (!together(line))
         return;
-    UnitOfWarp &unit = units[this_warp()];
+    UnitOfWarp &unit = now->units[this_warp()];
     unit.is_fenced = unit.was_fenced = true;
     for (auto &sums : unit.sums)
         if (!sums->under_way)
@@ -555,7 +661,7 @@ static void check_operands(const Product &what, int warp)
                 return;
             if (!memory_at(address))
                 fault("the product in line %d reads outside of shared memory", what.line);
-            if (coming[address / PIECE])
+            if (now->coming[address / PIECE])
                 fault("the product in line %d reads what a copy has not brought yet", what.line);
         });
 }
@@ -580,8 +686,8 @@ void group_mul_add(void *place, const Product &product)
             fault("lanes of a warp differ in descriptors, or in scale, of the product in line %d", line);
         registers[lane] = theirs.sums;
     }
-    UnitOfWarp &unit = units[warp];
-    std::vector<Product> &all = issued[warp / WARPS_OF_GROUP];
+    UnitOfWarp &unit = now->units[warp];
+    std::vector<Product> &all = now->issued[warp / WARPS_OF_GROUP];
     if (unit.issued == all.size())
         all.push_back(product);
     else if (!same(all[unit.issued], product))
@@ -610,14 +716,14 @@ void group_mul_add(void *place, const Product &product)
 void group_commit(int line)
 {
     if (together(line))
-        units[this_warp()].batch_ends.push_back(units[this_warp()].products.size());
+        now->units[this_warp()].batch_ends.push_back(now->units[this_warp()].products.size());
 }
 
 void group_wait(int batches_left, int line)
 {
     if (!together(line))
         return;
-    UnitOfWarp &unit = units[this_warp()];
+    UnitOfWarp &unit = now->units[this_warp()];
     const int batches = (int)unit.batch_ends.size() - batches_left;
     if (batches <= 0)
         return;
@@ -642,21 +748,20 @@ void group_wait(int batches_left, int line)
 
 // Registers, of which the warps of a launch have as many as they can, evenly, until they give some away or take them.
 
-static long long free_registers;
 
 struct FreeRegisters : Awaited {
     long long wanted;
     FreeRegisters(long long wanted) : wanted(wanted) {}
-    bool holds() const override { return free_registers >= wanted; }
+    bool holds() const override { return now->free_registers >= wanted; }
     void tell(char *text, size_t size) const override
     {
-        snprintf(text, size, "%lld registers more, of which %lld are free", wanted, free_registers);
+        snprintf(text, size, "%lld registers more, of which %lld are free", wanted, now->free_registers);
     }
 };
 
 static void check_registers(unsigned count, bool fewer, int line)
 {
-    const unsigned before = units[this_warp()].registers;
+    const unsigned before = now->units[this_warp()].registers;
     if (count % 8 || count < 24 || count > 256)
         fault("registers in line %d must be a multiple of 8 from 24 to 256; got %u", line, count);
     if (fewer ? count > before : count < before)
@@ -665,8 +770,8 @@ static void check_registers(unsigned count, bool fewer, int line)
 
 static void set_count_of_registers(unsigned count)
 {
-    UnitOfWarp &unit = units[this_warp()];
-    free_registers -= ((long long)count - unit.registers) * LANES;
+    UnitOfWarp &unit = now->units[this_warp()];
+    now->free_registers -= ((long long)count - unit.registers) * LANES;
     unit.registers = count;
     ++unit.register_changes;
 }
@@ -684,7 +789,7 @@ void more_registers(unsigned count, int line)
     const bool first = together(line);
     if (first) {
         check_registers(count, false, line);
-        wait_for(FreeRegisters(((long long)count - units[this_warp()].registers) * LANES), line);
+        wait_for(FreeRegisters(((long long)count - now->units[this_warp()].registers) * LANES), line);
         set_count_of_registers(count);
     }
     warp_barrier(0xffffffff, line);
@@ -692,16 +797,13 @@ void more_registers(unsigned count, int line)
 
 // Barriers by number, for some of the warps.
 
-struct NamedBarrier { unsigned threads, arrived, turn; };
-static NamedBarrier named[16];
-
 struct AllArrived : Awaited {
     unsigned number, turn;
     AllArrived(unsigned number, unsigned turn) : number(number), turn(turn) {}
-    bool holds() const override { return named[number].turn != turn; }
+    bool holds() const override { return now->named[number].turn != turn; }
     void tell(char *text, size_t size) const override
     {
-        snprintf(text, size, "barrier %u, where %u of %u are", number, named[number].arrived, named[number].threads);
+        snprintf(text, size, "barrier %u, where %u of %u are", number, now->named[number].arrived, now->named[number].threads);
     }
 };
 
@@ -709,7 +811,7 @@ void named_barrier(unsigned number, unsigned threads, int line)
 {
     if (number > 15 || threads % LANES || threads < 1 || (int)threads > items_of_group)
         fault("line %d must name one of 16 barriers, for warps of the group; got barrier %u for %u threads", line, number, threads);
-    NamedBarrier &own = named[number];
+    NamedBarrier &own = now->named[number];
     if (own.arrived && own.threads != threads)
         fault("barrier %u is for %u threads elsewhere, and for %u in line %d", number, own.threads, threads, line);
     own.threads = threads;
@@ -723,57 +825,82 @@ void named_barrier(unsigned number, unsigned threads, int line)
 
 // For the runner.
 
-void start_units(const Launch &launch)
+void start_units(const Launch &launch, int rank, unsigned char *dynamic)
 {
     launched_now = &launch;
+    ranks = (int)launch.cluster;
+    choose_units(rank);
+    now->dynamic = dynamic;
+    now->ended = false;
     items_of_group = (int)(launch.items.x * launch.items.y * launch.items.z);
     declared_end = FIRST + (unsigned)(launch.shared_end - launch.shared);
     dynamic_first = (declared_end + 1023) / 1024 * 1024;
     dynamic_end = dynamic_first + (unsigned)launch.dynamic_bytes;
-    memset(seen, 0xff, dynamic_end < WINDOW ? dynamic_end : WINDOW);
-    memset(readers, 0, sizeof readers);
-    memset(coming, 0, sizeof coming);
-    barriers.clear();
-    copies.clear();
+    memset(now->seen, 0xff, dynamic_end < WINDOW ? dynamic_end : WINDOW);
+    memset(now->readers, 0, sizeof now->readers);
+    memset(now->coming, 0, sizeof now->coming);
+    now->barriers.clear();
+    now->copies.clear();
+    now->stores.clear();
     const unsigned registers = REGISTERS / items_of_group / 8 * 8;
-    for (UnitOfWarp &unit : units) {
+    for (UnitOfWarp &unit : now->units) {
         unit = UnitOfWarp();
         unit.registers = registers < 256 ? registers : 256;
     }
-    for (auto &group : issued)
+    for (auto &group : now->issued)
         group.clear();
-    memset(warps_turn, 0, sizeof warps_turn);
-    memset(lanes_turn, 0, sizeof lanes_turn);
-    memset(named, 0, sizeof named);
-    free_registers = 0;
+    memset(now->warps_turn, 0, sizeof now->warps_turn);
+    memset(now->lanes_turn, 0, sizeof now->lanes_turn);
+    memset(now->named, 0, sizeof now->named);
+    now->free_registers = 0;
+    now->begins_early = false;
+    memset(now->has_awaited, 0, sizeof now->has_awaited);
 }
 
 void end_units_of_item()
 {
-    if (!units[this_warp()].products.empty())
-        fault("a work-item ends before the product in line %d was awaited", units[this_warp()].products[0].what.line);
+    if (!now->units[this_warp()].products.empty())
+        fault("a work-item ends before the product in line %d was awaited", now->units[this_warp()].products[0].what.line);
 }
 
 void end_units()
 {
-    if (!copies.empty())
-        complain("a group ends while %zu copies are on their way", copies.size());
+    now->ended = true;
+    if (!now->stores.empty())
+        complain("a group ends while others store in its memory");
+    if (!now->copies.empty())
+        complain("a group ends while %zu copies are on their way", now->copies.size());
     for (int w = 0; w * LANES < items_of_group; ++w) {
         const int first = w / WARPS_OF_GROUP * WARPS_OF_GROUP;
-        if (units[w].issued != units[first].issued)
-            complain("warps of a group differ in their number of products: %zu and %zu", units[first].issued, units[w].issued);
-        if (units[w].register_changes != units[first].register_changes)
+        if (now->units[w].issued != now->units[first].issued)
+            complain("warps of a group differ in their number of products: %zu and %zu", now->units[first].issued, now->units[w].issued);
+        if (now->units[w].register_changes != now->units[first].register_changes)
             complain("warps of a group differ in how often they set their number of registers");
     }
 }
 
 bool units_go_on()
 {
-    if (copies.empty())
+    for (int rank = 0; rank < ranks; ++rank)
+        if (!units_of[rank].stores.empty()) {
+            choose_units(rank);
+            for (const Store &each : now->stores)
+                come(each);
+            now->stores.clear();
+            return true;
+        }
+    size_t coming = 0;
+    for (int rank = 0; rank < ranks; ++rank)
+        coming += units_of[rank].copies.size();
+    if (!coming)
         return false;
-    const size_t next = launched_now->order == 1 ? copies.size() - 1 : drawn((unsigned)copies.size());
-    const CopyOfTile own = copies[next];
-    copies.erase(copies.begin() + next);
+    size_t next = launched_now->order == 1 ? coming - 1 : drawn((unsigned)coming);
+    int rank = 0;
+    for (; next >= units_of[rank].copies.size(); ++rank)
+        next -= units_of[rank].copies.size();
+    choose_units(rank);
+    const CopyOfTile own = now->copies[next];
+    now->copies.erase(now->copies.begin() + next);
     bring(own);
     return true;
 }

@@ -181,7 +181,7 @@ class _Launch(ctypes.Structure):
         ("arguments", ctypes.c_uint),
         ("argument", ctypes.POINTER(ctypes.c_void_p)),
         ("argument_bytes", ctypes.POINTER(ctypes.c_size_t)),
-        ("of_the_library", ctypes.c_void_p * 3),
+        ("of_the_library", ctypes.c_void_p * 4),
     )
 
 

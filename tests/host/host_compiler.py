@@ -38,10 +38,12 @@ SANITIZERS = (
     "-fsanitize-sections=host_shared",
 )  # fmt: skip
 
-WORDS = ("-D__global__=", '-D__shared__=static __attribute__((section("host_shared")))')
+WORDS = ("-D__global__=", "-D__cluster_dims__(...)=", '-D__shared__=static __attribute__((section("host_shared")))')
 """What a group shares lies in one section, which the runner fills with poison."""
 
-_KERNEL = re.compile(r"\b__global__\b[^;{]*?\bvoid\s+(\w+)\s*\(")
+_KERNEL = re.compile(r"\b__global__\b(?:\s*__cluster_dims__\(\s*(\d+)\s*,\s*1\s*,\s*1\s*\))?[^;{]*?\bvoid\s+(\w+)\s*\(")
+"""The groups of a cluster, and the name."""
+
 _DYNAMIC = re.compile(r"\bextern\s+__shared__\s+([^;\[]*?)(\w+)\s*\[\s*\]\s*;")
 
 
@@ -99,8 +101,9 @@ def library(source: str) -> bytes:
     # What is a kernel is known behind the preprocessor, which leaves these words as they are.
     text = _run(source, "-std=c++17", "-I", str(HERE), "-include", "cuda_on_host.h", "-E")
     text = _DYNAMIC.sub(r"\1 *const \2 = (\1 *)host::dynamic_shared;", text)
-    for kernel in _KERNEL.findall(text):
-        launched = f"const char *launch_{kernel}(host::Launch *launch) {{ return host::launched<&{kernel}>(launch); }}"
+    for cluster, kernel in _KERNEL.findall(text):
+        call = f"host::launched<&{kernel}, {cluster or 1}>(launch)"
+        launched = f"const char *launch_{kernel}(host::Launch *launch) {{ return {call}; }}"
         text += f'\nextern "C" __attribute__((visibility("default"))) {launched}'
     return _linked(text, *WORDS, "-fvisibility=hidden")
 

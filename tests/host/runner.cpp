@@ -1,4 +1,4 @@
-// Runs the groups of a launch one after the other, and the work-items of a group in turns, each on a stack of its own.
+// Runs the groups of a launch one after the other, those of a cluster together, and their work-items in turns, each on a stack of its own.
 //
 // A work-item runs until it waits or ends; then the next one does. The order of turns is the launch's: a kernel that lacks a barrier
 // reads, in one order or another, what was not written yet. Shared memory is poison (FF, which is a NaN) when a group starts.
@@ -33,17 +33,17 @@
 
 namespace host {
 
-static const int WARP = 32, MOST_ITEMS = 1024, MOST_COPIES = 4096;
+static const int WARP = 32, MOST_ITEMS = 1024 * MOST_GROUPS, MOST_COPIES = 4096;
 static const size_t STACK = 256 * 1024;
 
 enum Order { FORWARD, REVERSED, SHUFFLED }; // and on, by the seed that it is
-enum State { READY, AT_GROUP_BARRIER, AT_WARP_BARRIER, AWAITING, ENDED };
+enum State { READY, AT_CLUSTER_BARRIER, AT_GROUP_BARRIER, AT_WARP_BARRIER, AWAITING, ENDED };
 
 struct Copy { void *target; const void *source; size_t bytes, present; };
 
 struct Item {
     Indices thread;
-    int number;
+    int number; // in the cluster, group by group
     State state;
     int line; // at which it waits
     const Awaited *awaited;
@@ -63,7 +63,10 @@ unsigned char *dynamic_shared;
 static const Launch *launch_now;
 static Item item[MOST_ITEMS];
 static Warp warp[MOST_ITEMS / WARP];
-static int items, alive, waiting;
+static int items, warps, groups; // of a group; in a cluster
+static int alive[MOST_GROUPS], waiting[MOST_GROUPS], waiting_in_cluster;
+static Indices block[MOST_GROUPS];
+static unsigned char *dynamic[MOST_GROUPS];
 static Item *current;
 static char message[800];
 
@@ -141,10 +144,20 @@ static const void *bottom_of_runner;
 static size_t size_of_runner;
 #endif
 
+static int group_of(const Item &own) { return own.number / items; }
+
+static void choose_group(int rank)
+{
+    position.block = block[rank];
+    dynamic_shared = dynamic[rank];
+    choose_units(rank);
+}
+
 static void enter(Item *next)
 {
     current = next;
     position.thread = next->thread;
+    choose_group(group_of(*next));
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&shadow_of_runner, bottom_of_stack(next->number), STACK);
 #endif
@@ -202,7 +215,7 @@ static volatile bool late, in_item;
 
 static void complain_of_time()
 {
-    complain("work-item %d runs after %g seconds, the most that a launch may take; it last waited in line %d", current->number,
+    complain("work-item %d runs after %g seconds, the most that a launch may take; it last waited in line %d", this_item(),
              launch_now->seconds, current->line);
 }
 
@@ -248,7 +261,7 @@ public:
 
 // Barriers. The last one to come lets all go on.
 
-static Warp &warp_of(const Item &own) { return warp[own.number / WARP]; }
+static Warp &warp_of(const Item &own) { return warp[group_of(own) * warps + own.number % items / WARP]; }
 
 static void release(State where, int first, int last)
 {
@@ -257,7 +270,7 @@ static void release(State where, int first, int last)
         if (item[i].state == where) {
             if (line && item[i].line != line)
                 complain("work-items of one %s wait at different barriers, in lines %d and %d",
-                         where == AT_WARP_BARRIER ? "warp" : "group", line, item[i].line);
+                         where == AT_WARP_BARRIER ? "warp" : where == AT_GROUP_BARRIER ? "group" : "cluster", line, item[i].line);
             line = item[i].line;
             item[i].state = READY;
         }
@@ -266,14 +279,22 @@ static void release(State where, int first, int last)
 static void release_complete(Item &own)
 {
     Warp &its = warp_of(own);
-    const int first = own.number / WARP * WARP, last = first + WARP < items ? first + WARP : items;
+    const int group = group_of(own), begin = group * items, end = begin + items;
+    const int first = begin + own.number % items / WARP * WARP, last = first + WARP < end ? first + WARP : end;
     if (its.waiting && its.waiting == its.alive) {
         its.waiting = 0;
         release(AT_WARP_BARRIER, first, last);
     }
-    if (waiting && waiting == alive) {
-        waiting = 0;
-        release(AT_GROUP_BARRIER, 0, items);
+    if (waiting[group] && waiting[group] == alive[group]) {
+        waiting[group] = 0;
+        release(AT_GROUP_BARRIER, begin, end);
+    }
+    int in_cluster = 0;
+    for (int g = 0; g < groups; ++g)
+        in_cluster += alive[g];
+    if (waiting_in_cluster && waiting_in_cluster == in_cluster) {
+        waiting_in_cluster = 0;
+        release(AT_CLUSTER_BARRIER, 0, groups * items);
     }
 }
 
@@ -286,7 +307,9 @@ static void wait_at(State where, int &others, int line)
     leave(false);
 }
 
-void group_barrier(int line) { wait_at(AT_GROUP_BARRIER, waiting, line); }
+void group_barrier(int line) { wait_at(AT_GROUP_BARRIER, waiting[group_of(*current)], line); }
+
+void cluster_barrier(int line) { wait_at(AT_CLUSTER_BARRIER, waiting_in_cluster, line); }
 
 void warp_barrier(unsigned mask, int line)
 {
@@ -295,8 +318,8 @@ void warp_barrier(unsigned mask, int line)
     wait_at(AT_WARP_BARRIER, warp_of(*current).waiting, line);
 }
 
-int this_lane() { return current->number % WARP; }
-int this_item() { return current->number; }
+int this_lane() { return this_item() % WARP; }
+int this_item() { return current->number % items; }
 
 void wait_for(const Awaited &what, int line)
 {
@@ -368,8 +391,9 @@ static void run_item()
     launch_now->kernel(*launch_now);
     end_units_of_item();
     current->state = ENDED;
-    --alive;
     --warp_of(*current).alive;
+    if (--alive[group_of(*current)] == 0)
+        end_units();
     release_complete(*current);
     leave(true);
 }
@@ -384,12 +408,13 @@ static void poison(char *begin, char *end)
         *p = (char)0xff;
 }
 
-static void start_group()
+static void start_group(int rank)
 {
-    for (int i = 0; i < items; ++i) {
+    for (int i = rank * items; i < (rank + 1) * items; ++i) {
         const Indices &size = launch_now->items;
+        const unsigned number = i % items;
         Item &own = item[i];
-        own.thread = {i % size.x, i / size.x % size.y, i / size.x / size.y};
+        own.thread = {number % size.x, number / size.x % size.y, number / size.x / size.y};
         own.number = i;
         own.state = READY;
         own.line = own.copied = own.groups = 0;
@@ -403,15 +428,15 @@ static void start_group()
 #endif
         make_context(&context_of[i], bottom_of_stack(i), run_item);
     }
-    alive = items;
-    waiting = 0;
-    for (int w = 0; w * WARP < items; ++w) {
-        warp[w].alive = items - w * WARP < WARP ? items - w * WARP : WARP;
-        warp[w].waiting = 0;
+    alive[rank] = items;
+    waiting[rank] = waiting_in_cluster = 0;
+    for (int w = 0; w < warps; ++w) {
+        warp[rank * warps + w].alive = items - w * WARP < WARP ? items - w * WARP : WARP;
+        warp[rank * warps + w].waiting = 0;
     }
     poison(launch_now->shared, launch_now->shared_end);
-    memset(dynamic_shared, 0xff, launch_now->dynamic_bytes);
-    start_units(*launch_now);
+    memset(dynamic[rank], 0xff, launch_now->dynamic_bytes);
+    start_units(*launch_now, rank, dynamic[rank]);
 }
 
 static unsigned long long random_state;
@@ -441,6 +466,7 @@ static void put_in_order(int *turns, int first, int count)
 
 static bool goes_on(Item &own)
 {
+    choose_group(group_of(own));
     if (own.state == AWAITING && own.awaited->holds())
         own.state = READY;
     return own.state == READY;
@@ -449,8 +475,9 @@ static bool goes_on(Item &own)
 // A turn of each of a warp's work-items that do not wait. Returns whether there were any.
 static bool run_warp(int number)
 {
-    int turns[WARP], count = items - number * WARP < WARP ? items - number * WARP : WARP;
-    put_in_order(turns, number * WARP, count);
+    const int first = number % warps * WARP;
+    int turns[WARP], count = items - first < WARP ? items - first : WARP;
+    put_in_order(turns, number / warps * items + first, count);
     bool any = false;
     for (int i = 0; i < count && !message[0]; ++i)
         if (goes_on(item[turns[i]])) {
@@ -469,66 +496,101 @@ static void tell_deadlock()
 {
     char text[sizeof message];
     size_t end = 0;
-    for (int i = 0; i < items; ++i) {
+    for (int i = 0; i < groups * items; ++i) {
         bool told = item[i].state == ENDED;
         for (int before = 0; before < i && !told; ++before)
-            told = item[before].state != ENDED && item[before].line == item[i].line;
+            told = item[before].state != ENDED && item[before].line == item[i].line && group_of(item[before]) == group_of(item[i]);
         if (told || end >= sizeof text - 1)
             continue;
         char what[200] = "others that never come there";
+        choose_group(group_of(item[i]));
         if (item[i].state == AWAITING)
             item[i].awaited->tell(what, sizeof what);
-        end += snprintf(text + end, sizeof text - end, "%swork-item %d waits in line %d for %s", end ? "; " : "", i, item[i].line, what);
+        char where[40] = "";
+        if (groups > 1)
+            snprintf(where, sizeof where, " of group %d of the cluster", group_of(item[i]));
+        end += snprintf(text + end, sizeof text - end, "%swork-item %d%s waits in line %d for %s", end ? "; " : "", i % items, where,
+                        item[i].line, what);
     }
     complain("%s", text);
 }
 
-// A warp goes on until the group's barrier, before the next one sets out: so far apart may they be. Shuffled, it may also be anywhere
-// in between. The units are as late as can be: shuffled, they go on at any time, else when nobody else can.
-static void run_group()
+// A turn of each of so many warps, which goes on as far as it can. Returns whether any did.
+static bool run_warps(int first, int count)
 {
-    const int warps = (items + WARP - 1) / WARP;
-    while (alive > 0 && !message[0]) {
-        int turns[MOST_ITEMS / WARP];
-        put_in_order(turns, 0, warps);
-        bool any = false;
-        for (int i = 0; i < warps; ++i) {
-            while (run_warp(turns[i])) {
-                any = true;
-                if (launch_now->order >= SHUFFLED && random_below(4) == 0)
-                    break;
-            }
-            if (drawn(2) && units_go_on())
-                any = true; // who waited for that may go on
+    int turns[MOST_ITEMS / WARP];
+    put_in_order(turns, first, count);
+    bool any = false;
+    for (int i = 0; i < count; ++i) {
+        while (run_warp(turns[i])) {
+            any = true;
+            if (launch_now->order >= SHUFFLED && random_below(4) == 0)
+                break;
         }
+        if (drawn(2) && units_go_on())
+            any = true; // who waited for that may go on
+    }
+    return any;
+}
+
+// A warp goes on until the group's barrier, before the next one sets out, and a group until it waits for another: so far apart may they
+// be. Shuffled, they may also be anywhere in between. The units are as late as can be: shuffled, they go on at any time, else when
+// nobody else can.
+static void run_cluster()
+{
+    const auto any_alive = [] {
+        for (int g = 0; g < groups; ++g)
+            if (alive[g])
+                return true;
+        return false;
+    };
+    while (any_alive() && !message[0]) {
+        bool any = false;
+        if (launch_now->order >= SHUFFLED)
+            any = run_warps(0, groups * warps);
+        else
+            for (int g = 0; g < groups; ++g)
+                while (run_warps((launch_now->order == REVERSED ? groups - 1 - g : g) * warps, warps) && !message[0])
+                    any = true;
         if (!any && !message[0] && !units_go_on())
             tell_deadlock();
     }
-    if (!message[0])
-        end_units();
 }
 
 const char *run_groups(const Launch &launch)
 {
     launch_now = &launch;
     items = (int)(launch.items.x * launch.items.y * launch.items.z);
+    warps = (items + WARP - 1) / WARP;
+    groups = (int)launch.cluster;
+    if (groups > MOST_GROUPS)
+        return "a cluster must have at most two groups";
+    if (launch.groups.x % groups)
+        return "the number of groups must be a multiple of a cluster's";
+    if (groups > 1 && launch.shared_end != launch.shared)
+        return "a cluster's shared memory must be what the launch brings: none may be declared";
     random_state = 0x9e3779b97f4a7c15ULL * launch.order;
     message[0] = 0;
     make_stacks();
     // Of 1024 bytes are the patterns in which the copy engine and the matrix unit swizzle.
-    if (posix_memalign((void **)&dynamic_shared, 1024, launch.dynamic_bytes ? launch.dynamic_bytes : 1))
-        return "no memory for shared memory";
+    for (int g = 0; g < groups; ++g)
+        if (posix_memalign((void **)&dynamic[g], 1024, launch.dynamic_bytes ? launch.dynamic_bytes : 1))
+            return "no memory for shared memory";
     position.items = launch.items;
     position.groups = launch.groups;
     const Watchdog watchdog(launch.seconds);
-    Indices &at = position.block;
+    Indices at;
     for (at.z = 0; at.z < launch.groups.z && !message[0]; ++at.z)
         for (at.y = 0; at.y < launch.groups.y && !message[0]; ++at.y)
-            for (at.x = 0; at.x < launch.groups.x && !message[0]; ++at.x) {
-                start_group();
-                run_group();
+            for (at.x = 0; at.x < launch.groups.x && !message[0]; at.x += groups) {
+                for (int g = 0; g < groups; ++g) {
+                    block[g] = {at.x + g, at.y, at.z};
+                    start_group(g);
+                }
+                run_cluster();
             }
-    free(dynamic_shared);
+    for (int g = 0; g < groups; ++g)
+        free(dynamic[g]);
     return message[0] ? message : nullptr;
 }
 

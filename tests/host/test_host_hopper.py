@@ -263,6 +263,104 @@ def test_what_copies_and_products_may_not_do_is_told(
         check_written(cpu, written[False], False, 128, fault, **of_map)
 
 
+# Clusters
+
+CLUSTER = """
+extern "C" __global__ __cluster_dims__(2, 1, 1) void exchange(int *out, int fault)
+{
+    extern __shared__ __align__(1024) char memory[];
+    unsigned long long *bar = (unsigned long long *)memory;
+    int *number = (int *)(bar + 2), rank = blockIdx.x % 2;
+    if (threadIdx.x == 0) {
+        BARRIER_INIT(bar, 1);
+        FENCE_BARRIERS();
+    }
+    if (fault != 1)
+        CLUSTER_BARRIER();
+    if (threadIdx.x == 0) {
+        unsigned there, told;
+        const int own[4] = {7 + (int)blockIdx.x};
+        CLUSTER_ADDRESS(there, fault == 5 ? number + 1 : number, fault == 2 ? 2 : !rank);
+        CLUSTER_ADDRESS(told, bar, fault == 6 ? rank : !rank);
+        CLUSTER_STORE_WHOLE(there, own, told);
+        BARRIER_EXPECT(bar, fault == 3 ? 32 : 16);
+        if (fault != 7)
+            BARRIER_WAIT(bar, 0);
+        out[blockIdx.x] = *number;
+    }
+    if (fault == 7)
+        return;
+    if (fault != 4)
+        CLUSTER_BARRIER();
+    else if (threadIdx.x == 0 && rank == 1)
+        CLUSTER_ARRIVE(bar, 0);
+    else if (threadIdx.x == 0) {
+        BARRIER_WAIT(bar, 1);
+        CLUSTER_ARRIVE(bar, 1);
+    }
+}
+"""
+
+
+def exchanged(cpu: Host, fault: int = 0, groups: int = 4, source: str = CLUSTER) -> list[int]:
+    """What each group of two clusters has from the other one."""
+    memory = cpu.asarray(np.zeros(groups, np.int32)).memory
+    program = cpu.program(twin() + source)
+    arguments = [memory, np.int32(fault)]
+    cpu.launch(cpu.prepare(program, "exchange", (groups, 1, 1), (64, 1, 1), arguments, dynamic_local_bytes=64))
+    out = np.zeros(groups, np.int32)
+    cpu.download(memory, out)
+    return [int(x) for x in out]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_groups_of_a_cluster_reach_each_other_s_memory(cpu: Host, order: str) -> None:
+    cpu.order = order
+    assert exchanged(cpu) == [8, 7, 10, 9]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (1, r"the barrier in line \d+ has not been initialized"),
+        (2, r"line \d+ must name one of 2 groups of the cluster; got 2"),
+        (
+            3,
+            r"work-item 0 of group 0 of the cluster waits in line \d+ for .* lacks 0 of 1 that arrive and 16 bytes",
+        ),
+        (4, r"line \d+ reaches shared memory of group 1 of the cluster, which has ended"),
+        (5, r"the store in line \d+ must go to a multiple of 16 bytes"),
+        (6, r"the store in line \d+ must tell a barrier of the group that it goes to"),
+        (7, "a group ends while others store in its memory|which has ended"),
+    ],
+)
+def test_what_groups_of_a_cluster_may_not_do_is_told(cpu: Host, fault: int, told: str) -> None:
+    for cpu.order in ("forward", "reversed"):
+        try:
+            exchanged(cpu, fault)
+        except gp.LaunchError as error:
+            if re.search(told, str(error)):
+                return
+    pytest.fail("nothing was told")
+
+
+@pytest.mark.parametrize(
+    ("groups", "source", "told"),
+    [
+        (3, CLUSTER, "the number of groups must be a multiple of a cluster's"),
+        (4, CLUSTER.replace("(2, 1", "(4, 1"), "a cluster must have at most two groups"),
+        (
+            4,
+            CLUSTER.replace("    unsigned", "    __shared__ volatile int own[1]; own[0] = 1;\n    unsigned", 1),
+            "none may be declared",
+        ),
+    ],
+)
+def test_which_clusters_are_simulated_is_told(cpu: Host, groups: int, source: str, told: str) -> None:
+    with pytest.raises(gp.LaunchError, match=told):
+        exchanged(cpu, groups=groups, source=source)
+
+
 # The twin
 
 

@@ -30,6 +30,36 @@
                  ::"r"(SHARED_ADDRESS(to)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(SHARED_ADDRESS(bar)) : "memory")
 #define PREFETCH_MAP(map) asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory")
 
+// In a launch that begins before the one before it in its stream has ended (programmatic dependent launch): lets the next such one begin as
+// soon as there is room for its blocks; waits until all launches before have ended, and what they wrote can be read.
+#define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
+#define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")
+
+// Clusters of blocks, which run at one time and reach each other's shared memory. A rank is a block's number in its cluster, from 0 on.
+// All threads of a cluster meet: barriers that were made and fenced before are seen behind, and no block leaves before. Nothing else is
+// waited for: a release for the cluster would have all memory of the thread wait, hundreds of clocks each time (MEMBAR.ALL.GPU).
+#define CLUSTER_BARRIER() asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait.acquire;" ::: "memory")
+// BARRIER_ARRIVE at the barrier that stands in the same place of the block of this rank; that releases nothing to others but who waits there.
+#define CLUSTER_ARRIVE(bar, rank)                                                                                                       \
+    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"( \
+                     SHARED_ADDRESS(bar)),                                                                                              \
+                 "r"(rank)                                                                                                              \
+                 : "memory")
+// The address of a place of shared memory in the block of this rank. Four sums are stored there, and the barrier at such an address gets to
+// know of their 16 bytes once they are there.
+#define CLUSTER_ADDRESS(there, place, rank) \
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(SHARED_ADDRESS(place)), "r"(rank))
+#define CLUSTER_STORE_4(type, sort, there, x, bar)                                                                              \
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4" type " [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), \
+                 sort((x)[0]), sort((x)[1]), sort((x)[2]), sort((x)[3]), "r"(bar) : "memory")
+#define CLUSTER_STORE(there, x, bar) CLUSTER_STORE_4(".f32", "f", there, x, bar)
+#define CLUSTER_STORE_WHOLE(there, x, bar) CLUSTER_STORE_4(".s32", "r", there, x, bar)
+// COPY_TILE to the same place of each block whose bit is set in `ranks`, whose barrier in the same place gets to know of it.
+#define COPY_TILE_TO(ranks, to, map, bar, x, y, z)                                                                             \
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "   \
+                 "[%1, {%2, %3, %4}], [%5], %6;"                                                                               \
+                 ::"r"(SHARED_ADDRESS(to)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(SHARED_ADDRESS(bar)), "h"((short)(ranks)) : "memory")
+
 // Each thread of a group of four warps from now on has so many registers, a constant: fewer, or more, than before.
 #define REGISTERS_DOWN(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
 #define REGISTERS_UP(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
