@@ -4,13 +4,14 @@ which shall be listed.
     python benchmarks/mma.py --seconds 450 --output mma.json
     python benchmarks/mma.py --kernel wgmma --seconds 180 --output wgmma.json
     python benchmarks/mma.py --kernel simt --seconds 300 --output simt-mma.json
+    python benchmarks/mma.py --kernel wgmma --dtypes bfloat16 --sizes 1024 --tiling TSM=64,TSN=128,SHARE=0,CLUSTER=b
 
 First every tiling of the device's model, of `simt` every one that is generated for the unit, is verified in every type, shared
-and not, on odd sizes and whole tiles. Those that failed are told, and not timed. Then come ratios to the faster of cuBLAS and
-cuBLASLt: of every tiling on squares of one layout, and of the best of them on all four. FP8 begins with NT, which is all that
-cuBLASLt has of it on Hopper, and has a result in bfloat16. What is left when time is up is told, and not done. OpenCL's times
-stand beside those of both under CUDA in the same run; what neither computes stands alone, and that is told. At the end stand,
-for each type, the tilings that were the fastest somewhere.
+and not unless it says which, on odd sizes and whole tiles. Those that failed are told, and not timed. Then come ratios to the
+faster of cuBLAS and cuBLASLt: of every tiling on squares of one layout, and of the best of them on all
+four. FP8 begins with NT, which is all that cuBLASLt has of it on Hopper, and has a result in bfloat16. What is left when time
+is up is told, and not done. OpenCL's times stand beside those of both under CUDA in the same run; what neither computes stands
+alone, and that is told. At the end stand, for each type, the tilings that were the fastest somewhere.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import document
 from gemmport import kernels
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.checking import verification
+from gemmport.cli.options import chosen_parameters
 from gemmport.contracts.device_model import DeviceModel
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.device import DeviceInfo
@@ -89,6 +91,8 @@ class Trial:
         kernel: which is tried.
         ends: the clock's reading at which no more is begun.
         dtypes: of A and B, to which it is kept; empty: all.
+        layouts: in which the best tilings of a size are timed, beside the first.
+        asked: tilings that are tried instead of those that are listed or generated; empty: these.
         right: products by type that were verified. wrong: tilings by type that failed, as text, with the reason.
     """
 
@@ -97,6 +101,8 @@ class Trial:
     configuration: Configuration
     ends: float
     dtypes: Sequence[str] = ()
+    layouts: Sequence[str] = LAYOUTS
+    asked: Sequence[Parameters] = ()
     results: list[dict[str, Any]] = field(default_factory=list)
     right: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, str] = field(default_factory=dict)
@@ -108,8 +114,8 @@ class Trial:
 
     def tilings(self, problem: GemmProblem) -> list[Parameters]:
         """Those that fit the device, for the problem's type."""
-        if self.kernel.name == "wgmma":
-            listed = self.model.tilings["wgmma"]
+        if self.asked or self.kernel.name == "wgmma":
+            listed = self.asked or self.model.tilings["wgmma"]
             fits = [self.kernel.unfit(self.kernel.complete(each), problem, self.device) is None for each in listed]
             return [{**each} for each, fit in zip(listed, fits, strict=True) if fit]
         if self.kernel.name == "simt":
@@ -166,7 +172,7 @@ class Trial:
         anew = [(ODD, {"SHARE": 0, "ANEW": 1})] if self.kernel.name == "mma" else []
         for sizes, more in ((ODD, {"SHARE": 1}), (WHOLE, {"SHARE": 0}), *anew):
             problem = product(*sizes, dtype, ops, beta=-1.0)
-            result = self.run(problem, {**tiling, **more}, verify=True, repeat=1)
+            result = self.run(problem, {**more, **tiling}, verify=True, repeat=1)
             if result is None:
                 continue
             if result.status == "ok":
@@ -186,14 +192,14 @@ class Trial:
                         found += self._timed(size, dtype, first, tiling)
                 fastest = sorted(found, key=lambda pair: pair[0])
                 best = list({tuple(sorted(tiling.items())): tiling for _, tiling in fastest}.values())[:BEST]
-                for ops in (each for each in LAYOUTS if each != first):
+                for ops in (each for each in self.layouts if each != first):
                     for tiling in best:
                         self._timed(size, dtype, ops, tiling)
 
     def _timed(self, size: int, dtype: str, ops: str, tiling: Parameters) -> Iterator[tuple[float, Parameters]]:
         """Seconds per work without sharing and with it; on record."""
         found = []
-        for share in (0, 1):
+        for share in (tiling["SHARE"],) if "SHARE" in tiling else (0, 1):
             params = {**tiling, "SHARE": share}
             result = self.run(timed_product(size, dtype, ops), params, verify=False, repeat=10)
             if result is None:
@@ -257,22 +263,38 @@ def best(trials: list[Trial]) -> dict[str, list[dict[str, Any]]]:
     "--kernel", default="mma", show_default=True, type=click.Choice(["mma", "wgmma", "simt"]), help="Which is tried."
 )
 @click.option("--device", default=None, metavar="PLATFORM[:DEVICE]", help="As in gemmport run. Default: the best.")
+@click.option("--backends", default="cuda,opencl", show_default=True, help="Which are tried, in their order.")
 @click.option("--seconds", default=450.0, show_default=True, help="When no more is begun.")
 @click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Of squares, in their order.")
+@click.option(
+    "--layouts", default=",".join(LAYOUTS), show_default=True, help="Of which the best tilings are timed in all."
+)
 @click.option("--dtypes", default="", metavar="NAME[,NAME]", help="Of A and B. Default: all that the kernel has.")
+@click.option(
+    "--tiling",
+    "tilings",
+    multiple=True,
+    metavar="NAME=VALUE[,NAME=VALUE]",
+    help="Tried instead of those that are listed; repeatable.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
-def main(kernel: str, device: str | None, seconds: float, sizes: str, dtypes: str, output: Path | None) -> None:
+def main(
+    kernel: str, device: str | None, backends: str, seconds: float, sizes: str, layouts: str, dtypes: str,
+    tilings: tuple[str, ...], output: Path | None,
+) -> None:  # fmt: skip
     """Verifies and times a kernel under CUDA, and under OpenCL where it has it."""
     # One tiling after the other takes the same operands, which take a second to draw.
     verification.random_operands = lru_cache(maxsize=1)(verification.random_operands)
     begun, configuration, trials = time.monotonic(), load_configuration(), list[Trial]()
-    for name in ("cuda", "opencl"):
+    for name in backends.split(","):
         try:
             target = select_device(device, name)
         except GemmportError as error:
             click.echo(f"{name}: {error}", err=True)
             continue
-        trial = Trial(kernels.variant(kernel), target, configuration, 0.0, tuple(filter(None, dtypes.split(","))))
+        asked = [chosen_parameters(tiling.split(","), kernel) for tiling in tilings]
+        kept = tuple(filter(None, dtypes.split(",")))
+        trial = Trial(kernels.variant(kernel), target, configuration, 0.0, kept, layouts.split(","), asked)
         if not trial.types:
             click.echo(f"{target.label}: {kernel} multiplies nothing of {dtypes or 'all types'} there", err=True)
             continue
