@@ -54,6 +54,11 @@ def residency(source: str) -> str:
     return found.group(1) if found else ""
 
 
+def begins_early(source: str) -> bool:
+    """Whether a launch may begin before the one before it in its stream has ended, as the source says: EARLY. It then waits."""
+    return re.search(r"^#define EARLY 1$", source, flags=re.MULTILINE) is not None
+
+
 def _opencl_options(device: DeviceInfo) -> tuple[str, ...]:
     known = {quirk.id for quirk in quirks_of(device)}
     return ("-cl-std=CL1.2", *(["-cl-opt-disable"] if "oclgrind-optimized-code" in known else []))

@@ -17,6 +17,9 @@ LAUNCH = "cuLaunchKernelEx"
 # CUfunction_attribute
 MAX_THREADS_PER_BLOCK, SHARED_BYTES, LOCAL_BYTES, REGISTERS, MAX_DYNAMIC_SHARED_BYTES = 0, 1, 3, 4, 8
 
+# CUlaunchAttributeID
+PROGRAMMATIC_STREAM_SERIALIZATION = 6
+
 
 class Function:
     """A kernel of a module, which it keeps loaded."""
@@ -81,6 +84,18 @@ class _Config(ctypes.Structure):
     )
 
 
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, whose value has 64 bytes."""
+
+    _fields_ = (("id", ctypes.c_int), ("value", ctypes.c_int * 17))
+
+    @classmethod
+    def of(cls, number: int, value: int) -> _Attribute:
+        own = cls(number)
+        own.value[1] = value  # behind the padding
+        return own
+
+
 class Launch:
     """A kernel with its geometry, and its arguments in memory, as the driver takes them.
 
@@ -98,15 +113,20 @@ class Launch:
         arguments: bytearray,
         offsets: Sequence[int],
         shared_bytes: int,
+        *,
+        early: bool = False,
     ) -> None:
         """Args:
         arguments: all of them, a whole number of words; what stands there at the launch counts.
         offsets: where each begins, which for a pointer is a word.
+        early: whether it may begin before the launch before it in its stream has ended; the kernel then waits for that.
         """
         self.function = function
         self.words, self.places = memoryview(arguments).cast("Q"), [offset // WORD for offset in offsets]
         start = ctypes.addressof((ctypes.c_char * len(arguments)).from_buffer(arguments))
-        self._config = _Config((*groups,), (*work_group,), shared_bytes, None, None, 0)
+        self._attribute = _Attribute.of(PROGRAMMATIC_STREAM_SERIALIZATION, 1)
+        attributes = ctypes.addressof(self._attribute) if early else None
+        self._config = _Config((*groups,), (*work_group,), shared_bytes, None, attributes, int(early))
         self._pointers = (ctypes.c_void_p * len(offsets))(*[start + offset for offset in offsets])
         self._start = start
         self._given = (

@@ -16,8 +16,18 @@ import pycuda
 import pycuda.driver as cu
 import pycuda.tools
 
+from gemmport.backends import (
+    _compilation,
+    _cudadriver,
+    _cudahost,
+    _fork,
+    _improvement,
+    _nvrtc,
+    _sass,
+    _scripts,
+    _tensormaps,
+)
 from gemmport.backends import _cudadiscovery as discovery
-from gemmport.backends import _cudadriver, _cudahost, _fork, _improvement, _nvrtc, _sass, _scripts, _tensormaps
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
 from gemmport.backends._cudacontext import Current
@@ -280,7 +290,8 @@ class CUDA(Backend):
             except LaunchError as error:
                 raise LaunchError(f"{function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        launch = modules.Launch(kernel, groups, work_group, packed, offsets, dynamic_local_bytes)
+        early = _compilation.begins_early(program.source)
+        launch = modules.Launch(kernel, groups, work_group, packed, offsets, dynamic_local_bytes, early=early)
         return _Call(program, function, kernel, groups, work_group, launch)
 
     def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:

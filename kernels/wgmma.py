@@ -65,14 +65,17 @@ _STRIDE_LIMIT = 2**40
 _MOST_TILES = 2**31 - 2**16
 """That are numbered in 32 bits, with as many groups behind them as a device may have."""
 
-_FEW_REGISTERS, _MOST_REGISTERS = 40, 240
-"""Of a work-item that has copies made, and of one that multiplies, where they differ."""
+_FEW_REGISTERS, _FEW_IN_CLUSTERS, _MOST_REGISTERS = 40, 56, 240
+"""Of a work-item that has copies made, alone and in a cluster, and of one that multiplies, where they differ."""
 
 _MOST_SUMS = {(1, 1): 16384, (1, 2): 16384, (1, 3): 8192, (2, 1): 8192, (2, 2): 4096}
 """Of four warps, by the groups of a compute unit and how many times four warps of each multiply: they stay in registers."""
 
 _MOST_PROMOTED = {(1, 1): 12288, (1, 2): 8192, (1, 3): 8192, (2, 1): 4096, (2, 2): 4096}
 """Likewise, where registers hold the sums of a step, too."""
+
+_MOST_EXCHANGED = {(1, 1): 8192, (1, 2): 8192, (2, 1): 4096}
+"""Likewise, where sums of the other group of a cluster are added."""
 
 _TURNED = 2
 """Bytes of elements that the unit reads where they lie across k."""
@@ -81,6 +84,15 @@ TF32 = "tf32"
 
 MAP_BYTES = 128
 """Of a tensor map."""
+
+NONE, SAME_A, SAME_B, SAME_D = "none", "a", "b", "d"
+"""What two groups of a cluster share: nothing, for there is none; tiles of A or of B; a tile of D."""
+
+_A: tuple[Operand, ...] = ("a",)
+_B: tuple[Operand, ...] = ("b",)
+
+SHARED_LINES = 2 * LINES
+"""Of an operand, of which each group of a cluster has one half brought."""
 
 _SHARES = (0, 1)
 _TRIED: Parameters = {"TSM": 128, "TSN": 256, "WM": 64, "STAGES": 4}
@@ -138,6 +150,11 @@ class Wgmma(KernelVariant):
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
 
+    With a CLUSTER, two groups run on neighbouring compute units and reach each other's local memory: each has one half of the
+    tiles of A or of B copied to both, or both compute one tile, each with half of its terms (CUDA C++ Programming Guide,
+    "Thread Block Clusters"). With EARLY = 1 groups begin while the launch before still runs ("Programmatic Dependent Launch").
+    Only the user chooses these.
+
     Where `mma` is expected to be faster, only the user chooses it. Under OpenCL it is chosen where `gemmport doctor` has found
     it right on the device.
     """
@@ -161,6 +178,13 @@ class Wgmma(KernelVariant):
             minimum=0,
             maximum=2,
         ),
+        Parameter(
+            "CLUSTER",
+            NONE,
+            "what two groups at a time share: none; tiles of A or B, copied to both; or of D, half of the terms each",
+            choices=(NONE, SAME_A, SAME_B, SAME_D),
+        ),
+        Parameter("EARLY", 0, "whether groups begin, and wait, while the launch before still runs", choices=(0, 1)),
     )
     constants: ClassVar = {
         **KernelVariant.constants,
@@ -183,6 +207,19 @@ class Wgmma(KernelVariant):
             "TSM = WM, and 4096 where TSM / WM = 2",
             lambda TSM, TSN, WM, GROUPS: _MOST_SUMS.get((GROUPS, TSM // WM), 0) >= WM * TSN,
         ),
+        Constraint(
+            f"TSM % {SHARED_LINES} = 0 with CLUSTER = a, and TSN % {SHARED_LINES} = 0 with CLUSTER = b",
+            lambda TSM, TSN, CLUSTER: {SAME_A: TSM, SAME_B: TSN}.get(CLUSTER, 0) % SHARED_LINES == 0,
+        ),
+        Constraint(
+            "registers hold the other group's sums, too: with CLUSTER = d, WM · TSN ≤ 8192 where TSM / WM ≤ 2; with "
+            "GROUPS = 2, 4096 where TSM = WM",
+            lambda TSM, TSN, WM, GROUPS, CLUSTER: (
+                CLUSTER != SAME_D or _MOST_EXCHANGED.get((GROUPS, TSM // WM), 0) >= WM * TSN
+            ),
+        ),
+        Constraint("SHARE = 0 with a CLUSTER", lambda SHARE, CLUSTER: SHARE == 0 or CLUSTER == NONE),
+        Constraint("SHARE = 0 with EARLY = 1", lambda SHARE, EARLY: SHARE == 0 or EARLY == 0),
     )
 
     def tile(self, parameters: Parameters) -> Tile:
@@ -196,9 +233,11 @@ class Wgmma(KernelVariant):
         return _multipliers(parameters) + GROUP, 1, 1
 
     def local_bytes(self, parameters: Parameters, problem: GemmProblem) -> int:
-        """Of the stages, of sums on their way to D, and of two barriers of 8 bytes for each stage."""
-        stages = int(parameters["STAGES"])
-        return stages * ((int(parameters["TSM"]) + int(parameters["TSN"])) * ROW_BYTES + 16) + _staged_bytes(parameters)
+        """Of the stages, sums on their way to D, two barriers of 8 bytes for each stage, and what clusters exchange."""
+        stages, rows, columns = (int(parameters[name]) for name in ("STAGES", "TSM", "TSN"))
+        # Of each two warps the sums of one, in 4 bytes, and two barriers more.
+        exchanged = rows * columns * 4 // 2 + 16 if parameters["CLUSTER"] == SAME_D else 0
+        return stages * ((rows + columns) * ROW_BYTES + 16) + _staged_bytes(parameters) + exchanged
 
     def most_local_bytes(self, device: DeviceInfo) -> int:
         return max(device.most_local_memory, local_memory_of(device, specific=True))
@@ -243,6 +282,8 @@ class Wgmma(KernelVariant):
         ]
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if device.language == "opencl" and (parameters["CLUSTER"] != NONE or parameters["EARLY"]):
+            return "OpenCL launches no clusters of groups, and none early: CLUSTER must be none, and EARLY 0"
         p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WM", "GROUPS")}
         most = _MOST_PROMOTED.get((p["GROUPS"], p["TSM"] // p["WM"]), 0)
         if _promotes(problem) and p["WM"] * p["TSN"] > most:
@@ -276,9 +317,11 @@ class Wgmma(KernelVariant):
     ) -> Prediction:
         """Waves of tiles, each as many steps as there are terms."""
         own, hertz = {**USUAL, **model.constants(self.name)}, clock(device)
-        p = {name: int(value) for name, value in parameters.items()}
+        p = {name: int(value) for name, value in parameters.items() if name != "CLUSTER"}
+        cluster = parameters["CLUSTER"]
         tile, units = self._tile(parameters, problem), max(device.compute_units, 1)
-        tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
+        tiles, steps = self._tiles(parameters, problem) * _together(parameters), _steps_of(problem, tile)
+        steps = ceil_div(steps, 1 + (cluster == SAME_D))
         shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
         addressable, made, converts = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
@@ -286,7 +329,12 @@ class Wgmma(KernelVariant):
         step = {
             "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
             "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
-            "copies": (tile.rows * slower["a"] + tile.columns * slower["b"]) * ROW_BYTES / own["copy_bytes"],
+            "copies": (
+                tile.rows * slower["a"] / (1 + (cluster == SAME_A))
+                + tile.columns * slower["b"] / (1 + (cluster == SAME_B))
+            )
+            * ROW_BYTES
+            / own["copy_bytes"],
         }
         of_fullest = ceil_div(tiles - shared, units)
         shares = ceil_div(shared * steps, sharers) * ceil_div(sharers, units) if shared else 0
@@ -322,8 +370,14 @@ class Wgmma(KernelVariant):
         own = {name: value for name, value in parameters.items() if name != "SHARE"}
         width = max(min(16 // problem.output.itemsize, 8), 1)
         few, many = _registers(parameters)
+        rows, columns = self._numbered(parameters)
+        beyond = (
+            problem.m % rows > 0 or problem.n % columns > 0
+        )  # a group may have a tile all of which is beyond an edge
+        common = super().defines(own, problem)
         return {
-            **super().defines(own, problem),
+            **common,
+            "EDGES": int(common["EDGES"] or beyond),
             **run_defines(problem, width),
             "ARCHITECTURE_SPECIFIC": 1,
             "WIDTH": width,
@@ -361,7 +415,8 @@ class Wgmma(KernelVariant):
         whole, defines = tiles - shared, self.defines(parameters, problem)
         nbytes = self.local_bytes(parameters, problem)
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
-        product, maps = gemm_arguments(problem, prepared), _maps(problem, tile, prepared)
+        halves: Sequence[Operand] = {SAME_A: _A, SAME_B: _B}.get(str(parameters["CLUSTER"]), ())
+        product, maps = gemm_arguments(problem, prepared), _maps(problem, tile, prepared, halves)
         declares = device.language == "opencl"  # its local memory, and completes maps, two for each group
         own_maps = (Buffer("maps"),) if declares else ()
 
@@ -376,7 +431,8 @@ class Wgmma(KernelVariant):
                 dynamic_local_bytes=0 if declares else nbytes,
             )
 
-        staying = min(whole, device.compute_units * int(parameters["GROUPS"]))
+        together = _together(parameters)
+        staying = min(whole, max(device.compute_units * int(parameters["GROUPS"]) // together, 1)) * together
         launches = [launch(staying, shares=0)] if whole else []
         scratch = [Scratch("maps", max(staying, sharers if shared else 0) * 2 * MAP_BYTES)] if declares else []
         if not shared:
@@ -393,8 +449,14 @@ class Wgmma(KernelVariant):
         return Steps([*launches, launch(sharers, shares=1), combine], [parts, *scratch])
 
     def _tiles(self, parameters: Parameters, problem: GemmProblem) -> int:
-        tile = self.tile(parameters)
-        return ceil_div(problem.m, tile.rows) * ceil_div(problem.n, tile.columns) * problem.batch
+        """That have numbers: each is computed by one group, or by a cluster of two."""
+        rows, columns = self._numbered(parameters)
+        return ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch
+
+    def _numbered(self, parameters: Parameters) -> tuple[int, int]:
+        """Rows and columns of what has a number: a tile, or the two of a cluster."""
+        tile, cluster = self.tile(parameters), parameters["CLUSTER"]
+        return tile.rows * (1 + (cluster == SAME_B)), tile.columns * (1 + (cluster == SAME_A))
 
 
 def _form(dtype: str, share: int) -> str:
@@ -423,6 +485,11 @@ def _multipliers(parameters: Parameters) -> int:
     return int(parameters["TSM"]) // int(parameters["WM"]) * GROUP
 
 
+def _together(parameters: Parameters) -> int:
+    """Groups of a cluster."""
+    return 1 if parameters["CLUSTER"] == NONE else 2
+
+
 def _staged_bytes(parameters: Parameters) -> int:
     """Of sums on their way to D: 16 rows and 64 columns of each warp that multiplies, in float32."""
     return _multipliers(parameters) // WARP * 16 * COLUMNS * 4
@@ -437,7 +504,8 @@ def _registers(parameters: Parameters) -> tuple[int, int]:
     evenly = REGISTERS // items // 8 * 8
     if evenly >= _MOST_REGISTERS or int(parameters["GROUPS"]) > 1:
         return 0, 0
-    return _FEW_REGISTERS, min((evenly * items - _FEW_REGISTERS * GROUP) // multipliers // 8 * 8, _MOST_REGISTERS)
+    few = _FEW_REGISTERS if parameters["CLUSTER"] == NONE else _FEW_IN_CLUSTERS
+    return few, min((evenly * items - few * GROUP) // multipliers // 8 * 8, _MOST_REGISTERS)
 
 
 @dataclass(frozen=True)
@@ -448,9 +516,12 @@ class _Maps:
     begins: tuple[Argument, ...]
 
 
-def _maps(problem: GemmProblem, tile: Tile, prepared: Mapping[Operand, str]) -> _Maps:
+def _maps(problem: GemmProblem, tile: Tile, prepared: Mapping[Operand, str], halves: Sequence[Operand]) -> _Maps:
     """Of operands that the copy engine can address. A map begins where the memory does, so that its address alone differs from
     one call to the next.
+
+    Args:
+        halves: operands of whose tiles one half is copied at once.
     """
     maps: list[Argument] = []
     begins: list[Argument] = []
@@ -460,7 +531,7 @@ def _maps(problem: GemmProblem, tile: Tile, prepared: Mapping[Operand, str]) -> 
     )
     for operand, along_k, lines in sides:
         layout, size = problem.layout(operand), problem.dtype.itemsize
-        box = (tile.depth, lines) if along_k else (LINES, tile.depth)
+        box = (tile.depth, lines // (1 + (operand in halves))) if along_k else (LINES, tile.depth)
         if not problem.effective_k:  # nothing is read
             maps.append(TensorMap("d", problem.dtype.name, (tile.depth, 1, 1), (ROW_BYTES, ROW_BYTES), box))
             begins += [Integer(0, bits=32)] * 2

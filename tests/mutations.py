@@ -1476,12 +1476,12 @@ OF_WGMMA = (
     of_wgmma("stores sums that are not there", r"GROUP_WAIT\(0\);", ";", times=2),
     of_wgmma(
         "never frees a tile's last stage",
-        r"\n                    BARRIER_ARRIVE\(free \+ before\);\n            }",
+        r"\n                    TELL_FREE\(free \+ before\);\n            }",
         ";\n            }",
     ),
     of_wgmma(
         "frees a stage when one warp is done",
-        r"BARRIER_INIT\(free \+ s, MULTIPLIERS / WARP\)",
+        r"BARRIER_INIT\(free \+ s, FREEING\)",
         "BARRIER_INIT(free + s, 1)",
     ),
     of_wgmma(

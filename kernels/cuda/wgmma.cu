@@ -4,10 +4,10 @@
 // for whom: a stage is full once all its bytes have come, and free once each warp is done with it. So the next tile is on its way while
 // this one goes, by way of shared memory of its own, to D. What the unit adds up in fewer digits than a float has (PROMOTES) is added to
 // a float after each step. Where tiles do not fill the multiprocessors evenly, the last of them are cut
-// along k.
+// along k. Two blocks may share what is copied, or a tile (clusters.cu).
 #include "hopper.cu"
 #include "runs.cu"
-#include "shares.cu"
+#include "clusters.cu"
 
 #define WARP 32
 #define GROUP (4 * WARP) // threads that ask the unit together
@@ -29,14 +29,19 @@
 #if WHOLE_SUMS
 typedef uint2 pair_t; // two sums
 #define TOUCH TOUCH_WHOLE_SUM
+#define STORE_SUMS CLUSTER_STORE_WHOLE
 #else
 typedef float2 pair_t;
 #define TOUCH TOUCH_SUM
+#define STORE_SUMS CLUSTER_STORE
 #endif
 
 // As the driver encodes it.
 struct alignas(64) map_t { unsigned long long word[16]; };
 typedef unsigned long long barrier_t;
+#if CLUSTER_D
+struct alignas(16) four_t { acc_t sum[4]; };
+#endif
 
 // A part of the work of a block: so many steps of a tile, from the first one on that is this block's.
 struct part_t { int number, first, last, left; };
@@ -47,11 +52,11 @@ __device__ inline part_t part_of(int number, int first, int left, int steps)
     part.first = first;
     part.last = SHARES ? min(first + left, steps) : steps;
     part.left = left; // steps of this tile and those behind it; where tiles are not shared, tiles
-    return part;
+    return own_steps(part, steps);
 }
 __device__ inline part_t first_part(int whole, int shared, int sharers, int steps)
 {
-    const int number = (int)blockIdx.x;
+    const int number = FIRST_NUMBER;
 #if SHARES
     const int next = number + 1;
     const int first = first_step(number, sharers, shared, steps);
@@ -67,7 +72,7 @@ __device__ inline part_t next_part(part_t part, int steps)
 #if SHARES
     return part_of(part.number + 1, 0, part.left - (part.last - part.first), steps);
 #else
-    return part_of(part.number + (int)gridDim.x, 0, part.left - (int)gridDim.x, steps);
+    return part_of(part.number + NUMBERS, 0, part.left - NUMBERS, steps);
 #endif
 }
 
@@ -92,6 +97,22 @@ __device__ __forceinline__ void bring(
         for (int b = 0; b < lines / UNIT_LINES; ++b)
             COPY_TILE(to + b * BLOCK_BYTES, map, bar, x + line + b * UNIT_LINES, y + term, batch);
 }
+
+#if CLUSTER_A || CLUSTER_B
+// Likewise, of an operand that the blocks of a cluster share: each has one half of the lines brought, to both.
+__device__ __forceinline__ void bring_half(
+    char *to, const map_t *map, barrier_t *bar, int lines, bool along_k, int x, int y, int line, int term, int batch)
+{
+    const int half = lines / 2, first = OWN_RANK * half;
+    to += first * ROW_BYTES;
+    if (along_k)
+        COPY_TILE_TO(3, to, map, bar, x + term, y + line + first, batch);
+    else
+        #pragma unroll
+        for (int b = 0; b < half / UNIT_LINES; ++b)
+            COPY_TILE_TO(3, to + b * BLOCK_BYTES, map, bar, x + line + first + b * UNIT_LINES, y + term, batch);
+}
+#endif
 
 // What tells the unit of an operand: of the lines that begin at a place, the terms of one of its turns.
 #define OPERAND(place, turn, along_k) \
@@ -144,9 +165,22 @@ __device__ __forceinline__ void store_columns(
     }
 }
 
+#if CLUSTER_D
+// What a warp stores at once, with what the other block has left.
+struct finished_t { acc_t sum[STAGED / WARP]; };
+__device__ __forceinline__ finished_t finished(const acc_t *own, const four_t *left)
+{
+    finished_t whole;
+    #pragma unroll
+    for (int s = 0; s < STAGED / WARP; ++s)
+        whole.sum[s] = sum_of(own[s], left[s / 4 * WARP].sum[s % 4]);
+    return whole;
+}
+#endif
+
 #define PART(sharer, has_first, s, thread) ((((index_t)(sharer) * 2 + (has_first)) * SUMS + (s)) * MULTIPLIERS + (thread))
 
-extern "C" __global__ RESIDENT(THREADS, GROUPS)
+extern "C" __global__ IN_CLUSTERS RESIDENT(THREADS, GROUPS)
 void wgmma(
     const __grid_constant__ map_t map_a, const __grid_constant__ map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b,
     acc_t *parts, int whole, int shared, int sharers)
@@ -155,19 +189,31 @@ void wgmma(
     acc_t *const staged = (acc_t *)(tiles + STAGES * STAGE_BYTES);
     barrier_t *const full = (barrier_t *)(staged + MULTIPLIERS / WARP * STAGED);
     barrier_t *const free = full + STAGES;
+#if CLUSTER_D
+    barrier_t *const left = free + STAGES; // sums of the other block are here
+    barrier_t *const taken = left + 1; // the other block has read those that are there
+    four_t *const lent = (four_t *)(taken + 1);
+    const int other = !OWN_RANK;
+    int turn = 0;
+#endif
     const int thread = (int)threadIdx.x;
     const int lane = thread % WARP;
     const int group = __shfl_sync(0xffffffff, thread / GROUP, 0); // so that the compiler knows it to be one for all lanes
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    LET_NEXT()
     if (thread == 0) {
         #pragma unroll
         for (int s = 0; s < STAGES; ++s) {
             BARRIER_INIT(full + s, 1);
-            BARRIER_INIT(free + s, MULTIPLIERS / WARP);
+            BARRIER_INIT(free + s, FREEING);
         }
+#if CLUSTER_D
+        BARRIER_INIT(left, 1);
+        BARRIER_INIT(taken, MULTIPLIERS / WARP / 2);
+#endif
         FENCE_BARRIERS();
     }
-    __syncthreads(); // the barriers are there
+    ALL_MEET(); // the barriers are there
 
     stage_t stage = {0, 0};
     part_t part = first_part(whole, shared, sharers, steps);
@@ -178,15 +224,16 @@ void wgmma(
         if (thread == MULTIPLIERS && k > 0) {
             PREFETCH_MAP(&map_a);
             PREFETCH_MAP(&map_b);
+            AWAIT_BEFORE()
             for (; part.left > 0; part = next_part(part, steps)) {
-                const tile_t tile = tile_of(part.number, m, n);
+                const tile_t tile = own_tile(part.number, m, n);
                 for (int step = part.first; step < part.last; ++step) {
                     char *const to = tiles + stage.number * STAGE_BYTES;
                     barrier_t *const bar = full + stage.number;
                     BARRIER_WAIT(free + stage.number, stage.parity ^ 1); // at once in the first turn
                     BARRIER_EXPECT(bar, STAGE_BYTES);
-                    bring(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
-                    bring(
+                    BRING_A(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
+                    BRING_B(
                         to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,
                         BATCHED_B * tile.batch);
                     stage = next_stage(stage);
@@ -225,8 +272,8 @@ void wgmma(
                         GROUP_WAIT(1); // the other row block, of two at most, is under way meanwhile
                     } else {
                         GROUP_WAIT(0);
-                        if (lane == 0)
-                            BARRIER_ARRIVE(free + stage.number);
+                        if (TELLS(lane))
+                            TELL_FREE(free + stage.number);
                     }
                     #pragma unroll
                     for (int s = 0; s < BLOCK_SUMS; ++s) {
@@ -253,14 +300,14 @@ void wgmma(
                                 turn > 0 || step > part.first, !A_RUNS_ALONG_K, !B_RUNS_ALONG_K);
                     GROUP_COMMIT();
                     GROUP_WAIT(1); // the products of the step before have read its stage
-                    if (step > part.first && lane == 0)
-                        BARRIER_ARRIVE(free + before);
+                    if (step > part.first && TELLS(lane))
+                        TELL_FREE(free + before);
                     before = stage.number;
                     stage = next_stage(stage);
                 }
                 GROUP_WAIT(0);
-                if (lane == 0)
-                    BARRIER_ARRIVE(free + before);
+                if (TELLS(lane))
+                    TELL_FREE(free + before);
             }
             #pragma unroll
             for (int s = 0; s < SUMS; ++s)
@@ -271,18 +318,44 @@ void wgmma(
             for (int s = 0; s < SUMS; ++s)
                 parts[PART(blockIdx.x, part.first == 0, s, thread)] = sum[s / BLOCK_SUMS][s % BLOCK_SUMS];
 #else
-            const tile_t tile = tile_of(part.number, m, n);
+#if CLUSTER_D
+            // Of each two warps one finishes its sums in the first block, and the other in the second: what it lacks, the other block's
+            // leaves with it.
+            four_t *const place = lent + thread / WARP / 2 * (SUMS / 4 * WARP) + lane;
+            if (thread / WARP % 2 == other) {
+                unsigned there, told;
+                CLUSTER_ADDRESS(there, place, other);
+                CLUSTER_ADDRESS(told, left, other);
+                BARRIER_WAIT(taken, turn ^ 1); // at once in the first turn
+                #pragma unroll
+                for (int s = 0; s < SUMS; s += 4)
+                    STORE_SUMS(there + s * WARP * 4, sum[s / BLOCK_SUMS] + s % BLOCK_SUMS, told);
+                turn ^= 1;
+                continue;
+            }
+            if (thread == !other * WARP) // the first that waits here
+                BARRIER_EXPECT(left, TSM * TSN / 2 * 4);
+            BARRIER_WAIT(left, turn);
+            turn ^= 1;
+#endif
+            const tile_t tile = own_tile(part.number, m, n);
+            AWAIT_BEFORE()
             #pragma unroll
             for (int r = 0; r < ROW_BLOCKS; ++r)
                 #pragma unroll
                 for (int x = 0; x < TSN / AT_ONCE; ++x)
                     store_columns(
-                        staged + thread / WARP * STAGED, sum[r] + x * STAGED / WARP, lane,
+                        staged + thread / WARP * STAGED, FINISHED(sum[r] + x * STAGED / WARP, r * (TSN / AT_ONCE) + x), lane,
                         tile.row + group * WM + r * UNIT_LINES + thread % GROUP / WARP * 16, tile.column + x * AT_ONCE,
                         D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+#if CLUSTER_D
+            if (lane == 0) // all lanes have met since they read what was left
+                CLUSTER_ARRIVE(taken, other);
+#endif
 #endif
         }
     }
+    LEAVE_TOGETHER()
 }
 
 #if SHARES

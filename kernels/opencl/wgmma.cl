@@ -7,7 +7,7 @@
 // along k.
 #include "hopper.cl"
 #include "runs.cl"
-#include "shares.cl"
+#include "clusters.cl"
 
 #define WARP 32
 #define GROUP (4 * WARP) // work-items that ask the unit together
@@ -48,11 +48,11 @@ inline part_t part_of(int number, int first, int left, int steps)
     part.first = first;
     part.last = SHARES ? min(first + left, steps) : steps;
     part.left = left; // steps of this tile and those behind it; where tiles are not shared, tiles
-    return part;
+    return own_steps(part, steps);
 }
 inline part_t first_part(int whole, int shared, int sharers, int steps)
 {
-    const int number = (int)get_group_id(0);
+    const int number = FIRST_NUMBER;
 #if SHARES
     const int next = number + 1;
     const int first = first_step(number, sharers, shared, steps);
@@ -68,7 +68,7 @@ inline part_t next_part(part_t part, int steps)
 #if SHARES
     return part_of(part.number + 1, 0, part.left - (part.last - part.first), steps);
 #else
-    return part_of(part.number + (int)get_num_groups(0), 0, part.left - (int)get_num_groups(0), steps);
+    return part_of(part.number + NUMBERS, 0, part.left - NUMBERS, steps);
 #endif
 }
 
@@ -156,7 +156,7 @@ inline __attribute__((always_inline)) void store_columns(
 
 #define PART(sharer, has_first, s, item) ((((index_t)(sharer) * 2 + (has_first)) * SUMS + (s)) * MULTIPLIERS + (item))
 
-__kernel RESIDENT(THREADS, GROUPS)
+__kernel IN_CLUSTERS RESIDENT(THREADS, GROUPS)
 void wgmma(
     const map_t map_a, const map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b, __global acc_t *parts, int whole, int shared,
     int sharers, __global map_t *maps)
@@ -171,15 +171,16 @@ void wgmma(
     int group;
     WARP_SHUFFLE(group, item / GROUP, 0); // so that the compiler knows it to be one for all lanes
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    LET_NEXT()
     if (item == 0) {
         #pragma unroll
         for (int s = 0; s < STAGES; ++s) {
             BARRIER_INIT(full + s, 1);
-            BARRIER_INIT(free + s, MULTIPLIERS / WARP);
+            BARRIER_INIT(free + s, FREEING);
         }
         FENCE_BARRIERS();
     }
-    barrier(CLK_LOCAL_MEM_FENCE); // the barriers are there
+    ALL_MEET(); // the barriers are there
 
     stage_t stage = {0, 0};
     part_t part = first_part(whole, shared, sharers, steps);
@@ -194,15 +195,16 @@ void wgmma(
             place_map(own_b, map_b, B);
             PREFETCH_MAP(own_a);
             PREFETCH_MAP(own_b);
+            AWAIT_BEFORE()
             for (; part.left > 0; part = next_part(part, steps)) {
-                const tile_t tile = tile_of(part.number, m, n);
+                const tile_t tile = own_tile(part.number, m, n);
                 for (int step = part.first; step < part.last; ++step) {
                     __local char *const to = tiles + stage.number * STAGE_BYTES;
                     __local barrier_t *const bar = full + stage.number;
                     BARRIER_WAIT(free + stage.number, stage.parity ^ 1); // at once in the first turn
                     BARRIER_EXPECT(bar, STAGE_BYTES);
-                    bring(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
-                    bring(
+                    BRING_A(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
+                    BRING_B(
                         to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,
                         BATCHED_B * tile.batch);
                     stage = next_stage(stage);
@@ -241,8 +243,8 @@ void wgmma(
                         GROUP_WAIT(1); // the other row block, of two at most, is under way meanwhile
                     } else {
                         GROUP_WAIT(0);
-                        if (lane == 0)
-                            BARRIER_ARRIVE(free + stage.number);
+                        if (TELLS(lane))
+                            TELL_FREE(free + stage.number);
                     }
                     #pragma unroll
                     for (int s = 0; s < BLOCK_SUMS; ++s) {
@@ -269,14 +271,14 @@ void wgmma(
                                 turn > 0 || step > part.first, !A_RUNS_ALONG_K, !B_RUNS_ALONG_K);
                     GROUP_COMMIT();
                     GROUP_WAIT(1); // the products of the step before have read its stage
-                    if (step > part.first && lane == 0)
-                        BARRIER_ARRIVE(free + before);
+                    if (step > part.first && TELLS(lane))
+                        TELL_FREE(free + before);
                     before = stage.number;
                     stage = next_stage(stage);
                 }
                 GROUP_WAIT(0);
-                if (lane == 0)
-                    BARRIER_ARRIVE(free + before);
+                if (TELLS(lane))
+                    TELL_FREE(free + before);
             }
             #pragma unroll
             for (int s = 0; s < SUMS; ++s)
@@ -287,18 +289,20 @@ void wgmma(
             for (int s = 0; s < SUMS; ++s)
                 parts[PART(get_group_id(0), part.first == 0, s, item)] = sum[s / BLOCK_SUMS][s % BLOCK_SUMS];
 #else
-            const tile_t tile = tile_of(part.number, m, n);
+            const tile_t tile = own_tile(part.number, m, n);
+            AWAIT_BEFORE()
             #pragma unroll
             for (int r = 0; r < ROW_BLOCKS; ++r)
                 #pragma unroll
                 for (int x = 0; x < TSN / AT_ONCE; ++x)
                     store_columns(
-                        staged + item / WARP * STAGED, sum[r] + x * STAGED / WARP, lane,
+                        staged + item / WARP * STAGED, FINISHED(sum[r] + x * STAGED / WARP, r * (TSN / AT_ONCE) + x), lane,
                         tile.row + group * WM + r * UNIT_LINES + item % GROUP / WARP * 16, tile.column + x * AT_ONCE,
                         D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
 #endif
         }
     }
+    LEAVE_TOGETHER()
 }
 
 #if SHARES

@@ -32,11 +32,12 @@ class Driver:
 
     Attributes:
         current: the context. launched: of each launch the kernel, its groups, its stream and its arguments.
+        attributes: of each launch, the bytes of its attributes, of 72 each (cuda.h, CUlaunchAttribute).
         results: of launches, by their number; 0 of others.
     """
 
     def __init__(self) -> None:
-        self.current, self.launched, self.results = CONTEXT, [], {}
+        self.current, self.launched, self.attributes, self.results = CONTEXT, [], [], {}
         u64, pointer = ctypes.c_uint64, ctypes.POINTER
         launch = ctypes.CFUNCTYPE(
             ctypes.c_int, pointer(Config), ctypes.c_void_p, pointer(pointer(u64)), ctypes.c_void_p
@@ -51,6 +52,8 @@ class Driver:
     def _launch(self, config: Any, kernel: int, parameters: Any, extra: int) -> int:
         told = config[0]
         self.launched.append((kernel, tuple(told.groups), told.stream, [parameters[i][0] for i in range(3)]))
+        number = told.number_of_attributes
+        self.attributes.append(ctypes.string_at(told.attributes, 72 * number) if number else b"")
         return int(self.results.get(len(self.launched) - 1, 0))
 
     def _current(self, out: Any) -> int:
@@ -69,13 +72,13 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return found
 
 
-def launches(*kernels: int) -> list[Launch]:
+def launches(*kernels: int, early: bool = False) -> list[Launch]:
     """Of three arguments of 64 bits."""
     made = []
     for kernel in kernels:
         function: Any = SimpleNamespace(handle=ctypes.c_void_p(kernel))
         words = bytearray(np.array([1, 2, 3], np.uint64).tobytes())
-        made.append(Launch(function, (kernel, 1, 1), (32, 1, 1), words, [0, 8, 16], 0))
+        made.append(Launch(function, (kernel, 1, 1), (32, 1, 1), words, [0, 8, 16], 0, early=early))
     return made
 
 
@@ -99,6 +102,13 @@ def test_kernels_are_launched_in_order_with_memory_in_its_places(driver: Driver)
         (7, (7, 1, 1), 0x66, [100, 2, 103]), (9, (9, 1, 1), 0x66, [1, 101, 3]),
         (7, (7, 1, 1), None, [200, 2, 2**64 - 1]), (9, (9, 1, 1), None, [1, 201, 3]),
     ]  # fmt: skip
+
+
+def test_a_launch_that_begins_early_says_so_to_the_driver(driver: Driver) -> None:
+    """By programmaticStreamSerializationAllowed = 1, at byte 8 of attribute 6."""
+    for made in (launches(7, early=True), launches(9)):
+        assert cuda(made, [[]])(0x66, ()) == 0
+    assert driver.attributes == [(6).to_bytes(8, "little") + (1).to_bytes(64, "little"), b""]
 
 
 def test_what_follows_a_launch_that_is_refused_is_not_launched(driver: Driver) -> None:

@@ -123,6 +123,14 @@ PARAMETERS = st.fixed_dictionaries(
         "GROUPS": st.sampled_from([1, 2]),
         "SHARE": st.integers(0, 2),
     }
+) | st.fixed_dictionaries(
+    {
+        **{name: st.sampled_from([64, 128]) for name in ("TSM", "TSN")},
+        "STAGES": st.integers(2, 4),
+        "RASTER": st.integers(1, 4),
+        "CLUSTER": st.sampled_from(["a", "b", "d"]),
+        "EARLY": st.sampled_from([0, 1]),
+    }
 )
 
 
@@ -267,7 +275,7 @@ FAULTS_ALONG_K: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     ),
     "sums that are not awaited": ("float8_e4m3fn", ((r"GROUP_WAIT\(0\);\n {24}if", "if"),)),
     "a stage that stays taken": (
-        "float8_e4m3fn", ((r"\n +if \(lane == 0\)\n +BARRIER_ARRIVE\(free \+ stage\.number\);", ""),),
+        "float8_e4m3fn", ((r"\n +if \(TELLS\(lane\)\)\n +TELL_FREE\(free \+ stage\.number\);", ""),),
     ),
     "no fence of sums": (
         "float8_e4m3fn",

@@ -98,65 +98,147 @@ APART: dict[str, tuple[str, list[str]]] = {
     "hopper": (
         (
             "OpenCL's compiler leaves instructions of sm_90a for later, and declares no more than 48 KB of local memory; its "
-            "host knows no addresses, so that kernels put them into maps in global memory"
+            "host knows no addresses, so that kernels put them into maps in global memory, and launches no clusters"
         ),
         [
             '-#define LATER "',
             "-#define DECLARE_LOCAL(place, bytes) \\",
             (
-                '-asm volatile(".shared .align 1024 .b8 local_memory[%1]; mov.u64 %0, local_memory;" : "=l"(place) : '
-                '"n"(bytes))'
+                '-asm volatile(".shared .align 1024 .b8 local_memory[%1]; mov.u64 %0, local_memory;" : "=l"(place) '
+                ': "n"(bytes))'
             ),
             "-#define FENCE_MAP(map) \\",
             (
-                '-asm volatile("fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu '
-                '[%0], 128;" ::"l"(map) : "memory")'
+                '-asm volatile("fence.proxy.tensormap::generic.release.gpu; '
+                'fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory")'
+            ),
+            '+#define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")',
+            '+#define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")',
+            (
+                '+#define CLUSTER_BARRIER() asm volatile("barrier.cluster.arrive.relaxed; '
+                'barrier.cluster.wait.acquire;" ::: "memory")'
+            ),
+            "+#define CLUSTER_ARRIVE(bar, rank) \\",
+            (
+                '+asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; '
+                'mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"( \\'
+            ),
+            "+SHARED_ADDRESS(bar)), \\",
+            '+"r"(rank) \\',
+            '+: "memory")',
+            "+#define CLUSTER_ADDRESS(there, place, rank) \\",
+            (
+                '+asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(SHARED_ADDRESS(place)), '
+                '"r"(rank))'
+            ),
+            "+#define CLUSTER_STORE_4(type, sort, there, x, bar) \\",
+            (
+                '+asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4" type " [%0], {%1, '
+                '%2, %3, %4}, [%5];" ::"r"(there), \\'
+            ),
+            '+sort((x)[0]), sort((x)[1]), sort((x)[2]), sort((x)[3]), "r"(bar) : "memory")',
+            '+#define CLUSTER_STORE(there, x, bar) CLUSTER_STORE_4(".f32", "f", there, x, bar)',
+            '+#define CLUSTER_STORE_WHOLE(there, x, bar) CLUSTER_STORE_4(".s32", "r", there, x, bar)',
+            "+#define COPY_TILE_TO(ranks, to, map, bar, x, y, z) \\",
+            (
+                "+asm "
+                'volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster '
+                '[%0], " \\'
+            ),
+            '+"[%1, {%2, %3, %4}], [%5], %6;" \\',
+            (
+                '+::"r"(SHARED_ADDRESS(to)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(SHARED_ADDRESS(bar)), '
+                '"h"((short)(ranks)) : "memory")'
             ),
         ],
     ),
     "wgmma": (
-        "as of hopper: OpenCL's kernel declares its local memory, and puts addresses into maps",
+        "as of hopper: OpenCL's kernel declares its local memory, puts addresses into maps, and is in no cluster",
         [
             "-#define LOCAL_BYTES (STAGES * (STAGE_BYTES + 16) + MULTIPLIERS / WARP * STAGED * 4)",
-            "-}",
+            "+#define STORE_SUMS CLUSTER_STORE_WHOLE",
+            "+#define STORE_SUMS CLUSTER_STORE",
+            "+#if CLUSTER_D",
+            "+struct four_t { acc_t sum[4]; };",
+            "+#endif",
             "-ALWAYS_INLINE void place_map(map_t *to, map_t map, const in_t *begin)",
             "-{",
             "-map.word[0] = (bits_t)begin;",
             "-*to = map;",
             "-FENCE_MAP(to);",
+            "-}",
+            "+#if CLUSTER_A || CLUSTER_B",
+            "+ALWAYS_INLINE void bring_half(",
+            (
+                "+char *to, const map_t *map, barrier_t *bar, int lines, int along_k, int x, int y, int line, int "
+                "term, int batch)"
+            ),
+            "+{",
+            "+const int half = lines / 2, first = OWN_RANK * half;",
+            "+to += first * ROW_BYTES;",
+            "+if (along_k)",
+            "+COPY_TILE_TO(3, to, map, bar, x + term, y + line + first, batch);",
+            "+else",
+            "+#pragma unroll",
+            "+for (int b = 0; b < half / UNIT_LINES; ++b)",
+            "+COPY_TILE_TO(3, to + b * BLOCK_BYTES, map, bar, x + line + first + b * UNIT_LINES, y + term, batch);",
+            "+}",
+            "+#endif",
             "-acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c,",
             "-index_t ld_c, acc_t alpha, acc_t beta, int m, int n)",
             (
-                "+acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, "
-                "index_t ld_c, acc_t alpha,"
+                "+acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t "
+                "*c, index_t ld_c, acc_t alpha,"
             ),
             "+acc_t beta, int m, int n)",
             (
-                "-*(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = (pair_t)(sum[x * 4 + h * 2], "
-                "sum[x * 4 + h * 2 + 1]);"
+                "-*(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = (pair_t)(sum[x * 4 + h * "
+                "2], sum[x * 4 + h * 2 + 1]);"
             ),
             (
                 "+*(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = {sum[x * 4 + h * 2], "
                 "sum[x * 4 + h * 2 + 1]};"
             ),
+            "+#if CLUSTER_D",
+            "+struct finished_t { acc_t sum[STAGED / WARP]; };",
+            "+ALWAYS_INLINE finished_t finished(const acc_t *own, const four_t *left)",
+            "+{",
+            "+finished_t whole;",
+            "+#pragma unroll",
+            "+for (int s = 0; s < STAGED / WARP; ++s)",
+            "+whole.sum[s] = sum_of(own[s], left[s / 4 * WARP].sum[s % 4]);",
+            "+return whole;",
+            "+}",
+            "+#endif",
             (
-                "-const map_t map_a, const map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b, acc_t *parts, "
-                "int whole, int shared,"
+                "-const map_t map_a, const map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b, acc_t "
+                "*parts, int whole, int shared,"
             ),
             "-int sharers, map_t *maps)",
             "-{",
             "-char *tiles;",
             "-DECLARE_LOCAL(tiles, LOCAL_BYTES);",
             (
-                "+const __grid_constant__ map_t map_a, const __grid_constant__ map_t map_b, GEMM_ARGUMENTS, int x_a, "
-                "int y_a, int x_b, int y_b,"
+                "+const __grid_constant__ map_t map_a, const __grid_constant__ map_t map_b, GEMM_ARGUMENTS, int "
+                "x_a, int y_a, int x_b, int y_b,"
             ),
             "+acc_t *parts, int whole, int shared, int sharers)",
             "+{",
             "+extern __shared__ __align__(1024) char tiles[];",
+            "+#if CLUSTER_D",
+            "+barrier_t *const left = free + STAGES;",
+            "+barrier_t *const taken = left + 1;",
+            "+four_t *const lent = (four_t *)(taken + 1);",
+            "+const int other = !OWN_RANK;",
+            "+int turn = 0;",
+            "+#endif",
             "-int group;",
             "-WARP_SHUFFLE(group, item / GROUP, 0);",
             "+const int group = __shfl_sync(0xffffffff, item / GROUP, 0);",
+            "+#if CLUSTER_D",
+            "+BARRIER_INIT(left, 1);",
+            "+BARRIER_INIT(taken, MULTIPLIERS / WARP / 2);",
+            "+#endif",
             "-map_t *const own_a = maps + GROUP.x * 2;",
             "-map_t *const own_b = own_a + 1;",
             "-place_map(own_a, map_a, A);",
@@ -165,10 +247,32 @@ APART: dict[str, tuple[str, list[str]]] = {
             "-PREFETCH_MAP(own_b);",
             "+PREFETCH_MAP(&map_a);",
             "+PREFETCH_MAP(&map_b);",
-            "-bring(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
-            "+bring(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
+            "-BRING_A(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
+            "+BRING_A(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
             "-to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
             "+to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
+            "+#if CLUSTER_D",
+            "+four_t *const place = lent + item / WARP / 2 * (SUMS / 4 * WARP) + lane;",
+            "+if (item / WARP % 2 == other) {",
+            "+unsigned there, told;",
+            "+CLUSTER_ADDRESS(there, place, other);",
+            "+CLUSTER_ADDRESS(told, left, other);",
+            "+BARRIER_WAIT(taken, turn ^ 1);",
+            "+#pragma unroll",
+            "+for (int s = 0; s < SUMS; s += 4)",
+            "+STORE_SUMS(there + s * WARP * 4, sum[s / BLOCK_SUMS] + s % BLOCK_SUMS, told);",
+            "+turn ^= 1;",
+            "+continue;",
+            "+}",
+            "+if (item == !other * WARP)",
+            "+BARRIER_EXPECT(left, TSM * TSN / 2 * 4);",
+            "+BARRIER_WAIT(left, turn);",
+            "+turn ^= 1;",
+            "+#endif",
+            "+#if CLUSTER_D",
+            "+if (lane == 0)",
+            "+CLUSTER_ARRIVE(taken, other);",
+            "+#endif",
         ],
     ),
     "convert": (
@@ -347,6 +451,7 @@ APART: dict[str, tuple[str, list[str]]] = {
 """Lines that differ, "-" in OpenCL C and "+" in CUDA C++, and why they have to."""
 
 NO_TWINS = {
+    "clusters": "OpenCL launches no clusters: its words are those of a group by itself",
     "types": "OpenCL C has halves and vectors, and macros choose a conversion; CUDA C++ has structs and overloads",
     "arithmetic": "OpenCL C has operators for vectors, and macros choose an arithmetic; CUDA C++ has overloads",
     "vectors": "a wide_t is a vector of OpenCL C, and an array in CUDA C++",

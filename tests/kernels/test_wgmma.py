@@ -16,7 +16,7 @@ import gemmport as gp
 import opencl_for_nvidia
 from absences import CUDA_COMPILER, needs
 from gemmport import kernels
-from gemmport.backends import _nvrtc
+from gemmport.backends import _compilation, _nvrtc
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.plan import Argument, Buffer, Integer, Plan, TensorMap
 from gemmport.planning import verdicts
@@ -156,6 +156,11 @@ def test_predictions_are_near_the_times_on_file_and_the_choice_is_near_the_faste
         ({"TSM": 256, "TSN": 64, "WM": 64}, "TSM / WM ≤ 2, and 8192 where it is 3"),
         ({"TSM": 192, "TSN": 192, "WM": 64}, "8192 where it is 3"),
         ({"TSM": 128, "TSN": 128, "WM": 64, "GROUPS": 2}, "4096 where TSM / WM = 2"),
+        ({"TSM": 64, "CLUSTER": "a"}, "TSM % 128 = 0 with CLUSTER = a"),
+        ({"TSN": 192, "CLUSTER": "b"}, "TSN % 128 = 0 with CLUSTER = b"),
+        ({"TSN": 256, "CLUSTER": "d"}, "with CLUSTER = d, WM · TSN ≤ 8192"),
+        ({"SHARE": 1, "CLUSTER": "d"}, "SHARE = 0 with a CLUSTER"),
+        ({"SHARE": 1, "EARLY": 1}, "SHARE = 0 with EARLY = 1"),
     ],
 )
 def test_a_rule_that_is_broken_is_told(params: Parameters, told: str) -> None:
@@ -276,6 +281,87 @@ def test_what_is_considered_fits_and_the_first_is_expected_to_be_the_fastest(siz
     assert 0 < seconds[0] < 1
     for each in found:
         plan(problem, each)
+
+
+# Clusters, and launches that begin early
+
+IN_CLUSTERS: Mapping[str, Parameters] = {
+    "a": {"TSM": 128, "TSN": 256, "WM": 64, "STAGES": 4, "GROUPS": 1, "CLUSTER": "a"},
+    "b": {"TSM": 256, "TSN": 128, "WM": 128, "STAGES": 4, "GROUPS": 1, "CLUSTER": "b"},
+    "d": {"TSM": 128, "TSN": 128, "WM": 64, "STAGES": 4, "GROUPS": 1, "CLUSTER": "d"},
+}
+"""By what two groups share, the largest tiles."""
+
+
+@pytest.mark.parametrize(
+    ("shared", "groups", "boxes"),
+    [
+        ("a", 2 * 8 * 2, [(64, 64), (64, 64)]),
+        ("b", 2 * 2 * 7, [(64, 256), (64, 64)]),
+        ("d", 2 * 8 * 7, [(64, 128), (64, 64)]),
+    ],
+)
+def test_clusters_have_two_groups_and_copy_halves_of_what_they_share(
+    shared: str, groups: int, boxes: list[tuple[int, int]]
+) -> None:
+    """Of 900 × 800, in tiles of 128 × 256, 256 × 128 and 128 × 128; a group may be there without a tile of its own."""
+    problem = gp.GemmProblem.create(900, 800, 512, dtype="float16")
+    (launch,) = plan(problem, IN_CLUSTERS[shared]).launches
+    assert launch.groups == (min(groups, CUDA.compute_units), 1, 1)
+    assert [each.tile for each in launch.arguments if isinstance(each, TensorMap)] == boxes
+    turned = plan(replace(problem, trans_b="T", b=gp.Layout(512)), IN_CLUSTERS[shared]).launches[0]
+    assert [each.tile for each in turned.arguments if isinstance(each, TensorMap)][1] == (
+        64,
+        64 if shared == "b" else LINES[shared],
+    )
+
+
+LINES = {"a": 256, "d": 128}
+"""Of a tile of B."""
+
+
+def test_a_cluster_is_launched_where_there_are_few_compute_units() -> None:
+    for units in (1, 3):
+        (launch,) = gp.plan(
+            square(1024), replace(CUDA, compute_units=units), kernel="wgmma", params=IN_CLUSTERS["b"]
+        ).launches
+        assert launch.groups == (2, 1, 1)
+
+
+@pytest.mark.parametrize("params", [{"CLUSTER": "d"}, {"EARLY": 1}])
+def test_opencl_launches_no_clusters_and_nothing_early(params: Parameters) -> None:
+    with pytest.raises(gp.ParameterError, match="CLUSTER must be none, and EARLY 0"):
+        gp.plan(square(1024), OPENCL, kernel="wgmma", params=params)
+
+
+def test_a_source_says_that_its_launches_begin_early() -> None:
+    for early in (0, 1):
+        (launch,) = plan(square(1024), {**LARGE, "SHARE": 0, "EARLY": early}).launches
+        assert _compilation.begins_early(assemble(launch.kernel, "cuda")) == bool(early)
+
+
+def test_clusters_and_early_launches_are_for_those_who_ask() -> None:
+    """They have not been timed."""
+    for size in (512, 1024, 4096):
+        for each in WGMMA.considered(square(size), CUDA, model_of(CUDA)):
+            full = WGMMA.complete(each)
+            assert (full["CLUSTER"], full["EARLY"]) == ("none", 0)
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.sample(shared=["a"], dtype=["bfloat16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("shared", IN_CLUSTERS)
+def test_clusters_keep_their_sums_in_registers_too(shared: str, dtype: str) -> None:
+    problem = square(4099, dtype, "NT", output="float32", beta=1.0)
+    params = {**IN_CLUSTERS[shared], "EARLY": 1}
+    if WGMMA.unfit(WGMMA.complete(params), problem, CUDA):
+        params |= {"TSM": 128, "TSN": 128, "WM": 64}
+    check_registers(problem, params)
+    made = compiled(problem, params).ptx
+    assert ".reqnctapercluster 2, 1, 1" in made
+    assert ("multicast::cluster" in made) == (shared != "d")
+    assert "griddepcontrol.wait" in made
 
 
 # What is compiled
