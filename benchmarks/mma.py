@@ -124,7 +124,7 @@ class Trial:
             found = [_simt_tilings.fit(self.kernel, each, problem, self.device, own) for each in generated]
         else:
             stated = (*self.model.tilings["mma"], _mma_tilings.SMALLEST)
-            own = {**_mma_tilings.USUAL, **self.model.constants("mma")}
+            own = _mma_tilings.constants(self.device, self.model)
             found = [_mma_tilings.fit(self.kernel, each, problem, self.device, own) for each in stated]
         return [fitted for fitted in found if fitted]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemmport.contracts.kernel import KernelVariant, Pass, Rung
+from gemmport.contracts.kernel import Contract, KernelVariant, Pass, Rung
 from gemmport.core.errors import UnknownNameError
 from gemmport.core.names import did_you_mean
 from gemmport.kernels import (
@@ -114,6 +114,15 @@ def variant(name: str) -> KernelVariant:
     except (KeyError, TypeError):  # TypeError: it cannot be a name
         hint = did_you_mean(name, _FAMILY)
         raise UnknownNameError(f"no kernel {name!r}: there are {', '.join(_FAMILY)}{hint}") from None
+
+
+def contract(name: str) -> Contract:
+    """The variant or the pass of that name.
+
+    Raises:
+        UnknownNameError: there is none; the message lists the variants.
+    """
+    return next((each for each in _PASSES if each.name == name), None) or variant(name)
 
 
 def register(new: KernelVariant) -> None:

@@ -1,7 +1,7 @@
 """Which tilings `mma` chooses among for a problem on a device, and how long it expects them to take.
 
 As in `gemmport.contracts.gpu_model` there are waves of groups, each limited by products, copies and how long copies take to
-arrive. The numbers of Hopper were fitted to an H200's times (configs/nvidia.yaml), those of other devices are published ones.
+arrive. Its numbers are those of the device's model (configs/nvidia.yaml); what that does not state follows from its rates.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gemmport.contracts import occupancy
-from gemmport.contracts.device_model import DeviceModel, Prediction, clock
-from gemmport.contracts.gpu_model import sharing_of
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
+from gemmport.contracts.gpu_model import WARP, sharing_of
 from gemmport.contracts.kernel import KernelVariant, Parameters, ceil_div
 from gemmport.contracts.nvidia import has_float8_unit
 from gemmport.contracts.prediction import facts_of, joined
@@ -24,6 +24,7 @@ from gemmport.core.problem import GemmProblem, Operand, transposes
 
 FITTED = {
     "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by mma.sync",
+    "schedulers": "parts of a unit that multiply, each for warps of its own: fewer warps leave some of them idle",
     "read_bytes": "that warps of a unit read from local memory per clock",
     "copy_bytes": "that a unit copies from caches to local memory per clock",
     "step_clocks": "of a group's step at least, beside its products: counting, waits, the barrier",
@@ -35,26 +36,18 @@ FITTED = {
 }
 """What a device's model may state for the choice, with its meaning."""
 
-USUAL: Mapping[str, float] = {
-    "products": 1024, "read_bytes": 128, "copy_bytes": 64, "step_clocks": 60, "far_clocks": 800, "alone_clocks": 100,
-    "part_clocks": 500, "most_registers": 255, "addresses": 48,
-}  # fmt: skip
-"""Those of an A100 (NVIDIA A100 Tensor Core GPU Architecture, whitepaper, 2020: 1024 multiply-adds of float16 and 128 bytes of
-shared memory per clock of a multiprocessor); latencies by their order of magnitude. Compilers take 32 to 63 registers beside
-those that are counted (NVRTC 13, sm_90).
+MOST_REGISTERS, ADDRESSES = 255, 48
+"""Registers of a work-item that NVIDIA's instructions can name (NVIDIA, CUDA Binary Utilities); and those that compilers take
+beside what is counted: 32 to 63 (NVRTC 13, sm_90).
 """
 
 SMALLEST = {"TSM": 32, "TSN": 32, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 4, "GROUPS": 4}
 """Where the device's model has no tiling that fits."""
 
 
-SCHEDULERS = 4
-"""Parts of a unit that multiply, each for warps of its own: fewer warps leave some of them idle."""
-
-
 def considered(mma: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[Parameters]:
     """The tilings that fit, shared or not, and with operands laid out anew where some are not aligned, the best first."""
-    own = constants(model)
+    own = constants(device, model)
     tilings = (*model.tilings.get(mma.name, ()), SMALLEST)
     fitted = [values for tiling in tilings if (values := fit(mma, tiling, problem, device, own))]
     unaligned = problem.alignment("a") % 16 or problem.alignment("b") % 16
@@ -67,9 +60,25 @@ def considered(mma: KernelVariant, problem: GemmProblem, device: DeviceInfo, mod
     return mma.ranked(choices, problem, device, model)
 
 
-def constants(model: DeviceModel) -> Mapping[str, float]:
-    """By the names of `FITTED`, those that a model states, and the usual ones."""
-    return {**USUAL, **model.constants("mma")}
+def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
+    """By the names of `FITTED`, those that a model states, and the others from its rates, as in `gemmport.contracts.gpu_model`:
+    copies come from caches half as fast as local memory is read, and a part is added up behind barriers.
+    """
+    hertz = clock(device)
+    read, barrier = per_clock(model.local_bandwidth, device), model.barrier * hertz
+    rates = {
+        "products": usual_matrix_products(device, model),
+        "schedulers": max(per_clock(model.multiply_adds["float32"], device) / WARP, 1.0),
+        "read_bytes": read,
+        "copy_bytes": read / 2,
+        "step_clocks": 2 * barrier,
+        "far_clocks": model.latency * hertz,
+        "alone_clocks": 2 * barrier,
+        "part_clocks": 3 * barrier,
+        "most_registers": MOST_REGISTERS,
+        "addresses": ADDRESSES,
+    }
+    return {**rates, **model.constants("mma")}
 
 
 def fit(
@@ -179,7 +188,7 @@ class _Step:
 
     def clocks(self, steps: int, groups: int, own: Mapping[str, float]) -> dict[str, float]:
         """Of a unit with so many groups at once, each of so many steps, by what limits it; "alone" is not hidden by others."""
-        products = groups * self.products * max(SCHEDULERS / (self.warps * groups), 1.0)
+        products = groups * self.products * max(own["schedulers"] / (self.warps * groups), 1.0)
         # A tile sets out during a step, and is waited for STAGES - 2 steps after that: with two stages, at its end.
         least = max(self.products, own["step_clocks"])
         waits = least + own["far_clocks"] if self.stages == 2 else own["far_clocks"] / (self.stages - 2)
@@ -208,7 +217,7 @@ def predicted(
         parameters: all of `mma`'s.
         passes, pass_seconds: how many passes there are beforehand, and what they take besides their launches.
     """
-    own, hertz, units = constants(model), clock(device), max(device.compute_units, 1)
+    own, hertz, units = constants(device, model), clock(device), max(device.compute_units, 1)
     rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
     at_once = max(resident(mma, parameters, problem, device, own), 1)
     tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch

@@ -28,11 +28,15 @@ FITTED = {
     "across_terms": "of a product whose operands are transposed beforehand, at least: of fewer it was not measured; 0: never",
     "across_doubt": "a product whose operands are transposed beforehand must be expected to gain so much",
     "across_matrix_doubt": "likewise with the matrix unit, which asks for more of memory",
+    "read_share": "of memory's bandwidth, that tiles reach at most: between waves, and at both ends, nothing is on its way",
 }
 """What a device's model may state for the choice, beside the constants of `gemmport.contracts.gpu_model`, with its meaning."""
 
-USUAL = {"most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.005, "across_matrix_doubt": 1.02}
-"""Where it states nothing: registers that most GPUs have, and nothing that was not measured."""
+USUAL = {
+    "most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.005, "across_matrix_doubt": 1.02,
+    "read_share": 0.85,
+}  # fmt: skip
+"""Where it states nothing: registers that most GPUs have, defaults, and nothing that was not measured."""
 
 SMALLEST = {
     "TSM": 16, "TSN": 32, "TSK": 8, "WM": 16, "WN": 32, "WPTM": 4, "WPTN": 4, "SLICES": 1, "STAGES": 2, "GROUPS": 8, "PORTS": 0,
@@ -44,9 +48,6 @@ _EXTENTS = (16, 32, 64, 128)
 _ITEM_TILES = ((8, 8), (8, 4), (4, 4))
 
 _MOST_ITEMS = 256
-
-_READ_SHARE = 0.85
-"""Of memory's bandwidth, that tiles reach at most: between waves, and at both ends, nothing is on its way."""
 
 _USUAL_ITEMS = 512
 """Work-items of a compute unit that hide each other's waits."""
@@ -278,5 +279,6 @@ def predicted(problem: GemmProblem, device: DeviceInfo, model: DeviceModel, para
     hertz = clock(device)
     seconds = {name: value / hertz for name, value in parts.items()}
     total = (passes + sum(phase.clocks(constants) for phase in found)) / hertz
-    seconds["global memory"] = problem.bytes / (_READ_SHARE * model.read_bandwidth)
+    read_share = {**USUAL, **model.constants("simt")}["read_share"]
+    seconds["global memory"] = problem.bytes / (read_share * model.read_bandwidth)
     return Prediction(seconds, max(total, seconds.get("launches", 0.0) + seconds["global memory"]), facts)

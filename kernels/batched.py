@@ -49,7 +49,7 @@ USUAL = {
     "read_share": 1.0,
     "share": 0.035,
 }
-"""Where the device's model states nothing."""
+"""Where the device's model states nothing: defaults. Those of Hopper, which were measured, are in its model."""
 
 ALIGNED_FROM = 4
 """So many dense matrices of any size, and every larger power of two of them, are whole runs. With two in a group, 30,000

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -22,17 +22,6 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, FLOAT64, HALVES
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
-
-MOST_OF_A_BATCH = 7
-"""Products of a batch of small ones that it is chosen for on a CPU, whose tiles are those of large products: mostly edge, which
-a group computes for nothing. `packed`, after the pass that this one does without, took 0.1 to 0.6 of the time of 16 products
-and more of 5 × 13 × 5 to 32 × 32 × 32 (benchmarks/results/{intel,pocl31}/run/batches-float32.json).
-"""
-
-MOST_OF_HALVES = 64**3
-"""Multiply-adds of a product of halves that it is chosen for on a CPU. Beyond them `packed`, whose pass converts each element
-once, takes less: at 96 square half as long, at 64 up to twice as long, on Intel's runtime and PoCL 3.1 (docs/cpu.md).
-"""
 
 WHOLE_OF_HALVES = 32, 64, 8
 """Rows, columns and terms of which products of halves on a CPU are multiples: of the tile that configs/ has for CPUs. What
@@ -52,14 +41,20 @@ FITTED = {
     "edges": "as much of it is left where tiles cross the edges of D",
     "piecemeal": "as much of it is left where rows are not aligned for runs, and elements are read one by one",
     "wake": WAKE,
+    "most_of_a_batch": "products of a batch of small ones that it is chosen for: its tiles are those of large products, and "
+    "mostly edge here, which a group computes for nothing",
+    "most_of_halves": "multiply-adds of a product of halves that it is chosen for: each work-item converts its elements anew",
 }
 """What the model of a CPU may state, with its meaning."""
 
 USUAL = {
-    "share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.4, "item_seconds": 0.11e-6, "piecemeal": 0.4,
-    "wake": 0.0,
+    "share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.4, "piecemeal": 0.4, "wake": 0.0,
+    "most_of_a_batch": 7, "most_of_halves": 64**3,
 }  # fmt: skip
-"""Where it states nothing."""
+"""Where it states nothing: defaults."""
+
+ITEM_CLOCKS = 330.0
+"""Of `item_seconds`, where it states none: a default, of the order of magnitude alone."""
 
 
 class Direct(KernelVariant):
@@ -103,13 +98,15 @@ class Direct(KernelVariant):
         return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.sum_bytes, 4)
 
     def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+        own = {**USUAL, **model.constants(self.name)}
+        most_of_halves, most_of_a_batch = int(own["most_of_halves"]), int(own["most_of_a_batch"])
         halves = problem.dtype in HALVES and problem.accumulator == FLOAT32
         if device.type == "cpu" and not halves and problem.dtype not in (FLOAT32, FLOAT64):
             return f"on CPUs, runtimes take long to compile its tiles where {problem.dtype} is no vector's element"
         terms = problem.m * problem.n * problem.effective_k
-        if device.type == "cpu" and halves and terms > MOST_OF_HALVES:
+        if device.type == "cpu" and halves and terms > most_of_halves:
             return (
-                f"on CPUs it is for {MOST_OF_HALVES:,} multiply-adds at most where A and B are {problem.dtype}, which each "
+                f"on CPUs it is for {most_of_halves:,} multiply-adds at most where A and B are {problem.dtype}, which each "
                 f"work-item converts anew, and these are {terms:,}"
             )
         sizes = problem.m, problem.n, problem.effective_k
@@ -119,9 +116,9 @@ class Direct(KernelVariant):
                 f"{problem.k} is no multiple of {' × '.join(map(str, WHOLE_OF_HALVES))}"
             )
         elements = problem.m * problem.n
-        if device.type == "cpu" and problem.batch > MOST_OF_A_BATCH and elements <= SMALL:
+        if device.type == "cpu" and problem.batch > most_of_a_batch and elements <= SMALL:
             return (
-                f"on CPUs it is for {MOST_OF_A_BATCH} products at most where D has no more than {SMALL:,} elements, and these "
+                f"on CPUs it is for {most_of_a_batch} products at most where D has no more than {SMALL:,} elements, and these "
                 f"are {problem.batch} with {elements:,}"
             )
         return None
@@ -138,7 +135,7 @@ class Direct(KernelVariant):
     ) -> Prediction:
         if device.type != "cpu":
             return super().predicted(problem, device, model, parameters)
-        own = {**USUAL, **model.constants(self.name)}
+        own = {**USUAL, "item_seconds": ITEM_CLOCKS / clock(device), **model.constants(self.name)}
         tile, size = self.tile(parameters), problem.dtype.itemsize
         share = own["share"]
         if problem.trans_a != "N" or problem.trans_b != "N":

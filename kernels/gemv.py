@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -62,9 +62,14 @@ FITTED = {
 
 USUAL = {
     "groups_per_unit": 4, "least_part": 2**17, "most_registers": 128, "few_registers": 20, "small_matrix": 256,
-    "share": 0.8, "read_share": 1.0, "cache_bandwidth": 35e9, "near_bandwidth": 55e9,
+    "share": 0.8, "read_share": 1.0,
 }  # fmt: skip
-"""Where the device's model states nothing."""
+"""Where the device's model states nothing: defaults. Those of Hopper, which were measured, are in its model."""
+
+CACHE_SHARE, NEAR_SHARE = 1 / 6, 1 / 4
+"""Of a vector, that a CPU's core reads per clock from the last of its caches and from the others, where the model states no
+`cache_bandwidth` and `near_bandwidth`: defaults, of the order of magnitude alone.
+"""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -125,7 +130,7 @@ class Gemv(KernelVariant):
         if device.type == "cpu" and problem.dtype in HALVES and problem.accumulator != FLOAT32:
             return f"on CPUs it converts vectors of halves to float32, and the sums are in {problem.accumulator}"
         elements = max(problem.m, problem.n) * problem.effective_k
-        small = int(_constants(model)["small_matrix"])
+        small = int(_constants(device, model)["small_matrix"])
         if device.type == "gpu" and problem.batch > device.compute_units and elements <= small:
             return (
                 f"it gives each product a group of {ITEMS} work-items, too many for more than {device.compute_units} products "
@@ -137,7 +142,7 @@ class Gemv(KernelVariant):
         """What gives each compute unit enough to read: few rows for each group, then larger groups, then groups that share
         sums. For a CPU, groups of one work-item.
         """
-        own = _constants(model)
+        own = _constants(device, model)
         wanted, least_part = int(own["groups_per_unit"] * device.compute_units), int(own["least_part"])
         values = _for_cpu(problem) if device.type == "cpu" else self._for_gpu(problem, device, wanted, own)
         work = _Work.of(problem, self.complete(values))
@@ -150,7 +155,7 @@ class Gemv(KernelVariant):
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
-        own, units = _constants(model), max(device.compute_units, 1)
+        own, units = _constants(device, model), max(device.compute_units, 1)
         work = _Work.of(problem, parameters)
         parts = work.parts(int(parameters["SPLIT"]))
         groups, size = work.groups * parts, problem.dtype.itemsize
@@ -263,8 +268,10 @@ class Gemv(KernelVariant):
         return Steps([product, add_parts], [Scratch("parts", parts * results * problem.accumulator.sum_bytes)])
 
 
-def _constants(model: DeviceModel) -> Mapping[str, float]:
-    return {**USUAL, **model.constants("gemv")}
+def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
+    vectors = 4 * device.vector_width * clock(device)  # bytes per second, one each clock
+    of_core = {"cache_bandwidth": CACHE_SHARE * vectors, "near_bandwidth": NEAR_SHARE * vectors}
+    return {**USUAL, **of_core, **model.constants("gemv")}
 
 
 def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:

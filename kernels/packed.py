@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel, Prediction
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.kernel import (
     Constraint,
     KernelVariant,
@@ -48,10 +48,13 @@ FITTED = {
 }
 """What a device's model may state, with its meaning."""
 
-USUAL = {
-    "share": 0.95, "tile_seconds": 60e-9, "group_seconds": 100e-9, "pack_bandwidth": 20e9, "own_bandwidth": 40e9, "wake": 0.0,
-}  # fmt: skip
-"""Where it states nothing: of a core of some 3 GHz."""
+USUAL = {"share": 0.95, "wake": 0.0}
+"""Where it states nothing."""
+
+TILE_CLOCKS, GROUP_CLOCKS, PACK_BYTES, OWN_BYTES = 180.0, 300.0, 7.0, 14.0
+"""Clocks of `tile_seconds` and `group_seconds`, bytes per clock of `pack_bandwidth` and `own_bandwidth`, where it states none:
+defaults, of the order of magnitude alone.
+"""
 
 LATENCY = 8
 """Sums that a core adds to in turns so that none waits for itself: four clocks, two pipes."""
@@ -154,7 +157,7 @@ class Packed(KernelVariant):
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
-        own = {**USUAL, **model.constants(self.name)}
+        own = {**USUAL, **_of_core(device), **model.constants(self.name)}
         values = self.fitted(parameters, problem, device)
         panels, units = panels_of(values, problem), max(device.compute_units, 1)
         mc, nc, mr, nr = (int(values[name]) for name in ("MC", "NC", "MR", "NR"))
@@ -239,6 +242,17 @@ class Packed(KernelVariant):
         keeps = _holds_sums(problem) or _kept_bytes(problem, panels) <= device.max_allocation
         values.update(MC=mc, NC=nc, KC=kc if keeps else MAX_EXTENT)
         return values
+
+
+def _of_core(device: DeviceInfo) -> dict[str, float]:
+    """What a core of the device takes, by its clock."""
+    hertz = clock(device)
+    return {
+        "tile_seconds": TILE_CLOCKS / hertz,
+        "group_seconds": GROUP_CLOCKS / hertz,
+        "pack_bandwidth": PACK_BYTES * hertz,
+        "own_bandwidth": OWN_BYTES * hertz,
+    }
 
 
 def _lines(rows: int, most: int) -> int:

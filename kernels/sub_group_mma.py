@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel, Prediction, clock
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock, usual_matrix_products
 from gemmport.contracts.kernel import (
     Constraint,
     Form,
@@ -75,6 +76,12 @@ class SubGroupMma(KernelVariant):
         Parameter("LANES", 32, "work-items of a sub-group, as the instruction asks for them", choices=(8, 16, 32, 64)),
         Parameter("RASTER", 8, "rows of tiles that are computed side by side", maximum=64),
     )
+    constants: ClassVar = {
+        **KernelVariant.constants,
+        "products": "multiply-adds of 2-byte numbers that a compute unit does per clock, as OpenCL counts units, by the matrix "
+        "instruction",
+        "products_of_bytes": "likewise of 1-byte numbers",
+    }
     constraints = (
         Constraint("WM ≤ TSM, whole tiles of sub-groups along rows", lambda TSM, WM: WM <= TSM),
         Constraint("WN ≤ TSN, whole tiles of sub-groups along columns", lambda TSN, WN: WN <= TSN),
@@ -182,12 +189,15 @@ class SubGroupMma(KernelVariant):
         that have what others have.
         """
         own = _instruction(problem, device)
-        rate = own.rate * max(device.compute_units, 1) * clock(device)
+        usual = usual_matrix_products(device, model)
+        stated = {"products": usual, "products_of_bytes": 2 * usual, "share": 1.0, **model.constants(self.name)}
+        products = stated["products" if own.element_bytes > 1 else "products_of_bytes"]
+        rate = products * max(device.compute_units, 1) * clock(device)
         lines = (int(parameters["WM"]) + int(parameters["WN"])) * _sub_groups(parameters)
         return of_tiles(
             problem, device, replace(model, multiply_adds={**model.multiply_adds, "float32": rate, "int32": rate}),
             tile=self.tile(parameters), work_group=self.work_group(parameters), local=True,
-            share=model.constants(self.name).get("share", 1.0),
+            share=stated["share"],
             term_reads=lines * own.element_bytes * own.lanes // (own.columns * own.groups),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel, clock
+from gemmport.contracts.device_model import DeviceModel, clock, per_clock
 from gemmport.contracts.kernel import (
     Constraint,
     Parameter,
@@ -28,9 +28,9 @@ from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
 
-ELEMENTS_PER_CLOCK = 3.0
-"""That a compute unit lays out anew, however small they are: an H100 transposes 8192 × 8192 bytes in 84 to 94 µs
-(benchmarks/results/h100/study/wgmma-others.json, what NN takes beyond NT).
+INSTRUCTIONS = 40.0
+"""That a work-item issues for an element, where the device's model does not state `elements_per_clock`: a default, and of the
+order of magnitude alone, for addresses, edges, two loads and two stores.
 """
 
 
@@ -65,6 +65,9 @@ class Transpose(Pass):
         Parameter("PAD", 1, "elements added to each row in local memory, against bank conflicts", minimum=0, maximum=8),
         Parameter("ORDER", "rows", "in which order groups take tiles", choices=("rows", "diagonal")),
     )
+    constants: ClassVar = {
+        "elements_per_clock": "that a compute unit lays out anew per clock, however small they are",
+    }
     constraints: ClassVar[tuple[Constraint, ...]] = (Constraint("TS % ROWS = 0", lambda TS, ROWS: TS % ROWS == 0),)
 
     def steps(
@@ -174,7 +177,9 @@ def expected_seconds(
     prepared: Iterable[Prepared], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
 ) -> float:
     """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches."""
-    elements_per_second = ELEMENTS_PER_CLOCK * max(device.compute_units, 1) * clock(device)
+    derived = {"elements_per_clock": per_clock(model.multiply_adds["float32"], device) / INSTRUCTIONS}
+    own = {**derived, **model.constants(PASS.name)}
+    elements_per_second = own["elements_per_clock"] * max(device.compute_units, 1) * clock(device)
     size = problem.dtype.itemsize
     per_byte = max(2 / model.copy_bandwidth, 1 / (size * elements_per_second))
     return sum(each.scratch.nbytes for each in prepared) * per_byte

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from gemmport.contracts.device_model import DeviceModel, Prediction, clock
+from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
 from gemmport.contracts.gpu_model import sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
@@ -28,7 +28,7 @@ from gemmport.contracts.nvidia import (
     why_not_multiplied,
 )
 from gemmport.contracts.occupancy import REGISTERS, WARP, local_memory_of
-from gemmport.contracts.prediction import facts_of, joined
+from gemmport.contracts.prediction import SHARPNESS, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
@@ -55,9 +55,6 @@ ALIGNMENT = 16
 """Bytes to which the copy engine wants memory, rows and matrices aligned (CUDA Driver API, `cuTensorMapEncodeTiled`), and where
 in a row a copy begins: an H100 ends a launch whose copies begin elsewhere with CUDA_ERROR_ILLEGAL_INSTRUCTION (docs/wgmma.md).
 """
-
-SECTOR = 32
-"""Bytes of what L2 gives at once."""
 
 _STRIDE_LIMIT = 2**40
 """Bytes below which its strides are."""
@@ -127,15 +124,6 @@ _UNITS = {
 }
 """By type of the operands (PTX ISA, `wgmma.mma_async`)."""
 
-USUAL: Mapping[str, float] = {
-    "products": 2048, "read_bytes": 128, "copy_bytes": 46, "unaligned": 2, "promoted": 128, "step_clocks": 40,
-    "far_clocks": 1000, "tile_clocks": 1500, "part_clocks": 400, "wait_clocks": 2700, "sharpness": 4,
-}  # fmt: skip
-"""An H100's: multiply-adds of its data sheet (989 TFLOPS on 132 multiprocessors at 1.83 GHz); bytes of L2 as DeepGEMM's
-heuristics count them (sm90.hpp); latencies by their order of magnitude. Rows of 2000 bytes: 1000 cubed in halves took an H100
-1.8 times as long as 1024 cubed (benchmarks/results/h100/run/halves.json).
-"""
-
 
 class Wgmma(KernelVariant):
     """A group of work-items computes one tile of TSM × TSN of D after the other, stepping along k by 128 bytes.
@@ -191,7 +179,8 @@ class Wgmma(KernelVariant):
         "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
         "read_bytes": "that it reads from local memory per clock",
         "copy_bytes": "that the copy engine brings to a unit per clock",
-        "unaligned": f"times as long it takes for rows that do not begin at multiples of {SECTOR} bytes",
+        "sector_bytes": "of what the caches give at once",
+        "unaligned": "times as long it takes for rows that do not begin at multiples of these",
         "promoted": "sums of FP8 that work-items of a unit add per clock, while the unit waits",
         "step_clocks": "of a step beside its products",
         "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
@@ -316,7 +305,7 @@ class Wgmma(KernelVariant):
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
         """Waves of tiles, each as many steps as there are terms."""
-        own, hertz = {**USUAL, **model.constants(self.name)}, clock(device)
+        own, hertz = _constants(device, model), clock(device)
         p = {name: int(value) for name, value in parameters.items() if name != "CLUSTER"}
         cluster = parameters["CLUSTER"]
         tile, units = self._tile(parameters, problem), max(device.compute_units, 1)
@@ -325,7 +314,7 @@ class Wgmma(KernelVariant):
         shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
         addressable, made, converts = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
-        slower = {x: own["unaligned"] if pitch % SECTOR else 1 for x, pitch in pitches.items()}
+        slower = {x: own["unaligned"] if pitch % own["sector_bytes"] else 1 for x, pitch in pitches.items()}
         step = {
             "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
             "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
@@ -457,6 +446,29 @@ class Wgmma(KernelVariant):
         """Rows and columns of what has a number: a tile, or the two of a cluster."""
         tile, cluster = self.tile(parameters), parameters["CLUSTER"]
         return tile.rows * (1 + (cluster == SAME_B)), tile.columns * (1 + (cluster == SAME_A))
+
+
+def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
+    """Those that a model states, and the others from its rates, as in `gemmport.contracts.gpu_model`: what is fitted to one
+    device's times costs nothing elsewhere.
+    """
+    hertz = clock(device)
+    read, barrier, latency = per_clock(model.local_bandwidth, device), model.barrier * hertz, model.latency * hertz
+    rates = {
+        "products": usual_matrix_products(device, model),
+        "read_bytes": read,
+        "copy_bytes": read / 2,
+        "sector_bytes": ALIGNMENT,
+        "unaligned": 1.0,
+        "promoted": per_clock(model.multiply_adds["float32"], device),
+        "step_clocks": barrier,
+        "far_clocks": latency,
+        "tile_clocks": 2 * latency,
+        "part_clocks": 3 * barrier,
+        "wait_clocks": 3 * latency,
+        "sharpness": SHARPNESS,
+    }
+    return {**rates, **model.constants("wgmma")}
 
 
 def _form(dtype: str, share: int) -> str:

@@ -9,6 +9,7 @@ import pytest
 import gemmport as gp
 from gemmport import kernels
 from gemmport.contracts.device_model import RATES, derived
+from gemmport.contracts.named_devices import device_of
 from gemmport.contracts.prediction import facts_of, joined, waking
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ParameterError, UnsupportedError
@@ -83,6 +84,38 @@ def test_more_work_takes_longer(name: str) -> None:
 
     times = [seconds(size) for size in (256, 1024, 4096)]
     assert times[0] < times[1] < times[2] / 8
+
+
+@pytest.mark.parametrize("name", ["mma", "wgmma"])
+def test_a_matrix_unit_of_which_no_file_tells_has_defaults_near_those_that_files_tell(name: str) -> None:
+    device, variant = DEVICES["NVIDIA sm_90 under CUDA"], kernels.variant(name)
+    problem, values = gp.GemmProblem.create(4096, 4096, 4096, dtype="float16"), variant.complete({})
+    told, default = (
+        variant.predicted(problem, device, model, values).seconds for model in (model_of(device), derived(device))
+    )
+    assert told / 3 < default < 3 * told
+
+
+@pytest.mark.parametrize("name", ["mma", "wgmma"])
+def test_what_a_file_tells_of_a_pass_counts(name: str) -> None:
+    device, variant = DEVICES["NVIDIA sm_90 under CUDA"], kernels.variant(name)
+    problem, values = gp.GemmProblem.create(4096, 4096, 4096, dtype="int8"), variant.complete({})
+    slow, slower = (
+        variant.predicted(
+            problem, device, derived(device).over({"fitted": {"transpose": {"elements_per_clock": rate}}}, ""), values
+        ).parts["passes"]
+        for rate in (0.5, 0.25)
+    )
+    assert slower == pytest.approx(2 * slow)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "link"),
+    [("sm_75", 12e9), ("sm_80", 25e9), ("sm_90", 50e9), ("sm_120", 50e9),
+     ("gfx90a", 25e9), ("gfx942", 50e9), ("gfx1100", 25e9), ("gfx1201", 50e9), ("dg2", 12e9)],
+)  # fmt: skip
+def test_the_link_to_the_host_is_that_of_the_architecture(architecture: str, link: float) -> None:
+    assert model_of(device_of(architecture)).link_bandwidth == link
 
 
 def test_the_last_wave_may_leave_units_idle() -> None:

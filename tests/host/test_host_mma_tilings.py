@@ -33,6 +33,6 @@ def cpu() -> Host:
 def test_each_listed_tiling_is_exact(cpu: Host, tiling: dict[str, int], dtype: str, ops: str, share: int) -> None:
     rows, columns = int(tiling["TSM"]) + 5, int(tiling["TSN"]) + 3
     problem = problem_of(Sizes(rows, columns, 4 * int(tiling["TSK"]) + 7), ops, dtype, alpha=2.0, beta=-1.0)
-    fitted = _mma_tilings.fit(MMA, tiling, problem, cpu.device, _mma_tilings.constants(MODEL))
+    fitted = _mma_tilings.fit(MMA, tiling, problem, cpu.device, _mma_tilings.constants(cpu.device, MODEL))
     assert fitted
     check_plan(cpu, gp.plan(problem, cpu.device, kernel="mma", params={**fitted, "SHARE": share}))

@@ -215,7 +215,7 @@ def test_small_tiles_are_expected_of_small_products_and_large_ones_of_large_prod
 def listed(architecture: str, problem: gp.GemmProblem) -> list[Parameters]:
     """The tilings of the device's model, as they serve a problem."""
     device = device_of(architecture)
-    own = {**_mma_tilings.USUAL, **model_of(device).constants("mma")}
+    own = _mma_tilings.constants(device, model_of(device))
     tilings = (*model_of(device).tilings["mma"], _mma_tilings.SMALLEST)
     return [fitted for each in tilings if (fitted := _mma_tilings.fit(MMA, each, problem, device, own))]
 

@@ -117,6 +117,22 @@ def clock(device: DeviceInfo) -> float:
     return (device.clock_mhz or (2500 if device.type == "cpu" else 1000)) * 1e6
 
 
+def per_clock(per_second: float, device: DeviceInfo) -> float:
+    """Of one compute unit and clock, what a device does per second."""
+    return per_second / (max(device.compute_units, 1) * clock(device))
+
+
+USUAL_MATRIX_RATE = 8.0
+"""Multiply-adds of 2-byte numbers of a matrix unit for one of float32 of the others, where no model states its rate: a default
+between the 4 and 16 that data sheets tell of GPUs that have one.
+"""
+
+
+def usual_matrix_products(device: DeviceInfo, model: DeviceModel) -> float:
+    """Multiply-adds of 2-byte numbers of a compute unit's matrix unit per clock, where no model states them."""
+    return USUAL_MATRIX_RATE * per_clock(model.multiply_adds["float32"], device)
+
+
 def derived(device: DeviceInfo) -> DeviceModel:
     """The model of a device of which no file has one: from what it tells, and what is usual where it does not tell."""
     return _of_cpu(device) if device.type == "cpu" else _of_gpu(device)
@@ -139,22 +155,8 @@ Guide, "Shared Memory"), 128 for the 64 lanes of AMD's compute units (RDNA white
 _FLOPS_PER_BYTE = 20.0
 """Of a GPU's peak in float32 over its memory's: 13 to 17 of data-centre chips, 20 to 80 of others, by their data sheets."""
 
-_LINK_BANDWIDTH = {
-    "sm_9": 50e9,
-    "sm_1": 50e9,
-    "sm_8": 25e9,
-    "gfx94": 50e9,
-    "gfx95": 50e9,
-    "gfx9": 25e9,
-    "gfx11": 25e9,
-    "gfx12": 50e9,
-}
-"""Bytes per second of a GPU's link to the host, by the start of its architecture: four fifths of what 16 lanes of PCIe 5.0 or
-4.0 carry (PCI-SIG: 32 or 16 GT/s a lane, 128 bits of 130: 63 or 31.5 GB/s), as data sheets say which each has.
-"""
-
 _USUAL_LINK = 12e9
-"""Likewise of PCIe 3.0."""
+"""Bytes per second of a GPU's link to the host: a default, four fifths of what 16 lanes of PCIe 3.0 carry (PCI-SIG)."""
 
 _READ_LATENCY, _LAUNCH, _BARRIER_CLOCKS, _GROUP_CLOCKS = 600e-9, 4e-6, 30.0, 200.0
 """Of GPUs: the order of magnitude that micro-benchmarks find (Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
@@ -184,21 +186,18 @@ def _of_gpu(device: DeviceInfo) -> DeviceModel:
         launch=_LAUNCH,
         group=_GROUP_CLOCKS / hertz,
         barrier=_BARRIER_CLOCKS / hertz,
-        link_bandwidth=_link(device.architecture),
+        link_bandwidth=_USUAL_LINK,
     )
 
 
-def _link(architecture: str) -> float:
-    known = max((start for start in _LINK_BANDWIDTH if architecture.startswith(start)), key=len, default="")
-    return _LINK_BANDWIDTH.get(known, _USUAL_LINK)
-
-
 _CORE_BANDWIDTH, _MEMORY_BANDWIDTH = 13e9, 100e9
-"""Bytes per second that one core of a CPU reads, and all of them together at most."""
+"""Bytes per second that one core of a CPU reads, and all of them together at most: defaults, and of the order of magnitude of
+a server's alone.
+"""
 
-_CPU_LATENCY, _CPU_LAUNCH, _CPU_GROUP, _CPU_BARRIER = 100e-9, 4e-6, 0.05e-6, 0.04e-6
-"""Of OpenCL's runtimes for CPUs, in which a launch wakes threads, and a group is a call of a function: benchmarks/results/intel
-and pocl31, run/batches-float32.json, batches of 16 and of 30,000 products.
+_CPU_LATENCY, _CPU_LAUNCH, _CPU_GROUP_CLOCKS, _CPU_BARRIER_CLOCKS = 100e-9, 4e-6, 150.0, 120.0
+"""Of OpenCL's runtimes for CPUs, in which a launch wakes threads, and a group is a call of a function: defaults, and of the
+order of magnitude alone.
 """
 
 
@@ -214,8 +213,8 @@ def _of_cpu(device: DeviceInfo) -> DeviceModel:
         local_bandwidth=cores * hertz * 2 * 4 * device.vector_width,
         latency=_CPU_LATENCY,
         launch=_CPU_LAUNCH,
-        group=_CPU_GROUP,
-        barrier=_CPU_BARRIER,
+        group=_CPU_GROUP_CLOCKS / hertz,
+        barrier=_CPU_BARRIER_CLOCKS / hertz,
         link_bandwidth=min(_CORE_BANDWIDTH, read) / 2,  # one core copies within the memory
     )
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gemmport.contracts.amd import has_matrix_cores
 from gemmport.contracts.device_model import DeviceModel, clock
 from gemmport.contracts.kernel import ceil_div
-from gemmport.contracts.nvidia import is_hopper
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem, transposes
 
@@ -29,14 +27,6 @@ WARP = 32
 MATRIX_TERMS = 4
 """Terms that one instruction of the matrix unit adds up, for which a work-item reads what it else reads for one."""
 
-HOPPER_MATRIX_RATE = 2.0
-"""Multiply-adds of float64 of Hopper's matrix unit for one of its others: 67 and 34 TFLOPS (NVIDIA H100 data sheet, SXM)."""
-
-CDNA_MATRIX_RATE = 2.0
-"""Multiply-adds of float32, and of float64, of AMD's matrix cores for one of its other units (AMD CDNA 2 and 3 white papers;
-MI300's of float64: 163 and 82 TFLOPS).
-"""
-
 MATRIX_PRODUCTS = 16
 """Multiply-adds of one instruction of the matrix unit, for each work-item of the warp: 16 × 8 × 4 by 32 of them."""
 
@@ -50,7 +40,7 @@ FITTED = {
     "issue": "instructions of work-items that a unit issues per clock",
     "ports_issue": "clocks for a multiply-add that would take one, where the order of instructions does not fit the register "
     "file's ports",
-    "matrix_rate": "multiply-adds of the matrix unit for one of the other units, float64",
+    "matrix_rate": "multiply-adds of the matrix unit for one of the other units: float64, and of AMD's float32, too",
     "schedulers": "of a unit, and warps that it needs so that each has one",
     "one_warp": "times as long the matrix unit takes where a scheduler has one warp for it",
     "alone_clocks": "of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier",
@@ -115,7 +105,8 @@ class Constants:
 
         Instructions are counted in the kernel's code. Copies come from caches half as fast as local memory is read. Local
         memory answers a term as late as a barrier, memory under load three times as late as without. What is fitted to one
-        device's times (ports, one warp of a scheduler, copies of single elements) is taken to cost nothing elsewhere.
+        device's times (ports, one warp of a scheduler, copies of single elements) is taken to cost nothing elsewhere, and a
+        matrix unit to be no faster than the others.
         """
         hertz, units = clock(device), max(device.compute_units, 1)
         per_unit = 1 / (units * hertz)
@@ -124,11 +115,7 @@ class Constants:
         values = {
             "issue": issue,
             "ports_issue": 1.0,
-            "matrix_rate": HOPPER_MATRIX_RATE
-            if is_hopper(device)
-            else CDNA_MATRIX_RATE
-            if has_matrix_cores(device)
-            else 1.0,
+            "matrix_rate": 1.0,
             "schedulers": max(issue / WARP, 1.0),
             "one_warp": 1.0,
             "alone_clocks": barrier,

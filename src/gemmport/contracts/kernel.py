@@ -91,6 +91,8 @@ class Contract(ABC):
     summary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]] = ()
     constraints: ClassVar[tuple[Constraint, ...]] = ()
+    constants: ClassVar[Mapping[str, str]] = {}
+    """Constants of its own prediction that a device's model may state (`DeviceModel.fitted`), with their meanings."""
     folder: ClassVar[str] = ""
     """Where the language folders with its sources lie; empty for the family that gemmport ships."""
     function: ClassVar[str] = ""
@@ -226,7 +228,6 @@ class KernelVariant(Contract):
     narrow_precisions: ClassVar[frozenset[str]] = frozenset()
     """Of those others, by the names of their types: that pass stores A and B in them, and the kernel is given such operands."""
     constants: ClassVar[Mapping[str, str]] = {"share": SHARE}
-    """Constants of its own that a device's model may state (`DeviceModel.fitted`), with their meanings."""
 
     @abstractmethod
     def tile(self, parameters: Parameters) -> Tile:

@@ -35,8 +35,7 @@ class MatrixInstruction:
         sum_step, lane_step: rows from one sum of a lane to its next, and from a sum of one group of as many lanes as there are
             columns to that of the next.
         spreads_rows: each lane has its part of the terms of every row of A: not a line of its own.
-        rate: multiply-adds of a compute unit, as OpenCL counts them, per clock.
-        source: of where numbers lie, and of the rate.
+        source: of where numbers lie.
     """
 
     name: str
@@ -51,7 +50,6 @@ class MatrixInstruction:
     sum_step: int
     lane_step: int
     spreads_rows: bool
-    rate: int
     source: str
 
     @property
@@ -96,7 +94,7 @@ _CALCULATOR = "AMD Matrix Instruction Calculator, github.com/ROCm/amd_matrix_ins
 # MI200 and MI300, waves of 64: 4 groups of 16 lanes. Of bytes, MI200 has 16 terms and MI300 32.
 _MFMA = MatrixInstruction(
     name="MFMA_F16", mnemonic="v_mfma_f32_16x16x16f16", lanes=64, rows=16, columns=16, terms=16, element_bytes=2, groups=4,
-    run=4, sum_step=1, lane_step=4, spreads_rows=False, rate=512, source=_CALCULATOR,
+    run=4, sum_step=1, lane_step=4, spreads_rows=False, source=_CALCULATOR,
 )  # fmt: skip
 _CDNA2 = {
     "float16": _MFMA,
@@ -104,17 +102,15 @@ _CDNA2 = {
     "int8": replace(_MFMA, name="MFMA_S8", mnemonic="v_mfma_i32_16x16x16i8", element_bytes=1),
 }
 _CDNA3 = {
-    "float16": replace(_MFMA, mnemonic="v_mfma_f32_16x16x16_f16", rate=1024),
-    "bfloat16": replace(_MFMA, name="MFMA_BF16", mnemonic="v_mfma_f32_16x16x16_bf16", rate=1024),
-    "int8": replace(
-        _MFMA, name="MFMA_LONG_S8", mnemonic="v_mfma_i32_16x16x32_i8", terms=32, element_bytes=1, run=8, rate=2048
-    ),
+    "float16": replace(_MFMA, mnemonic="v_mfma_f32_16x16x16_f16"),
+    "bfloat16": replace(_MFMA, name="MFMA_BF16", mnemonic="v_mfma_f32_16x16x16_bf16"),
+    "int8": replace(_MFMA, name="MFMA_LONG_S8", mnemonic="v_mfma_i32_16x16x32_i8", terms=32, element_bytes=1, run=8),
 }
 
 # RDNA 3, waves of 32: lanes 16 to 31 have what lanes 0 to 15 have.
 _WMMA = MatrixInstruction(
     name="WMMA_F16", mnemonic="v_wmma_f32_16x16x16_f16", lanes=32, rows=16, columns=16, terms=16, element_bytes=2, groups=1,
-    run=16, sum_step=2, lane_step=1, spreads_rows=False, rate=512, source=_CALCULATOR,
+    run=16, sum_step=2, lane_step=1, spreads_rows=False, source=_CALCULATOR,
 )  # fmt: skip
 _RDNA3 = {
     "float16": _WMMA,
@@ -125,26 +121,23 @@ _RDNA3 = {
 
 # RDNA 4, waves of 32: 2 groups of 16 lanes.
 _RDNA4 = {
-    "float16": replace(_WMMA, name="WMMA_GFX12_F16", groups=2, run=4, sum_step=1, lane_step=8, rate=1024),
-    "bfloat16": replace(
-        _RDNA3["bfloat16"], name="WMMA_GFX12_BF16", groups=2, run=4, sum_step=1, lane_step=8, rate=1024
-    ),
-    "int8": replace(_RDNA3["int8"], name="WMMA_GFX12_S8", groups=2, run=8, sum_step=1, lane_step=8, rate=2048),
-    "uint8": replace(_RDNA3["uint8"], name="WMMA_GFX12_U8", groups=2, run=8, sum_step=1, lane_step=8, rate=2048),
+    "float16": replace(_WMMA, name="WMMA_GFX12_F16", groups=2, run=4, sum_step=1, lane_step=8),
+    "bfloat16": replace(_RDNA3["bfloat16"], name="WMMA_GFX12_BF16", groups=2, run=4, sum_step=1, lane_step=8),
+    "int8": replace(_RDNA3["int8"], name="WMMA_GFX12_S8", groups=2, run=8, sum_step=1, lane_step=8),
+    "uint8": replace(_RDNA3["uint8"], name="WMMA_GFX12_U8", groups=2, run=8, sum_step=1, lane_step=8),
 }
 
-# Xe-HPG has sub-groups of 8 lanes for it, Xe-HPC of 16. Rates are those of 16-bit numbers of a vector engine, by peaks of
-# an Arc A770 (138 TFLOPS at 2.1 GHz, 512 engines) and a Max 1550 (839 at 1.6 GHz, 1024), bytes at twice that.
+# Xe-HPG has sub-groups of 8 lanes for it, Xe-HPC of 16.
 _DPAS_8 = MatrixInstruction(
     name="DPAS_8_F16", mnemonic="dpas.8x8", lanes=8, rows=8, columns=8, terms=16, element_bytes=2, groups=1,
-    run=16, sum_step=1, lane_step=0, spreads_rows=True, rate=64,
+    run=16, sum_step=1, lane_step=0, spreads_rows=True,
     source="Khronos OpenCL registry, cl_intel_subgroup_matrix_multiply_accumulate, revision 1.1.0",
 )  # fmt: skip
 
 
 def _with_all_types(halves: MatrixInstruction) -> dict[str, MatrixInstruction]:
     stem = halves.name.removesuffix("F16")
-    of_bytes = replace(halves, terms=32, element_bytes=1, run=32, rate=2 * halves.rate)
+    of_bytes = replace(halves, terms=32, element_bytes=1, run=32)
     return {
         "float16": halves,
         "bfloat16": replace(halves, name=f"{stem}BF16"),
@@ -159,7 +152,7 @@ FAMILIES: dict[str, dict[str, MatrixInstruction]] = {
     "gfx11": _RDNA3,
     "gfx12": _RDNA4,
     "dpas of 8 lanes": _with_all_types(_DPAS_8),
-    "dpas of 16 lanes": _with_all_types(replace(_DPAS_8, name="DPAS_16_F16", lanes=16, columns=16, rate=256)),
+    "dpas of 16 lanes": _with_all_types(replace(_DPAS_8, name="DPAS_16_F16", lanes=16, columns=16)),
 }
 """By type of A and B. AMD's are named by the start of the architecture. Sums are float32, and int32 of bytes."""
 

@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from gemmport import kernels
+from gemmport.contracts.kernel import Pass
 from gemmport.core.device import DeviceType
 from gemmport.core.dtypes import INPUTS
 from gemmport.core.errors import ConfigError, UnknownNameError
@@ -344,19 +345,22 @@ def _faults_of_modelled_kernels(stated: object) -> Iterator[str]:
     """What is wrong with the names of a model's kernels and constants, and with its tilings; pydantic finds the rest."""
     for name, own in stated.items() if isinstance(stated, dict) else ():
         try:
-            variant = kernels.variant(_OF_MATRIX_UNIT.sub("", str(name)))
+            contract = kernels.contract(_OF_MATRIX_UNIT.sub("", str(name)))
         except UnknownNameError as error:
             yield f"kernels: {error}"
             continue
         fitted, tilings = (own.get("fitted"), own.get("tilings")) if isinstance(own, dict) else (None, None)
         for constant in fitted if isinstance(fitted, dict) else ():
-            if constant not in variant.constants:
-                has = f"it has {', '.join(variant.constants)}" if variant.constants else "it has none"
-                hint = did_you_mean(constant, variant.constants)
-                yield f"{variant.name} has no fitted constant {str(constant)[:100]}: {has}{hint}"
+            if constant not in contract.constants:
+                has = f"it has {', '.join(contract.constants)}" if contract.constants else "it has none"
+                hint = did_you_mean(constant, contract.constants)
+                yield f"{contract.name} has no fitted constant {str(constant)[:100]}: {has}{hint}"
+        if tilings and isinstance(contract, Pass):
+            yield must_be(f"kernels.{name}.tilings", "left out, for nothing chooses among tilings of a pass", tilings)
+            continue
         for number, tiling in enumerate(tilings if isinstance(tilings, list) else (), 1):
             if isinstance(tiling, dict):
-                yield from (f"{fault} (tiling {number} of the model)" for fault in variant.faults(tiling))
+                yield from (f"{fault} (tiling {number} of the model)" for fault in contract.faults(tiling))
 
 
 _IMPOSSIBLE = re.compile(
