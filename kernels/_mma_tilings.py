@@ -7,13 +7,14 @@ arrive. Its numbers are those of the device's model (configs/nvidia.yaml); what 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from gemmport.contracts import occupancy
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
 from gemmport.contracts.gpu_model import WARP, sharing_of
-from gemmport.contracts.kernel import KernelVariant, Parameters, ceil_div
+from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, ceil_div
 from gemmport.contracts.nvidia import has_float8_unit
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
@@ -201,59 +202,71 @@ class _Step:
         }
 
 
-def predicted(
+_of_a_unit = itemgetter("TSM", "TSN", "TSK", "WM", "WN", "STAGES", "GROUPS")
+"""The parameters on which it depends how many groups a unit holds; with ANEW, what a step asks of it."""
+
+
+def predictor(
     mma: KernelVariant,
     problem: GemmProblem,
     device: DeviceInfo,
     model: DeviceModel,
-    parameters: Parameters,
-    *,
-    passes: int,
-    pass_seconds: float,
-) -> Prediction:
+    passes: Callable[[ParameterValue], tuple[int, float]],
+) -> Predictor:
     """What the parts of a product take: waves of groups, each of as many steps as there are terms; then shared tiles.
 
     Args:
-        parameters: all of `mma`'s.
-        passes, pass_seconds: how many passes there are beforehand, and what they take besides their launches.
+        passes: by ANEW, how many passes there are beforehand, and what they take besides their launches.
     """
     own, hertz, units = constants(device, model), clock(device), max(device.compute_units, 1)
-    rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
-    at_once = max(resident(mma, parameters, problem, device, own), 1)
-    tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch
-    steps = max(ceil_div(problem.effective_k, int(parameters["TSK"])), 1)
-    shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * units)
-    whole, added = tiles - shared, 0.0
-    step = _Step.of(problem, device, parameters, own)
-
-    # Waves: how often, steps of each group, and groups of the fullest unit at once.
-    waves, rest = divmod(whole, at_once * units)
-    phases = [(waves, steps, at_once), (1, steps, ceil_div(rest, units))]
-    if shared:
-        rounds, left = divmod(ceil_div(sharers, units), at_once)
-        part = ceil_div(shared * steps, sharers)
-        phases += [(rounds, part, at_once), (1, part, left)]
-        # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
-        moved = 2 * (sharers + (shared if sharers % shared else 0)) * rows * columns * problem.accumulator.sum_bytes
-        added = sharers / shared * own["part_clocks"] / hertz + moved / model.copy_bandwidth
-    parts: dict[str, float] = {}
-    looped = 0.0
-    for times, of_group, groups in phases:
-        if times and groups:
-            found = step.clocks(of_group, groups, own)
-            for name, clocks in found.items():
-                parts[name] = parts.get(name, 0.0) + times * clocks / hertz
-            alone = found.pop("alone")
-            looped += times * (joined(found) + alone) / hertz
-    results = min(rows, problem.m) * min(columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-    others = {
-        "launches": model.launch * (passes + (whole > 0) + (2 if shared else 0)),
-        "passes": pass_seconds,
-        "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
-        "parts": added,
-    }
     memory = problem.bytes / model.read_bandwidth
-    seconds = joined({"loop": looped, "global memory": memory}) + math.fsum(others.values())
-    return Prediction(
-        {**parts, "global memory": memory, **others}, seconds, facts_of(problem, rows, columns, units * at_once)
-    )
+    held: dict[tuple[ParameterValue, ...], int] = {}
+    asked: dict[tuple[ParameterValue, ...], _Step] = {}
+
+    def predicted(parameters: Parameters) -> Prediction:
+        tiling = _of_a_unit(parameters)
+        if tiling not in held:
+            held[tiling] = max(resident(mma, parameters, problem, device, own), 1)
+        at_once, key = held[tiling], (*tiling, parameters["ANEW"])
+        if key not in asked:
+            asked[key] = _Step.of(problem, device, parameters, own)
+        step = asked[key]
+        rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
+        tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch
+        steps = max(ceil_div(problem.effective_k, int(parameters["TSK"])), 1)
+        shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * units)
+        whole, added = tiles - shared, 0.0
+
+        # Waves: how often, steps of each group, and groups of the fullest unit at once.
+        waves, rest = divmod(whole, at_once * units)
+        phases = [(waves, steps, at_once), (1, steps, ceil_div(rest, units))]
+        if shared:
+            rounds, left = divmod(ceil_div(sharers, units), at_once)
+            part = ceil_div(shared * steps, sharers)
+            phases += [(rounds, part, at_once), (1, part, left)]
+            # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
+            moved = 2 * (sharers + (shared if sharers % shared else 0)) * rows * columns * problem.accumulator.sum_bytes
+            added = sharers / shared * own["part_clocks"] / hertz + moved / model.copy_bandwidth
+        parts: dict[str, float] = {}
+        looped = 0.0
+        for times, of_group, groups in phases:
+            if times and groups:
+                found = step.clocks(of_group, groups, own)
+                for name, clocks in found.items():
+                    parts[name] = parts.get(name, 0.0) + times * clocks / hertz
+                alone = found.pop("alone")
+                looped += times * (joined(found) + alone) / hertz
+        results = min(rows, problem.m) * min(columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
+        count, pass_seconds = passes(parameters["ANEW"])
+        others = {
+            "launches": model.launch * (count + (whole > 0) + (2 if shared else 0)),
+            "passes": pass_seconds,
+            "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
+            "parts": added,
+        }
+        seconds = joined({"loop": looped, "global memory": memory}) + math.fsum(others.values())
+        return Prediction(
+            {**parts, "global memory": memory, **others}, seconds, facts_of(problem, rows, columns, units * at_once)
+        )
+
+    return predicted

@@ -13,6 +13,7 @@ from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
+    Rankings,
     Tile,
     ceil_div,
     gemm_arguments,
@@ -105,7 +106,9 @@ class Batched(KernelVariant):
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
         return ceil_div((rows * columns + rows + columns) * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+    def declined(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
+    ) -> str | None:
         m, n, k = problem.m, problem.n, problem.effective_k
         own = _constants(model)
         least, most = own["least_per_unit"] * device.compute_units, own["most_extent"]
@@ -120,7 +123,7 @@ class Batched(KernelVariant):
                 f"it is for products of at most {own['most_numbers']} numbers in A, B and D, and those of {m} × {n} × {k} have "
                 f"{numbers:,}"
             )
-        products = self.suggested(problem, device, model).get("PRODUCTS", 0)
+        products = (rankings or Rankings(device, model)).suggested(self, problem).get("PRODUCTS", 0)
         if int(products) < ALIGNED_FROM:
             return (
                 f"it is for groups of {ALIGNED_FROM} products or more; one has room for {products} of {m} × {n} × {k}"

@@ -12,6 +12,7 @@ from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
+    Rankings,
     Tile,
     ceil_div,
     half_defines,
@@ -97,7 +98,9 @@ class Direct(KernelVariant):
         rows, columns, terms = (int(parameters[name]) for name in ("RY", "RX", "RK"))
         return ceil_div((rows * columns + terms * (rows + columns)) * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+    def declined(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
+    ) -> str | None:
         own = {**USUAL, **model.constants(self.name)}
         most_of_halves, most_of_a_batch = int(own["most_of_halves"]), int(own["most_of_a_batch"])
         halves = problem.dtype in HALVES and problem.accumulator == FLOAT32

@@ -13,6 +13,7 @@ from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
+    Rankings,
     Steps,
     Tile,
     ceil_div,
@@ -124,7 +125,9 @@ class Gemv(KernelVariant):
         runs = int(parameters["RUNS"]) * (work.vectors + int(parameters["UNROLL"]))
         return ceil_div(runs * work.width * problem.accumulator.sum_bytes, 4)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+    def declined(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
+    ) -> str | None:
         if min(problem.m, problem.n) > MOST_VECTORS:
             return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
         if device.type == "cpu" and problem.dtype in HALVES and problem.accumulator != FLOAT32:

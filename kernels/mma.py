@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import ClassVar, NamedTuple
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
@@ -14,6 +15,7 @@ from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
+    Predictor,
     Steps,
     Tile,
     ceil_div,
@@ -185,18 +187,26 @@ class Mma(KernelVariant):
         return cut_of_float32_sums(problem, device)
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
-        """The tilings that fit, shared or not, by the time that `_mma_tilings.predicted` expects of them."""
+        """The tilings that fit, shared or not, by the time that `_mma_tilings.predictor` expects of them."""
         return _mma_tilings.considered(self, problem, device, model)
 
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
+        return self.predictor(problem, device, model)(parameters)
+
+    def predictor(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Predictor:
         taken = _taken(problem, device)
-        _, made = _laid_out(taken, parameters)
-        passes, seconds = len(made), transpose.expected_seconds(made.values(), taken, device, model)
-        if taken is not problem:
-            passes, seconds = passes + 1, seconds + convert.moved_bytes(problem) / model.copy_bandwidth
-        return _mma_tilings.predicted(self, taken, device, model, parameters, passes=passes, pass_seconds=seconds)
+
+        @cache
+        def passes(anew: ParameterValue) -> tuple[int, float]:
+            _, made = _laid_out(taken, {"ANEW": anew})
+            count, seconds = len(made), transpose.expected_seconds(made.values(), taken, device, model)
+            if taken is problem:
+                return count, seconds
+            return count + 1, seconds + convert.moved_bytes(problem) / model.copy_bandwidth
+
+        return _mma_tilings.predictor(self, taken, device, model, passes)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         depth = int(parameters["TSK"]) * problem.dtype.itemsize

@@ -14,6 +14,7 @@ from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
+    Rankings,
     Steps,
     Tile,
     run_defines,
@@ -125,7 +126,9 @@ class SubGroupMma(KernelVariant):
             )
         return None
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+    def declined(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
+    ) -> str | None:
         if model.has_verified(self.name, problem.dtype.name):
             return None
         return f"it is modelled, and for {problem.dtype} not verified on this device: gemmport doctor does that"

@@ -16,6 +16,8 @@ from gemmport.contracts.kernel import (
     KernelVariant,
     Parameter,
     Parameters,
+    Predictor,
+    Rankings,
     Steps,
     Tile,
     ceil_div,
@@ -246,7 +248,9 @@ class Wgmma(KernelVariant):
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
         return FLOAT8_CUT if _promotes(problem) else cut_of_float32_sums(problem, device)
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
+    def declined(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
+    ) -> str | None:
         """Where `gemmport doctor` has found it wrong; and where `mma`, which takes the same products and has the same done to
         operands before, is expected to be faster.
         """
@@ -255,7 +259,8 @@ class Wgmma(KernelVariant):
         for form in (_form(problem.dtype.name, share) for share in _SHARES):
             if model.has_refuted(self.name, form):
                 return f"gemmport doctor has found it wrong on this device: {form}"
-        own, other = (_expected_seconds(each, problem, device, model) for each in (self, mma.VARIANT))
+        rankings = rankings or Rankings(device, model)
+        own, other = (rankings.seconds(each, problem) for each in (self, mma.VARIANT))
         if own <= other:
             return None
         return f"mma is expected to take {1e6 * other:,.1f} µs, wgmma {1e6 * own:,.1f} µs"
@@ -305,55 +310,65 @@ class Wgmma(KernelVariant):
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
         """Waves of tiles, each as many steps as there are terms."""
-        own, hertz = _constants(device, model), clock(device)
-        p = {name: int(value) for name, value in parameters.items() if name != "CLUSTER"}
-        cluster = parameters["CLUSTER"]
-        tile, units = self._tile(parameters, problem), max(device.compute_units, 1)
-        tiles, steps = self._tiles(parameters, problem) * _together(parameters), _steps_of(problem, tile)
-        steps = ceil_div(steps, 1 + (cluster == SAME_D))
-        shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
+        return self.predictor(problem, device, model)(parameters)
+
+    def predictor(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Predictor:
+        own, hertz, units = _constants(device, model), clock(device), max(device.compute_units, 1)
         addressable, made, converts = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
         slower = {x: own["unaligned"] if pitch % own["sector_bytes"] else 1 for x, pitch in pitches.items()}
-        step = {
-            "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
-            "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
-            "copies": (
-                tile.rows * slower["a"] / (1 + (cluster == SAME_A))
-                + tile.columns * slower["b"] / (1 + (cluster == SAME_B))
-            )
-            * ROW_BYTES
-            / own["copy_bytes"],
-        }
-        of_fullest = ceil_div(tiles - shared, units)
-        shares = ceil_div(shared * steps, sharers) * ceil_div(sharers, units) if shared else 0
-        parts = {name: (of_fullest * steps + shares) * value / hertz for name, value in step.items()}
-        waits = max(own["step_clocks"], own["far_clocks"] / (p["STAGES"] - 1))
-        promoted = tile.rows * tile.columns / own["promoted"] if _promotes(problem) else 0.0
-        parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
-        parts["global memory"] = problem.bytes / model.read_bandwidth
-        results = min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-        # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
-        moved = 2 * (sharers + (shared if shared and sharers % shared else 0)) * tile.rows * tile.columns
         passes, rounded_bytes = len(made), 0
         if converts:
             passes, rounded_bytes = passes + 1, convert.moved_bytes(problem)
-        others = {
-            "launches": model.launch * (1 + passes + (2 if shared else 0)),
-            "passes": transpose.expected_seconds(made.values(), problem, device, model)
-            + rounded_bytes / model.copy_bandwidth,
-            "promotion": (of_fullest * steps + shares) * promoted / hertz,
-            "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
-            * (results + own["tile_clocks"])
-            / hertz,
-            "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
-            "parts": sharers / shared * own["part_clocks"] / hertz
-            + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
-            if shared
-            else 0.0,
-        }
-        facts = facts_of(problem, tile.rows, tile.columns, units * p["GROUPS"])
-        return Prediction({**parts, **others}, joined(parts, own["sharpness"]) + math.fsum(others.values()), facts)
+        pass_seconds = (
+            transpose.expected_seconds(made.values(), problem, device, model) + rounded_bytes / model.copy_bandwidth
+        )
+
+        def predicted(parameters: Parameters) -> Prediction:
+            p = {name: int(value) for name, value in parameters.items() if name != "CLUSTER"}
+            cluster, tile = parameters["CLUSTER"], self._tile(parameters, problem)
+            tiles, steps = self._tiles(parameters, problem) * _together(parameters), _steps_of(problem, tile)
+            steps = ceil_div(steps, 1 + (cluster == SAME_D))
+            shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
+            step = {
+                "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
+                "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
+                "copies": (
+                    tile.rows * slower["a"] / (1 + (cluster == SAME_A))
+                    + tile.columns * slower["b"] / (1 + (cluster == SAME_B))
+                )
+                * ROW_BYTES
+                / own["copy_bytes"],
+            }
+            of_fullest = ceil_div(tiles - shared, units)
+            shares = ceil_div(shared * steps, sharers) * ceil_div(sharers, units) if shared else 0
+            parts = {name: (of_fullest * steps + shares) * value / hertz for name, value in step.items()}
+            waits = max(own["step_clocks"], own["far_clocks"] / (p["STAGES"] - 1))
+            promoted = tile.rows * tile.columns / own["promoted"] if _promotes(problem) else 0.0
+            parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
+            parts["global memory"] = problem.bytes / model.read_bandwidth
+            results = (
+                min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
+            )
+            # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
+            moved = 2 * (sharers + (shared if shared and sharers % shared else 0)) * tile.rows * tile.columns
+            others = {
+                "launches": model.launch * (1 + passes + (2 if shared else 0)),
+                "passes": pass_seconds,
+                "promotion": (of_fullest * steps + shares) * promoted / hertz,
+                "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
+                * (results + own["tile_clocks"])
+                / hertz,
+                "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
+                "parts": sharers / shared * own["part_clocks"] / hertz
+                + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
+                if shared
+                else 0.0,
+            }
+            facts = facts_of(problem, tile.rows, tile.columns, units * p["GROUPS"])
+            return Prediction({**parts, **others}, joined(parts, own["sharpness"]) + math.fsum(others.values()), facts)
+
+        return predicted
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}
@@ -474,12 +489,6 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
 def _form(dtype: str, share: int) -> str:
     """The name of what is tried."""
     return f"{dtype} with SHARE = {share}"
-
-
-def _expected_seconds(variant: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> float:
-    """By the best parameters of a kernel; infinite where none fit."""
-    best = variant.suggested(problem, device, model)
-    return variant.predicted(problem, device, model, variant.complete(best)).seconds if best else math.inf
 
 
 def _promotes(problem: GemmProblem) -> bool:

@@ -220,23 +220,23 @@ def phases(problem: GemmProblem, constants: Constants, tiling: Tiling) -> list[P
     tiles = ceil_div(problem.m, tiling.rows) * ceil_div(problem.n, tiling.columns) * problem.batch
     steps = max(ceil_div(problem.effective_k, tiling.depth), 1)
     shared, sharers = sharing_of(tiles, steps, tiling.share * units)
-    whole = tiles - shared
+    whole, copied = tiles - shared, _Copied.of(problem, constants, tiling)
 
     # All units hold as many groups as they can, but in the last wave, which is as long as that of the fullest unit.
     waves, rest = divmod(whole, tiling.resident * units)
     found = [_launch(constants.launch_clocks)]
     if waves:
-        found.append(_whole_wave(problem, constants, tiling, waves, tiling.resident, steps))
+        found.append(_whole_wave(problem, constants, tiling, copied, waves, tiling.resident, steps))
     if rest:
-        found.append(_whole_wave(problem, constants, tiling, 1, ceil_div(rest, units), steps))
+        found.append(_whole_wave(problem, constants, tiling, copied, 1, ceil_div(rest, units), steps))
     if shared:
         part = ceil_div(shared * steps, sharers)
         parts = 2 if sharers % shared else 1  # of different tiles, of most sharers
         groups = ceil_div(sharers, units)
         moved = (sharers * parts + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
         added = sharers / shared * constants.part_clocks + moved / (constants.store_bytes_per_clock * units)
-        others = {"latency": parts * _ends(problem, constants, tiling, groups), "parts": added}
-        found += [_loop(problem, constants, tiling, 1, groups, part, others), _launch(constants.launch_clocks)]
+        others = {"latency": parts * _ends(problem, constants, tiling, copied, groups), "parts": added}
+        found += [_loop(problem, constants, tiling, copied, 1, groups, part, others), _launch(constants.launch_clocks)]
         if whole:
             found.append(_launch(constants.launch_clocks + constants.wait_clocks))
     return found
@@ -246,8 +246,32 @@ def _launch(clocks: float) -> Phase:
     return Phase(1, 0, 0.0, 0.0, 0.0, 0.0, {"launches": clocks})
 
 
+@dataclass(frozen=True)
+class _Copied:
+    """What a group has copied to local memory for a step.
+
+    Attributes:
+        instructions: that do so.
+        clocks: of one unit's memory pipe; larger elements, one by one, lie in more pieces of memory.
+    """
+
+    instructions: float
+    clocks: float
+
+    @classmethod
+    def of(cls, problem: GemmProblem, constants: Constants, tiling: Tiling) -> _Copied:
+        size, operands = problem.dtype.itemsize, _operands(problem, tiling)
+        instructions = tiling.depth * sum(lines if singly else lines * size / RUN_BYTES for lines, singly in operands)
+        copies = tiling.depth * sum(
+            lines * (size / WORD_BYTES) ** 0.5 if singly else lines * size / RUN_BYTES for lines, singly in operands
+        )
+        few = problem.m < tiling.rows or problem.n < tiling.columns
+        piecemeal = few and any(problem.alignment(operand) % RUN_BYTES for operand in ("a", "b", "d"))
+        return cls(instructions, copies * constants.copy_clocks * (constants.piecemeal if piecemeal else 1.0))
+
+
 def _whole_wave(
-    problem: GemmProblem, constants: Constants, tiling: Tiling, waves: int, groups: int, steps: int
+    problem: GemmProblem, constants: Constants, tiling: Tiling, copied: _Copied, waves: int, groups: int, steps: int
 ) -> Phase:
     """One unit with so many groups at once, each with a tile of its own."""
     results = _results(problem, tiling)
@@ -255,12 +279,12 @@ def _whole_wave(
     if problem.reads("c"):
         stored += ceil_div(_runs(problem, tiling), RUNS_READ) * constants.read_clocks
     singly = groups * results / constants.single_bytes_per_clock if problem.alignment("d") % RUN_BYTES else 0.0
-    others = {"latency": _ends(problem, constants, tiling, groups), "results": stored}
-    return _loop(problem, constants, tiling, waves, groups, steps, others, singly)
+    others = {"latency": _ends(problem, constants, tiling, copied, groups), "results": stored}
+    return _loop(problem, constants, tiling, copied, waves, groups, steps, others, singly)
 
 
 def _loop(
-    problem: GemmProblem, constants: Constants, tiling: Tiling, waves: int, groups: int, steps: int,
+    problem: GemmProblem, constants: Constants, tiling: Tiling, copied: _Copied, waves: int, groups: int, steps: int,
     others: Mapping[str, float], beside: float = 0.0,
 ) -> Phase:  # fmt: skip
     """One unit with so many steps of so many groups at once, and with what it does beside them."""
@@ -272,7 +296,7 @@ def _loop(
     read = tiling.item_rows + tiling.item_columns / (2 if tiling.matrix else 1)
     reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
     multiplied = products / at_once * (1.0 if tiling.in_order else constants.ports_issue)
-    overhead = constants.copy_issue * _copies(problem, tiling) + constants.step_issue * items * tiling.slices
+    overhead = constants.copy_issue * copied.instructions + constants.step_issue * items * tiling.slices
     computed = products / constants.lanes[_part(problem)]
     if tiling.matrix:
         one_warp = groups * items * tiling.slices <= constants.schedulers * WARP
@@ -284,7 +308,7 @@ def _loop(
         waves=waves,
         groups=groups,
         multiply_adds=groups * steps * slots,
-        copies=groups * steps * _copy_clocks(problem, constants, tiling),
+        copies=groups * steps * copied.clocks,
         latency=steps
         * max(constants.term_clocks * tiling.depth / tiling.slices, constants.far_clocks / (tiling.stages - 1)),
         stores=beside,
@@ -292,10 +316,10 @@ def _loop(
     )
 
 
-def _ends(problem: GemmProblem, constants: Constants, tiling: Tiling, groups: int) -> float:
+def _ends(problem: GemmProblem, constants: Constants, tiling: Tiling, copied: _Copied, groups: int) -> float:
     """Clocks of one unit for the first copies of so many groups at once, and for adding up their slices."""
     added = (tiling.slices - 1) * _runs(problem, tiling) * constants.slice_clocks
-    return groups * _copy_clocks(problem, constants, tiling) + added
+    return groups * copied.clocks + added
 
 
 def _runs(problem: GemmProblem, tiling: Tiling) -> int:
@@ -306,26 +330,6 @@ def _runs(problem: GemmProblem, tiling: Tiling) -> int:
 def _results(problem: GemmProblem, tiling: Tiling) -> int:
     """Bytes of a tile's results, of the fullest tile."""
     return min(tiling.rows, problem.m) * min(tiling.columns, problem.n) * problem.dtype.itemsize
-
-
-def _copies(problem: GemmProblem, tiling: Tiling) -> float:
-    """Instructions that copy the tiles of a step."""
-    size = problem.dtype.itemsize
-    return tiling.depth * sum(
-        lines if singly else lines * size / RUN_BYTES for lines, singly in _operands(problem, tiling)
-    )
-
-
-def _copy_clocks(problem: GemmProblem, constants: Constants, tiling: Tiling) -> float:
-    """Clocks of one unit's memory pipe for the copies of a step; larger elements, one by one, lie in more pieces of memory."""
-    size = problem.dtype.itemsize
-    copies = tiling.depth * sum(
-        lines * (size / WORD_BYTES) ** 0.5 if singly else lines * size / RUN_BYTES
-        for lines, singly in _operands(problem, tiling)
-    )
-    few = problem.m < tiling.rows or problem.n < tiling.columns
-    piecemeal = few and any(problem.alignment(operand) % RUN_BYTES for operand in ("a", "b", "d"))
-    return copies * constants.copy_clocks * (constants.piecemeal if piecemeal else 1.0)
 
 
 def _operands(problem: GemmProblem, tiling: Tiling) -> tuple[tuple[int, bool], tuple[int, bool]]:

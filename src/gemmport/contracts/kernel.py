@@ -11,7 +11,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
 from gemmport.contracts.occupancy import local_memory_of
@@ -25,6 +26,9 @@ from gemmport.core.problem import OPERANDS, GemmProblem, Operand, transposes
 from gemmport.core.quirks import reason_of_limit
 
 Parameters = Mapping[str, ParameterValue]
+
+Predictor: TypeAlias = Callable[[Parameters], Prediction]
+"""What parameters are expected to take for one problem on one device."""
 
 MAX_SIDE_GROUPS = 65_535
 """Work-groups along the second and third dimension of a grid: CUDA's limit, kept on every device."""
@@ -263,8 +267,14 @@ class KernelVariant(Contract):
         """
         return None
 
-    def declined(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> str | None:
-        """Why another kernel is the better choice on the device where the user names none; None where this one may be."""
+    def declined(
+        self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
+    ) -> str | None:
+        """Why another kernel is the better choice on the device where the user names none; None where this one may be.
+
+        Args:
+            rankings: of the same device and model, where more is asked of them; None: there are none yet.
+        """
         return None
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -287,8 +297,10 @@ class KernelVariant(Contract):
     def ranked(
         self, tilings: Iterable[Parameters], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
     ) -> list[Parameters]:
-        """Tilings in the order of their predictions."""
-        return sorted(tilings, key=lambda each: self.predicted(problem, device, model, self.complete(each)).seconds)
+        """Tilings, which obey the rules, in the order of their predictions."""
+        predict = self.predictor(problem, device, model)
+        defaults = {parameter.name: parameter.default for parameter in self.parameters}
+        return sorted(tilings, key=lambda each: predict({**defaults, **each}).seconds)
 
     def suggested(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Parameters:
         """The first of `considered`; empty where there is none."""
@@ -308,6 +320,12 @@ class KernelVariant(Contract):
             local=self.local_bytes(parameters, problem) > 0,
             share=model.constants(self.name).get("share", ON_A_CPU if device.type == "cpu" else 1.0),
         )  # fmt: skip
+
+    def predictor(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Predictor:
+        """`predicted` for many parameters. A kernel with a model of its own overrides it, to find once what of a prediction
+        depends on the problem alone.
+        """
+        return partial(self.predicted, problem, device, model)
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         """The specialization: parameters, types and ops, and whether any tile crosses an edge."""
@@ -344,6 +362,33 @@ class KernelVariant(Contract):
             arguments=gemm_arguments(problem, prepared),
             local_bytes=self.local_bytes(parameters, problem),
         )
+
+
+class Rankings:
+    """What kernels consider for the products of one planning on a device: each product is ranked once, whoever asks."""
+
+    def __init__(self, device: DeviceInfo, model: DeviceModel) -> None:
+        self.device = device
+        self.model = model
+        self._considered: dict[tuple[str, GemmProblem], Sequence[Parameters]] = {}
+
+    def considered(self, variant: KernelVariant, problem: GemmProblem) -> Sequence[Parameters]:
+        """`KernelVariant.considered`."""
+        key = variant.name, problem
+        if key not in self._considered:
+            self._considered[key] = variant.considered(problem, self.device, self.model)
+        return self._considered[key]
+
+    def suggested(self, variant: KernelVariant, problem: GemmProblem) -> Parameters:
+        """The first of these; empty where there is none."""
+        return next(iter(self.considered(variant, problem)), {})
+
+    def seconds(self, variant: KernelVariant, problem: GemmProblem) -> float:
+        """That the product is expected to take by the best of these; infinite where there is none."""
+        best = self.suggested(variant, problem)
+        if not best:
+            return math.inf
+        return variant.predicted(problem, self.device, self.model, variant.complete(best)).seconds
 
 
 def ceil_div(value: int, by: int) -> int:

@@ -264,7 +264,12 @@ class GemmProblem:
 
     def alignment(self, operand: Literal["a", "b", "c", "d"]) -> int:
         """Bytes to which every stored row of an operand is aligned; a power of two."""
-        return self.layout(operand).alignment(self.element_type(operand).itemsize)
+        return self._alignments[operand]
+
+    @cached_property
+    def _alignments(self) -> dict[Operand, int]:
+        """Predictions ask for them again with each tiling."""
+        return {operand: self.layout(operand).alignment(self.element_type(operand).itemsize) for operand in OPERANDS}
 
     def with_scalars(self, alpha: object, beta: object) -> GemmProblem:
         """The same product with other scalars."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gemmport import kernels
 from gemmport.contracts.device_model import DeviceModel
-from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.kernel import Parameters, Rankings
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import GemmportError
 from gemmport.core.problem import GemmProblem
@@ -37,8 +37,9 @@ class Choice:
     doubt: float = 1.0
 
 
-def ordered(entry: Entry, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[Choice]:
-    """What an entry has for a problem, in the order in which it is to be tried."""
+def ordered(entry: Entry, problem: GemmProblem, rankings: Rankings) -> list[Choice]:
+    """What an entry has for a problem, in the order in which it is to be tried on the device of these rankings."""
+    device, model = rankings.device, rankings.model
     listed = [Choice(name, tiling) for name, tilings in entry.kernels.items() for tiling in tilings]
     if not entry.is_searched or problem.empty:
         return listed
@@ -56,25 +57,23 @@ def ordered(entry: Entry, problem: GemmProblem, device: DeviceInfo, model: Devic
     names = list(entry.kernels)
 
     def key(each: Choice) -> tuple[float, float]:
-        predicted = predict(each.kernel, each.stated, problem, device, model)
+        predicted = predict(each.kernel, each.stated, problem, rankings)
         expected = math.inf if predicted is None else predicted * each.factor * each.doubt
         return (0.0 if entry.trials else names.index(each.kernel)), expected
 
     return sorted(listed, key=key)
 
 
-def predict(
-    kernel: str, stated: Parameters, problem: GemmProblem, device: DeviceInfo, model: DeviceModel
-) -> float | None:
+def predict(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Rankings) -> float | None:
     """Seconds that a kernel is expected to take with the parameters that are stated; None where it cannot compute the problem
-    on the device with them.
+    on the device of these rankings with them.
     """
-    variant = kernels.variant(kernel)
+    variant, device, model = kernels.variant(kernel), rankings.device, rankings.model
     taken = preparation.as_taken(variant, problem)
     if variant.unsupported(taken, device):
         return None
     try:
-        values = variant.complete(stated or variant.suggested(taken, device, model))
+        values = variant.complete(stated or rankings.suggested(variant, taken))
     except GemmportError:
         return None
     if variant.unfit(values, taken, device):
@@ -101,12 +100,13 @@ def _correction(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Correct
 
 def _ratios(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Iterator[Ratio]:
     """What the trials of an entry took over what is predicted of them."""
+    rankings = Rankings(device, model)
     for trial in entry.trials:
         problem, place = _problem(trial), _place(trial)
         for kernel, each in trial.seconds.items():
             for at, seconds in each.items():
                 tiling = entry.kernels[kernel][at]
-                predicted = predict(kernel, tiling, problem, device, model)
+                predicted = predict(kernel, tiling, problem, rankings)
                 if predicted:
                     yield Ratio(place, kernel, tiling, seconds / predicted)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from gemmport import kernels
 from gemmport.contracts.device_model import DeviceModel, Prediction
-from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.kernel import Parameters, Rankings
 from gemmport.core.device import DeviceInfo
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
@@ -237,8 +237,11 @@ def explain(
     Raises:
         GemmportError: as `make_plan`.
     """
-    plan = make_plan(problem, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
     model = configuration.model(device)
+    rankings = Rankings(device, model)
+    plan = make_plan(
+        problem, device, configuration, kernel=kernel, params=params, params_origin=params_origin, rankings=rankings
+    )
     variant = kernels.variant(plan.variant)
     prediction = None if problem.empty else preparation.predicted(variant, problem, device, model, plan.values)
     told = [*([] if kernel == AUTO else [kernel]), *([params_origin] if params else [])]
@@ -249,7 +252,7 @@ def explain(
         model,
         _roofline(problem, model),
         prediction,
-        tuple(_considered(plan, prediction, candidates(problem, device, configuration), standings, asked)),
+        tuple(_considered(plan, prediction, candidates(problem, device, configuration, rankings), standings, asked)),
         standings,
         schedule=_schedule(problem, device, configuration, kernel, params, device_memory),
     )

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from gemmport import kernels
-from gemmport.contracts.device_model import DeviceModel, Prediction
-from gemmport.contracts.kernel import KernelVariant, Parameters, Steps, check_limits
+from gemmport.contracts.device_model import Prediction
+from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, Rankings, Steps, check_limits
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
 from gemmport.core.plan import Buffer, Choice, Launch, Plan
@@ -57,6 +57,7 @@ def make_plan(
     params: Parameters | None = None,
     params_origin: str = "params=",
     without: Collection[str] = (),
+    rankings: Rankings | None = None,
 ) -> Plan:
     """How the problem is computed on the device.
 
@@ -65,6 +66,7 @@ def make_plan(
 
     Args:
         without: names of kernels that are left out: as compiled, they do not run on this device.
+        rankings: of the device, by the configuration's model, where more is asked of them; None: there are none yet.
 
     Raises:
         DtypeError: the device does not compute in the problem's type.
@@ -86,21 +88,22 @@ def make_plan(
             "another device"
         )
     model = configuration.model(device)
+    rankings = rankings or Rankings(device, model)
     reasons: list[str] = []
-    for candidate in _candidates(problem, device, configuration, kernel):
+    for candidate in _candidates(problem, rankings, configuration, kernel):
         if candidate.variant.name in without:
             if candidate.alone and candidate.entry is not None and candidate.entry.asked_for:
                 raise UnsupportedError(f"{candidate.origin} asks for {candidate.variant.name}, which does not run here")
             reasons.append(f"{candidate.variant.name}: left out")
             continue
         taken = preparation.as_taken(candidate.variant, problem)
-        if kernel == AUTO and (reason := candidate.variant.declined(taken, device, model)):
+        if kernel == AUTO and (reason := candidate.variant.declined(taken, device, model, rankings)):
             reasons.append(f"{candidate.variant.name}: {reason}")
             log.info("passed over %s", reasons[-1])
             continue
         user_chose = bool(params) or (candidate.alone and candidate.entry is not None and candidate.entry.asked_for)
         try:
-            plan = _plan_with(candidate, problem, device, model, params or {}, params_origin)
+            plan = _plan_with(candidate, problem, rankings, params or {}, params_origin)
         except UnsupportedError as error:
             if kernel != AUTO:
                 raise
@@ -138,29 +141,38 @@ class Candidate:
     doubt: float = 1.0
 
 
-def candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configuration) -> list[Candidate]:
+def candidates(
+    problem: GemmProblem, device: DeviceInfo, configuration: Configuration, rankings: Rankings | None = None
+) -> list[Candidate]:
     """All that `make_plan` would try with kernel "auto", in its order, each with what the model expects of it: the first
     without a reason is what it chooses. A kernel whose parameters the model chooses is there with all that it considers.
+
+    Args:
+        rankings: as `make_plan`.
     """
     model = configuration.model(device)
+    rankings = rankings or Rankings(device, model)
     found: list[Candidate] = []
-    for candidate in _candidates(problem, device, configuration, AUTO):
+    for candidate in _candidates(problem, rankings, configuration, AUTO):
         variant = candidate.variant
         stated = candidate.stated if candidate.entry else candidate.parameters
         taken = preparation.as_taken(variant, problem)
-        considered = [] if stated or problem.empty else variant.considered(taken, device, model)
-        declined = variant.declined(taken, device, model)
+        considered = [] if stated or problem.empty else rankings.considered(variant, taken)
+        declined = variant.declined(taken, device, model, rankings)
+        predict: Predictor | None = None
         for parameters in [stated] if stated else considered or [{}]:
             values = variant.complete(parameters)
             if any((one.kernel, one.parameters) == (variant.name, values) for one in found):
                 continue
             reason, prediction = declined or "", None
             try:
-                _plan_with(replace(candidate, parameters=values), problem, device, model, {}, "")
+                _plan_with(replace(candidate, parameters=values), problem, rankings, {}, "")
             except (UnsupportedError, ParameterError) as error:
                 reason = reason or str(error)
             else:
-                prediction = None if problem.empty else preparation.predicted(variant, problem, device, model, values)
+                if not problem.empty:
+                    predict = predict or preparation.predictor(variant, problem, device, model)
+                    prediction = predict(values)
             found.append(
                 Candidate(variant.name, values, candidate.origin, prediction, reason, candidate.factor, candidate.doubt)
             )
@@ -177,7 +189,7 @@ def _told(plan: Plan) -> str:
 
 
 def _candidates(
-    problem: GemmProblem, device: DeviceInfo, configuration: Configuration, kernel: str
+    problem: GemmProblem, rankings: Rankings, configuration: Configuration, kernel: str
 ) -> Iterator[_Candidate]:
     """Kernels in the order in which they are tried: those that entries list, with the entries' parameters; the same ones with
     those that the model or they themselves suggest; and all kernels, with all that they consider, by the time that the model
@@ -185,8 +197,8 @@ def _candidates(
     """
     named = None if kernel == AUTO else kernels.variant(kernel)
     listed: list[KernelVariant] = []
-    for entry in configuration.matching(device, problem):
-        found = expectation.ordered(entry.entry, problem, device, configuration.model(device))
+    for entry in configuration.matching(rankings.device, problem):
+        found = expectation.ordered(entry.entry, problem, rankings)
         alone = not entry.entry.is_searched
         for choice in found:
             if named is None or choice.kernel == named.name:
@@ -195,20 +207,23 @@ def _candidates(
     for variant in dict.fromkeys((*listed, named) if named else listed):
         yield _Candidate(variant, None)
     if named is None:
-        yield from _by_model(problem, device, configuration.model(device))
+        yield from _by_model(problem, rankings)
 
 
-def _by_model(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[_Candidate]:
+def _by_model(problem: GemmProblem, rankings: Rankings) -> list[_Candidate]:
     """All kernels with all that they consider, the fastest by the model first. Behind them those that cannot compute the
     product, and in the order of the family all where there is nothing to compute.
     """
+    device, model = rankings.device, rankings.model
     found: list[tuple[float, _Candidate]] = []
     for variant in kernels.variants():
         taken = preparation.as_taken(variant, problem)
-        useless = problem.empty or variant.unsupported(taken, device) is not None
-        for parameters in [{}] if useless else variant.considered(taken, device, model) or [{}]:
-            values = variant.complete(parameters)
-            expected = math.inf if useless else preparation.predicted(variant, problem, device, model, values).seconds
+        if problem.empty or variant.unsupported(taken, device) is not None:
+            found.append((math.inf, _Candidate(variant, None, parameters={})))
+            continue
+        predict = preparation.predictor(variant, problem, device, model)
+        for parameters in rankings.considered(variant, taken) or [{}]:
+            expected = predict(variant.complete(parameters)).seconds
             found.append((expected, _Candidate(variant, None, parameters=parameters)))
     found.sort(key=lambda pair: pair[0])
     return [candidate for _, candidate in found]
@@ -217,12 +232,11 @@ def _by_model(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> l
 def _plan_with(
     candidate: _Candidate,
     problem: GemmProblem,
-    device: DeviceInfo,
-    model: DeviceModel,
+    rankings: Rankings,
     params: Parameters,
     params_origin: str,
 ) -> Plan:
-    variant = candidate.variant
+    variant, device = candidate.variant, rankings.device
     taken = preparation.as_taken(variant, problem)
     if reason := variant.unsupported(taken, device):
         raise UnsupportedError(f"{variant.name} on {device.label}: {reason}")
@@ -230,7 +244,7 @@ def _plan_with(
     suggested: Parameters = {}
     if not (stated or params or problem.empty):
         chosen = candidate.parameters
-        suggested = variant.suggested(taken, device, model) if chosen is None else chosen
+        suggested = rankings.suggested(variant, taken) if chosen is None else chosen
     values = variant.complete({**suggested, **stated, **params})
     if reason := variant.unfit(values, taken, device):
         raise ParameterError(f"{variant.name} on {device.label}: {reason}")
@@ -258,7 +272,7 @@ def _plan_with(
         if name in params:
             return params_origin
         if name in suggested:
-            return f"the model of {variant.name} ({model.origin})"
+            return f"the model of {variant.name} ({rankings.model.origin})"
         return candidate.origin if name in stated else f"the defaults of {variant.name}"
 
     return Plan(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmport.contracts.device_model import DeviceModel, Prediction
-from gemmport.contracts.kernel import KernelVariant, Parameters, Steps
+from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, Steps
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.problem import GemmProblem
@@ -36,14 +36,24 @@ def predicted(
     """What a product that has elements is expected to take, with what is done to its operands before; see
     `KernelVariant.predicted`.
     """
+    return predictor(variant, problem, device, model)(parameters)
+
+
+def predictor(variant: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Predictor:
+    """`predicted` for many parameters of one kernel; see `KernelVariant.predictor`."""
     taken = as_taken(variant, problem)
-    prediction = variant.predicted(taken, device, model, parameters)
+    predict = variant.predictor(taken, device, model)
     moved = 0 if taken is problem else convert.moved_bytes(problem, _stored(variant, problem))
     if not moved:
-        return prediction
+        return predict
     seconds = model.launch + moved / model.copy_bandwidth
-    parts = {**prediction.parts, "conversion": seconds}
-    return replace(prediction, parts=parts, seconds=prediction.seconds + seconds)
+
+    def with_conversion(parameters: Parameters) -> Prediction:
+        prediction = predict(parameters)
+        parts = {**prediction.parts, "conversion": seconds}
+        return replace(prediction, parts=parts, seconds=prediction.seconds + seconds)
+
+    return with_conversion
 
 
 def _stored(variant: KernelVariant, problem: GemmProblem) -> DType | None:
