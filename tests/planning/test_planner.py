@@ -568,7 +568,7 @@ def test_kernels_that_are_left_out_are_passed_over_or_refused_where_they_were_as
 def test_the_model_of_a_kernel_is_asked_only_where_nothing_is_stated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(RegisterTiled, "suggested", lambda self, problem, device, model: {"PAD": 3})
+    monkeypatch.setattr(RegisterTiled, "considered", lambda self, problem, device, model: [{"PAD": 3}])
     device = DEVICES["NVIDIA sm_70"]
 
     def pad(configuration: Configuration, params: dict[str, int | str] | None = None) -> object:
