@@ -55,6 +55,14 @@ def test_the_traffic_is_near_the_least_and_the_device_has_room_whatever_the_shap
         assert found.ratio <= 1.32, found
 
 
+def test_panels_take_longer_where_the_device_s_model_has_them_begin_slowly() -> None:
+    problem = gp.GemmProblem.create(4096, 4096, 4096)
+    slow = MODEL.over({"half_length": 10_000.0, "link_bandwidth": 1e15}, "")
+    quick = MODEL.over({"link_bandwidth": 1e15}, "")
+    seconds = [schedule(problem, GPU, model, memory=2**25).seconds for model in (quick, slow)]
+    assert seconds[1] > 2 * seconds[0]
+
+
 @pytest.mark.parametrize(("memory", "size"), [(2**20, 4608), (2**22, 10007), (2**26, 40000), (2**33, 600_000)])
 def test_large_products_move_no_more_than_the_bound_allows(memory: int, size: int) -> None:
     """Of nine times the root of M and more: all traffic within 1.3 of 2mnk/√M."""

@@ -18,6 +18,7 @@ Tilings = tuple[Mapping[str, ParameterValue], ...]
 
 RATES = (
     "read_bandwidth", "copy_bandwidth", "local_bandwidth", "link_bandwidth", "latency", "launch", "group", "barrier",
+    "half_length",
 )  # fmt: skip
 """The fields of a model that are one number each."""
 
@@ -41,6 +42,8 @@ class DeviceModel:
         group: seconds that one compute unit takes to start one more work-group.
         barrier: seconds of a work-group's barrier.
         link_bandwidth: bytes per second from the host's memory to the device's, or back.
+        half_length: rows, columns or terms with which a product of a panel reaches half its speed (R. W. Hockney's n½,
+            "Parallel Computers", 1981): what it takes to begin, of which predictions of whole products tell too little.
         fitted: by kernel, constants of its own prediction (clocks of a unit, ratios), where they were fitted to times.
         tilings: by kernel, parameters among which it chooses, where they were found by trial.
         verdicts: by kernel, and by the name of a form of it, whether `gemmport doctor` has found it right on this very device
@@ -57,6 +60,7 @@ class DeviceModel:
     group: float
     barrier: float
     link_bandwidth: float
+    half_length: float
     fitted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tilings: Mapping[str, Tilings] = field(default_factory=dict)
     verdicts: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
@@ -164,6 +168,10 @@ Microbenchmarking", 2018; chipsandcheese.com for AMD's and Intel's).
 """
 
 
+_USUAL_HALF_LENGTH = 32.0
+"""A default, of the order of magnitude of kernels' tiles."""
+
+
 def _of_gpu(device: DeviceInfo) -> DeviceModel:
     hertz = clock(device)
     clocks = max(device.compute_units, 1) * hertz
@@ -187,6 +195,7 @@ def _of_gpu(device: DeviceInfo) -> DeviceModel:
         group=_GROUP_CLOCKS / hertz,
         barrier=_BARRIER_CLOCKS / hertz,
         link_bandwidth=_USUAL_LINK,
+        half_length=_USUAL_HALF_LENGTH,
     )
 
 
@@ -216,6 +225,7 @@ def _of_cpu(device: DeviceInfo) -> DeviceModel:
         group=_CPU_GROUP_CLOCKS / hertz,
         barrier=_CPU_BARRIER_CLOCKS / hertz,
         link_bandwidth=min(_CORE_BANDWIDTH, read) / 2,  # one core copies within the memory
+        half_length=_USUAL_HALF_LENGTH,
     )
 
 

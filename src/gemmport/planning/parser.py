@@ -184,6 +184,7 @@ class _Model(_Strict):
     launch: Rate | None = _RATE
     group: Rate | None = _RATE
     barrier: Rate | None = _RATE
+    half_length: Rate | None = _RATE
     kernels: dict[str, _KernelModel] = Field({}, description="a mapping of kernels to mappings with fitted and tilings")
     provenance: _Provenance = Field(_Provenance(), description="a mapping, such as {tuned: false}")
 

@@ -38,11 +38,6 @@ MOST_PANELS, LEAST_DEPTH = 8, 1024
 reads and writes its sums in a few percent of its time.
 """
 
-HALF_LENGTH = 32
-"""Rows, columns or terms with which a product of a panel reaches half its speed (R. W. Hockney's n½, "Parallel Computers",
-1981): what it takes to begin, of which predictions of whole products tell too little. By seven panels on two Zen 4 cores.
-"""
-
 _SHRINK, _EQUAL_TILES = 0.8, 16
 """Numbers of rows that are tried: equal shares up to a number of tiles, and then each of these times the one before."""
 
@@ -664,7 +659,8 @@ def _seconds(found: Schedule, device: DeviceInfo, model: DeviceModel, panel: flo
     """What a schedule is expected to take, where the product of a panel and a tile takes so long."""
     problem, traffic, link = found.problem, found.traffic, model.link_bandwidth
     share = problem.m * problem.n / max(found.rows * found.columns * found.row_tiles * found.column_tiles, 1)
-    reached = math.prod(extent / (extent + HALF_LENGTH) for extent in (found.part_rows, found.columns, found.depth))
+    extents = found.part_rows, found.columns, found.depth
+    reached = math.prod(extent / (extent + model.half_length) for extent in extents)
     computed = found.count * found.panels * share * panel / reached
     brought = ((traffic.a + traffic.b) * problem.dtype.itemsize + traffic.c * problem.output.itemsize) / link
     taken = traffic.d * problem.output.itemsize / link
