@@ -7,6 +7,7 @@ work-item reads 16 bytes, wherever they begin, turns small elements in registers
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from gemmport.contracts.kernel import Constraint, Parameter, Parameters, ceil_div, parameter_defines, type_defines
 from gemmport.core.dtypes import DTYPES, DType
@@ -42,6 +43,7 @@ class Relayout(Transpose):
 
     name = "relayout"
     summary = "operands of small elements, copied or transposed to aligned rows"
+    constants: ClassVar = {}  # predictions take it for as fast as `transpose`
     parameters = (
         Parameter("TRANSPOSE", 1, "whether rows become columns", minimum=0, maximum=1),
         Parameter("ALONG", 1, "lines of 128 bytes of a row of the tile", choices=(1, 2, 4, 8)),
