@@ -157,7 +157,8 @@ def candidates(
         variant = candidate.variant
         stated = candidate.stated if candidate.entry else candidate.parameters
         taken = preparation.as_taken(variant, problem)
-        considered = [] if stated or problem.empty else rankings.considered(variant, taken)
+        useless = problem.empty or variant.unsupported(taken, device) is not None
+        considered = [] if stated or useless else rankings.considered(variant, taken)
         declined = variant.declined(taken, device, model, rankings)
         predict: Predictor | None = None
         for parameters in [stated] if stated else considered or [{}]:
