@@ -1498,7 +1498,7 @@ OF_WGMMA = (
     of_wgmma("brings the first 64 lines for all", r"x \+ line \+ b \* UNIT_LINES", "x + line"),
     of_wgmma("brings the terms of the first step of A", r"step \* TSK, BATCHED_A", "0, BATCHED_A"),
     of_wgmma("multiplies by the first matrix of B alone", r"BATCHED_B \* tile\.batch", "0"),
-    of_wgmma("begins in the memory's first row", r"x \+ term, y \+ line", "x + term, line"),
+    of_wgmma("begins in the memory's first row", r"x \+ term, y \+ line", "x + term, line", times=2),
     of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", "", times=2),
     of_wgmma("leaves sums in other rows of the staged", r"lane / 4 \+ h \* 8", "lane / 4 * 2 + h"),
     of_wgmma("leaves sums in other columns of the staged", r"x \* 8 \+ lane % 4 \* 2\)", "x * 8 + 6 - lane % 4 * 2)"),
