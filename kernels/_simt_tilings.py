@@ -83,6 +83,9 @@ def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
 MATRIX_ROWS = 16
 """Of a product of NVIDIA's matrix unit from Hopper on."""
 
+MATRIX_SIDE_BY_SIDE = 4
+"""Work-items of a warp that have its sums of one row, of 8 columns (PTX ISA, mma.m16n8k4 and mma.m8n8k4)."""
+
 _MATRIX_ITEM_TILES = ((8, 8), (4, 16), (4, 8), (4, 4))
 
 _LEAST_MATRIX_ITEMS = 128
@@ -152,7 +155,8 @@ def considered(
     sums = problem.accumulator.name
     cores = FOR_CORES[sums] if model.has_verified(simt.name, by_cores(sums)) else ()
     by_unit = (*_by_matrix_unit(problem, device, model), *cores)
-    tilings = (*by_unit, *(model.tilings.get("simt") or generated(device.sub_group)))
+    of_type = model.tilings.get(f"{simt.name}.{problem.dtype.name}", ())
+    tilings = (*by_unit, *of_type, *(model.tilings.get(simt.name) or generated(device.sub_group)))
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
@@ -255,6 +259,7 @@ def tiling_of(parameters: Parameters) -> Tiling:
         share=p["SHARE"],
         matrix=bool(p.get("MMA", 0)),
         in_order=bool(p["PORTS"]),
+        side_by_side=MATRIX_SIDE_BY_SIDE if p.get("MMA") == 1 else p["WN"] // p["WPTN"],
     )
 
 

@@ -158,7 +158,7 @@ class Wgmma(KernelVariant):
         Parameter("TSM", 128, "rows of the tile", choices=(64, 128, 192, 256)),
         Parameter("TSN", 128, "columns of the tile", choices=(64, 128, 192, 256)),
         Parameter("WM", 64, "rows of the tile that four warps multiply", choices=(64, 128)),
-        Parameter("STAGES", 4, "tiles of A and of B in local memory at once", minimum=2, maximum=8),
+        Parameter("STAGES", 4, "tiles of A and of B in local memory at once", minimum=2, maximum=12),
         Parameter("RASTER", 16, "rows of tiles that are computed side by side", maximum=64),
         Parameter("GROUPS", 1, "groups per compute unit that registers shall suffice for", choices=(1, 2)),
         Parameter(

@@ -18,7 +18,17 @@ from exact import Sizes, check_plan, problem_of, read_by, run_plan
 from gemmport import kernels
 from gemmport.contracts import gpu_model
 from gemmport.contracts.device_model import derived
-from gemmport.contracts.gpu_model import MIN_STEPS, RUN_BYTES, RUNS_READ, WARP, Constants, Tiling, sharing_of
+from gemmport.contracts.gpu_model import (
+    MIN_STEPS,
+    NEIGHBOURS,
+    RUN_BYTES,
+    RUNS_READ,
+    WARP,
+    Constants,
+    Tiling,
+    phases,
+    sharing_of,
+)
 from gemmport.core.plan import Plan
 from gemmport.kernels import _simt_tilings
 from gemmport.kernels._simt_tilings import SMALLEST, USUAL, generated, tiling_of
@@ -466,9 +476,31 @@ def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(
     few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
     assert few > more - few  # a step adds little to what the results take
     aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
-    assert apart - CONSTANTS.launch_clocks > 1.4 * (aligned - CONSTANTS.launch_clocks)  # one by one, in as many tiles
+    assert apart - CONSTANTS.launch_clocks > 1.25 * (aligned - CONSTANTS.launch_clocks)  # one by one, in as many tiles
     if n > 1024:  # where the launch is little beside
-        assert apart > 1.4 * aligned
+        assert apart > 1.25 * aligned
+
+
+def test_few_work_items_side_by_side_store_late() -> None:
+    """Where rows are aligned, and more where they are not."""
+    wide = whole_tiles(TILINGS[4])
+    narrow = replace(wide, side_by_side=NEIGHBOURS // 2)
+    lost = [
+        clocks(problem, GPU, narrow) / clocks(problem, GPU, wide)
+        for problem in (gp.GemmProblem.create(4096, 4096 + extra, 10) for extra in (0, 1))
+    ]
+    assert 1.1 < lost[0] < lost[1]
+
+
+def test_work_items_of_many_sums_store_late_where_steps_are_few() -> None:
+    many, few = whole_tiles(TILINGS[2]), whole_tiles(TILINGS[3])
+    assert (many.rows, many.columns, many.resident) == (few.rows, few.columns, few.resident)
+    short, long = (
+        [phases(gp.GemmProblem.create(4096, 4096, k), CONSTANTS, tiling)[1].others["results"] for tiling in (many, few)]
+        for k in (8, 4096)
+    )
+    assert short[0] > 1.5 * short[1]
+    assert long[0] == pytest.approx(long[1], rel=0.01)
 
 
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)

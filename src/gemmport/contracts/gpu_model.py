@@ -33,6 +33,12 @@ MATRIX_PRODUCTS = 16
 RUNS_READ = 8
 """Runs of C that a work-item reads before it waits for them, as `simt`'s epilogue does."""
 
+NEIGHBOURS = 8
+"""Work-items of a warp side by side, whose runs are a line of 128 bytes, and whose single elements are a sector of 32."""
+
+FEW_SUMS = 64
+"""Of a work-item: with so many, a unit's registers hold 16 warps."""
+
 MIN_STEPS = 4
 """Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
 
@@ -56,6 +62,11 @@ FITTED = {
     "added up, of this exponent",
     "store_bytes_per_clock": "of a unit, of results on their way out, and of parts and back",
     "single_bytes_per_clock": "of a unit's stores, besides, where rows are not aligned and results are stored one by one",
+    "short_rows": f"times as long these take where fewer than {NEIGHBOURS} work-items of a warp lie side by side",
+    "short_runs": "of the time of single stores, that runs of so few of them take",
+    "many_sums": f"share of a group's results that nothing hides at the end of few steps, for each {FEW_SUMS} sums of a "
+    f"work-item beyond {FEW_SUMS}: as many warps fewer store",
+    "few_steps": "of which half of that share is left: the groups of a unit drift apart, and one stores while others multiply",
     "read_clocks": f"of C, where it is read: memory's latency under load, for each {RUNS_READ} runs of a work-item",
     "slice_clocks": "of adding up one more slice, for each run of a work-item's sums: through local memory, with two barriers",
     "part_clocks": "of adding up one more part of a shared tile, behind those before it",
@@ -92,6 +103,10 @@ class Constants:
     sharpness: float
     store_bytes_per_clock: float
     single_bytes_per_clock: float
+    short_rows: float
+    short_runs: float
+    many_sums: float
+    few_steps: float
     read_clocks: float
     slice_clocks: float
     part_clocks: float
@@ -128,6 +143,10 @@ class Constants:
             "sharpness": 1.6,
             "store_bytes_per_clock": copied,
             "single_bytes_per_clock": copied,
+            "short_rows": 1.0,
+            "short_runs": 0.0,
+            "many_sums": 0.0,
+            "few_steps": 1.0,
             "read_clocks": 3 * latency,
             "slice_clocks": 2 * barrier,
             "part_clocks": 3 * barrier,
@@ -153,6 +172,7 @@ class Tiling:
         share: groups per unit that share the tiles behind the last whole wave; 0 where nobody does.
         matrix: whether the matrix unit multiplies.
         in_order: whether the order of instructions is made for the register file's ports.
+        side_by_side: work-items of a warp in one row.
     """
 
     rows: int
@@ -166,6 +186,7 @@ class Tiling:
     share: int = 0
     matrix: bool = False
     in_order: bool = False
+    side_by_side: int = NEIGHBOURS
 
 
 def sharing_of(tiles: int, steps: int, groups: int) -> tuple[int, int]:
@@ -278,7 +299,12 @@ def _whole_wave(
     stored = results / constants.store_bytes_per_clock
     if problem.reads("c"):
         stored += ceil_div(_runs(problem, tiling), RUNS_READ) * constants.read_clocks
-    singly = groups * results / constants.single_bytes_per_clock if problem.alignment("d") % RUN_BYTES else 0.0
+    more = max(tiling.item_rows * tiling.item_columns / FEW_SUMS - 1, 0.0)
+    left = more * constants.many_sums / (1 + (steps / constants.few_steps) ** 2)
+    stored += left * groups * results / constants.store_bytes_per_clock
+    short, aligned = tiling.side_by_side < NEIGHBOURS, problem.alignment("d") % RUN_BYTES == 0
+    share = (constants.short_runs if short else 0.0) if aligned else (constants.short_rows if short else 1.0)
+    singly = share * groups * results / constants.single_bytes_per_clock
     others = {"latency": _ends(problem, constants, tiling, copied, groups), "results": stored}
     return _loop(problem, constants, tiling, copied, waves, groups, steps, others, singly)
 

@@ -338,15 +338,17 @@ def _faults_of_trials(trials: object, listed_kernels: object) -> Iterator[str]:
                     )
 
 
-_OF_MATRIX_UNIT = re.compile(r"\.mma(\.complex128)?$")
-"""What stands behind a kernel's name where a model has tilings for its matrix unit: those of float64, or of complex128."""
+_FOR_TYPES = re.compile(r"\.mma(\.complex128)?$|\.complex64$")
+"""What stands behind a kernel's name where a model has tilings for its matrix unit, those of float64 or of complex128, and more
+of complex64.
+"""
 
 
 def _faults_of_modelled_kernels(stated: object) -> Iterator[str]:
     """What is wrong with the names of a model's kernels and constants, and with its tilings; pydantic finds the rest."""
     for name, own in stated.items() if isinstance(stated, dict) else ():
         try:
-            contract = kernels.contract(_OF_MATRIX_UNIT.sub("", str(name)))
+            contract = kernels.contract(_FOR_TYPES.sub("", str(name)))
         except UnknownNameError as error:
             yield f"kernels: {error}"
             continue
@@ -354,8 +356,8 @@ def _faults_of_modelled_kernels(stated: object) -> Iterator[str]:
         for constant in fitted if isinstance(fitted, dict) else ():
             if constant not in contract.constants:
                 has = f"it has {', '.join(contract.constants)}" if contract.constants else "it has none"
-                hint = did_you_mean(constant, contract.constants)
-                yield f"{contract.name} has no fitted constant {str(constant)[:100]}: {has}{hint}"
+                hint = did_you_mean(constant, contract.constants) or f": {has}"
+                yield f"{contract.name} has no fitted constant {str(constant)[:100]}{hint}"
         if tilings and isinstance(contract, Pass):
             yield must_be(f"kernels.{name}.tilings", "left out, for nothing chooses among tilings of a pass", tilings)
             continue
