@@ -201,7 +201,7 @@ class Mma(KernelVariant):
         @cache
         def passes(anew: ParameterValue) -> tuple[int, float]:
             _, made = _laid_out(taken, {"ANEW": anew})
-            count, seconds = len(made), transpose.expected_seconds(made.values(), taken, device, model)
+            count, seconds = len(made), relayout.expected_seconds(made.values(), taken, device, model)
             if taken is problem:
                 return count, seconds
             return count + 1, seconds + convert.moved_bytes(problem) / model.copy_bandwidth

@@ -7,9 +7,12 @@ work-item reads 16 bytes, wherever they begin, turns small elements in registers
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import ClassVar
 
+from gemmport.contracts.device_model import DeviceModel, clock, per_clock
 from gemmport.contracts.kernel import Constraint, Parameter, Parameters, ceil_div, parameter_defines, type_defines
+from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, DType
 from gemmport.core.errors import ParameterError
 from gemmport.core.plan import Integer, Launch, ParameterValue
@@ -33,6 +36,12 @@ _MOST_ALONG = 4
 """Lines of a row that a warp copies at once."""
 
 
+INSTRUCTIONS = 40.0
+"""That a work-item issues for an element, where the device's model does not state `elements_per_clock`: a default, and of the
+order of magnitude alone, for addresses, edges, two loads and two stores.
+"""
+
+
 class Relayout(Transpose):
     """A group moves a tile of ITEMS · EACH runs of 16 bytes, whose rows have ALONG lines of 128 bytes.
 
@@ -43,7 +52,9 @@ class Relayout(Transpose):
 
     name = "relayout"
     summary = "operands of small elements, copied or transposed to aligned rows"
-    constants: ClassVar = {}  # predictions take it for as fast as `transpose`
+    constants: ClassVar = {
+        "elements_per_clock": "that a compute unit lays out anew per clock, however small they are",
+    }
     parameters = (
         Parameter("TRANSPOSE", 1, "whether rows become columns", minimum=0, maximum=1),
         Parameter("ALONG", 1, "lines of 128 bytes of a row of the tile", choices=(1, 2, 4, 8)),
@@ -112,6 +123,18 @@ class Relayout(Transpose):
             ),
             local_bytes=tile_rows * tile_columns * size if turned else 0,
         )
+
+
+def expected_seconds(
+    prepared: Iterable[Prepared], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
+) -> float:
+    """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches."""
+    derived = {"elements_per_clock": per_clock(model.multiply_adds["float32"], device) / INSTRUCTIONS}
+    own = {**derived, **model.constants(PASS.name)}
+    elements_per_second = own["elements_per_clock"] * max(device.compute_units, 1) * clock(device)
+    size = problem.dtype.itemsize
+    per_byte = max(2 / model.copy_bandwidth, 1 / (size * elements_per_second))
+    return sum(each.scratch.nbytes for each in prepared) * per_byte
 
 
 PASS = Relayout()

@@ -5,11 +5,9 @@ The steps are those of G. Ruetsch & P. Micikevicius, "Optimizing Matrix Transpos
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gemmport.contracts.device_model import DeviceModel, clock, per_clock
 from gemmport.contracts.kernel import (
     Constraint,
     Parameter,
@@ -27,11 +25,6 @@ from gemmport.core.dtypes import DTYPES, FLOAT32, DType, default_accumulator
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
-
-INSTRUCTIONS = 40.0
-"""That a work-item issues for an element, where the device's model does not state `elements_per_clock`: a default, and of the
-order of magnitude alone, for addresses, edges, two loads and two stores.
-"""
 
 
 @dataclass(frozen=True)
@@ -65,9 +58,6 @@ class Transpose(Pass):
         Parameter("PAD", 1, "elements added to each row in local memory, against bank conflicts", minimum=0, maximum=8),
         Parameter("ORDER", "rows", "in which order groups take tiles", choices=("rows", "diagonal")),
     )
-    constants: ClassVar = {
-        "elements_per_clock": "that a compute unit lays out anew per clock, however small they are",
-    }
     constraints: ClassVar[tuple[Constraint, ...]] = (Constraint("TS % ROWS = 0", lambda TS, ROWS: TS % ROWS == 0),)
 
     def steps(
@@ -171,18 +161,6 @@ def prepare(
         batch=batch, padded=(across, down) if turned else (down, across), precision=precision,
     )  # fmt: skip
     return Prepared(launch, Scratch(buffer, batch * down * across * dtype.itemsize), layout)
-
-
-def expected_seconds(
-    prepared: Iterable[Prepared], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
-) -> float:
-    """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches."""
-    derived = {"elements_per_clock": per_clock(model.multiply_adds["float32"], device) / INSTRUCTIONS}
-    own = {**derived, **model.constants(PASS.name)}
-    elements_per_second = own["elements_per_clock"] * max(device.compute_units, 1) * clock(device)
-    size = problem.dtype.itemsize
-    per_byte = max(2 / model.copy_bandwidth, 1 / (size * elements_per_second))
-    return sum(each.scratch.nbytes for each in prepared) * per_byte
 
 
 def _word_defines(dtype: DType, precision: str) -> dict[str, ParameterValue]:

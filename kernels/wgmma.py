@@ -178,6 +178,8 @@ class Wgmma(KernelVariant):
     )
     constants: ClassVar = {
         **KernelVariant.constants,
+        "doubt": "`mma` must be expected to be so many times as fast to be taken in its place",
+        "map_clocks": "of a launch in OpenCL, whose groups put addresses into tensor maps before they copy",
         "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
         "read_bytes": "that it reads from local memory per clock",
         "copy_bytes": "that the copy engine brings to a unit per clock",
@@ -252,16 +254,18 @@ class Wgmma(KernelVariant):
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
     ) -> str | None:
         """Where `gemmport doctor` has found it wrong; and where `mma`, which takes the same products and has the same done to
-        operands before, is expected to be faster.
+        operands before, has tiles that are as narrow as the product, or is expected to be faster.
         """
         if problem.empty or self.unsupported(problem, device):
             return None
         for form in (_form(problem.dtype.name, share) for share in _SHARES):
             if model.has_refuted(self.name, form):
                 return f"gemmport doctor has found it wrong on this device: {form}"
+        if min(problem.m, problem.n) < GROUP // 2:
+            return f"D must have at least {GROUP // 2} rows and columns, as the least tile has; mma has narrower ones"
         rankings = rankings or Rankings(device, model)
         own, other = (rankings.seconds(each, problem) for each in (self, mma.VARIANT))
-        if own <= other:
+        if own <= _constants(device, model)["doubt"] * other:
             return None
         return f"mma is expected to take {1e6 * other:,.1f} µs, wgmma {1e6 * own:,.1f} µs"
 
@@ -321,7 +325,7 @@ class Wgmma(KernelVariant):
         if converts:
             passes, rounded_bytes = passes + 1, convert.moved_bytes(problem)
         pass_seconds = (
-            transpose.expected_seconds(made.values(), problem, device, model) + rounded_bytes / model.copy_bandwidth
+            relayout.expected_seconds(made.values(), problem, device, model) + rounded_bytes / model.copy_bandwidth
         )
 
         def predicted(parameters: Parameters) -> Prediction:
@@ -354,6 +358,7 @@ class Wgmma(KernelVariant):
             moved = 2 * (sharers + (shared if shared and sharers % shared else 0)) * tile.rows * tile.columns
             others = {
                 "launches": model.launch * (1 + passes + (2 if shared else 0)),
+                "tensor maps": own["map_clocks"] / hertz if device.language == "opencl" else 0.0,
                 "passes": pass_seconds,
                 "promotion": (of_fullest * steps + shares) * promoted / hertz,
                 "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
@@ -470,6 +475,8 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
     hertz = clock(device)
     read, barrier, latency = per_clock(model.local_bandwidth, device), model.barrier * hertz, model.latency * hertz
     rates = {
+        "doubt": 1.0,
+        "map_clocks": 0.0,
         "products": usual_matrix_products(device, model),
         "read_bytes": read,
         "copy_bytes": read / 2,

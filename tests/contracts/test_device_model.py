@@ -102,7 +102,7 @@ def test_what_a_file_tells_of_a_pass_counts(name: str) -> None:
     problem, values = gp.GemmProblem.create(4096, 4096, 4096, dtype="int8"), variant.complete({})
     slow, slower = (
         variant.predicted(
-            problem, device, derived(device).over({"fitted": {"transpose": {"elements_per_clock": rate}}}, ""), values
+            problem, device, derived(device).over({"fitted": {"relayout": {"elements_per_clock": rate}}}, ""), values
         ).parts["passes"]
         for rate in (0.5, 0.25)
     )

@@ -956,7 +956,7 @@ SIMT_TILING = {"TSM": 32, "TSN": 32, "TSK": 8, "WM": 32, "WN": 32, "WPTM": 8, "W
         ({"kernels": {"simt": {"tilings": [{**SIMT_TILING, "WM": 16}]}}}, "model 'mine': simt: WM = 16, WN = 32"),
         ({"kernels": {"simt.mma": {"tilings": [{"TSX": 1}]}}}, "model 'mine': simt has no parameter TSX"),
         ({"kernels": {"simt.mma.complex128": {"tilings": [{"TSX": 1}]}}}, "model 'mine': simt has no parameter TSX"),
-        ({"kernels": {"transpose": {"fitted": {"x": 1}}}}, "transpose has no fitted constant x: it has elements_per_clock"),
+        ({"kernels": {"relayout": {"fitted": {"x": 1}}}}, "relayout has no fitted constant x: it has elements_per_clock"),
         ({"kernels": {"transpose": {"tilings": [{"TS": 32}]}}}, "kernels.transpose.tilings must be left out, for nothing"),
         ({"kernels": {"simt.mma.complex": {}}}, "model 'mine': kernels: no kernel 'simt.mma.complex'"),
     ],
