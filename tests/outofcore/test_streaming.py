@@ -173,6 +173,7 @@ def test_copies_for_a_device_with_a_memory_of_its_own_are_made_by_threads(
 ) -> None:
     """Pinned memory in two halves: one is copied to or from the device while the other is read or written. It stays."""
     monkeypatch.setattr(best_backend, "device", replace(best_backend.device, type="gpu"))
+    monkeypatch.delitem(best_backend.kept, streaming._PINNED, raising=False)  # what products before have left
     monkeypatch.setattr(streaming, "usable_cores", lambda: 8)
     monkeypatch.setattr(streaming, "_SHARED", 1)
     threads: dict[str, set[str]] = {"upload": set(), "download": set(), "copy": set()}
@@ -185,13 +186,13 @@ def test_copies_for_a_device_with_a_memory_of_its_own_are_made_by_threads(
             threads[key].add(threading.current_thread().name)
             return function(*given, **named)
 
-        monkeypatch.setattr(where, name, noted)
+        monkeypatch.setitem(vars(where), name, noted)
 
     noting(best_backend, "upload", "upload")
     noting(best_backend, "download", "download")
     noting(streaming, "_convert_on_host", "copy")
     host_buffer = best_backend.host_buffer
-    monkeypatch.setattr(best_backend, "host_buffer", lambda size: (made.append(size), host_buffer(size))[1])
+    put_on(monkeypatch, best_backend, "host_buffer", lambda size: (made.append(size), host_buffer(size))[1])
     a, b = operands(301, 203, 409, "float32")
     c = whole((301, 203), "float32", 3).astype(np.float64)
     for host_memory in (12_000, 100_000, 40_000):
