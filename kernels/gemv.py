@@ -23,6 +23,7 @@ from gemmport.contracts.kernel import (
     problem_defines,
     run_defines,
 )
+from gemmport.contracts.nvidia import multiplies_matrices_by_warps
 from gemmport.contracts.prediction import SHARE, USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, HALVES
@@ -132,6 +133,9 @@ class Gemv(KernelVariant):
             return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
         if device.type == "cpu" and problem.dtype in HALVES and problem.accumulator != FLOAT32:
             return f"on CPUs it converts vectors of halves to float32, and the sums are in {problem.accumulator}"
+        several = problem.batch > 1 and min(problem.m, problem.n) > 1
+        if several and problem.dtype in HALVES and multiplies_matrices_by_warps(device):
+            return f"it converts {problem.dtype} for each vector, and the matrix unit takes several at once: so does mma"
         elements = max(problem.m, problem.n) * problem.effective_k
         small = int(_constants(device, model)["small_matrix"])
         if device.type == "gpu" and problem.batch > device.compute_units and elements <= small:

@@ -333,7 +333,7 @@ class Wgmma(KernelVariant):
             cluster, tile = parameters["CLUSTER"], self._tile(parameters, problem)
             tiles, steps = self._tiles(parameters, problem) * _together(parameters), _steps_of(problem, tile)
             steps = ceil_div(steps, 1 + (cluster == SAME_D))
-            shared, sharers = sharing_of(tiles, steps, p["SHARE"] * units)
+            shared, sharers = _sharing(tiles, steps, p["SHARE"] * units)
             step = {
                 "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
                 "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
@@ -420,7 +420,7 @@ class Wgmma(KernelVariant):
         """
         tile, multipliers = self._tile(parameters, problem), _multipliers(parameters)
         tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
-        shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * device.compute_units)
+        shared, sharers = _sharing(tiles, steps, int(parameters["SHARE"]) * device.compute_units)
         whole, defines = tiles - shared, self.defines(parameters, problem)
         nbytes = self.local_bytes(parameters, problem)
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
@@ -491,6 +491,16 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "sharpness": SHARPNESS,
     }
     return {**rates, **model.constants("wgmma")}
+
+
+def _sharing(tiles: int, steps: int, groups: int) -> tuple[int, int]:
+    """As `sharing_of`, but where all tiles are shared, each has as many sharers. They go along k in step then: what one reads of
+    A and B others need at the same time, and memory gives it once.
+    """
+    shared, sharers = sharing_of(tiles, steps, groups)
+    if shared == tiles:
+        sharers -= sharers % max(shared, 1)
+    return (shared, sharers) if sharers > shared else (0, 0)
 
 
 def _form(dtype: str, share: int) -> str:

@@ -221,6 +221,21 @@ def test_what_the_copy_engine_cannot_address_is_laid_out_anew(operand: str, layo
     assert (found.name, found.strides[0]) == (f"{operand}_anew", 2048)
 
 
+@pytest.mark.parametrize(("size", "tiles", "even"), [(784, 49, True), (2048, 256, False)])
+def test_where_all_tiles_are_shared_each_has_as_many_sharers(size: int, tiles: int, *, even: bool) -> None:
+    """So that they go along k in step."""
+    problem = gp.GemmProblem.create(size, size, 60000, dtype="bfloat16")
+    (shares,) = (
+        launch
+        for launch in plan(problem, {"TSM": 128, "TSN": 128, "STAGES": 6, "SHARE": 1}).launches
+        if ("SHARES", 1) in launch.kernel.defines and launch.kernel.function == "wgmma"
+    )
+    whole, shared, sharers = (x.value for x in shares.arguments[-3:] if isinstance(x, Integer))
+    assert whole + shared == tiles
+    assert (whole, sharers % shared) == (0, 0) if even else whole > 0
+    assert shared < sharers <= CUDA.compute_units
+
+
 @pytest.mark.parametrize("dtype", ALONG_K)
 def test_what_lies_across_k_is_transposed_and_float32_rounded(dtype: str) -> None:
     """1024 × 2048 by 2048 × 512: a map has lines of 128 bytes, and of 2048 terms."""

@@ -84,6 +84,7 @@ def test_no_other_device_gets_it(device: DeviceInfo, dtype: str) -> None:
     ("wanted", "sizes"),
     [
         ("gemv", (1, 14336, 4096, 1)), ("gemv", (4, 14336, 4096, 1)), ("gemv", (4096, 2, 4096, 1)),
+        ("gemv", (1, 2048, 128, 128)), ("mma", (4, 2048, 128, 128)), ("mma", (4, 128, 2048, 128)),
         ("batched", (8, 8, 8, 10_000)),
     ],
 )  # fmt: skip
