@@ -14,7 +14,6 @@ Exits with 1 where gemmport's product is wrong.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -23,7 +22,9 @@ import statistics
 import sys
 import time
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
+
+import click
 
 import gemmport as gp
 from gemmport.api.gemm import computed
@@ -34,6 +35,14 @@ from gemmport.checking.verification import random_operands
 from gemmport.multidevice.selection import chosen_backends
 
 BEGUN = time.perf_counter()
+
+
+class Turns(NamedTuple):
+    """How a product is timed: turns before those that count, turns at most, seconds of turns after which no other begins."""
+
+    warm: int
+    repeat: int
+    patience: float
 
 
 def dtensor(rank: int, count: int, port: int, kind: str, orders: Connection) -> None:
@@ -99,7 +108,7 @@ def compared(
     dtype: str,
     backends: list[gp.Backend],
     workers: list[tuple[Any, Connection]],
-    options: argparse.Namespace,
+    turns: Turns,
 ) -> dict[str, Any]:
     """One product, verified and timed in turns."""
     problem = gp.GemmProblem.create(size, size, size, dtype=dtype)
@@ -114,15 +123,15 @@ def compared(
     ours: list[float] = []
     theirs: list[float] = []
     dealt = None
-    for turn in range(options.warm + options.repeat):
-        if len(ours) >= LEAST_SAMPLES and sum(ours) + sum(theirs) > options.patience:
+    for turn in range(turns.warm + turns.repeat):
+        if len(ours) >= LEAST_SAMPLES and sum(ours) + sum(theirs) > turns.patience:
             break
-        tell(f"{problem}: turn {turn + 1} of {options.warm + options.repeat}")
+        tell(f"{problem}: turn {turn + 1} of {turns.warm + turns.repeat}")
         begun = time.perf_counter()
         dealt = computed(a, b, None, c, devices=backends, choice=Choice()).dealt
         seconds = time.perf_counter() - begun
         other = max(told(workers, "go"))
-        if turn >= options.warm:
+        if turn >= turns.warm:
             ours.append(seconds)
             theirs.append(other)
     assert dealt is not None
@@ -144,35 +153,35 @@ def tell(what: str) -> None:
     sys.stderr.flush()
 
 
-def main() -> int:
-    """Compares, and tells."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", default="nvidia:0,nvidia:1", help="of gemmport, as many as PyTorch has processes")
-    parser.add_argument("--torch", choices=("cuda", "cpu"), default="cuda", help="where PyTorch computes")
-    parser.add_argument("--sizes", default="8192,16384", help="of square matrices, multiples of the number of devices")
-    parser.add_argument("--dtypes", default="float32,float16")
-    parser.add_argument("--warm", type=int, default=2, help="turns before those that count")
-    parser.add_argument("--repeat", type=int, default=11, help="turns, at most")
-    parser.add_argument("--patience", type=float, default=5.0, help="seconds of turns of a product")
-    options = parser.parse_args()
-    backends = chosen_backends(options.devices.split(","))
-    sizes = [int(size) for size in options.sizes.split(",")]
-    if uneven := [size for size in sizes if size % len(backends)]:
-        parser.error(f"sizes must be multiples of {len(backends)}, the number of devices; got {uneven[0]}")
-    workers = started(len(backends), options.torch)
+@click.command()
+@click.option("--devices", default="nvidia:0,nvidia:1", show_default=True, help="As many as PyTorch has processes.")
+@click.option("--torch", "kind", type=click.Choice(["cuda", "cpu"]), default="cuda", help="Where PyTorch computes.")
+@click.option("--sizes", default="8192,16384", show_default=True, help="Multiples of the number of devices.")
+@click.option("--dtypes", default="float32,float16", show_default=True)
+@click.option("--warm", default=2, show_default=True, help="Turns before those that count.")
+@click.option("--repeat", default=11, show_default=True, help="Turns, at most.")
+@click.option("--patience", default=5.0, show_default=True, help="Seconds of turns of a product.")
+def main(devices: str, kind: str, sizes: str, dtypes: str, warm: int, repeat: int, patience: float) -> None:
+    """Compare products of sharded arrays with those of PyTorch's DTensor, in turns."""
+    backends = chosen_backends(devices.split(","))
+    extents = [int(size) for size in sizes.split(",")]
+    if uneven := [size for size in extents if size % len(backends)]:
+        raise click.UsageError(f"sizes must be multiples of {len(backends)}, the number of devices; got {uneven[0]}")
+    turns = Turns(warm, repeat, patience)
+    workers = started(len(backends), kind)
     results = []
-    for dtype in options.dtypes.split(","):
-        for size in sizes:
-            results.append(compared(size, dtype, backends, workers, options))
+    for dtype in dtypes.split(","):
+        for size in extents:
+            results.append(compared(size, dtype, backends, workers, turns))
             tell(json.dumps(results[-1]))  # so that a run which is ended early has told it
     for _, orders in workers:
         orders.send(None)
     for process, _ in workers:
         process.join(60)
-    devices = [backend.device.to_dict() for backend in backends]
-    sys.stdout.write(json.dumps({"devices": devices, "gemmport": gp.__version__, "results": results}, indent=2) + "\n")
-    return int(any(result["status"] != "ok" for result in results))
+    computed_on = [backend.device.to_dict() for backend in backends]
+    click.echo(json.dumps({"devices": computed_on, "gemmport": gp.__version__, "results": results}, indent=2))
+    sys.exit(any(result["status"] != "ok" for result in results))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import geometric_mean
 from typing import Any
 
 from recipes.table import CPUS, TYPES, Files, Recipe, Result, Table, hundredths, one, some, whole
@@ -141,7 +142,16 @@ def gpu_calls(files: Files) -> Table:
 
 def gpu_calls_opencl(files: Files) -> Table:
     """docs/calls.md: the host's part of calls in OpenCL."""
-    results, rows = files.results("h200/calls/sizes-opencl.json"), []
+    return _called_in_opencl(files, "h200/calls/sizes-opencl.json")
+
+
+def gpu_calls_opencl_today(files: Files) -> Table:
+    """docs/calls.md: likewise, with the event of the last launch."""
+    return _called_in_opencl(files, "h100/calls/sizes-opencl.json")
+
+
+def _called_in_opencl(files: Files, name: str) -> Table:
+    results, rows = files.results(name), []
     for size in (64, 128, 256, 2048):
         row = [str(size)]
         for arrays in ("device", "pyopencl"):
@@ -160,6 +170,30 @@ def workloads_called(files: Files) -> Table:
 def generated_called(files: Files) -> Table:
     """docs/calls.md: products that stand in no file, of PyTorch's tensors."""
     return _summarized(files, "h200/calls/generated-torch.json")
+
+
+def workloads_called_in_halves(files: Files) -> Table:
+    """docs/calls.md: published workloads in bfloat16, of PyTorch's tensors."""
+    return _summarized(files, "h100/calls/workloads-torch-bfloat16.json")
+
+
+def workloads_called_in_opencl(files: Files) -> Table:
+    """docs/calls.md: published workloads of PyOpenCL's arrays beside torch.matmul, and those for which that takes long."""
+    found = [own for own in files.results("h100/calls/workloads-pyopencl.json") if own["baselines"]]
+    rows = []
+    for told, least in (("all", 0.0), ("`torch.matmul` takes 50 µs or more", 50e-6)):
+        for way, words in {
+            "back_to_back": "back to back",
+            "awaited": "awaited",
+            "host": "until a call returns",
+        }.items():
+            ratios = []
+            for own in found:
+                theirs = own["baselines"]["torch.matmul"]["seconds"]["out"]
+                if theirs["back_to_back"]["median"] >= least:
+                    ratios.append(theirs[way]["median"] / own["seconds"]["out"][way]["median"])
+            rows.append([told, words, str(len(ratios)), hundredths(geometric_mean(ratios)), hundredths(min(ratios))])
+    return Table(["products", "calls with `out`", "so many>", "geometric mean>", "least>"], rows)
 
 
 def _summarized(files: Files, name: str) -> Table:
@@ -222,6 +256,9 @@ RECIPES: dict[str, Recipe] = {
     "calls of device arrays on CPUs": device_calls_cpu,
     "calls on the H200": gpu_calls,
     "calls on the H200 in OpenCL": gpu_calls_opencl,
+    "calls on an H100 in OpenCL": gpu_calls_opencl_today,
+    "calls of workloads in halves": workloads_called_in_halves,
+    "calls of workloads in OpenCL": workloads_called_in_opencl,
     "calls of workloads on the H200": workloads_called,
     "calls of generated products on the H200": generated_called,
     "a model on the H200": model,

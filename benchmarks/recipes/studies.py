@@ -185,9 +185,62 @@ def by_the_unit(files: Files) -> Table:
     return Table(["type", "m = n = k>", "ops", *head], rows)
 
 
+def clusters_of_wgmma(files: Files) -> Table:
+    """docs/wgmma.md: tilings with clusters and early launches, beside the faster of cuBLAS and cuBLASLt."""
+    rows = []
+    for own in files.results("h100/study/wgmma-small.json", "h100/study/wgmma-clusters.json"):
+        p = {name: choice["value"] for name, choice in own["parameters"].items()}
+        fastest = max(each["gflops"] for each in own["baselines"].values() if each.get("gflops"))
+        tiling = [
+            str(own["m"]),
+            times(p["TSM"], p["TSN"]),
+            *(str(p[x]) for x in ("STAGES", "RASTER", "CLUSTER", "EARLY")),
+        ]
+        rows.append([*tiling, whole(own["gflops"]), hundredths(own["gflops"] / fastest)])
+    rows.sort(key=lambda row: int(row[0]))
+    return Table(
+        ["m = n = k>", "TSM × TSN", "STAGES>", "RASTER>", "CLUSTER", "EARLY>", "GFLOPS>", "× the faster>"], rows
+    )
+
+
+def two_gpus(files: Files) -> Table:
+    """docs/scale.md: products of 32768 cubed by two GPUs, and beside PyTorch's DTensor."""
+    rows = []
+    for name, told in {"devices-host": "arrays on the host", "devices-rows": "rows on each GPU"}.items():
+        (own,) = files.document(f"h100/run/{name}.json")["dealt"]
+        alone = min(part["alone"]["median"] for part in own["parts"])
+        rows.append(
+            [
+                told,
+                str(own["m"]),
+                own["dtype"],
+                f"{own['seconds']['median']:.2f}",
+                "one GPU",
+                f"{alone:.2f}",
+                hundredths(own["speedup"]),
+            ]
+        )
+    for own in files.results("h100/study/dtensor.json"):
+        seconds = [f"{own[f'{side}_seconds']:.3f}" for side in ("gemmport", "dtensor")]
+        rows.append(
+            [
+                "rows on each GPU",
+                str(own["size"]),
+                own["dtype"],
+                seconds[0],
+                "DTensor",
+                seconds[1],
+                hundredths(own["ratio"]),
+            ]
+        )
+    return Table(["arrays", "m = n = k>", "type", "two GPUs, s>", "beside", "it, s>", "×>"], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "by the unit": by_the_unit,
+    "clusters of wgmma": clusters_of_wgmma,
+    "two GPUs": two_gpus,
     "operands across": across,
     "regrets": regrets,
     "tilings of complex128": tilings_of_complex128,
