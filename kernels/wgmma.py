@@ -494,8 +494,8 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
 
 
 def _sharing(tiles: int, steps: int, groups: int) -> tuple[int, int]:
-    """As `sharing_of`, but where all tiles are shared, each has as many sharers. They go along k in step then: what one reads of
-    A and B others need at the same time, and memory gives it once.
+    """As `sharing_of`, but where all tiles are shared, each has as many sharers. They go along k in step then: what one reads
+    of A and B others need at the same time, and memory gives it once.
     """
     shared, sharers = sharing_of(tiles, steps, groups)
     if shared == tiles:
