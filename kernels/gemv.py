@@ -135,7 +135,9 @@ class Gemv(KernelVariant):
             return f"on CPUs it converts vectors of halves to float32, and the sums are in {problem.accumulator}"
         several = problem.batch > 1 and min(problem.m, problem.n) > 1
         if several and problem.dtype in HALVES and multiplies_matrices_by_warps(device):
-            return f"it converts {problem.dtype} for each vector, and the matrix unit takes several at once: so does mma"
+            return (
+                f"it converts {problem.dtype} for each vector, and the matrix unit takes several at once: so does mma"
+            )
         elements = max(problem.m, problem.n) * problem.effective_k
         small = int(_constants(device, model)["small_matrix"])
         if device.type == "gpu" and problem.batch > device.compute_units and elements <= small:
