@@ -12,8 +12,17 @@ import numpy as np
 import pytest
 
 from gemmport.checking.reference import reference
-from gemmport.checking.scales import Scales, check_scaled, random_scales, scaled_bound, scaled_reference
-from gemmport.checking.verification import Check, random_operands
+from gemmport.checking.scales import (
+    SAMPLED_ROWS,
+    Scales,
+    check_scaled,
+    check_scaled_rows,
+    random_scales,
+    scaled_bound,
+    scaled_reference,
+)
+from gemmport.checking.verification import Check, random_operands, unit_of_cut
+from gemmport.contracts.kernel import Cut
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.problem import GemmProblem
 
@@ -176,3 +185,50 @@ def test_what_is_too_large_for_the_output_is_infinite(largest: float) -> None:
     d[np.isinf(d)] = np.copysign(largest, expected[np.isinf(d)])
     assert check_scaled(problem, operands, scales, d).passed == np.isinf(largest)
     assert not check_scaled(problem, operands, scales, -d).passed
+
+
+def rows_of(problem: GemmProblem, seed: int) -> Array:
+    """Those that are looked at."""
+    return np.sort(np.random.default_rng(seed).permutation(problem.m)[:SAMPLED_ROWS])
+
+
+@pytest.mark.parametrize("trans_a", ["N", "T"])
+@pytest.mark.parametrize("beta", [0.0, -3.0])
+def test_rows_that_are_looked_at_are_judged_as_all_are(trans_a: str, beta: float) -> None:
+    """Of a result with an error in each row, of which a part is as large as a bound that a unit's cut widens."""
+    problem, cut = problem_of(trans_a=trans_a, beta=beta), Cut(14, 32)
+    operands, scales, seed = random_operands(problem, 5), random_scales(problem, 7), 11
+    expected, rows = scaled_reference(problem, operands, scales), rows_of(problem, 11)
+    d = (expected + 0.5 * scaled_bound(problem, operands, scales, expected, cut)).astype(np.float32)
+    for given in (None, cut):
+        whole = check_scaled(problem, operands, scales, d, given)
+        found = check_scaled_rows(problem, operands, scales, d, seed, given)
+        assert (found.name, found.passed, whole.passed) == ("statistical", given is not None, given is not None)
+        a = operands["a"][:, :, rows] if trans_a == "T" else operands["a"][:, rows]
+        own = {"a": a, "b": operands["b"], **({"c": operands["c"][:, rows]} if beta else {})}
+        part = check_scaled(
+            replace(problem, m=SAMPLED_ROWS), own, Scales(scales.rows[:, rows], scales.columns), d[:, rows], given
+        )
+        assert (found.error, found.bound, found.detail) == (part.error, part.bound, part.detail)
+
+
+def test_a_wrong_row_is_found_where_it_is_looked_at() -> None:
+    problem = problem_of()
+    operands, scales = random_operands(problem, 5), random_scales(problem, 7)
+    right = scaled_reference(problem, operands, scales).astype(np.float32)
+    looked_at = rows_of(problem, 3)
+    assert (len(looked_at), len({*looked_at})) == (SAMPLED_ROWS, SAMPLED_ROWS)
+    for row in range(problem.m):
+        d = right.copy()
+        d[1, row, 5] += 100
+        assert check_scaled_rows(problem, operands, scales, d, 3).passed == (row not in looked_at)
+
+
+def test_a_cut_widens_the_bound_by_its_unit() -> None:
+    problem, cut = GemmProblem.create(1, 1, 2, dtype="float8_e5m2", alpha=2), Cut(14, 32)
+    operands = {"a": np.array([[[3.0, 4.0]]]), "b": np.array([[[5.0], [12.0]]])}
+    scales = Scales(np.array([[4.0]], np.float32), np.array([[0.5]], np.float32))
+    expected = scaled_reference(problem, operands, scales)
+    with_cut, without = (scaled_bound(problem, operands, scales, expected, each).item() for each in (cut, None))
+    assert with_cut - without == pytest.approx(unit_of_cut(problem, cut) * 2 * 2 * 5 * 13, rel=1e-9)
+    assert unit_of_cut(problem, cut) > 0
