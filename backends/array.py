@@ -519,6 +519,8 @@ def as_numpy(name: str, value: Any) -> npt.NDArray[Any]:
     except ValueError as error:
         raise ShapeError(f"{name} must be an array, or a list of arrays of one shape: {error}") from None
     except (TypeError, RuntimeError) as error:
+        if isinstance(error, NotImplementedError) and not is_array(value, "shape"):
+            raise  # of an object's own __array__, which NumPy lets through
         raise ArrayError(
             f"{name} must be an array that NumPy reads; got a {type(value).__name__}: {str(error).rstrip('.')}"
         ) from error

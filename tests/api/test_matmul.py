@@ -137,13 +137,21 @@ class TestIsNumpys:
         ):
             check(matmul(a, b), np.matmul(a, b))
 
-    @pytest.mark.parametrize(
-        "other", [None, 3, "x", ["a", "b"], [[1], [1, 2]], np.zeros(2, "M8[s]"), np.zeros(2, "i4, i4")]
-    )
+    @pytest.mark.parametrize("other", [3, "x", ["a", "b"], np.zeros(2, "M8[s]"), np.zeros(2, "i4, i4")])
     def test_for_operands_that_are_no_matrices(self, matmul: Callable[..., Any], other: Any) -> None:
         a = np.ones((2, 2))
         check(outcome(matmul, a, other), outcome(np.matmul, a, other))
         check(outcome(matmul, other, a), outcome(np.matmul, other, a))
+
+    @pytest.mark.parametrize(
+        ("other", "told"), [(None, "is None: it must"), ([[1], [1, 2]], "must be an array, or a list")]
+    )
+    def test_for_what_is_no_array_in_our_words(self, matmul: Callable[..., Any], other: Any, told: str) -> None:
+        a = np.ones((2, 2))
+        for name, operands in (("b", (a, other)), ("a", (other, a))):
+            error = outcome(matmul, *operands)
+            assert type(error).__mro__[1:].count(ValueError) == isinstance(outcome(np.matmul, *operands), ValueError)
+            assert str(error).startswith(f"{name} {told}")
 
     @many
     @given(data=st.data())

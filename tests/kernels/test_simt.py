@@ -482,14 +482,15 @@ def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(
 
 
 def test_few_work_items_side_by_side_store_late() -> None:
-    """Where rows are aligned, and more where they are not."""
-    wide = whole_tiles(TILINGS[4])
-    narrow = replace(wide, side_by_side=NEIGHBOURS // 2)
-    lost = [
-        clocks(problem, GPU, narrow) / clocks(problem, GPU, wide)
-        for problem in (gp.GemmProblem.create(4096, 4096 + extra, 10) for extra in (0, 1))
-    ]
-    assert 1.1 < lost[0] < lost[1]
+    """Where rows are not aligned, and where the matrix unit's runs are."""
+    lost = {}
+    for matrix, extra in ((False, 0), (True, 0), (False, 1)):
+        wide = replace(whole_tiles(TILINGS[4]), matrix=matrix)
+        narrow = replace(wide, side_by_side=NEIGHBOURS // 2)
+        problem = gp.GemmProblem.create(4096, 4096 + extra, 10, dtype="float64" if matrix else "float32")
+        lost[matrix, extra] = clocks(problem, GPU, narrow) / clocks(problem, GPU, wide)
+    assert lost[False, 0] == 1 < lost[True, 0]
+    assert lost[False, 1] > 1.1
 
 
 def test_work_items_of_many_sums_store_late_where_steps_are_few() -> None:

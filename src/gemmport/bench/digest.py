@@ -24,9 +24,9 @@ from gemmport.runtime.sources import assemble
 Token = str
 
 CALL_PATH = (
-    "api.matmul", "api.gemm", "api.precision", "api.arguments", "api.placement", "api.overlap", "api.views", "api.product",
-    "api.host", "api.plans", "api.sharded", "api.collections", "api.streamed", "outofcore.operands", "execution.repeated",
-    "execution.prepared", "execution.executor", "execution.adapters", "execution._views",
+    "api.matmul", "api.gemm", "api.precision", "api.scales", "api.arguments", "api.placement", "api.overlap", "api.views",
+    "api.product", "api.host", "api.plans", "api.sharded", "api.collections", "api.streamed", "outofcore.operands",
+    "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters", "execution._views",
     "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
     "core.problem", "core.precision", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels",
     "backends.array", "backends.base", "backends.segments", "backends.objects", "backends._ordering", "backends._workspace",

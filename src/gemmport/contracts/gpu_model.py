@@ -63,7 +63,7 @@ FITTED = {
     "store_bytes_per_clock": "of a unit, of results on their way out, and of parts and back",
     "single_bytes_per_clock": "of a unit's stores, besides, where rows are not aligned and results are stored one by one",
     "short_rows": f"times as long these take where fewer than {NEIGHBOURS} work-items of a warp lie side by side",
-    "short_runs": "of the time of single stores, that runs of so few of them take",
+    "short_runs": "of the time of single stores, that the matrix unit's runs take, of which so few lie side by side",
     "many_sums": f"share of a group's results that nothing hides at the end of few steps, for each {FEW_SUMS} sums of a "
     f"work-item beyond {FEW_SUMS}: as many warps fewer store",
     "few_steps": "of which half of that share is left: the groups of a unit drift apart, and one stores while others multiply",
@@ -303,7 +303,8 @@ def _whole_wave(
     left = more * constants.many_sums / (1 + (steps / constants.few_steps) ** 2)
     stored += left * groups * results / constants.store_bytes_per_clock
     short, aligned = tiling.side_by_side < NEIGHBOURS, problem.alignment("d") % RUN_BYTES == 0
-    share = (constants.short_runs if short else 0.0) if aligned else (constants.short_rows if short else 1.0)
+    runs, rows = (constants.short_runs, constants.short_rows) if short else (0.0, 1.0)
+    share = (runs if tiling.matrix else 0.0) if aligned else rows
     singly = share * groups * results / constants.single_bytes_per_clock
     others = {"latency": _ends(problem, constants, tiling, copied, groups), "results": stored}
     return _loop(problem, constants, tiling, copied, waves, groups, steps, others, singly)

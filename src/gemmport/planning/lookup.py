@@ -229,8 +229,9 @@ def _data(loaded: Loaded) -> dict[str, Any]:
 
 
 def _read(file: str, data: Mapping[str, Any]) -> Loaded:
+    entries = data.get("entries", ()) if "models" in data else data["entries"]
     return Loaded(
-        tuple(LoadedEntry(Entry.of(entry), file, "shipped") for entry in data["entries"]),
+        tuple(LoadedEntry(Entry.of(entry), file, "shipped") for entry in entries),
         tuple(LoadedModel(Model.of(model), file, "shipped") for model in data.get("models", ())),
     )
 
