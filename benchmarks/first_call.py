@@ -18,12 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
+import document
 from startup import Caches, run_process
 
-from gemmport.bench.environment import host_environment
 from gemmport.execution.selection import get_backend, select_device
-
-SCHEMA = 1
 
 KINDS = (
     (512, "N", "N", "float32"),
@@ -129,16 +127,7 @@ def main(backend: str, device: str, repeat: int, output: Path | None) -> None:
     for row in rows:
         calls = f"{row.first:.3f} s, second {row.second:.3f}, settled {row.settled:.2f}"
         click.echo(f"{row.dtype} {row.n} {row.ops}, {row.place}: {calls}", err=True)
-    document = {
-        "schema": SCHEMA,
-        "environment": {**host_environment(), "devices": {opened.device.label: opened.environment()}},
-        "results": [asdict(row) for row in rows],
-    }
-    text = json.dumps(document, indent=2) + "\n"
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        output.write_text(text, encoding="utf-8")
+    document.write(output, [opened], results=[asdict(row) for row in rows])
 
 
 if __name__ == "__main__":

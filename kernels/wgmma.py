@@ -261,8 +261,8 @@ class Wgmma(KernelVariant):
         for form in (_form(problem.dtype.name, share) for share in _SHARES):
             if model.has_refuted(self.name, form):
                 return f"gemmport doctor has found it wrong on this device: {form}"
-        if min(problem.m, problem.n) < GROUP // 2:
-            return f"D must have at least {GROUP // 2} rows and columns, as the least tile has; mma has narrower ones"
+        if min(problem.m, problem.n) < LINES:
+            return f"D must have at least {LINES} rows and columns; it is {problem.m} × {problem.n}: mma has tiles as narrow"
         rankings = rankings or Rankings(device, model)
         own, other = (rankings.seconds(each, problem) for each in (self, mma.VARIANT))
         if own <= _constants(device, model)["doubt"] * other:

@@ -472,13 +472,15 @@ def whole_tiles(tiling: Mapping[str, int]) -> Tiling:
 
 @pytest.mark.parametrize("n", [1024, 4096])
 def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(n: int) -> None:
-    tiling = whole_tiles(TILINGS[0])
+    tiling = replace(
+        whole_tiles(TILINGS[0]), item_rows=8, item_columns=8
+    )  # others of its size store late for another reason
     few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
     assert few > more - few  # a step adds little to what the results take
     aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
-    assert apart - CONSTANTS.launch_clocks > 1.25 * (aligned - CONSTANTS.launch_clocks)  # one by one, in as many tiles
+    assert apart - CONSTANTS.launch_clocks > 1.4 * (aligned - CONSTANTS.launch_clocks)  # one by one, in as many tiles
     if n > 1024:  # where the launch is little beside
-        assert apart > 1.25 * aligned
+        assert apart > 1.4 * aligned
 
 
 def test_few_work_items_side_by_side_store_late() -> None:

@@ -91,7 +91,7 @@ def test_what_it_cannot_compute_is_told(device: gp.DeviceInfo, types: Mapping[st
 @pytest.mark.sample(dtype=["float16", "float32"])
 @pytest.mark.parametrize("dtype", [*TYPES, *ALONG_K])
 def test_it_is_chosen_where_it_is_expected_to_take_less_time_than_mma(dtype: str) -> None:
-    """Large products; small ones have `mma`, vectors `gemv`."""
+    """Large products; small ones and few rows have `mma`, vectors `gemv`."""
     more = more_of(dtype)
     for size, chosen in ((64, "mma"), (4095, "wgmma"), (4096, "wgmma"), (8192, "wgmma")):
         problem = square(size, dtype, **more)
@@ -100,7 +100,8 @@ def test_it_is_chosen_where_it_is_expected_to_take_less_time_than_mma(dtype: str
         own = [each for each in candidates(problem, CUDA, SHIPPED) if each.kernel == "wgmma"]
         assert len(own) >= (4 if "float8" in dtype else len(TILINGS))
         assert all(("mma is expected to take" in each.reason) == (chosen == "mma") for each in own)
-    assert gp.plan(gp.GemmProblem.create(1, 4096, 4096, dtype=dtype, **more), CUDA).variant == "gemv"
+    for rows, chosen in ((1, "gemv"), (16, "mma")):
+        assert gp.plan(gp.GemmProblem.create(rows, 4096, 4096, dtype=dtype, **more), CUDA).variant == chosen
     assert gp.plan(square(64, dtype, **more), CUDA, kernel="wgmma").variant == "wgmma"
 
 
