@@ -109,7 +109,7 @@ class CUDA(Backend):
     def locate(cls, foreign: Any) -> Place | None:
         discovery.initialize()
         if _on_gpu(foreign):
-            number = int(foreign.__dlpack_device__()[1])
+            number = dlpack.device_of(foreign)[1]
         elif (told := _interface(foreign)) is not None:
             pointer = int(told["data"][0])  # that of an empty array may point nowhere
             number = _cudadriver.pointer_device(pointer) if pointer else 0
@@ -508,6 +508,4 @@ def _interface(foreign: Any) -> dict[str, Any] | None:
 
 
 def _on_gpu(foreign: Any) -> bool:
-    if not hasattr(foreign, "__dlpack_device__"):
-        return False
-    return foreign.__dlpack_device__()[0] in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+    return dlpack.device_of(foreign)[0] in (dlpack.CUDA, dlpack.CUDA_MANAGED)

@@ -35,6 +35,18 @@ class _Table:
         return PLAIN.copy()
 
 
+class _OfAnotherWorld:
+    """An array on a device that DLPack has no number for."""
+
+    shape, dtype = PLAIN.shape, PLAIN.dtype
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise ValueError("Unknown device type meta for Dlpack")
+
+    def __dlpack__(self, **given: Any) -> Any:
+        raise BufferError("there is no memory")
+
+
 def _of_torch(make: Callable[[Any, Any], Any]) -> Callable[[], Any]:
     def made() -> Any:
         skip_without(TORCH)
@@ -62,6 +74,7 @@ WHAT: dict[str, Callable[[], Any]] = {
     "dates": lambda: np.zeros((2, 2), "M8[s]"),
     "a sparse matrix": _Sparse,
     "more dimensions than NumPy broadcasts": _of_many_dimensions,
+    "an array of another world": _OfAnotherWorld,
     "a sparse tensor": _of_torch(lambda torch, x: x.to_sparse()),
     "a compressed tensor": _of_torch(lambda torch, x: x.to_sparse_csr()),
     "a nested tensor": _of_torch(lambda torch, x: torch.nested.nested_tensor([x, x])),

@@ -242,12 +242,15 @@ class TestInterruptions:
 
     def test_by_the_clock_leave_cells_and_say_so(self, best_backend: gp.Backend, path: Path) -> None:
         words = words_of(best_backend.device, *FEW[2:], "--full", "--time-limit", 8, "--output", path, planted="hangs")
-        start = time.monotonic()
-        status, out, errors = done(words, "hangs")
-        assert (status, time.monotonic() - start < 60) == (4, True), errors
-        assert "cells are left" in errors
-        assert f"--output {path}" in errors
-        assert " left" in out
+        for _ in range(4):  # on a busy machine, the time may end before the first verdict; the next run goes on
+            start = time.monotonic()
+            status, out, errors = done(words, "hangs")
+            assert (status, time.monotonic() - start < 60) == (4, True), errors
+            assert "cells are left" in errors
+            assert f"--output {path}" in errors
+            assert " left" in out
+            if read(path).verdicts:
+                break
         assert 0 < len(read(path).verdicts) < 12
 
     def test_by_the_clock_before_the_first_cell_are_no_success(self, best_backend: gp.Backend, path: Path) -> None:

@@ -23,6 +23,7 @@ CPU = 1
 CUDA = 2
 CUDA_HOST = 3
 CUDA_MANAGED = 13
+"""Types of devices (DLDeviceType)."""
 
 _READ_ONLY = 1
 _NAME, _USED = b"dltensor", b"used_dltensor"
@@ -97,6 +98,19 @@ class Tensor:
     strides: tuple[int, ...]
     owner: object
     read_only: bool = False
+
+
+def device_of(array: Any) -> tuple[int, int]:
+    """The type and number of the device on which another library's array lies.
+
+    (0, 0), which no device has, where the array does not speak DLPack, or is on a device that DLPack has no number for.
+    PyTorch raises ValueError for a tensor without memory.
+    """
+    try:
+        kind, number = array.__dlpack_device__()
+    except (AttributeError, ValueError, BufferError):
+        return 0, 0
+    return int(kind), int(number)
 
 
 def read(capsule: object) -> Tensor:

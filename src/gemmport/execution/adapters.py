@@ -433,7 +433,7 @@ class _Other(Library):
 
     def on_host(self, array: Any) -> bool:
         if hasattr(array, "__dlpack_device__"):
-            return array.__dlpack_device__()[0] not in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+            return dlpack.device_of(array)[0] not in (dlpack.CUDA, dlpack.CUDA_MANAGED)
         return not hasattr(array, "__cuda_array_interface__")
 
 
