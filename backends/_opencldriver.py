@@ -53,8 +53,20 @@ _FUNCTIONS = [
     _loaded(name) for name in ("clSetKernelArg", "clSetKernelArgSVMPointer", "clEnqueueNDRangeKernel", "clReleaseEvent")
 ]
 
+_ASKED = [_loaded(name) for name in ("clGetMemObjectInfo", "clGetEventInfo")]
+
 enqueue = _FUNCTIONS[2] or (lambda *_: _OTHERWISE)
 """Launches a kernel: takes the queue's handle and the kernel's `arguments`; what is not SUCCESS did nothing."""
+
+
+def asked_of_arrays() -> tuple[int, int, type] | None:
+    """What `gemmport.execution._views` asks PyOpenCL's arrays by: the addresses of clGetMemObjectInfo and clGetEventInfo, and the
+    type of what has a cl_mem. None where the loader's functions are not found.
+    """
+    if None in _ASKED:
+        return None
+    of_memory, of_event = map(_scripts.address_of, _ASKED)
+    return of_memory, of_event, cl.MemoryObjectHolder
 
 
 def script(

@@ -113,6 +113,7 @@ class OpenCL(Backend):
             self._queues: set[Any] = (
                 set()
             )  # of callers, which are known to be right; kept, since handles are used again
+            self._recent: Any = None  # the one of these that was given last
             self._queue_in_c = ctypes.c_void_p(self.queue.int_ptr)
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
             self._launches_without_events = device.type != "cpu"
@@ -482,11 +483,14 @@ class OpenCL(Backend):
             return cl.CommandQueue(self.context, self._device, properties=profiling)
 
     def as_queue(self, queue: Any) -> Any:
-        if queue is None or queue == self.queue:
-            return None
-        if queue in self._queues:
+        if queue is self._recent:  # as usual: to compare objects takes less than to ask them for their handles
+            return queue
+        if isinstance(queue, cl.CommandQueue) and queue in self._queues:
+            self._recent = queue
             return queue
         queue = self.as_owner(queue)
+        if queue is None:
+            return None
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise LaunchError("queue must run its commands in order; got one that does not: pass another")
         if len(self._queues) >= _MOST_QUEUES:
@@ -495,10 +499,12 @@ class OpenCL(Backend):
         return queue
 
     def as_owner(self, queue: Any) -> Any:
-        if queue is None or queue == self.queue:
+        if queue is None:
             return None
         if not isinstance(queue, cl.CommandQueue):
             raise LaunchError(f"queue must be a pyopencl.CommandQueue of {self.device.label}; got {queue!r}")
+        if queue == self.queue:
+            return None
         if queue.context != self.context or queue.device != self._device:
             raise LaunchError(f"this queue is of another context or device; make it with the .context of {self!r}")
         return queue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -250,3 +252,107 @@ def test_what_is_more_than_memory_of_one_gpu_is_looked_at_more_closely(
     assert told(Array(), Array()) is not None
     assert told(Array(), Array(**other)) is None
     assert told(Array(), Array(), None, Array(**other)) is None
+
+
+# PyOpenCL's arrays
+
+QUEUE, OTHER_QUEUE = 0x500, 0x501
+
+CL_MEM_ASSOCIATED_MEMOBJECT, CL_EVENT_COMMAND_QUEUE = 0x1107, 0x11D0
+
+
+class Buffer:
+    """What has a cl_mem. One of an odd handle is a part of another."""
+
+    def __init__(self, int_ptr: int) -> None:
+        self.int_ptr = int_ptr
+
+
+class ClArray:
+    """An array of PyOpenCL's, whose events are of the queues that their handles are; 0: that is gone."""
+
+    def __init__(self, **other: Any) -> None:
+        self.queue: Any = SimpleNamespace(int_ptr=QUEUE)
+        self.base_data: Any = Buffer(0x100)
+        self.events: list[Any] = []
+        self.dtype, self.shape, self.strides, self.offset = np.dtype(np.float32), (4, 5), (20, 4), 0
+        vars(self).update(other)
+
+
+@pytest.fixture
+def asked() -> Iterator[Callable[..., Any]]:
+    """What is found of arrays, of a runtime of the tests."""
+
+    def answer(answers: Callable[[int], int | None], wanted: int) -> Any:
+        def ask(handle: int, what: int, size: int, out: Any, _: Any) -> int:
+            assert (what, size) == (wanted, ctypes.sizeof(ctypes.c_void_p))
+            found = answers(handle)
+            out[0] = found
+            return -5 if found is None else 0
+
+        of = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p]
+        return ctypes.PYFUNCTYPE(ctypes.c_int32, *of)(ask)
+
+    functions = [
+        answer(lambda handle: handle - 1 if handle % 2 else 0, CL_MEM_ASSOCIATED_MEMOBJECT),
+        answer(lambda handle: handle or None, CL_EVENT_COMMAND_QUEUE),
+    ]
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+    assert adapters.in_c is not None
+    in_c = adapters.in_c
+    yield lambda a, b=None, c=None, out=None: in_c.of_cl_arrays((*addresses, Buffer), a, b or a, c, out)
+    del functions
+
+
+def test_arrays_of_pyopencl_are_found_with_their_memory(asked: Callable[..., Any]) -> None:
+    x, y, z = ClArray(), ClArray(base_data=Buffer(0x200)), ClArray(base_data=Buffer(0x300))
+    _, memory = asked(x, y, None, z)
+    assert memory == (x.base_data, y.base_data, 0, z.base_data)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"queue": SimpleNamespace(int_ptr=OTHER_QUEUE)}, {"dtype": np.dtype(np.int32)}, {"shape": (5, 4)}, {"strides": (24, 4)},
+     {"offset": 4}, {"shape": (4, 5, 1), "strides": (20, 4, 4)}],
+    ids=["another queue", "another type", "transposed", "rows apart", "further on", "three dimensions"],
+)  # fmt: skip
+def test_arrays_of_pyopencl_that_lie_otherwise_have_another_key(
+    asked: Callable[..., Any], other: dict[str, Any]
+) -> None:
+    usual = asked(ClArray(), ClArray())[0]
+    own = [SimpleNamespace(int_ptr=QUEUE)]
+    assert asked(ClArray(base_data=Buffer(0x200), events=own), ClArray(dtype=np.dtype("f4")))[0] == usual
+    assert asked(ClArray(**other), ClArray())[0] != usual
+    assert asked(ClArray(), ClArray(**other))[0] != usual
+    assert asked(ClArray(), ClArray(), ClArray(**other))[0] != asked(ClArray(), ClArray(), ClArray())[0]
+    assert asked(ClArray(), ClArray(), ClArray())[0] != asked(ClArray(), ClArray(), None, ClArray())[0] != usual
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"queue": None}, {"base_data": Buffer(0x101)}, {"base_data": SimpleNamespace(int_ptr=0x100)}, {"base_data": None},
+     {"events": [SimpleNamespace(int_ptr=QUEUE), SimpleNamespace(int_ptr=OTHER_QUEUE)]}, {"events": [SimpleNamespace(int_ptr=0)]},
+     {"events": [None]}, {"events": None}, {"shape": (4, 0)}, {"shape": [4, 5]}, {"shape": (1,) * 9}, {"strides": (20, "4")},
+     {"offset": None}],
+    ids=["no queue", "a part", "no buffer", "no memory", "an event of another queue", "an event whose queue is gone", "no event",
+         "no events", "no elements", "a list", "nine dimensions", "no numbers", "no offset"],
+)  # fmt: skip
+def test_what_is_more_than_a_buffer_of_one_queue_is_looked_at_more_closely(
+    asked: Callable[..., Any], other: dict[str, Any]
+) -> None:
+    assert asked(ClArray(), ClArray()) is not None
+    assert asked(ClArray(**other), ClArray()) is None
+    assert asked(ClArray(), ClArray(**other)) is None
+    assert asked(ClArray(), ClArray(), None, ClArray(**other)) is None
+
+
+def test_nothing_is_kept_of_arrays_of_pyopencl(asked: Callable[..., Any]) -> None:
+    """Whether they are found or looked at more closely: as many refer to what they are made of as before."""
+    event = SimpleNamespace(int_ptr=OTHER_QUEUE)
+    usual, other = ClArray(), ClArray(events=[event])
+    parts = [usual.queue, usual.base_data, usual.events, usual.dtype, usual.shape, other.queue, other.base_data, event]
+    before = [sys.getrefcount(part) for part in parts]
+    for _ in range(100):
+        asked(usual, usual, usual, usual)
+        asked(usual, other)
+    assert [sys.getrefcount(part) for part in parts] == before

@@ -1,6 +1,6 @@
 /* How arrays lie, and where: what adapters.py finds in reads of attributes, found in C.
 
-   Both functions return (key, addresses), with all that a plan depends on of the arrays in the key; or None where one of them
+   Each function returns (key, memory), with all that a plan depends on of the arrays in the key; or None where one of them
    must be looked at more closely. Nothing is kept of the arrays. */
 
 #define Py_LIMITED_API 0x030b0000
@@ -14,11 +14,17 @@
 #define MOST_DIMENSIONS 8
 #define ALIGNED 127 /* ALLOCATION_ALIGNMENT - 1 of core/problem.py */
 
-static PyObject *requires_grad, *is_conj, *is_neg;
+enum { REQUIRES_GRAD, IS_CONJ, IS_NEG, INT_PTR, QUEUE, BASE_DATA, EVENTS, DTYPE, SHAPE, STRIDES, OFFSET, NAMES };
 
-/* A key is built of words: of each array its kind, and shape and strides. */
+static PyObject *names[NAMES]; /* of attributes */
+
+static const char *const spelled[NAMES] = {
+    "requires_grad", "is_conj", "is_neg", "int_ptr", "queue", "base_data", "events", "dtype", "shape", "strides", "offset",
+};
+
+/* A key is built of words: of each array its kind and place, and shape and strides. */
 typedef struct {
-    int64_t words[MOST_ARRAYS * (2 + 2 * MOST_DIMENSIONS)];
+    int64_t words[MOST_ARRAYS * (4 + 2 * MOST_DIMENSIONS)];
     Py_ssize_t count;
 } Key;
 
@@ -56,11 +62,11 @@ static int is_true(PyObject *value)
 /* Whether a tensor's numbers are not those in its memory, or gradients are recorded of it; -1 on an error. */
 static int is_more_than_memory(PyObject *array, const Tensor *tensor)
 {
-    int found = is_true(PyObject_GetAttr(array, requires_grad));
+    int found = is_true(PyObject_GetAttr(array, names[REQUIRES_GRAD]));
     if (!found)
-        found = is_true(PyObject_CallMethodObjArgs(array, is_neg, NULL));
+        found = is_true(PyObject_CallMethodObjArgs(array, names[IS_NEG], NULL));
     if (!found && tensor->code == COMPLEX)
-        found = is_true(PyObject_CallMethodObjArgs(array, is_conj, NULL));
+        found = is_true(PyObject_CallMethodObjArgs(array, names[IS_CONJ], NULL));
     return found;
 }
 
@@ -129,6 +135,126 @@ otherwise:
     found = Py_NewRef(Py_None);
 done:
     Py_DECREF(addresses);
+    return found;
+}
+
+/* What OpenCL is asked of an object, by cl.h: of which memory a memory is a part, and of which queue an event is. */
+#define CL_MEM_ASSOCIATED_MEMOBJECT 0x1107
+#define CL_EVENT_COMMAND_QUEUE 0x11D0
+
+typedef int32_t (*AskObject)(void *, uint32_t, size_t, void *, size_t *);
+
+typedef struct {
+    AskObject of_memory, of_event;
+    PyTypeObject *buffers;
+} OpenCL;
+
+/* What an object tells of itself: 0 with an error where it does not. */
+static void *handle_of(PyObject *object)
+{
+    PyObject *value = PyObject_GetAttr(object, names[INT_PTR]);
+    unsigned long long handle = value ? PyLong_AsUnsignedLongLong(value) : 0;
+    Py_XDECREF(value);
+    return PyErr_Occurred() ? NULL : (void *)(uintptr_t)handle;
+}
+
+/* Adds a tuple of numbers to a key, behind their count. Returns whether it is one, of which none is `never`. */
+static int add_numbers(Key *key, PyObject *array, int name, int64_t never)
+{
+    PyObject *numbers = PyObject_GetAttr(array, names[name]);
+    Py_ssize_t count = numbers && PyTuple_Check(numbers) ? PyTuple_Size(numbers) : -1;
+    int usable = count >= 0 && count <= MOST_DIMENSIONS;
+    add(key, count);
+    for (Py_ssize_t i = 0; i < count && usable; i++) {
+        int64_t number = PyLong_AsLongLong(PyTuple_GetItem(numbers, i));
+        usable = number != never && !PyErr_Occurred();
+        add(key, number);
+    }
+    Py_XDECREF(numbers);
+    return usable;
+}
+
+/* Whether all events of an array are of its queue, which has waited for them. A list that is more than Python's own tells of
+   which queue the event is that it has yet to make. */
+static int are_events_of(const OpenCL *cl, PyObject *array, const void *queue)
+{
+    PyObject *events = PyObject_GetAttr(array, names[EVENTS]);
+    int found = events && PyList_Check(events);
+    if (found && !PyList_CheckExact(events)) {
+        PyObject *other = PyObject_GetAttr(events, names[QUEUE]);
+        found = other && (other == Py_None || handle_of(other) == queue);
+        Py_XDECREF(other);
+    }
+    for (Py_ssize_t i = 0; found && i < PyList_Size(events); i++) {
+        void *of = NULL, *event = handle_of(PyList_GetItem(events, i));
+        found = event && cl->of_event(event, CL_EVENT_COMMAND_QUEUE, sizeof of, &of, NULL) == 0 && of == queue;
+    }
+    Py_XDECREF(events);
+    return found;
+}
+
+/* Adds to a key how an array of PyOpenCL's lies. Returns its memory, and its type; NULL where it must be looked at more closely:
+   a part of another buffer may overlap what is another object, and events of other queues must be awaited. */
+static PyObject *add_cl_array(const OpenCL *cl, Key *key, PyObject *array, PyObject **dtype)
+{
+    void *handle = NULL, *block, *whole = NULL;
+    PyObject *memory = PyObject_GetAttr(array, names[BASE_DATA]), *queue = PyObject_GetAttr(array, names[QUEUE]);
+    PyObject *offset = PyObject_GetAttr(array, names[OFFSET]);
+    int usable = memory && queue && offset && queue != Py_None && PyType_IsSubtype(Py_TYPE(memory), cl->buffers)
+        && (handle = handle_of(queue)) && (block = handle_of(memory))
+        && cl->of_memory(block, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof whole, &whole, NULL) == 0 && !whole
+        && are_events_of(cl, array, handle) && (*dtype = PyObject_GetAttr(array, names[DTYPE]));
+    if (usable) {
+        add(key, (int64_t)(uintptr_t)handle);
+        add(key, PyLong_AsLongLong(offset));
+        usable = add_numbers(key, array, SHAPE, 0) && add_numbers(key, array, STRIDES, INT64_MIN) && !PyErr_Occurred();
+    }
+    Py_XDECREF(queue);
+    Py_XDECREF(offset);
+    if (usable)
+        return memory;
+    Py_XDECREF(memory);
+    return NULL;
+}
+
+/* of_cl_arrays(opencl, a, b, c, out): of PyOpenCL's arrays. `opencl` has the addresses of clGetMemObjectInfo and clGetEventInfo,
+   and the type whose objects have a cl_mem. C and out may be None. Memory is told as the arrays tell it. */
+static PyObject *of_cl_arrays(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    Key key = {.count = 0};
+    OpenCL cl;
+    PyObject *lying, *memory, *found = NULL;
+    (void)module;
+    if (given != 1 + MOST_ARRAYS || !PyTuple_Check(arguments[0]) || PyTuple_Size(arguments[0]) != 3) {
+        PyErr_SetString(PyExc_TypeError, "of_cl_arrays must be given a tuple of three and four arrays");
+        return NULL;
+    }
+    cl.of_memory = (AskObject)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GetItem(arguments[0], 0));
+    cl.of_event = (AskObject)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GetItem(arguments[0], 1));
+    cl.buffers = (PyTypeObject *)PyTuple_GetItem(arguments[0], 2);
+    lying = PyTuple_New(1 + MOST_ARRAYS);
+    memory = PyTuple_New(MOST_ARRAYS);
+    if (PyErr_Occurred())
+        goto done;
+    for (Py_ssize_t i = 0; i < MOST_ARRAYS; i++) {
+        PyObject *array = arguments[1 + i], *dtype = NULL;
+        PyObject *block = array == Py_None ? PyLong_FromLong(0) : add_cl_array(&cl, &key, array, &dtype);
+        if (array == Py_None)
+            add(&key, -1);
+        PyTuple_SetItem(lying, 1 + i, dtype ? dtype : Py_NewRef(Py_None));
+        if (!block) {
+            PyErr_Clear();
+            found = Py_NewRef(Py_None);
+            goto done;
+        }
+        PyTuple_SetItem(memory, i, block);
+    }
+    PyObject *words = PyBytes_FromStringAndSize((const char *)key.words, key.count * (Py_ssize_t)sizeof *key.words);
+    if (words && PyTuple_SetItem(lying, 0, words) == 0)
+        found = PyTuple_Pack(2, lying, memory);
+done:
+    Py_XDECREF(lying);
+    Py_XDECREF(memory);
     return found;
 }
 
@@ -229,6 +355,8 @@ static PyObject *address(PyObject *module, PyObject *array)
 
 static PyMethodDef functions[] = {
     {"address", address, METH_O, "address(array) -> int"},
+    {"of_cl_arrays", (PyCFunction)(void (*)(void))of_cl_arrays, METH_FASTCALL,
+     "of_cl_arrays(opencl, a, b, c, out) -> (key, memory) or None"},
     {"of_tensors", (PyCFunction)(void (*)(void))of_tensors, METH_FASTCALL,
      "of_tensors(exchange, a, b, c, out) -> (key, addresses, stream) or None"},
     {"of_buffers", (PyCFunction)(void (*)(void))of_buffers, METH_FASTCALL,
@@ -242,9 +370,8 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__views(void)
 {
-    if ((!requires_grad && !(requires_grad = PyUnicode_InternFromString("requires_grad")))
-        || (!is_conj && !(is_conj = PyUnicode_InternFromString("is_conj")))
-        || (!is_neg && !(is_neg = PyUnicode_InternFromString("is_neg"))))
-        return NULL;
+    for (int i = 0; i < NAMES; i++)
+        if (!names[i] && !(names[i] = PyUnicode_InternFromString(spelled[i])))
+            return NULL;
     return PyModule_Create(&definition);
 }

@@ -371,6 +371,13 @@ class _PyOpenCL(Library):
         """What a buffer is asked for that of which it is a part."""
         return self.module.mem_info.ASSOCIATED_MEMOBJECT
 
+    @cached_property
+    def _asked(self) -> Any:
+        """What its arrays are asked by in C; None where gemmport has nothing in C, or finds no functions of OpenCL."""
+        from gemmport.backends import _opencldriver  # noqa: PLC0415 - imports PyOpenCL, whose array is here
+
+        return None if in_c is None else _opencldriver.asked_of_arrays()
+
     def on_host(self, array: Any) -> bool:
         return False
 
@@ -381,6 +388,12 @@ class _PyOpenCL(Library):
                 None  # a product has its launches in order: it is enqueued elsewhere, and the two wait for each other
             )
         return queue
+
+    def views(self, a: Any, b: Any, c: Any, out: Any) -> Views | None:
+        if in_c is None or self._asked is None:
+            return super().views(a, b, c, out)
+        found = in_c.of_cl_arrays(self._asked, a, b, c, out)
+        return None if found is None else (*found, a.queue)
 
     def view(self, array: Any) -> tuple[Hashable, Any] | None:
         queue, buffer, events = array.queue, array.base_data, array.events
