@@ -187,13 +187,26 @@ class TestRefusals:
             ({"kernel": "tiled", "params": {"TS": "8"}}, gp.ParameterError, "'8'"),
             ({"kernel": "register_tiled", "params": {"TSM": 30, "WPTM": 4}}, gp.ParameterError, "TSM = 30, WPTM = 4"),
             ({"config": "/no/such/file.yaml"}, gp.ConfigError, "/no/such/file.yaml"),
+            ({"kernel": np.ones((2, 2))}, gp.UnknownNameError, "kernel must be the name of one"),
+            ({"dtype": np.ones((2, 2), np.float32)}, gp.DtypeError, "is not supported"),
+            ({"queue": np.ones((2, 2))}, gp.LaunchError, "queue must be"),
+            ({"wait_for": np.ones((2, 2))}, gp.LaunchError, "events? must be"),
         ],
     )
     def test_choices_that_cannot_be_are_told(
         self, where: dict[str, Any], options: Any, kind: type[gp.GemmportError], told: str
     ) -> None:
-        with pytest.raises(kind, match=told):
-            gp.gemm(*pair((5, 7), (7, 3)), **options, **where)
+        for _ in range(2):  # also where the product is one of those that are kept
+            with pytest.raises(kind, match=told):
+                gp.gemm(*pair((5, 7), (7, 3)), **options, **where)
+            gp.gemm(*pair((5, 7), (7, 3)), **where)
+
+    def test_arrays_that_are_no_types_and_no_kernels_are_told(self, where: dict[str, Any]) -> None:
+        for dtype in (np.ones((2, 2)), "no_such"):
+            with pytest.raises(gp.DtypeError):
+                gp.matmul(*pair((5, 7), (7, 3)), dtype=dtype, **where)
+        with pytest.raises(gp.UnknownNameError, match="kernel must be"):
+            gp.plan(gp.GemmProblem.create(2, 2, 2), gp.devices()[0], kernel=np.ones(2))  # type: ignore[arg-type]
 
     def test_a_device_or_backend_that_is_not_there_is_named(self) -> None:
         a, b = pair((5, 7), (7, 3))

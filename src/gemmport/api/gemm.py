@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NO_EVENTS = ()
+
 
 @overload
 def gemm(
@@ -95,7 +97,7 @@ def gemm(
     dtype: npt.DTypeLike | None = None,
     accumulator: npt.DTypeLike | None = None,
     queue: Any = None,
-    wait_for: Any = (),
+    wait_for: Any = _NO_EVENTS,
     backend: str | None = None,
     device: str | int | DeviceInfo | None = None,
     devices: Devices | None = None,
@@ -191,11 +193,11 @@ def gemm(
     within = current() if precision is None else None
     if device_memory is not None or host_memory is not None or checkpoint is not None or progress is not None:
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
-    elif wait_for == () and params is None and config is None and devices is None:
+    elif wait_for is _NO_EVENTS and params is None and config is None and devices is None:
         # To ask for the type that a product has anyway is to ask for nothing; one of 8 bits none has.
         plain = (
-            c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and dtype == a.dtype == b.dtype
-            and not is_float8(a.dtype)
+            c is None and type(a) in (np.ndarray, DeviceArray) and type(a) is type(b) and type(dtype) is not np.ndarray
+            and dtype == a.dtype == b.dtype and not is_float8(a.dtype)
         )  # fmt: skip
         choices: Hashable = (
             scalar_key(alpha), scalar_key(beta), type(trans_a), trans_a, type(trans_b), trans_b,

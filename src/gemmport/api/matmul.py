@@ -542,7 +542,8 @@ def _result_type(a: Array, b: Array, out: Array | None, rules: dict[str, Any]) -
 
 def _is_bfloat16(dtype: Any) -> bool:
     """Of a type, or its name; asked without importing ml_dtypes, which brings the type."""
-    return bool(getattr(dtype, "name", getattr(dtype, "__name__", dtype)) == "bfloat16")
+    name = getattr(dtype, "name", getattr(dtype, "__name__", dtype))
+    return isinstance(name, str) and name == "bfloat16"
 
 
 def _core_axes_last(a: Any, b: Any, out: Any, axes: list[Any] | None) -> list[Any]:

@@ -18,7 +18,7 @@ from gemmport.backends.array import check_plain
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import KernelVariant, Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import ArrayError, ConfigError, DtypeError, ParameterError, ShapeError
+from gemmport.core.errors import ArrayError, ConfigError, DtypeError, ParameterError, ShapeError, UnknownNameError
 from gemmport.core.layout import matrices
 from gemmport.core.plan import ParameterValue, Plan
 from gemmport.core.problem import GemmProblem, Operand
@@ -53,6 +53,7 @@ def plan(
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planning.planner.make_plan`.
     """
+    check_kernel(kernel)
     asked = _asked(params)
     folders = os.environ.get("GEMMPORT_CONFIG_PATH")
     left_out, files = frozenset(without), _config_files(config)
@@ -92,6 +93,14 @@ def _cached_plan(
 def _configuration(files: tuple[str, ...], _folders: str | None) -> Configuration:
     """The configuration of these files; `_folders`, which it reads from the environment, is here to tell it apart."""
     return load_configuration(files)
+
+
+def check_kernel(kernel: object) -> None:
+    """Raises UnknownNameError where what is given as the name of a kernel is no text."""
+    if not isinstance(kernel, str):
+        raise UnknownNameError(
+            f"kernel must be the name of one, or {AUTO!r}; got a {type(kernel).__name__}: name one of `gemmport kernels`"
+        )
 
 
 def default_precision(config: Config) -> str:

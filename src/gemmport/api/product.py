@@ -16,7 +16,7 @@ from gemmport.api.arguments import HostArray, Types
 from gemmport.api.overlap import is_same, overlap
 from gemmport.api.parts import in_parts
 from gemmport.api.placement import Placement, as_stored, layout_of, readable, readable_scales
-from gemmport.api.plans import Config, default_precision, plan
+from gemmport.api.plans import Config, check_kernel, default_precision, plan
 from gemmport.api.scales import Scales
 from gemmport.api.views import swapped
 from gemmport.backends.array import DeviceArray
@@ -82,6 +82,9 @@ class Choice:
     precision: str | None = None
     within: str | None = None
     hurries: bool = True
+
+    def __post_init__(self) -> None:
+        check_kernel(self.kernel)
 
     def precision_of(self, dtype: DType) -> str:
         """What operands of a type are rounded to: the argument must suit the type, and a default holds where it does.
