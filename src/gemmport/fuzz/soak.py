@@ -47,6 +47,9 @@ _COMPILATIONS = 100
 _WARM_UP = 1 / 3
 """The part of the samples that is not judged: pools fill up. Everything was compiled before the first."""
 
+LEAST_SAMPLES = 12
+"""That are taken, however few there is time for: of fewer, nothing is said about what grows."""
+
 _SILENCE = 300.0
 """Seconds without a sample after which a process hangs."""
 
@@ -267,7 +270,8 @@ class Soak:
         self._lock = threading.Lock()
 
     def run(self, tell: Callable[[SoakReport], None] = lambda _: None) -> SoakReport:
-        """Computes each product once in each way, then any until the time is up or `MOST_FAULTS` were found.
+        """Computes each product once in each way and lets each operation fail once, then goes on with any until the time is up,
+        with `LEAST_SAMPLES`, or `MOST_FAULTS` were found.
 
         Args:
             tell: told the report after every sample.
@@ -275,6 +279,8 @@ class Soak:
         queues = [self.backend.new_queue() for _ in range(2)]
         for product, way in itertools.product(self.products, get_args(Way)):
             self._compute(product, way, queues)
+        for operation in get_args(Operation):
+            self._strike(operation, 0, self.products[0], "device arrays", queues)
         started = time.monotonic()
         own = [[self.backend.new_queue() for _ in range(2)] for _ in range(self.options.threads)]
         threads = [threading.Thread(target=self._work, args=each) for each in enumerate(own)]
@@ -288,7 +294,8 @@ class Soak:
                     products = sum(self.report.ways.values())
                     self.report.samples.append(Sample.now(self.report.seconds, products))
                     tell(self.report)
-                if self.report.seconds >= self.options.seconds or len(self.report.faults) >= MOST_FAULTS:
+                is_over = self.report.seconds >= self.options.seconds and len(self.report.samples) >= LEAST_SAMPLES
+                if is_over or len(self.report.faults) >= MOST_FAULTS:
                     break
         finally:
             self.stopped.set()
@@ -312,7 +319,9 @@ class Soak:
         way: Way = get_args(Way)[int(rng.integers(len(get_args(Way))))]
         if rng.random() < _STRIKES:
             operation: Operation = get_args(Operation)[int(rng.integers(len(get_args(Operation))))]
-            self._strike(operation, int(rng.integers(3)), product, way, queues)
+            before = int(rng.integers(3))
+            if operation != "compilation" or self._may_compile():
+                self._strike(operation, before, product, way, queues)
         else:
             self._compute(product, way, queues)
 
@@ -333,8 +342,6 @@ class Soak:
         """Computes a product while an operation fails, and again."""
         forgotten: Mapping[str, Program] = {}
         if operation == "compilation":
-            if not self._may_compile():
-                return
             before, way, forgotten = 0, "named kernel", self.backend.forget()
         self.backend.faults.arm(operation, before)
         raised = "nothing"
