@@ -331,11 +331,11 @@ def test_arrays_of_pyopencl_that_lie_otherwise_have_another_key(
 @pytest.mark.parametrize(
     "other",
     [{"queue": None}, {"base_data": Buffer(0x101)}, {"base_data": SimpleNamespace(int_ptr=0x100)}, {"base_data": None},
-     {"events": [SimpleNamespace(int_ptr=QUEUE), SimpleNamespace(int_ptr=OTHER_QUEUE)]}, {"events": [SimpleNamespace(int_ptr=0)]},
-     {"events": [None]}, {"events": None}, {"shape": (4, 0)}, {"shape": [4, 5]}, {"shape": (1,) * 9}, {"strides": (20, "4")},
-     {"offset": None}],
-    ids=["no queue", "a part", "no buffer", "no memory", "an event of another queue", "an event whose queue is gone", "no event",
-         "no events", "no elements", "a list", "nine dimensions", "no numbers", "no offset"],
+     {"events": [SimpleNamespace(int_ptr=QUEUE), SimpleNamespace(int_ptr=OTHER_QUEUE)]},
+     {"events": [SimpleNamespace(int_ptr=0)]}, {"events": [None]}, {"events": None}, {"shape": (4, 0)}, {"shape": [4, 5]},
+     {"shape": (1,) * 9}, {"strides": (20, "4")}, {"offset": None}],
+    ids=["no queue", "a part", "no buffer", "no memory", "an event of another queue", "an event whose queue is gone",
+         "no event", "no events", "no elements", "a list", "nine dimensions", "no numbers", "no offset"],
 )  # fmt: skip
 def test_what_is_more_than_a_buffer_of_one_queue_is_looked_at_more_closely(
     asked: Callable[..., Any], other: dict[str, Any]
