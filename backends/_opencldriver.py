@@ -60,7 +60,7 @@ enqueue = _FUNCTIONS[2] or (lambda *_: _OTHERWISE)
 
 
 def asked_of_arrays() -> tuple[int, int, type] | None:
-    """What `gemmport.execution._views` asks PyOpenCL's arrays by: addresses of clGetMemObjectInfo and clGetEventInfo, and the type
+    """What `gemmport.execution._views` asks PyOpenCL's arrays by: where clGetMemObjectInfo and clGetEventInfo are, and the type
     of what has a cl_mem. None where the loader's functions are not found.
     """
     if None in _ASKED:
