@@ -189,12 +189,6 @@ class Backend(NoCopy, ABC):
     shared: bool = False
     """Whether `get_backend` gives it to whoever asks: then a `with` leaves it open, and `close` alone closes it."""
 
-    compiles_at_once: ClassVar[bool] = False
-    """Whether its compiler is known to take several sources at the same time, each in a thread."""
-
-    compiles_elsewhere: ClassVar[bool] = False
-    """Whether another process, which opens no device, can compile for it."""
-
     instead: ClassVar[str] = (
         "open another with open_backend; to another process send its device, for get_backend(device=…)"
     )
@@ -903,6 +897,18 @@ class Backend(NoCopy, ABC):
         """How many programs were compiled, and how many came from a cache."""
         return self._programs.counts
 
+    @property
+    def compiles_at_once(self) -> bool:
+        """Whether its compiler is known to take several sources at the same time, each in a thread."""
+        return False
+
+    @property
+    def compiles_beside(self) -> bool:
+        """Whether a program can be made beside the caller, which goes on and has others compiled: by another process, or by the
+        runtime in another thread.
+        """
+        return False
+
     def program(self, source: str, *, at_once: bool = False) -> Program:
         """The program of a source: from memory, from disk, or compiled now.
 
@@ -942,16 +948,16 @@ class Backend(NoCopy, ABC):
         return [made.pop(source) if source in made else find(source) for source in sources]
 
     def make_later(self, sources: Sequence[str]) -> bool:
-        """Has another process make those programs of these sources that are neither in memory nor on disk. Users hear of them
+        """Has those programs of these sources made beside the caller that are neither in memory nor on disk. Users hear of them
         as they do of better ones.
 
         Returns:
-            Whether any is to come. False where all are there, where no other process can compile for this device, and where
-            one has failed to make one of these: they must be compiled here then.
+            Whether any is to come. False where all are there, where nothing is compiled beside the caller for this device, and
+            where that has failed for one of these: they must be compiled here then.
         """
         programs = self._programs
         missing = {key: source for source in sources if not self._is_there(key := self._key(source), source)}
-        if not self.compiles_elsewhere or not missing or programs.failed & missing.keys():
+        if not self.compiles_beside or not missing or programs.failed & missing.keys():
             return False
         for key, source in missing.items():
             rework = self._rework(source)
@@ -1064,16 +1070,16 @@ class Backend(NoCopy, ABC):
         programs = self._programs
         try:
             with locks.exclusive(cache.cache_folder(), compiled):
-                binary = cache.load_program(better) or cache.load_program(compiled)
+                binary, made = cache.load_program(better) or cache.load_program(compiled), None
                 if binary is None:
-                    binary = self._compiled_elsewhere(source)
+                    made = self._compiled_beside(source)
                     with programs.lock:
                         programs.counts.compiled += 1
-                    cache.store_program(compiled, binary)
+                    cache.store_program(compiled, made.binary)
             with programs.lock:
                 program = programs.find(key)
                 if program is None:
-                    program = self.load(binary, source)
+                    program = made or self.load(cast("bytes", binary), source)
                     programs.keep(key, program)
         except BaseException:
             programs.failed.add(key)
@@ -1112,13 +1118,13 @@ class Backend(NoCopy, ABC):
         """The binary of a program after what `_rework` says; the same where that does not apply. It may take its time."""
         return program.binary
 
-    def _compiled_elsewhere(self, source: str) -> bytes:
-        """The binary of a program as `compile` makes it, by another process.
+    def _compiled_beside(self, source: str) -> Program:
+        """A program as `compile` makes it, beside the caller.
 
         Raises:
-            LaunchError: none can, which is so where `compiles_elsewhere` does not say otherwise.
+            LaunchError: that failed, or `compiles_beside` does not say that it can be done.
         """
-        raise LaunchError(f"{self.device.label}: no other process compiles for backend {self.name}")
+        raise LaunchError(f"{self.device.label}: nothing is compiled beside the caller for backend {self.name}")
 
     def _left(self, compiled: str, better: str, source: str, architecture: str = "") -> Left | None:
         """What another process needs to make a better program, where it can.

@@ -70,8 +70,6 @@ class CUDA(Backend):
     name = "cuda"
     runtime_error: ClassVar[type[Exception]] = cu.Error
     memory_error: ClassVar[type[Exception]] = cu.MemoryError
-    compiles_at_once: ClassVar[bool] = True
-    compiles_elsewhere: ClassVar[bool] = True
 
     def __init__(self, device: DeviceInfo, context: Any = None) -> None:
         super().__init__(device, context)
@@ -249,8 +247,16 @@ class CUDA(Backend):
     def _reworked(self, program: Program) -> bytes:
         return _improvement.rescheduled(program.binary, _sass.asked_for(program.source))
 
-    def _compiled_elsewhere(self, source: str) -> bytes:
-        return _improvement.compiled(source, self.device.architecture)
+    @property
+    def compiles_at_once(self) -> bool:
+        return True
+
+    @property
+    def compiles_beside(self) -> bool:
+        return True
+
+    def _compiled_beside(self, source: str) -> Program:
+        return self.load(_improvement.compiled(source, self.device.architecture), source)
 
     def _left(self, compiled: str, better: str, source: str, architecture: str = "") -> _improvement.Left:
         left = source if architecture else ""

@@ -314,6 +314,18 @@ class OpenCL(Backend):
         better = _improvement.rescheduled(cubin, groups)
         return ptx if better == cubin else better
 
+    @property
+    def compiles_at_once(self) -> bool:
+        # Its driver takes several programs at a time, each in a thread (580.159.04, docs/startup.md).
+        return self.device.platform == "nvidia"
+
+    @property
+    def compiles_beside(self) -> bool:
+        return self.compiles_at_once
+
+    def _compiled_beside(self, source: str) -> Program:
+        return self.compile(source)
+
     def load(self, binary: bytes, source: str) -> Program:
         program = _openclbuild.from_binary(self.context, self._device, binary, source, self.options())
         return _Program(program, binary, source)

@@ -375,6 +375,10 @@ class Wgmma(KernelVariant):
 
         return predicted
 
+    def sooner(self, parameters: Parameters, device: DeviceInfo) -> Parameters:
+        """The same, with loops that are not written out: SOON, which is no parameter that anybody may set."""
+        return {**parameters, "SOON": 1} if device.language == "cuda" else {}
+
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}
         width = max(min(16 // problem.output.itemsize, 8), 1)

@@ -5,6 +5,9 @@
 // this one goes, by way of shared memory of its own, to D. What the unit adds up in fewer digits than a float has (PROMOTES) is added to
 // a float after each step. Where tiles do not fill the multiprocessors evenly, the last of them are cut
 // along k. Two blocks may share what is copied, or a tile (clusters.cu).
+//
+// With SOON, loops that need not be written out are not, so that the program compiles in half of the time: for first calls. The bits are
+// the same.
 #include "hopper.cu"
 #include "runs.cu"
 #include "clusters.cu"
@@ -128,7 +131,11 @@ __device__ __forceinline__ void bring_half(
 #define RUNS_N (AT_ONCE / WIDTH)
 #define STEP (WARP / RUNS_N) // rows that a warp stores at once
 #define RUNS (WARP / 2 / STEP) // of a lane
+#if SOON
+#define READ_AT_ONCE 1
+#else
 #define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // of them: short numbers are taken apart in more registers
+#endif
 __device__ __forceinline__ void store_columns(
     acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, index_t ld_c, acc_t alpha,
     acc_t beta, int m, int n)
@@ -145,10 +152,14 @@ __device__ __forceinline__ void store_columns(
     d += i * ld_d + j;
     c += i * ld_c + j;
     // C is read before D, which may be C, is written there; as many runs at once as registers are left for.
+#if SOON
+    #pragma unroll 1
+#else
     #pragma unroll
+#endif
     for (int first = 0; first < RUNS; first += READ_AT_ONCE) {
         out_run_t before[READ_AT_ONCE] = {};
-        if (!is_zero(beta))
+        if (!LEAVES_C_OUT(beta))
             #pragma unroll
             for (int x = 0; x < READ_AT_ONCE; ++x) {
                 before[x] = read_before(c, 0, PRESENT(i + (first + x) * STEP < m, n - j));
@@ -261,7 +272,11 @@ void wgmma(
                 GROUP_FENCE();
                 #pragma unroll
                 for (int r = 0; r < ROW_BLOCKS; ++r) {
+#if SOON
+                    #pragma unroll 1
+#else
                     #pragma unroll
+#endif
                     for (int turn = 0; turn < TURNS; ++turn)
                         MUL_ADD(few[r], OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
                     GROUP_COMMIT();
@@ -291,7 +306,11 @@ void wgmma(
                     const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
                     BARRIER_WAIT(full + stage.number, stage.parity);
                     GROUP_FENCE();
+#if SOON
+                    #pragma unroll 1
+#else
                     #pragma unroll
+#endif
                     for (int turn = 0; turn < TURNS; ++turn)
                         #pragma unroll
                         for (int r = 0; r < ROW_BLOCKS; ++r)

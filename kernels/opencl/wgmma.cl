@@ -137,7 +137,7 @@ inline __attribute__((always_inline)) void store_columns(
     #pragma unroll
     for (int first = 0; first < RUNS; first += READ_AT_ONCE) {
         out_run_t before[READ_AT_ONCE] = {(out_run_t)0};
-        if (!is_zero(beta))
+        if (!LEAVES_C_OUT(beta))
             #pragma unroll
             for (int x = 0; x < READ_AT_ONCE; ++x) {
                 before[x] = read_before(c, 0, PRESENT(i + (first + x) * STEP < m, n - j));

@@ -549,12 +549,12 @@ def test_calls_are_timed_and_verified_with_the_better_program(shared: Any, monke
     assert all(is_better(program, shared) for found in shared.prepared.values() for program in programs_of(found))
 
 
-# Where another process can compile, the first call takes programs that compile sooner.
+# Where programs can be made beside the caller, the first call takes programs that compile sooner.
 
 
 @pytest.fixture
 def hurrying(improving: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Such a device, whose plans have launches for the time being. What "another process" compiles waits for another gate."""
+    """Such a device, whose plans have launches for the time being. What is made beside the caller waits for another gate."""
     monkeypatch.setattr(simt, "SUMS_SOON_COMPILED", 16)
     told = "TSM: 32, TSN: 32, TSK: 8, WM: 32, WN: 32, WPTM: 8, WPTN: 4, STAGES: 2"
     (tmp_path / "own").mkdir()
@@ -564,17 +564,17 @@ def hurrying(improving: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("GEMMPORT_CONFIG_PATH", str(tmp_path / "own"))
     backend = improving()
     backend.gate.set()
-    backend.compile_gate, backend.compile_fault, backend.elsewhere = threading.Event(), None, []
+    backend.compile_gate, backend.compile_fault, backend.beside = threading.Event(), None, []
 
-    def elsewhere(source: str) -> bytes:
+    def beside(source: str) -> Any:
         assert backend.compile_gate.wait(60)
         if backend.compile_fault is not None:
             raise backend.compile_fault
-        backend.elsewhere.append(source)
-        return bytes(backend.compile(source).binary)
+        backend.beside.append(source)
+        return backend.compile(source)
 
-    monkeypatch.setattr(type(backend), "compiles_elsewhere", True)
-    monkeypatch.setattr(backend, "_compiled_elsewhere", elsewhere)
+    monkeypatch.setattr(type(backend), "compiles_beside", True)
+    monkeypatch.setattr(backend, "_compiled_beside", beside)
     yield backend
     backend.compile_gate.set()
 
@@ -593,12 +593,12 @@ def test_the_first_product_takes_programs_that_compile_sooner(hurrying: Any) -> 
     first = product_of(hurrying)  # both gates matter to what is to come alone
     found = prepared_on(hurrying)
     assert launches_of(found) == [found.plan.meanwhile]
-    assert not hurrying.elsewhere
+    assert not hurrying.beside
     product_of(hurrying)
     assert launches_of(found) == [found.plan.meanwhile]
     hurrying.compile_gate.set()
     settle(hurrying)
-    assert set(hurrying.elsewhere) == set(sources_of(found.plan, hurrying))
+    assert set(hurrying.beside) == set(sources_of(found.plan, hurrying))
     np.testing.assert_array_equal(product_of(hurrying), first)
     assert launches_of(found) == [found.plan.launches]
     assert all(is_better(program, hurrying) for program in programs_of(found))

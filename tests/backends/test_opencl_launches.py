@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -129,6 +130,30 @@ def test_what_the_runtime_refuses_is_told_in_its_words(device: gp.Backend, probe
     call = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [memory, np.int32(2), np.int32(1)])
     with pytest.raises(gp.LaunchError, match=r"WORK_(GROUP|ITEM)_SIZE"):
         device.launch(replace(call, work_group=(2 * device.device.max_work_group, 1, 1)))
+
+
+def test_nvidias_programs_are_made_beside_the_caller(device: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its driver in another thread; others' are not, whose first calls wait."""
+    source = f"// {device.device.name}\n{source_of_probe(device)}"
+    assert not device.make_later([source])
+    monkeypatch.setattr(device, "device", replace(device.device, platform="nvidia"))
+    callers = threading.get_ident()
+    compile_it, threads = device.compile, []
+
+    def compiled(given: str) -> Program:
+        threads.append(threading.get_ident())
+        return compile_it(given)
+
+    monkeypatch.setattr(device, "compile", compiled)
+    assert device.make_later([source])
+    device.settle_programs()
+    assert threads
+    assert callers not in threads
+    memory = upload(device, np.ones(1, np.int32))
+    call = device.prepare(device.program(source), "scale_add", (1, 1, 1), (1, 1, 1), [memory, np.int32(2), np.int32(1)])
+    device.launch(call)
+    assert download(device, memory, np.int32, 1).tolist() == [3]
+    assert len(threads) == 1
 
 
 def test_a_loader_that_is_not_found_costs_only_the_event(monkeypatch: pytest.MonkeyPatch) -> None:

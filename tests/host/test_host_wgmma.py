@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import hypothesis
 import hypothesis.strategies as st
@@ -11,7 +12,7 @@ import pytest
 
 import gemmport as gp
 from absences import CXX, needs
-from exact import Sizes, check, problem_of
+from exact import Sizes, check, check_plan, problem_of, run_plan
 from gemmport import kernels
 from gemmport.checking.guarded_run import try_plan
 from gemmport.checking.reference import reference
@@ -63,6 +64,23 @@ def test_products_are_exact_in_every_order(cpu: Host, dtype: str, ops: str) -> N
     problem = addressable(Sizes(67, 131, 201), ops, dtype, batch=2, alpha=2.0, beta=-1.0)
     assert not gp.plan(problem, cpu.device, kernel="wgmma", params=ALONE).scratch
     in_every_order(cpu, lambda: check(cpu, problem, "wgmma", ALONE))
+
+
+@pytest.mark.sample(beta=[0.0], dtype=["bfloat16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_what_is_launched_meanwhile_writes_the_same_bits(cpu: Host, beta: float, dtype: str) -> None:
+    """Loops that are not written out, and nothing that reads C where it is poison; parts of shared tiles, too."""
+    ops = "NN" if dtype == "bfloat16" else "NT"
+    scalars = {"beta": beta} if dtype != "int8" else {"beta": 2 * beta, "output": "int32"}
+    problem = addressable(Sizes(67, 131, 201), ops, dtype, multiple=16, **scalars)
+    own = gp.plan(problem, cpu.device, kernel="wgmma", params={**ALONE, "SHARE": 1})
+    soon = replace(own, launches=own.meanwhile)
+    assert [launch.kernel.function for launch in soon.launches] == [launch.kernel.function for launch in own.launches]
+    assert all(dict(launch.kernel.defines)["SOON"] == 1 for launch in soon.launches if launch.kernel.stem == "wgmma")
+    check_plan(cpu, soon)
+    values = random_operands(problem, 5)
+    np.testing.assert_array_equal(run_plan(cpu, soon, values), run_plan(cpu, own, values))
 
 
 @pytest.mark.sample(ops=["NN"])
