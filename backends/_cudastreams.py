@@ -100,7 +100,7 @@ def event_handle(event: Any) -> int:
     """The CUevent of `_cudadriver.StreamEvent`, PyTorch's or CuPy's event. No number: the driver would read what lies there.
 
     Raises:
-        LaunchError: it is none of these.
+        LaunchError: it must be one of these.
     """
     for name in ("handle", "cuda_event", "ptr"):
         if (handle := getattr(event, name, None)) is not None:

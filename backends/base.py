@@ -441,7 +441,7 @@ class Backend(NoCopy, ABC):
         """A caller's queue as this backend compares them and works on them; None for its own.
 
         Raises:
-            LaunchError: it is none of this backend's device and context, or does not run in order.
+            LaunchError: it must be of this backend's device and context, and run in order.
         """
         if queue is not None:
             raise LaunchError(f"queue must be None: {self.device.label} has one queue alone; got {queue!r}")
@@ -450,7 +450,7 @@ class Backend(NoCopy, ABC):
         """Likewise the queue on which another library works, in whichever order: it waits, and is waited for, as a whole.
 
         Raises:
-            LaunchError: it is none of this backend's device and context.
+            LaunchError: it must be of this backend's device and context.
         """
         return self.as_queue(queue)
 
@@ -491,7 +491,7 @@ class Backend(NoCopy, ABC):
         return None
 
     def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
-        """The array over another library's memory, not copied; None where it is none that this backend knows.
+        """The array over another library's memory, not copied; None where this backend does not know it.
 
         Args:
             home: the queue on which that library orders its work on the array, if the caller knows.
@@ -765,7 +765,7 @@ class Backend(NoCopy, ABC):
         """An uninitialized C-contiguous array on the device: in several allocations where it is larger than one may be.
 
         Raises:
-            ShapeError: a size is negative or no whole number. DtypeError: the type is none of numbers.
+            ShapeError: a size is negative or not a whole number. DtypeError: its elements are not numbers.
             DeviceMemoryError: see `allocate`.
         """
         sizes, kind = _sizes(shape), element_type(dtype)
@@ -826,7 +826,7 @@ class Backend(NoCopy, ABC):
         return array
 
     def adopt(self, foreign: Any, home: Any = None) -> DeviceArray | None:
-        """The array over another library's device array, not copied; None where it is none that this backend knows.
+        """The array over another library's device array, not copied; None where this backend does not know it.
 
         Args:
             home: the queue on which that library orders its work on the array; default: what the array tells of it.
@@ -1263,7 +1263,7 @@ def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
     """A shape as a tuple of sizes.
 
     Raises:
-        ShapeError: one is negative or no whole number.
+        ShapeError: one is negative or not a whole number.
     """
     given = shape if isinstance(shape, Sequence) else (shape,)
     try:

@@ -53,7 +53,7 @@ def panels(files: tuple[Path, ...]) -> dict[Key, Panel]:
     """What the files say of square products that were timed.
 
     Raises:
-        ClickException: a file is no such JSON, has no figure of a square product, or has one that another has, too.
+        ClickException: a file is not such JSON, has no figure of a square product, or has one that another has, too.
     """
     found: dict[Key, Panel] = {}
     for file in files:

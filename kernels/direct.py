@@ -105,7 +105,7 @@ class Direct(KernelVariant):
         most_of_halves, most_of_a_batch = int(own["most_of_halves"]), int(own["most_of_a_batch"])
         halves = problem.dtype in HALVES and problem.accumulator == FLOAT32
         if device.type == "cpu" and not halves and problem.dtype not in (FLOAT32, FLOAT64):
-            return f"on CPUs, runtimes take long to compile its tiles where {problem.dtype} is no vector's element"
+            return f"on CPUs, runtimes take long to compile its tiles where vectors have no elements of {problem.dtype}"
         terms = problem.m * problem.n * problem.effective_k
         if device.type == "cpu" and halves and terms > most_of_halves:
             return (
@@ -116,7 +116,7 @@ class Direct(KernelVariant):
         if device.type == "cpu" and halves and any(x % y for x, y in zip(sizes, WHOLE_OF_HALVES, strict=True)):
             return (
                 f"on CPUs, runtimes take long to compile its edges in {problem.dtype}, and {problem.m} × {problem.n} × "
-                f"{problem.k} is no multiple of {' × '.join(map(str, WHOLE_OF_HALVES))}"
+                f"{problem.k} is not a multiple of {' × '.join(map(str, WHOLE_OF_HALVES))}"
             )
         elements = problem.m * problem.n
         if device.type == "cpu" and problem.batch > most_of_a_batch and elements <= SMALL:

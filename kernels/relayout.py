@@ -79,7 +79,7 @@ class Relayout(Transpose):
         """As `Transpose.launch`.
 
         Raises:
-            ParameterError: elements are none of 1, 2 or 4 bytes; rows of the target are not whole, aligned runs; a tile that is
+            ParameterError: elements are not of 1, 2 or 4 bytes; rows of the target are not whole, aligned runs; a tile that is
                 transposed has no whole lines of the target, or a work-item no whole words of a column.
         """
         size, turned = dtype.itemsize, bool(parameters["TRANSPOSE"])

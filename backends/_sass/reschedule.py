@@ -141,7 +141,7 @@ def _steps(body: Body) -> list[list[Product]]:
         a, b, c = (body.sources[k][f.at, 0] for f in (sass.A, sass.B, sass.C))
         home, terms = chain.get(c, (c[1], 0))
         if a in chain or b in chain or (c not in chain and c[0] != ENTRY) or uses[c] != 1:
-            raise NotUnderstoodError(f"FFMA {k} of the loop adds to what is no sum, or multiplies with one")
+            raise NotUnderstoodError(f"FFMA {k} of the loop must add to a sum, and multiply two factors")
         chain[k, 0] = home, terms + 1
         steps[terms].append(Product(k, a, b, home))
     if not steps or len({len(step) for step in steps.values()}) != 1:

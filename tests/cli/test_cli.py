@@ -562,7 +562,7 @@ def test_configs_checks_every_file_and_tells_all_faults_of_all(gemmport_command,
     status, out, err = check("fine", "doubtful")
     assert (status, err) == (0, "")
     assert out.splitlines()[0] == f"{files['fine']}: 1 entry, no fault"
-    assert out.splitlines()[1].startswith(f"warning: {files['doubtful']}: entry 'b': match.platform 'pokl' is none")
+    assert out.splitlines()[1].startswith(f"warning: {files['doubtful']}: entry 'b': match.platform 'pokl' is unknown")
     for order in (("bad", "fine", "worse"), ("worse", "bad", "fine")):
         status, out, err = check(*order)
         assert status == 2

@@ -418,18 +418,18 @@ def test_a_traceback_tells_one_exception(tmp_path: Path, text: str | bytes | Non
 DOUBTS = [
     (
         {"platform": "pokl"},
-        "platform 'pokl' is none that gemmport knows: there are pocl, intel, .*; did you mean pocl\\?",
+        "platform 'pokl' is unknown: there are pocl, intel, .*; did you mean pocl\\?",
     ),
     (
         {"platform": ["intel", "vulkan"]},
-        "platform 'vulkan' is none that gemmport knows: there are pocl, intel, [a-z, ]*",
+        "platform 'vulkan' is unknown: there are pocl, intel, [a-z, ]*",
     ),
-    ({"vendor": "AMDD"}, "vendor 'AMDD' is none that gemmport knows: there are nvidia, amd, .*; did you mean amd\\?"),
+    ({"vendor": "AMDD"}, "vendor 'AMDD' is unknown: there are nvidia, amd, .*; did you mean amd\\?"),
     (
         {"architecture": "sm90"},
-        "architecture 'sm90' is the start of no architecture's name: they are written sm_90, .*",
+        "architecture 'sm90' must be the start of an architecture's name: they are written sm_90, .*",
     ),
-    ({"architecture": ["gfx", "hopper"]}, "architecture 'hopper' is the start of no architecture's name.*"),
+    ({"architecture": ["gfx", "hopper"]}, "architecture 'hopper' must be the start of an architecture's name.*"),
 ]
 
 
@@ -453,7 +453,7 @@ def test_a_doubtful_file_of_a_folder_of_the_users_is_warned_of_too(
     write(found, entry("mine", vendor="nvida"))
     assert of_the_user(load_configuration()) == ["mine"]
     (line,) = caplog.messages
-    assert line.startswith(f"{found}: entry 'mine': match.vendor 'nvida' is none that gemmport knows")
+    assert line.startswith(f"{found}: entry 'mine': match.vendor 'nvida' is unknown")
 
 
 @pytest.mark.parametrize(
@@ -988,7 +988,7 @@ def test_all_faults_of_a_model_are_told_at_once() -> None:
 
 def test_what_a_model_matches_is_doubted_too() -> None:
     (doubt,) = parser.doubts(with_models(model(match={"vendor": "nvida"})))
-    assert doubt.startswith("mine.yaml: model 'mine': match.vendor 'nvida' is none that gemmport knows")
+    assert doubt.startswith("mine.yaml: model 'mine': match.vendor 'nvida' is unknown")
 
 
 def test_a_model_needs_no_provenance() -> None:

@@ -241,7 +241,7 @@ def as_operand(x: Any) -> Array:
     """An operand of a function of NumPy's beside an array on a device, as one that is read.
 
     Raises:
-        ShapeError, ArrayError: it is no array. DtypeError: its elements are not numbers.
+        ShapeError, ArrayError: it is not an array. DtypeError: its elements are not numbers.
     """
     if isinstance(x, DeviceArray | np.ndarray):
         return x

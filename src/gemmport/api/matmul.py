@@ -550,7 +550,7 @@ def _core_axes_last(a: Any, b: Any, out: Any, axes: list[Any] | None) -> list[An
     """Views of the operands, and of `out` where there is one, with the dimensions of their matrices last.
 
     Raises:
-        ShapeError: the axes do not fit the operands. TypeError: they are no list of integers and of tuples of integers.
+        ShapeError: the axes do not fit the operands. TypeError: they must be a list of integers and of tuples of integers.
     """
     operands = [a, b, out]
     if axes is None:

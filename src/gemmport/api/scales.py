@@ -63,7 +63,7 @@ def taken(alpha: Scalar, scale_a: Any, scale_b: Any) -> tuple[Scalar, GivenScale
     does. With alpha = 0 no scale is read, as A and B are not.
 
     Raises:
-        DtypeError: one is no real number, or of a type whose numbers float32 does not have.
+        DtypeError: one is not a real number, or of a type whose numbers float32 does not have.
         ShapeError, ArrayError: one is not an array.
     """
     left: dict[str, Given] = {}

@@ -55,7 +55,7 @@ class Bounds:
         """Of the arguments of `gemm`.
 
         Raises:
-            ParameterError: one is no number of bytes, no path, or no function.
+            ParameterError: one is not a number of bytes, a path or a function, as it must be.
         """
         on_device = None if device_memory is None else as_bytes("device_memory", device_memory)
         on_host = None if host_memory is None else as_bytes("host_memory", host_memory)

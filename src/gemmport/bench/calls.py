@@ -373,7 +373,7 @@ class _Arrays:
 
     @property
     def _is_update(self) -> bool:
-        """Whether it is no product of `matmul`."""
+        """Whether another function than `matmul` computes it."""
         return (self.problem.alpha, self.problem.beta) != (1, 0)
 
     def checks(self, task: _Task, callers: Mapping[Result, Caller]) -> list[Check]:

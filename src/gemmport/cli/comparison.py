@@ -18,7 +18,7 @@ class Committed:
         comparison: there when both were compared.
 
     Raises:
-        ComparisonError: the file is none of a run.
+        ComparisonError: the file does not come from a run.
     """
 
     comparison: Comparison

@@ -26,7 +26,7 @@ class Duration(_Seconds):
         self._endless = endless
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds; fails where it is no time."""
+        """The seconds; fails where the text does not say a time."""
         if isinstance(value, float):
             return value
         if self._endless and value == ENDLESS:

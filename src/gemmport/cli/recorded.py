@@ -23,7 +23,7 @@ def recorded_device(path: Path, description: str | None, backend: str | None) ->
             device.
 
     Raises:
-        ConfigError: the file cannot be read. RecordError: it is no such document.
+        ConfigError: the file cannot be read. RecordError: it holds another document.
         DeviceNotFoundError, AmbiguousDeviceError: it has none, or several, of that description.
     """
     try:

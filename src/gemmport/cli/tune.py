@@ -39,7 +39,7 @@ def duration(text: str) -> float:
     """Seconds, written as 90, 90s, 5m or 1.5h.
 
     Raises:
-        BadParameter: it is no time above 0.
+        BadParameter: it must be a time above 0.
     """
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)", text)
     seconds = float(found.group(1)) * UNITS[found.group(2)] if found else 0.0

@@ -68,7 +68,7 @@ def backend_status(name: str) -> BackendStatus:
 
 
 def backend_name(text: str) -> str:
-    """The name of a backend, or "auto", that is written in either case; what is none of them as it is."""
+    """The name of a backend, or "auto", that is written in either case; another text as it is."""
     names = backends.names()
     return text if text in names else {name.lower(): name for name in (*names, AUTO)}.get(str(text).lower(), text)
 
@@ -92,7 +92,7 @@ def select_device(device: str | int | DeviceInfo | None = None, backend: str | N
 
     Either part of a description is an index, or words that all occur in the name (or alias, or version) in either case:
     "nvidia", "pocl 3.1", "0:1", "nvidia:h200". Without a colon, words that no platform has are looked for in the names of the
-    devices. A number that is no text counts `devices(backend)`: 0 is the best, 1 the next. Without either, the best device: a
+    devices. An `int` counts `devices(backend)`: 0 is the best, 1 the next. Without either, the best device: a
     GPU before a CPU, then by estimated peak; of several runtimes for one CPU the fastest, which the log says.
 
     Args:
@@ -157,7 +157,7 @@ def is_meant(found: DeviceInfo, backend: str | None, device: str | int | DeviceI
 
     Raises:
         UnknownNameError: no such backend.
-        DeviceNotFoundError: as `select_device`, of what is no description.
+        DeviceNotFoundError: as `select_device`, where the text describes no device that is here.
     """
     if isinstance(device, str):
         meant = match_devices(device, devices(backend or AUTO))

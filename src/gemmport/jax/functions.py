@@ -45,7 +45,7 @@ def matmul(
     Raises:
         ShapeError, DtypeError, UnknownNameError: as `gemmport.matmul`, while a function is traced. JAX's "default" and "high"
             are unknown, too: what they round to is each device's choice.
-        ArrayError: `backend` or `device` is no text.
+        ArrayError: `backend` or `device` is not a text.
         jax.errors.JaxRuntimeError: what `gemmport.matmul` raises when a compiled product is computed, with its message.
     """
     for name, value in (("backend", backend), ("device", device)):

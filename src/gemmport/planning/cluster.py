@@ -107,7 +107,7 @@ class Cluster:
         """A cluster by a description, "nodes=64,gpus=8,link=450GB/s,net=50GB/s": the keys are those of `KEYS`.
 
         Raises:
-            ParameterError: it is no such description.
+            ParameterError: it does not describe one.
         """
         found: dict[str, Any] = {}
         for part in filter(None, (each.strip() for each in text.split(","))):

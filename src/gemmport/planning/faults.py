@@ -22,7 +22,7 @@ Place = Sequence[int | str]
 
 
 class NotOneOf(ValueError):  # noqa: N818 - pydantic takes a ValueError for a verdict: it is none of ours
-    """A text is none of those that are known."""
+    """A text must be one of those that are known."""
 
     def __init__(self, known: Sequence[str]) -> None:
         super().__init__(f"one of {', '.join(known)}")

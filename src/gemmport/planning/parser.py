@@ -389,7 +389,7 @@ def _doubts_of_match(place: str, match: Match) -> Iterator[str]:
     for start in match.architecture:
         if _IMPOSSIBLE.match(start):
             yield (
-                f"{place}.architecture {brief(start)} is the start of no architecture's name: they are written sm_90, "
+                f"{place}.architecture {brief(start)} must be the start of an architecture's name: they are written sm_90, "
                 "gfx90a, znver4 (gemmport devices --format json tells them)"
             )
 
@@ -398,4 +398,4 @@ def _doubts_of_name(place: str, name: str, known: Collection[str]) -> Iterator[s
     names = list(dict.fromkeys(known))
     if name.lower() not in names:
         hint = did_you_mean(name, names)
-        yield f"{place} {brief(name)} is none that gemmport knows: there are {', '.join(names)}{hint}"
+        yield f"{place} {brief(name)} is unknown: there are {', '.join(names)}{hint}"

@@ -1,6 +1,6 @@
 """What a process leaves said where a driver ends it: one that aborts as it is loaded takes the process along, without a word.
 
-Nothing is said but by the command, which leaves its words behind; a program that uses the library is no command.
+Nothing is said but by the command, which leaves its words behind; a program that uses the library leaves none.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def opened(path: Path) -> Iterator[optuna.storages.JournalStorage]:
     """The journal in a file, which need not be there, for this process alone.
 
     Raises:
-        RecordError: another process has it open, it cannot be written, or it is no journal.
+        RecordError: another process has it open, it cannot be written, or it is another kind of file.
         LibraryUnavailableError: Optuna is not installed.
     """
     import_optuna()
