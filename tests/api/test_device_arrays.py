@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "ufunc beside NumPy's": (lambda x: np.ones((3, 4)) * x, gp.UnsupportedError, "numpy.multiply must"),
     "method of a ufunc": (np.add.reduce, gp.UnsupportedError, "numpy.add.reduce must"),
     "function": (np.sum, gp.UnsupportedError, "numpy.sum must"),
-    "function of linalg": (np.linalg.norm, gp.UnsupportedError, "numpy.norm must"),
+    "function of linalg": (np.linalg.norm, gp.UnsupportedError, "numpy.linalg.norm must"),
     "arithmetic": (lambda x: x + 1, TypeError, "unsupported operand"),
     "equality": (lambda x: x == x, gp.UnsupportedError, "not compared"),  # noqa: PLR0124
     "order": (lambda x: x < 1, gp.UnsupportedError, "not compared"),

@@ -40,11 +40,12 @@ class ArrayOperations:
             return own(*inputs, **options)
         if any(_multiplies_itself(x) for x in (*inputs, *options.get("out", ()))):
             return NotImplemented
-        raise _refusal(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+        name = f"numpy.{ufunc.__name__}"
+        raise _refusal(name if method == "__call__" else f"{name}.{method}")
 
     def function(self, function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         if (own := _functions().get(function)) is None:
-            raise _refusal(function.__name__)
+            raise _refusal(f"{function.__module__}.{function.__name__}")
         return own(*arguments, **options)
 
     def namespace(self) -> Any:
@@ -57,7 +58,7 @@ def _multiplies_itself(x: object) -> bool:
 
 
 def _refusal(name: str) -> UnsupportedError:
-    return UnsupportedError(f"numpy.{name} must have arrays on the host; got one on a device: copy it with get()")
+    return UnsupportedError(f"{name} must have arrays on the host; got one on a device: copy it with get()")
 
 
 def _of_numpy(functions: Mapping[str, Callable[..., Any]], *spaces: Any) -> dict[Any, Callable[..., Any]]:
