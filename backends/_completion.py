@@ -24,7 +24,7 @@ def completed(ptx: bytes, source: str) -> bytes:
         ptx: as the compiler made it. source: of which it made it.
 
     Raises:
-        InstructionsError: it is no PTX for sm_90, the compiler left the instructions out, or one of them stays a comment.
+        InstructionsError: it is not PTX for sm_90, the compiler left the instructions out, or one of them stays a comment.
     """
     retargeted, targets = _TARGET.subn(rb"\1a", ptx)
     if targets != 1:

@@ -12,22 +12,21 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends import _compilation, _ending, _fork, _improvement
+from gemmport.backends import _compilation, _ending, _fork
 from gemmport.backends._errors import RuntimeErrors
-from gemmport.backends._improvement import Improvement, Left
+from gemmport.backends._improvement import Left
 from gemmport.backends._ordering import IN_ORDER, Between, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned
+from gemmport.backends._programs import Programs, User
 from gemmport.backends._workspace import Workspace, Workspaces
 from gemmport.backends.array import DeviceArray, as_numpy, check_plain, dense_strides, element_type
 from gemmport.backends.objects import (
@@ -62,8 +61,7 @@ from gemmport.core.layout import strided
 from gemmport.core.plan import TensorMap
 from gemmport.core.problem import alignment_of
 from gemmport.core.segments import segment_sizes
-from gemmport.runtime import cache, locks
-from gemmport.runtime.side_by_side import side_by_side
+from gemmport.runtime import cache
 from gemmport.runtime.sources import numbered_excerpt
 
 log = logging.getLogger(__name__)
@@ -73,72 +71,12 @@ HostArray = npt.NDArray[Any]
 _FILLED_AT_ONCE = 2**26
 """Bytes that `Backend._fill` copies at a time, unless a backend has its own."""
 
-_MOST_PROGRAMS = 256
-"""That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
-
-
 Places: TypeAlias = Sequence[tuple[int, int]]
 """Of arguments of a call that are memory, the number of each, and which of the caller's memory it is."""
 
 Launcher: TypeAlias = Callable[[tuple[Any, ...], Any, bool], Event | None]
 """Enqueues calls: takes what `Backend.argument` makes of the memory that `Places` count, a queue or its handle, and whether the
 event of the last call is wanted, which is then returned."""
-
-
-class User(Protocol):
-    """What has programs bound, and may bind better ones."""
-
-    def renew(self, source: str) -> None:
-        """Tells that there is a better program of a source."""
-
-
-@dataclass
-class _Programs:
-    """Those of a device.
-
-    Attributes:
-        pending: of keys of programs, what makes them, or puts better ones in their place.
-        replaced: by better ones. To unload one would wait for the device, and they are small.
-        users: to be told then.
-        turns: of keys of programs that are compiled now, who does.
-        failed: keys of programs that another process was to make, and did not.
-    """
-
-    known: OrderedDict[str, Program] = field(default_factory=OrderedDict)
-    counts: ProgramCounts = field(default_factory=ProgramCounts)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    pending: dict[str, Improvement] = field(default_factory=dict)
-    replaced: deque[Program] = field(default_factory=partial(deque, maxlen=_MOST_PROGRAMS))
-    users: weakref.WeakSet[User] = field(default_factory=weakref.WeakSet)
-    turns: dict[str, threading.RLock] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
-
-    def find(self, key: str) -> Program | None:
-        """The program of a key, which is the last to be forgotten now."""
-        if key in self.known:
-            self.known.move_to_end(key)
-        return self.known.get(key)
-
-    def keep(self, key: str, program: Program) -> None:
-        """Keeps a program; those that were used least lately are forgotten."""
-        self.known[key] = program
-        while len(self.known) > _MOST_PROGRAMS:
-            self.known.popitem(last=False)
-
-    def replace(self, key: str, program: Program, better: Program) -> None:
-        """Gives a better program from now on, to those who have bound the other one, too."""
-        with self.lock:
-            if self.known.get(key) is program:
-                self.known[key] = better
-            self.replaced.append(program)
-        self.tell(program.source)
-
-    def tell(self, source: str) -> None:
-        """Has all who have bound something else for the program of a source bind anew."""
-        with self.lock:
-            users = list(self.users)
-        for user in users:
-            user.renew(source)
 
 
 class Backend(NoCopy, ABC):
@@ -211,7 +149,7 @@ class Backend(NoCopy, ABC):
         self.captured: list[Any] = []
         self._workspaces = Workspaces()
         self._errors = RuntimeErrors(device, self.runtime_error, self.memory_error)
-        self._programs = _Programs()
+        self._programs = Programs()
         self._access_lock = threading.RLock()
         _fork.opened(self)
 
@@ -919,33 +857,11 @@ class Backend(NoCopy, ABC):
             CompileError: with the log, and the numbered lines it speaks of.
         """
         self.check_open()
-        key = self._key(source)
-        programs = self._programs
-        if not at_once and (coming := programs.pending.get(key)) is not None:
-            coming.done.wait()  # which may be its compilation
-        with programs.turns.setdefault(key, threading.RLock()) if self.compiles_at_once else programs.lock:
-            with programs.lock:
-                program = programs.find(key)
-                programs.counts.from_memory += program is not None
-            if program is None:
-                program = self._obtained(key, source)
-            programs.turns.pop(key, None)
-            programs.failed.discard(key)
-        if at_once:
-            return program
-        if (pending := programs.pending.get(key)) is not None:
-            pending.done.wait()
-        with programs.lock:
-            return programs.find(key) or program
+        return self._programs.one(self, source, at_once=at_once)
 
     def programs(self, sources: Sequence[str], *, at_once: bool = False) -> list[Program]:
         """The programs of several sources, as `program`; compiled side by side where the compiler can."""
-        find = partial(self.program, at_once=at_once)
-        made: dict[str, Program] = {}
-        if self.compiles_at_once:
-            missing = [source for source in dict.fromkeys(sources) if not self._is_in_memory(source)]
-            made.update(zip(missing, side_by_side(find, missing), strict=True))
-        return [made.pop(source) if source in made else find(source) for source in sources]
+        return self._programs.several(self, sources, at_once=at_once)
 
     def make_later(self, sources: Sequence[str]) -> bool:
         """Has those programs of these sources made beside the caller that are neither in memory nor on disk. Users hear of them
@@ -955,24 +871,7 @@ class Backend(NoCopy, ABC):
             Whether any is to come. False where all are there, where nothing is compiled beside the caller for this device, and
             where that has failed for one of these: they must be compiled here then.
         """
-        programs = self._programs
-        missing = {key: source for source in sources if not self._is_there(key := self._key(source), source)}
-        if not self.compiles_beside or not missing or programs.failed & missing.keys():
-            return False
-        for key, source in missing.items():
-            rework = self._rework(source)
-            keys = cache.program_key(key), cache.program_key(key, *rework)
-            improvement = Improvement(
-                partial(self._make, key, source, *keys), self._left(*keys, source, self.device.architecture)
-            )
-            with programs.lock:
-                if key in programs.pending:
-                    continue
-                programs.pending[key] = improvement
-            if not _improvement.submit(improvement):
-                programs.pending.pop(key, None)
-                return False
-        return True
+        return self._programs.make_later(self, sources)
 
     def settle_programs(self, sources: Sequence[str] | None = None) -> None:
         """Waits until no better program is on its way of any that is in use. The next product of each kind takes it.
@@ -980,22 +879,11 @@ class Backend(NoCopy, ABC):
         Args:
             sources: whose programs alone are waited for.
         """
-        pending = self._programs.pending
-        keys = list(pending) if sources is None else [self._key(source) for source in sources]
-        for key in keys:
-            if (improvement := pending.get(key)) is not None:
-                improvement.done.wait()
+        self._programs.settle(self, sources)
 
     def has_best(self, source: str) -> bool:
         """Whether the program of a source is there, in memory or on disk, and no better one is to be made."""
-        key = self._key(source)
-        with self._programs.lock:
-            if key in self._programs.known and key not in self._programs.pending:
-                return True
-        return cache.load_program(cache.program_key(key, *self._rework(source))) is not None
-
-    def _key(self, source: str) -> str:
-        return cache.program_key(*self.program_parts(source).values())
+        return self._programs.has_best(self, source)
 
     def follow(self, user: User, sources: Sequence[str], bound: Sequence[Program]) -> None:
         """Tells a user of better programs of some sources, as long as it lives.
@@ -1005,114 +893,7 @@ class Backend(NoCopy, ABC):
         Args:
             bound: what it bound for each source; some may serve for the time being, and be of other sources.
         """
-        programs = self._programs
-        with programs.lock:
-            programs.users.add(user)
-            late = [
-                source
-                for source, program in zip(sources, bound, strict=True)
-                if (key := self._key(source)) in programs.failed or programs.known.get(key, program) is not program
-            ]
-        for source in late:
-            user.renew(source)
-
-    def _is_there(self, key: str, source: str) -> bool:
-        """Whether a program is in memory or on disk."""
-        with self._programs.lock:
-            if key in self._programs.known:
-                return True
-        keys = cache.program_key(key), cache.program_key(key, *self._rework(source))
-        return any(cache.load_program(each) is not None for each in keys)
-
-    def _is_in_memory(self, source: str) -> bool:
-        with self._programs.lock:
-            return self._key(source) in self._programs.known
-
-    def _obtained(self, key: str, source: str) -> Program:
-        """A program that is not in memory: from disk, or compiled now. Whether a better one is to come, is seen to."""
-        programs, rework = self._programs, self._rework(source)
-        # Of what is kept on disk, another version of gemmport may have made it.
-        compiled, better = cache.program_key(key), cache.program_key(key, *rework)
-        program = self._load_cached(better, source)
-        improvement = None
-        if program is None and rework:
-            program = self._load_cached(compiled, source)
-        else:
-            rework = ()
-        with programs.lock:
-            programs.counts.from_disk += program is not None
-        if program is None:
-            program = self._compiled(source)
-            with programs.lock:
-                programs.counts.compiled += 1
-            if program.binary:
-                cache.store_program(compiled, program.binary)
-        if rework:
-            improvement = Improvement(
-                partial(self._improve, key, better, program), self._left(compiled, better, source)
-            )
-        with programs.lock:
-            programs.keep(key, program)
-            if key in programs.pending:  # what makes it sees to that, too
-                improvement = None
-            elif improvement is not None:
-                programs.pending[key] = improvement
-        if improvement is not None:
-            _improvement.submit(improvement)
-        return program
-
-    def _make(self, key: str, source: str, compiled: str, better: str) -> None:
-        """Makes a program that is not there yet, and then a better one of it.
-
-        Args:
-            compiled, better: the keys of both on disk.
-        """
-        programs = self._programs
-        try:
-            with locks.exclusive(cache.cache_folder(), compiled):
-                binary, made = cache.load_program(better) or cache.load_program(compiled), None
-                if binary is None:
-                    made = self._compiled_beside(source)
-                    with programs.lock:
-                        programs.counts.compiled += 1
-                    cache.store_program(compiled, made.binary)
-            with programs.lock:
-                program = programs.find(key)
-                if program is None:
-                    program = made or self.load(cast("bytes", binary), source)
-                    programs.keep(key, program)
-        except BaseException:
-            programs.failed.add(key)
-            programs.pending.pop(key, None)
-            raise
-        finally:
-            programs.tell(source)
-        if compiled != better:
-            self._improve(key, better, program)
-        else:
-            programs.pending.pop(key, None)
-
-    def _improve(self, key: str, stored: str, program: Program) -> None:
-        """Puts a better program in the place of one that is in use.
-
-        Args:
-            stored: the key of the better one on disk.
-        """
-        try:
-            with locks.exclusive(cache.cache_folder(), stored):
-                with (
-                    self._programs.lock
-                ):  # in which programs are loaded, except where the runtime takes several at once
-                    better = self._load_cached(stored, program.source)
-                if better is None:
-                    binary = self._reworked(program)
-                    with self._programs.lock:
-                        better = program if binary == program.binary else self.load(binary, program.source)
-                    cache.store_program(stored, binary)
-            if better is not program:
-                self._programs.replace(key, program, better)
-        finally:
-            self._programs.pending.pop(key, None)
+        self._programs.follow(self, user, sources, bound)
 
     def _reworked(self, program: Program) -> bytes:
         """The binary of a program after what `_rework` says; the same where that does not apply. It may take its time."""

@@ -132,7 +132,9 @@ class CUDA(Backend):
             dtype, shape = np.dtype(told["typestr"]), tuple(told["shape"])
             given = told.get("strides")
             if given is not None and any(step % dtype.itemsize for step in given):
-                raise ArrayError(f"strides must be multiples of {dtype.itemsize} bytes, the size of {dtype}; got {given}; copy the array first")
+                raise ArrayError(
+                    f"strides must be multiples of the {dtype.itemsize} bytes of {dtype}; got {given}: copy the array first"
+                )
             strides = dense_strides(shape) if given is None else tuple(step // dtype.itemsize for step in given)
             (pointer, read_only), owner, writer = told["data"], foreign, stream
         elif _on_gpu(foreign):

@@ -84,7 +84,7 @@ Parameters = Mapping[str, ParameterValue]
 
 
 @dataclass
-class Trial:
+class Search:
     """What is found on one device.
 
     Attributes:
@@ -243,7 +243,7 @@ def product(
     )  # fmt: skip
 
 
-def best(trials: list[Trial]) -> dict[str, list[dict[str, Any]]]:
+def best(trials: list[Search]) -> dict[str, list[dict[str, Any]]]:
     """By backend and type, the fastest tiling of each size and layout: what is worth a place in a configuration."""
     fastest: dict[tuple[str, str, int, str], dict[str, Any]] = {}
     for trial in trials:
@@ -285,7 +285,7 @@ def main(
     """Verifies and times a kernel under CUDA, and under OpenCL where it has it."""
     # One tiling after the other takes the same operands, which take a second to draw.
     verification.random_operands = lru_cache(maxsize=1)(verification.random_operands)
-    begun, configuration, trials = time.monotonic(), load_configuration(), list[Trial]()
+    begun, configuration, trials = time.monotonic(), load_configuration(), list[Search]()
     for name in backends.split(","):
         try:
             target = select_device(device, name)
@@ -294,7 +294,7 @@ def main(
             continue
         asked = [chosen_parameters(tiling.split(","), kernel) for tiling in tilings]
         kept = tuple(filter(None, dtypes.split(",")))
-        trial = Trial(kernels.variant(kernel), target, configuration, 0.0, kept, layouts.split(","), asked)
+        trial = Search(kernels.variant(kernel), target, configuration, 0.0, kept, layouts.split(","), asked)
         if not trial.types:
             click.echo(f"{target.label}: {kernel} multiplies nothing of {dtypes or 'all types'} there", err=True)
             continue

@@ -57,9 +57,7 @@ def named(patterns: Sequence[str], root: Path = ROOT) -> dict[str, str]:
     for pattern in patterns:
         names = fnmatch.filter(known, pattern)
         if not names:
-            raise click.ClickException(
-                f"FILES must be of benchmarks/results/manifest.json; got {pattern!r}, which is none; see there"
-            )
+            raise click.ClickException(f"FILES must be of benchmarks/results/manifest.json; got {pattern!r}; see there")
         found |= {name: known[name]["command"] for name in names}
     return found
 

@@ -212,6 +212,13 @@ def test_a_backend_implements_the_interface_with_its_parameters_and_adds_no_publ
     assert {method: own[method] for method in shared} == {method: interface()[method] for method in shared}
 
 
+@pytest.mark.parametrize("name", backends.names())
+def test_what_a_backend_overrides_is_on_the_page_about_backends(name: str) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "adding-a-backend.md").read_text("utf-8")
+    overridden = signatures(backend_class(name)).keys() & interface().keys() - {"__init__"}
+    assert not {method for method in overridden if f"`{method}`" not in page}
+
+
 def test_backends_have_what_they_share_in_one_order() -> None:
     methods = [signatures(backend_class(name)) for name in backends.names()]
     orders = [[method for method in own if all(method in other for other in methods)] for own in methods]

@@ -147,7 +147,7 @@ class _Distances:
     """Cycles between instructions that depend on each other.
 
     Attributes:
-        others: where neither is an FFMA: by the numbers of both among those that are none.
+        others: where neither is an FFMA: by the numbers of both among the other instructions.
         after_ffma, before_ffma: the fewest where the earlier one is, and where the later one is but not the earlier.
     """
 

@@ -132,7 +132,7 @@ def _steps(body: Body) -> list[list[Product]]:
     for k, word in enumerate(body.words):
         if sass.base(word) != sass.FFMA:
             if any(value in chain for value in body.sources[k].values()):
-                raise NotUnderstoodError(f"instruction {k} of the loop, which is no FFMA, reads a sum")
+                raise NotUnderstoodError(f"instruction {k} of the loop, which must be an FFMA, reads a sum")
             continue
         if not sass.is_plain_ffma(word):
             raise NotUnderstoodError(

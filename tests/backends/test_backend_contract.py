@@ -19,7 +19,7 @@ import pytest
 import gemmport as gp
 from absences import beyond
 from exact import integers
-from gemmport.backends import base
+from gemmport.backends import _programs, base
 from gemmport.backends.objects import Memory, Program
 from gemmport.contracts.kernel import problem_defines
 from gemmport.core.plan import KernelSource
@@ -291,7 +291,7 @@ class TestPrograms:
     def test_are_forgotten_where_there_are_many_the_least_lately_used_first(
         self, fresh_backend: gp.Backend, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(base, "_MOST_PROGRAMS", 2)
+        monkeypatch.setattr(_programs, "MOST", 2)
         first, second, third = (source_of_probe(fresh_backend, next(_salt)) for _ in range(3))
         for source in (first, second, first, third):
             fresh_backend.program(source)
@@ -301,9 +301,7 @@ class TestPrograms:
         assert works(fresh_backend, fresh_backend.program(second))
         assert counts(fresh_backend)[2] == 2
 
-    def test_come_from_disk_when_the_device_is_opened_again(
-        self, kept_backend: gp.Backend, cache_folder: Path
-    ) -> None:
+    def test_come_from_disk_when_the_device_is_opened_again(self, kept_backend: gp.Backend, cache_folder: Path) -> None:
         source = source_of_probe(kept_backend, next(_salt))
         kept_backend.program(source)
         with reopened(kept_backend) as later:

@@ -53,7 +53,7 @@ class ArrayOperations:
 
 
 def _multiplies_itself(x: object) -> bool:
-    """Whether an operand of a ufunc, which is none of NumPy's or ours, may know what to do."""
+    """Whether an operand of a ufunc is another library's, which may know what to do."""
     return not isinstance(x, np.ndarray | DeviceArray) and hasattr(type(x), "__array_ufunc__")
 
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 MAX_CALLS_PER_SAMPLE = 1000
 
 LEAST_SAMPLES = 3
-"""Of each contestant, however long they take: a median of fewer is none."""
+"""Of each contestant, however long they take: a median of fewer says nothing."""
 
 SLOW_SECONDS = 0.1
 """Work that takes so long is not warmed up before each sample: its beginning does not count."""

@@ -50,7 +50,7 @@ WIDTH_OF_A_FILE = 220
 
 
 LINE_SECONDS = 5.0
-"""Between two lines of progress where standard error is no terminal: what is done sooner writes none."""
+"""Between two lines of progress where standard error goes elsewhere than to a terminal: what is done sooner writes none."""
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def page(*, to_terminal: bool) -> Console:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is, or what COLUMNS says of it; None where it is none.
+    """Columns of the terminal that standard output is, or what COLUMNS says of it; None where it is something else.
 
     Nothing is assumed of a pipe, whatever COLUMNS says, and where FORCE_COLOR asks for the colours of a terminal.
     """

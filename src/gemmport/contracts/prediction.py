@@ -21,7 +21,7 @@ REREAD = 4.0
 SHARE = "of the device's multiply-adds, as much as its inner loop reaches where nothing else is in its way"
 
 CPU_EDGES = 0.3
-"""Of a CPU's share, as much is left where tiles cross the edges of D: work-items are no whole vectors there."""
+"""Of a CPU's share, as much is left where tiles cross the edges of D: work-items do not fill whole vectors there."""
 
 ON_A_CPU = 0.05
 """The share of kernels that leave it to a CPU's runtime to make vectors of work-items: 0.01 to 0.2 under PoCL, 0.1 to 0.5 under

@@ -1,7 +1,7 @@
 """How fast devices send each other numbers: measured when that is first needed, once for each pair and way.
 
 What CUDA's driver tells of two devices (`cuDeviceGetP2PAttribute`: whether one reaches the other, whether atomics do, a rank)
-is no rate, and NVLink is many times as fast as PCI Express.
+says no rate, and NVLink is many times as fast as PCI Express.
 """
 
 from __future__ import annotations

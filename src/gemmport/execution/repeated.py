@@ -267,7 +267,7 @@ def again(
         scales: arrays, of rows and of columns, as far as there are any; which there are is among the choices.
 
     Returns:
-        The key of what it depends on, beside its numbers and their addresses, or None where it is none that is kept; and the
+        The key of what it depends on, beside its numbers and their addresses, or None where that is not kept; and the
         result, or None where it must be computed anew.
     """
     kind = type(a)

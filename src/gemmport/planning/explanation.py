@@ -286,7 +286,7 @@ def _roofline(problem: GemmProblem, model: DeviceModel) -> Roofline:
 def _considered(
     plan: Plan, prediction: Prediction | None, found: list[Candidate], standings: Precedence, asked: str
 ) -> list[Considered]:  # fmt: skip
-    """The candidates, each once, with what was said against it; the plan's own in front where it is none of them."""
+    """The candidates, each once, with what was said against it; the plan's own in front where it is not among them."""
     seconds = prediction.seconds if prediction else None
     chosen = (plan.variant, plan.entry, plan.values)
     factor, doubt = next(
