@@ -133,7 +133,7 @@ class Gemv(KernelVariant):
             return f"it reads the matrix once for {MOST_VECTORS} vectors at most, and D is {problem.m} × {problem.n}"
         if device.type == "cpu" and problem.dtype in HALVES and problem.accumulator != FLOAT32:
             return f"on CPUs it converts vectors of halves to float32, and the sums are in {problem.accumulator}"
-        several = problem.batch > 1 and min(problem.m, problem.n) > 1
+        several = min(problem.m, problem.n) > 1
         if several and problem.dtype in HALVES and multiplies_matrices_by_warps(device):
             return (
                 f"it converts {problem.dtype} for each vector, and the matrix unit takes several at once: so does mma"

@@ -76,6 +76,12 @@ _MOST_PROMOTED = {(1, 1): 12288, (1, 2): 8192, (1, 3): 8192, (2, 1): 4096, (2, 2
 _MOST_EXCHANGED = {(1, 1): 8192, (1, 2): 8192, (2, 1): 4096}
 """Likewise, where sums of the other group of a cluster are added."""
 
+_COPIED = 4
+"""Bytes to which `mma` wants rows aligned, to copy them (PTX ISA, `cp.async`)."""
+
+_WORTH_LAYING_OUT = 2**19
+"""Elements of an operand from which on `wgmma` was timed."""
+
 _TURNED = 2
 """Bytes of elements that the unit reads where they lie across k."""
 
@@ -254,7 +260,7 @@ class Wgmma(KernelVariant):
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
     ) -> str | None:
         """Where `gemmport doctor` has found it wrong; and where `mma`, which takes the same products and has the same done to
-        operands before, has tiles that are as narrow as the product, or is expected to be faster.
+        operands before, has tiles that are as narrow as the product, and copies what it reads, or is expected to be faster.
         """
         if problem.empty or self.unsupported(problem, device):
             return None
@@ -262,6 +268,8 @@ class Wgmma(KernelVariant):
             if model.has_refuted(self.name, form):
                 return f"gemmport doctor has found it wrong on this device: {form}"
         if min(problem.m, problem.n) < LINES:
+            if _is_slow_in_mma(problem):
+                return None
             return f"D must have at least {LINES} rows and columns; it is {problem.m} × {problem.n}: mma has tiles as narrow"
         rankings = rankings or Rankings(device, model)
         own, other = (rankings.seconds(each, problem) for each in (self, mma.VARIANT))
@@ -587,6 +595,16 @@ def _maps(problem: GemmProblem, tile: Tile, prepared: Mapping[Operand, str], hal
         maps.append(TensorMap(prepared.get(operand, operand), problem.dtype.name, sizes, strides, box))
         begins += [Integer(x, bits=32), Integer(y, bits=32)]
     return _Maps(tuple(maps), tuple(begins))
+
+
+def _is_slow_in_mma(problem: GemmProblem) -> bool:
+    """Whether the larger operand is of halves that `mma` has to read one by one, and so large that to have it laid out anew
+    pays, although tiles of so few rows or columns are mostly empty. An H100 took 0.45 to 0.53 of the time (docs/wgmma.md).
+    """
+    larger: Operand = "a" if problem.m > problem.n else "b"
+    elements = max(problem.m, problem.n) * problem.effective_k
+    brief = problem.dtype.itemsize == _TURNED
+    return brief and problem.batch == 1 and elements >= _WORTH_LAYING_OUT and problem.alignment(larger) % _COPIED != 0
 
 
 def _is_batched(problem: GemmProblem, operand: Operand) -> bool:

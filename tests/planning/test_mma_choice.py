@@ -83,9 +83,10 @@ def test_no_other_device_gets_it(device: DeviceInfo, dtype: str) -> None:
 @pytest.mark.every_pair(
     ("wanted", "sizes"),
     [
-        ("gemv", (1, 14336, 4096, 1)), ("gemv", (4, 14336, 4096, 1)), ("gemv", (4096, 2, 4096, 1)),
+        ("gemv", (1, 14336, 4096, 1)), ("mma", (4, 14336, 4096, 1)), ("mma", (4096, 2, 4096, 1)),
         ("gemv", (1, 2048, 128, 128)), ("mma", (4, 2048, 128, 128)), ("mma", (4, 128, 2048, 128)),
-        ("batched", (8, 8, 8, 10_000)),
+        ("batched", (8, 8, 8, 10_000)), ("wgmma", (2708, 16, 1433, 1)), ("wgmma", (16, 4097, 4096, 1)),
+        ("mma", (2708, 16, 1434, 1)), ("mma", (4096, 16, 4095, 2)), ("mma", (200, 16, 1433, 1)),
     ],
 )  # fmt: skip
 def test_vectors_and_many_tiny_matrices_stay_with_their_own_kernels(
