@@ -153,7 +153,10 @@ APART: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "wgmma": (
-        "as of hopper: OpenCL's kernel declares its local memory, puts addresses into maps, and is in no cluster",
+        (
+            "as of hopper: OpenCL's kernel declares its local memory, puts addresses into maps, is in no cluster, and has no "
+            "launches for the time being (SOON)"
+        ),
         [
             "-#define LOCAL_BYTES (STAGES * (STAGE_BYTES + 16) + MULTIPLIERS / WARP * STAGED * 4)",
             "+#define STORE_SUMS CLUSTER_STORE_WHOLE",
@@ -184,6 +187,10 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+COPY_TILE_TO(3, to + b * BLOCK_BYTES, map, bar, x + line + first + b * UNIT_LINES, y + term, batch);",
             "+}",
             "+#endif",
+            "+#if SOON",
+            "+#define READ_AT_ONCE 1",
+            "+#else",
+            "+#endif",
             "-acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c,",
             "-index_t ld_c, acc_t alpha, acc_t beta, int m, int n)",
             (
@@ -199,6 +206,12 @@ APART: dict[str, tuple[str, list[str]]] = {
                 "+*(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = {sum[x * 4 + h * 2], "
                 "sum[x * 4 + h * 2 + 1]};"
             ),
+            "-#pragma unroll",
+            "+#if SOON",
+            "+#pragma unroll 1",
+            "+#else",
+            "+#pragma unroll",
+            "+#endif",
             "+#if CLUSTER_D",
             "+struct finished_t { acc_t sum[STAGED / WARP]; };",
             "+ALWAYS_INLINE finished_t finished(const acc_t *own, const four_t *left)",
@@ -251,6 +264,18 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+BRING_A(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
             "-to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
             "+to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
+            "-#pragma unroll",
+            "+#if SOON",
+            "+#pragma unroll 1",
+            "+#else",
+            "+#pragma unroll",
+            "+#endif",
+            "-#pragma unroll",
+            "+#if SOON",
+            "+#pragma unroll 1",
+            "+#else",
+            "+#pragma unroll",
+            "+#endif",
             "+#if CLUSTER_D",
             "+four_t *const place = lent + item / WARP / 2 * (SUMS / 4 * WARP) + lane;",
             "+if (item / WARP % 2 == other) {",

@@ -1,4 +1,4 @@
-// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro; and the only `asm`. A backend
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro; with `hopper`, the only `asm`. A backend
 // for other GPUs replaces this file (`overrides` of gemmport.runtime.sources.assemble).
 //
 // Macros, not functions: an instruction's operands are variables of the caller. HALF_MUL(r, 0x3e00, 0x4000) sets the register r to 0x4200:

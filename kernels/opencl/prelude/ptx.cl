@@ -1,4 +1,4 @@
-// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro; and the only `asm`. A backend
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro; with `hopper`, the only `asm`. A backend
 // for other GPUs replaces this file (`overrides` of gemmport.runtime.sources.assemble).
 //
 // Macros, not functions: an instruction's operands are variables of the caller. Other compilers than NVIDIA's, and AMD's, do not meet them:
