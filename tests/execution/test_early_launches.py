@@ -1,0 +1,293 @@
+"""Launches that begin while the one before still runs (EARLY of `wgmma`): a stream keeps its order all the same.
+
+A chain is a matrix of small integers that one step after the other makes of the one before, in place of another one: by products
+that begin early, and between them by all else that a stream holds. What is read too early, or written, is that of another step.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from absences import GPU, TORCH, beyond, skip_without
+from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups
+from gemmport.execution import repeated
+from mutations import Edit, Mutation, planted
+
+TILES: Mapping[str, tuple[int, Parameters]] = {
+    "few groups": (512, {"TSM": 64, "TSN": 64, "STAGES": 12}),
+    "one wave": (1024, {"TSM": 64, "TSN": 128, "STAGES": 8}),
+    "clusters": (640, {"TSM": 128, "TSN": 128, "STAGES": 4, "CLUSTER": "d"}),
+    "several tiles": (2304, {"TSM": 128, "TSN": 256, "STAGES": 4}),
+}
+"""Rows, columns and terms, with a tiling: launches of which several run at one time, or whose groups compute several tiles each."""
+
+SHARED: Parameters = {"TSM": 128, "TSN": 128, "STAGES": 4, "SHARE": 1, "EARLY": 0}
+"""Of sums in parts, which a second launch adds up."""
+
+LENGTH = 40
+"""Steps of a chain."""
+
+DELAY = 12_000_000
+"""Clocks that a stream waits first, so that all steps are enqueued before the first begins."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One matrix made of another. No step mixes rows.
+
+    Attributes:
+        enqueue: on the current stream, from a tensor to another.
+        mirror: of whole numbers, by PyTorch's indices, while nothing else runs.
+    """
+
+    enqueue: Callable[[Any, Any], None]
+    mirror: Callable[[Any], Any]
+
+
+class Steps:
+    """Makes steps of a size, at random."""
+
+    def __init__(self, torch: Any, size: int, params: Parameters, seed: int) -> None:
+        self.torch, self.size, self.chance = torch, size, np.random.default_rng(seed)
+        self.early: dict[str, Any] = {"kernel": "wgmma", "params": {**params, "EARLY": 1}}
+        own = (
+            self.product, self.product, self.product, self.product, self.unaligned, self.rewritten, self.shared, self.added,
+            self.rounded, self.vector, self.library, self.float32, self.copied,
+        )  # fmt: skip
+        self.made = [own[self.chance.integers(len(own))]() for _ in range(LENGTH - len(own))]
+        self.made += [each() for each in own]
+        self.chance.shuffle(self.made)  # type: ignore[arg-type]  # a list is a sequence
+
+    def start(self) -> Any:
+        return self._whole(self.chance.integers(0, 8, (self.size, self.size)))
+
+    def _whole(self, numbers: Any) -> Any:
+        return self.torch.from_numpy(numbers).cuda()
+
+    def _permuted(self, odd: int = 0) -> tuple[Any, Callable[[Any], Any]]:
+        """A matrix by which a product has each column of the other at another place, with a sign."""
+        order = self._whole(self.chance.permutation(self.size))
+        signs = self._whole(self.chance.choice([-1, 1], self.size))
+        whole = self.torch.zeros(self.size, self.size + odd, dtype=self.torch.float16, device="cuda")
+        whole[order, self.torch.arange(self.size, device="cuda") + odd] = signs.half()
+        return whole[:, odd:], lambda x: x[:, order] * signs
+
+    def product(self) -> Step:
+        y, mirror = self._permuted()
+        return Step(lambda x, out: gp.matmul(x, y, out=out, **self.early), mirror)
+
+    def unaligned(self) -> Step:
+        """Laid out anew by a pass before."""
+        y, mirror = self._permuted(odd=1)
+        return Step(lambda x, out: gp.matmul(x, y, out=out, **self.early), mirror)
+
+    def rewritten(self) -> Step:
+        """The operand is written right before, and overwritten right behind."""
+        kept, mirror = self._permuted()
+        y = self.torch.empty_like(kept)
+
+        def enqueue(x: Any, out: Any) -> None:
+            y.copy_(kept)
+            gp.matmul(x, y, out=out, **self.early)
+            y.fill_(3)
+
+        return Step(enqueue, mirror)
+
+    def shared(self) -> Step:
+        """By two launches, and scratch memory, none of which begins early."""
+        y, mirror = self._permuted()
+        return Step(lambda x, out: gp.matmul(x, y, out=out, kernel="wgmma", params=SHARED), mirror)
+
+    def added(self) -> Step:
+        y, mirror = self._permuted()
+
+        def enqueue(x: Any, out: Any) -> None:
+            gp.gemm(x, y, c=x, beta=-1.0, out=out, **self.early)
+            out.remainder_(8)
+
+        return Step(enqueue, lambda x: (mirror(x) - x) % 8)
+
+    def rounded(self) -> Step:
+        """Of float32, which passes round, in memory that is free behind."""
+        y, mirror = self._permuted()
+        wide = y.float()
+        return Step(lambda x, out: out.copy_(gp.matmul(x.float(), wide, precision="tf32", **self.early)), mirror)
+
+    def vector(self) -> Step:
+        """A column, by a product with a vector, becomes another one."""
+        column, to = map(int, self.chance.choice(self.size, 2, replace=False))
+        unit = self.torch.zeros(self.size, dtype=self.torch.float16, device="cuda")
+        unit[column] = 1
+
+        def enqueue(x: Any, out: Any) -> None:
+            product = gp.matmul(x, unit)
+            out.copy_(x)
+            out[:, to] = product
+
+        def mirror(x: Any) -> Any:
+            moved = x.clone()
+            moved[:, to] = x[:, column]
+            return moved
+
+        return Step(enqueue, mirror)
+
+    def library(self) -> Step:
+        y, mirror = self._permuted()
+        return Step(lambda x, out: self.torch.matmul(x, y, out=out), mirror)
+
+    def float32(self) -> Step:
+        y, mirror = self._permuted()
+        wide = y.float()
+        return Step(lambda x, out: out.copy_(gp.matmul(x.float(), wide)), mirror)
+
+    def copied(self) -> Step:
+        return Step(lambda x, out: out.copy_(x).neg_(), lambda x: -x)
+
+
+class Chain:
+    """Steps, with the matrix that they begin with and the two between which they go. They end where they begin."""
+
+    def __init__(self, torch: Any, tiles: str, seed: int) -> None:
+        size, params = TILES[tiles]
+        own = Steps(torch, size, params, seed)
+        self.torch, self.steps, self.begin = torch, own.made, own.start()
+        self.places = [torch.zeros(size, size, dtype=torch.float16, device="cuda") for _ in range(2)]
+        self.wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+        self.first = self.begin.half()
+        torch.cuda.synchronize()
+
+    def enqueue(self, number: int) -> None:
+        self.steps[number].enqueue(self.places[number % 2], self.places[1 - number % 2])
+
+    def after(self, turns: int) -> Any:
+        """What stands there after so many turns."""
+        x = self.begin
+        for _ in range(turns):
+            for step in self.steps:
+                x = step.mirror(x)
+        assert x.abs().max() <= 2048  # so far halves have all integers
+        expected = x.half()
+        self.torch.cuda.synchronize()
+        return expected
+
+    def restart(self, number: int) -> None:
+        """Another matrix each time: that which it begins with, its rows moved."""
+        self.places[0].copy_(self.first.roll(number, 0))
+
+    def judge(self, expected: Any, number: int) -> None:
+        self.wrong += (self.places[0] != expected.roll(number, 0)).sum()
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """PyTorch, where there is a GPU on which launches begin early; and no call is kept."""
+    skip_without(GPU, TORCH)
+    backend, module = gp.get_backend("cuda"), importlib.import_module("torch")
+    if not multiplies_matrices_by_warp_groups(backend.device):
+        pytest.skip(beyond(backend.device, "it has no wgmma"))
+    if not module.cuda.is_available():
+        pytest.skip(beyond("this PyTorch", "it reaches no GPU"))
+    monkeypatch.setattr(backend, "prepared", {})
+    monkeypatch.setattr(repeated, "_known_of_libraries", {})
+    return module
+
+
+def wrong_in_a_stream(torch: Any, tiles: str, seed: int, repetitions: int) -> int:
+    """Elements that are wrong of chains that a stream computes one after the other."""
+    chain = Chain(torch, tiles, seed)
+    expected = chain.after(1)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for number in range(repetitions):
+            torch.cuda._sleep(DELAY)
+            chain.restart(number)
+            for step in range(LENGTH):
+                chain.enqueue(step)
+            chain.judge(expected, number)
+        torch.cuda.synchronize()
+    return int(chain.wrong)
+
+
+def hop(torch: Any, chains: list[Chain], streams: list[Any]) -> None:
+    """Each chain's steps go from one of two streams to the other, behind an event; meanwhile the other chain's do."""
+    main, done = torch.cuda.current_stream(), [torch.cuda.Event() for _ in chains]
+    for event in done:
+        event.record()
+    for step in range(LENGTH):
+        for own, chain in enumerate(chains):
+            with torch.cuda.stream(streams[(step + own) % 2]):
+                done[own].wait()
+                chain.enqueue(step)
+                done[own] = torch.cuda.Event()
+                done[own].record()
+    for event in done:
+        main.wait_event(event)
+
+
+REPETITIONS = 20
+
+TURNS = 3
+"""That a graph is replayed one after the other, with nothing between."""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("tiles", TILES)
+def test_a_stream_keeps_its_order(torch: Any, tiles: str, seed: int) -> None:
+    assert wrong_in_a_stream(torch, tiles, seed, REPETITIONS) == 0
+
+
+@pytest.mark.parametrize("tiles", TILES)
+def test_a_graph_keeps_its_order(torch: Any, tiles: str) -> None:
+    chain = Chain(torch, tiles, 3)
+    expected, graph, stream = chain.after(TURNS), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for step in range(LENGTH):  # plans are made, and programs compiled
+            chain.enqueue(step)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        for step in range(LENGTH):
+            chain.enqueue(step)
+    with torch.cuda.stream(stream):
+        for number in range(REPETITIONS):
+            chain.restart(number)
+            for _ in range(TURNS):
+                graph.replay()
+            chain.judge(expected, number)
+    torch.cuda.synchronize()
+    assert int(chain.wrong) == 0
+
+
+@pytest.mark.parametrize("tiles", ["few groups", "one wave", "clusters"])
+@pytest.mark.parametrize("captured", [False, True])
+def test_events_keep_the_order_of_two_streams(torch: Any, tiles: str, *, captured: bool) -> None:
+    chains, streams = [Chain(torch, tiles, seed) for seed in (4, 5)], [torch.cuda.Stream() for _ in range(2)]
+    expected, graph, main = [chain.after(1) for chain in chains], torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    hop(torch, chains, streams)
+    torch.cuda.synchronize()
+    if captured:
+        with torch.cuda.graph(graph, stream=main):
+            hop(torch, chains, streams)
+    with torch.cuda.stream(main):
+        for number in range(REPETITIONS):
+            torch.cuda._sleep(DELAY)
+            for chain in chains:
+                chain.restart(number)
+            graph.replay() if captured else hop(torch, chains, streams)
+            for chain, each in zip(chains, expected, strict=True):
+                chain.judge(each, number)
+        torch.cuda.synchronize()
+    assert [int(chain.wrong) for chain in chains] == [0, 0]
+
+
+@pytest.mark.planted_fault
+def test_a_launch_that_does_not_wait_shows(torch: Any) -> None:
+    hasty = Mutation("hasty", (Edit(r"AWAIT_BEFORE\(\) AWAIT_LAUNCHES\(\);", "AWAIT_BEFORE()"),), ("wgmma",), prelude=True)
+    with planted(hasty, "wgmma"):
+        assert wrong_in_a_stream(torch, "few groups", 1, 3) > 0
