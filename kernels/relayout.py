@@ -60,6 +60,7 @@ class Relayout(Transpose):
         Parameter("ALONG", 1, "lines of 128 bytes of a row of the tile", choices=(1, 2, 4, 8)),
         Parameter("ITEMS", 256, "work-items of a group", choices=(64, 128, 256, 512)),
         Parameter("EACH", 4, "runs of 16 bytes of a work-item, all on their way at once", choices=(1, 2, 4, 8)),
+        Parameter("EARLY", 0, "whether groups begin, and wait, while the launch before still runs, as in wgmma", choices=(0, 1)),
     )
     constraints = (Constraint("ITEMS ≥ 8 · ALONG, the runs of a row", lambda ITEMS, ALONG: ITEMS >= _RUNS * ALONG),)
 
@@ -141,17 +142,25 @@ PASS = Relayout()
 
 
 def prepare(
-    problem: GemmProblem, operand: Operand, buffer: str, *, turned: bool, padded: tuple[int, int], precision: str = FULL
+    problem: GemmProblem,
+    operand: Operand,
+    buffer: str,
+    *,
+    turned: bool,
+    padded: tuple[int, int],
+    precision: str = FULL,
+    early: bool = False,
 ) -> Prepared:
     """As `transpose.prepare`, of elements of 1, 2 or 4 bytes, in rows of whole runs.
 
     Args:
         turned: whether rows become columns.
+        early: whether the launch begins while the one before still runs; for devices of compute capability 9.0 or higher in CUDA.
     """
     size = problem.element_type(operand).itemsize
     if turned:
         along = 1 if size == 1 else 2
     else:  # no more than a row has
         along = min(_MOST_ALONG, 2 ** (ceil_div(padded[1] * size, LINE_BYTES) - 1).bit_length())
-    parameters: Parameters = {"TRANSPOSE": int(turned), "ALONG": along}
+    parameters: Parameters = {"TRANSPOSE": int(turned), "ALONG": along, "EARLY": int(early)}
     return transpose.prepare(problem, operand, buffer, parameters, padded, precision, PASS)

@@ -36,7 +36,7 @@ from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
 from gemmport.core.precision import FULL
 from gemmport.core.problem import MAX_EXTENT, GemmProblem, Operand, transposed, transposes
-from gemmport.kernels import convert, mma, relayout, transpose
+from gemmport.kernels import mma, relayout, transpose
 
 GROUP = 4 * WARP
 """Work-items that ask the unit together."""
@@ -70,8 +70,11 @@ _FEW_REGISTERS, _FEW_IN_CLUSTERS, _MOST_REGISTERS = 40, 56, 240
 _MOST_SUMS = {(1, 1): 16384, (1, 2): 16384, (1, 3): 8192, (2, 1): 8192, (2, 2): 4096}
 """Of four warps, by the groups of a compute unit and how many times four warps of each multiply: they stay in registers."""
 
-_MOST_PROMOTED = {(1, 1): 12288, (1, 2): 8192, (1, 3): 8192, (2, 1): 4096, (2, 2): 4096}
-"""Likewise, where registers hold the sums of a step, too."""
+_MOST_PROMOTED = {(1, 1): 24576, (1, 2): 24576, (1, 3): 16384, (2, 1): 8192, (2, 2): 8192}
+"""Likewise, with those of LINES rows of a step, which registers hold, too."""
+
+_MOST_ROUNDED = {(1, 1): 20480, (1, 2): 20480, (1, 3): 8192, (2, 1): 8192}
+"""Likewise, with 64 columns more, for as many terms of A, which is rounded in registers."""
 
 _MOST_EXCHANGED = {(1, 1): 8192, (1, 2): 8192, (2, 1): 4096}
 """Likewise, where sums of the other group of a cluster are added."""
@@ -140,8 +143,8 @@ class Wgmma(KernelVariant):
     four warps multiply WM rows of the tile. The unit turns two-byte elements that lie across k. Others are transposed
     beforehand, in scratch memory, and what the copy engine cannot address is laid out anew there.
 
-    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it; a pass rounds it beforehand, that which
-    lays operands out anew or `convert`.
+    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it. A is rounded in registers, by way of which
+    the unit takes it, however it lies; the pass that lays operands out anew rounds B beforehand.
     Floats of 8 bits the unit adds up in about 14 bits: the sums of each step, 128 terms, are added to float32 outside of it.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
@@ -242,7 +245,10 @@ class Wgmma(KernelVariant):
         return max(device.most_local_memory, local_memory_of(device, specific=True))
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
-        return int(parameters["WM"]) * int(parameters["TSN"]) // GROUP * (2 if _promotes(problem) else 1)
+        rows, columns = int(parameters["WM"]), int(parameters["TSN"])
+        lines = 2 * rows * ROW_BYTES // 4 // GROUP if _rounds_a(problem) else 0  # of A, of two steps
+        held = (rows + (LINES if _promotes(problem) else 0)) * columns // GROUP + lines
+        return ceil_div(held * _multipliers(parameters), _multipliers(parameters) + GROUP)  # those that multiply have more
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
@@ -292,10 +298,17 @@ class Wgmma(KernelVariant):
             return "OpenCL launches no clusters of groups, and none early: CLUSTER must be none, and EARLY 0"
         p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WM", "GROUPS")}
         most = _MOST_PROMOTED.get((p["GROUPS"], p["TSM"] // p["WM"]), 0)
-        if _promotes(problem) and p["WM"] * p["TSN"] > most:
+        sums = (p["WM"] + LINES) * p["TSN"]
+        if _promotes(problem) and sums > most:
             return (
-                f"registers hold sums of {problem.dtype} twice: WM · TSN must be at most {most:,} with "
-                f"GROUPS = {p['GROUPS']} and TSM / WM = {p['TSM'] // p['WM']}; it is {p['WM'] * p['TSN']:,}"
+                f"registers hold sums of {problem.dtype}, and those of a step for {LINES} rows: (WM + {LINES}) · TSN must be at "
+                f"most {most:,} with GROUPS = {p['GROUPS']} and TSM / WM = {p['TSM'] // p['WM']}; it is {sums:,}"
+            )
+        most, sums = _MOST_ROUNDED.get((p["GROUPS"], p["TSM"] // p["WM"]), 0), p["WM"] * (p["TSN"] + COLUMNS)
+        if _rounds_a(problem) and sums > most:
+            return (
+                f"registers hold sums, and A of two steps, which is rounded there: WM · (TSN + {COLUMNS}) must be at most "
+                f"{most:,} with GROUPS = {p['GROUPS']} and TSM / WM = {p['TSM'] // p['WM']}; it is {sums:,}"
             )
         tiles = self._tiles(parameters, problem)
         return (
@@ -326,15 +339,10 @@ class Wgmma(KernelVariant):
 
     def predictor(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Predictor:
         own, hertz, units = _constants(device, model), clock(device), max(device.compute_units, 1)
-        addressable, made, converts = _as_read(problem)
+        addressable, made = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
         slower = {x: own["unaligned"] if pitch % own["sector_bytes"] else 1 for x, pitch in pitches.items()}
-        passes, rounded_bytes = len(made), 0
-        if converts:
-            passes, rounded_bytes = passes + 1, convert.moved_bytes(problem)
-        pass_seconds = (
-            relayout.expected_seconds(made.values(), problem, device, model) + rounded_bytes / model.copy_bandwidth
-        )
+        pass_seconds = relayout.expected_seconds(made.values(), problem, device, model)
 
         def predicted(parameters: Parameters) -> Prediction:
             p = {name: int(value) for name, value in parameters.items() if name != "CLUSTER"}
@@ -365,7 +373,7 @@ class Wgmma(KernelVariant):
             # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
             moved = 2 * (sharers + (shared if shared and sharers % shared else 0)) * tile.rows * tile.columns
             others = {
-                "launches": model.launch * (1 + passes + (2 if shared else 0)),
+                "launches": model.launch * (1 + len(made) + (2 if shared else 0)),
                 "tensor maps": own["map_clocks"] / hertz if device.language == "opencl" else 0.0,
                 "passes": pass_seconds,
                 "promotion": (of_fullest * steps + shares) * promoted / hertz,
@@ -406,6 +414,8 @@ class Wgmma(KernelVariant):
             "UNIT_TYPE": _UNITS[problem.dtype.name].name if problem.dtype.name in _UNITS else "NONE",
             "WHOLE_SUMS": int(problem.accumulator.kind == "integer"),
             "PROMOTES": int(_promotes(problem)),
+            "ROUNDS_A": int(_rounds_a(problem)),
+            **({"ROUNDS_TO_TF32": 1} if _rounds_a(problem) else {}),
             "FEW_REGISTERS": few,
             "MANY_REGISTERS": many,
             "BATCHED_A": int(_is_batched(problem, "a")),
@@ -413,14 +423,13 @@ class Wgmma(KernelVariant):
         }
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
-        addressable, made, converts = _as_read(problem)
+        addressable, made = _as_read(problem, early=bool(parameters["EARLY"]))
         names = {operand: each.scratch.name for operand, each in made.items()}
         product = self._product(addressable, device, parameters, names)
-        steps = Steps(
+        return Steps(
             [*(each.launch for each in made.values()), *product.launches],
             [*(each.scratch for each in made.values()), *product.scratch],
         )
-        return convert.PASS.before(problem, steps, device.max_work_group) if converts else steps
 
     def _product(
         self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters, prepared: Mapping[Operand, str]
@@ -525,6 +534,11 @@ def _promotes(problem: GemmProblem) -> bool:
     return problem.dtype.name in _UNITS and _UNITS[problem.dtype.name].promotes
 
 
+def _rounds_a(problem: GemmProblem) -> bool:
+    """Whether A is rounded on its way to the unit."""
+    return problem.dtype.name in _UNITS and _UNITS[problem.dtype.name].precision != FULL
+
+
 def _steps_of(problem: GemmProblem, tile: Tile) -> int:
     """Of a tile."""
     return max(ceil_div(problem.effective_k, tile.depth), 1)
@@ -581,7 +595,7 @@ def _maps(problem: GemmProblem, tile: Tile, prepared: Mapping[Operand, str], hal
     )
     for operand, along_k, lines in sides:
         layout, size = problem.layout(operand), problem.dtype.itemsize
-        box = (tile.depth, lines // (1 + (operand in halves))) if along_k else (LINES, tile.depth)
+        box = (tile.depth, lines // (1 + (operand in halves))) if along_k else (ROW_BYTES // size, tile.depth)
         if not problem.effective_k:  # nothing is read
             maps.append(TensorMap("d", problem.dtype.name, (tile.depth, 1, 1), (ROW_BYTES, ROW_BYTES), box))
             begins += [Integer(0, bits=32)] * 2
@@ -632,27 +646,20 @@ def _is_addressable(problem: GemmProblem, operand: Operand) -> bool:
     )
 
 
-def _as_read(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared], bool]:
-    """The product of operands that copy engine and unit read as they lie, those that are laid out anew for that, and whether
-    the pass `convert` rounds A and B before. Where one of these is laid out anew, both are, and are rounded on the way: so each
-    is read and written once.
-    """
-    addressable, made = _addressable(convert.converted(problem))
-    if not made or not convert.converts(problem):
-        return addressable, made, convert.converts(problem)
-    return *_addressable(problem), False
+def _as_read(problem: GemmProblem, *, early: bool = False) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
+    """The product of operands that copy engine and unit read as they lie, and those that are laid out anew for that: B, too,
+    where it is to be rounded, on the way.
 
-
-def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:
-    """The product of operands that copy engine and unit read as they lie, and those that are laid out anew for that: all that
-    are to be rounded, on the way.
+    Args:
+        early: whether the passes that do so begin while the launch before still runs.
     """
-    precision = problem.precision
+    precisions: dict[Operand, str] = {"a": FULL, "b": problem.precision}
     made: dict[Operand, transpose.Prepared] = {}
     across: dict[Operand, bool] = {"a": transposes(problem.trans_a), "b": not transposes(problem.trans_b)}
     for operand, lies_across in across.items():
-        turned = lies_across and problem.dtype.itemsize != _TURNED
-        as_it_lies = precision == FULL and not turned and _is_addressable(problem, operand)
+        read_across = problem.dtype.itemsize == _TURNED or (operand == "a" and _rounds_a(problem))
+        turned = lies_across and not read_across
+        as_it_lies = precisions[operand] == FULL and not turned and _is_addressable(problem, operand)
         if problem.empty or not problem.effective_k or as_it_lies:
             continue
         stored = problem.stored_shape(operand)
@@ -662,7 +669,13 @@ def _addressable(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, trans
         piece = run // problem.dtype.itemsize
         padded = (rows, ceil_div(columns, piece) * piece)
         made[operand] = relayout.prepare(
-            problem, operand, f"{operand}_anew", turned=turned, padded=padded, precision=precision
+            problem,
+            operand,
+            f"{operand}_anew",
+            turned=turned,
+            padded=padded,
+            precision=precisions[operand],
+            early=early,
         )
         layout = made[operand].layout
         if operand == "a":

@@ -1466,18 +1466,19 @@ OF_SUB_GROUP_MMA = tuple(
 """Of `sub_group_mma`, which OpenCL alone has, and which test_sub_group_mma.py runs."""
 
 OF_WGMMA = (
-    of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";", times=2),
-    of_wgmma("multiplies what has not come", r"BARRIER_WAIT\(full \+ stage\.number, stage\.parity\);", ";", times=2),
+    of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";", times=3),
+    of_wgmma("multiplies what has not come", r"BARRIER_WAIT\(full \+ stage\.number, stage\.parity\);", ";", times=3),
     of_wgmma(
         "brings tiles to where others are read", r"BARRIER_WAIT\(free \+ stage\.number, stage\.parity \^ 1\);", ";"
     ),
     of_wgmma("lets the copy engine see no barrier", r"FENCE_BARRIERS\(\);", ";"),
-    of_wgmma("lets the unit see no sums", r"GROUP_FENCE\(\);", ";", times=2),
-    of_wgmma("stores sums that are not there", r"GROUP_WAIT\(0\);", ";", times=2),
+    of_wgmma("lets the unit see no sums", r"GROUP_FENCE\(\);", ";", times=3),
+    of_wgmma("stores sums that are not there", r"GROUP_WAIT\(0\);", ";", times=3),
     of_wgmma(
         "never frees a tile's last stage",
         r"\n                    TELL_FREE\(free \+ before\);\n            }",
         ";\n            }",
+        times=2,
     ),
     of_wgmma(
         "frees a stage when one warp is done",
@@ -1495,11 +1496,11 @@ OF_WGMMA = (
     of_wgmma("turns no operand", r"!A_RUNS_ALONG_K, !B_RUNS_ALONG_K\)", "0, 0)"),
     of_wgmma("goes on to the wrong eight lines", r"EIGHT_BYTES \(8 \* ROW_BYTES\)", "EIGHT_BYTES (4 * ROW_BYTES)"),
     of_wgmma("goes on to the wrong 64 lines", r"\(along_k\) \? 16 : BLOCK_BYTES", "16"),
-    of_wgmma("brings the first 64 lines for all", r"x \+ line \+ b \* UNIT_LINES", "x + line"),
+    of_wgmma("brings the first 64 lines for all", r"x \+ line \+ b \* ACROSS_LINES", "x + line"),
     of_wgmma("brings the terms of the first step of A", r"step \* TSK, BATCHED_A", "0, BATCHED_A"),
     of_wgmma("multiplies by the first matrix of B alone", r"BATCHED_B \* tile\.batch", "0"),
     of_wgmma("begins in the memory's first row", r"x \+ term, y \+ line", "x + term, line", times=2),
-    of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", "", times=2),
+    of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", "", times=3),
     of_wgmma("leaves sums in other rows of the staged", r"lane / 4 \+ h \* 8", "lane / 4 * 2 + h"),
     of_wgmma("leaves sums in other columns of the staged", r"x \* 8 \+ lane % 4 \* 2\)", "x * 8 + 6 - lane % 4 * 2)"),
     of_wgmma(

@@ -7,6 +7,7 @@
 #include "tiles.cu"
 #include "types.cu"
 #include "rounding.cu"
+#include "early.cu"
 
 // A run of 16 bytes, as its words and as it is moved.
 typedef union { uint4 all; unsigned word[4]; } run_t;
@@ -102,8 +103,8 @@ __device__ inline run_t run_by_elements(const in_t *from, int elements)
 // Sizes are those of the source, and those that it has once it is padded to the extent of the target.
 extern "C" __global__ __launch_bounds__(ITEMS)
 void relayout(
-    const in_t *__restrict__ source, index_t source_offset, index_t source_ld, index_t source_stride,
-    in_t *__restrict__ target, index_t target_offset, index_t target_ld, index_t target_stride,
+    const in_t *UNALIASED source, index_t source_offset, index_t source_ld, index_t source_stride,
+    in_t *UNALIASED target, index_t target_offset, index_t target_ld, index_t target_stride,
     int rows, int columns, int padded_rows, int padded_columns)
 {
 #if TRANSPOSE
@@ -116,6 +117,8 @@ void relayout(
     target += target_offset + tile.batch * target_stride;
     const index_t end = (rows - 1) * source_ld + columns;
 
+    LET_NEXT()
+    AWAIT_BEFORE()
     // All runs are on their way before the first is used. One that is not aligned lies in two that are, which are read where they
     // are between the first and the last element of the matrix.
     run_t low[EACH], high[EACH];

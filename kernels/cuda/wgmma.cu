@@ -11,12 +11,14 @@
 #include "hopper.cu"
 #include "runs.cu"
 #include "clusters.cu"
+#include "early.cu"
+#include "rounding.cu"
 
 #define WARP 32
 #define GROUP (4 * WARP) // threads that ask the unit together
 #define MULTIPLIERS (TSM / WM * GROUP)
 #define THREADS (MULTIPLIERS + GROUP) // the last group brings tiles
-#define UNIT_LINES 64 // rows of A of one product of the unit; and as many lines of either operand are copied at once where they lie across k
+#define UNIT_LINES 64 // rows of A of one product of the unit
 #define ROW_BLOCKS (WM / UNIT_LINES)
 #define ROW_BYTES 128 // of what the copy engine brings; its eight pieces of 16 bytes change places
 #define TSK (ROW_BYTES / ELEMENT_BYTES)
@@ -24,11 +26,19 @@
 #define TURNS (ROW_BYTES / TURN_BYTES) // of the unit, in a step
 #define EIGHT_BYTES (8 * ROW_BYTES) // from eight lines, or terms, to the next eight
 #define BLOCK_BYTES (UNIT_LINES * ROW_BYTES) // from 64 lines to the next 64, along k and across
+#if ELEMENT_BYTES == 4
+#define ACROSS_LINES TSK // of an operand that lies across k, that are copied at once, and their bytes
+#define ACROSS_BYTES (TSK * ROW_BYTES)
+#else
+#define ACROSS_LINES UNIT_LINES
+#define ACROSS_BYTES BLOCK_BYTES
+#endif
 #define TILE_A_BYTES (TSM * ROW_BYTES)
 #define STAGE_BYTES ((TSM + TSN) * ROW_BYTES)
 #define BLOCK_SUMS (UNIT_LINES * TSN / GROUP) // of a thread, in one product of the unit
 #define SUMS (ROW_BLOCKS * BLOCK_SUMS)
 #define MUL_ADD PASTE(PASTE(PASTE(GROUP_MUL_ADD_, UNIT_TYPE), _), TSN)
+#define MUL_ADD_LINES PASTE(PASTE(PASTE(LINES_MUL_ADD_, UNIT_TYPE), _), TSN)
 #if WHOLE_SUMS
 typedef uint2 pair_t; // two sums
 #define TOUCH TOUCH_WHOLE_SUM
@@ -97,8 +107,8 @@ __device__ __forceinline__ void bring(
         COPY_TILE(to, map, bar, x + term, y + line, batch);
     else
         #pragma unroll
-        for (int b = 0; b < lines / UNIT_LINES; ++b)
-            COPY_TILE(to + b * BLOCK_BYTES, map, bar, x + line + b * UNIT_LINES, y + term, batch);
+        for (int b = 0; b < lines / ACROSS_LINES; ++b)
+            COPY_TILE(to + b * ACROSS_BYTES, map, bar, x + line + b * ACROSS_LINES, y + term, batch);
 }
 
 #if CLUSTER_A || CLUSTER_B
@@ -112,8 +122,28 @@ __device__ __forceinline__ void bring_half(
         COPY_TILE_TO(3, to, map, bar, x + term, y + line + first, batch);
     else
         #pragma unroll
-        for (int b = 0; b < half / UNIT_LINES; ++b)
-            COPY_TILE_TO(3, to + b * BLOCK_BYTES, map, bar, x + line + first + b * UNIT_LINES, y + term, batch);
+        for (int b = 0; b < half / ACROSS_LINES; ++b)
+            COPY_TILE_TO(3, to + b * ACROSS_BYTES, map, bar, x + line + first + b * ACROSS_LINES, y + term, batch);
+}
+#endif
+
+#if ROUNDS_A
+// What a thread has of 64 lines of A, for the unit: of each of its turns, of two lines of the warp's 16, two terms (hopper.cu). They are rounded
+// on the way. Pieces of 16 bytes have changed places; of lines and terms that a warp reads at once along k, no two share a bank.
+#define PIECE_AT(row, piece) ((row) * ROW_BYTES + ((piece) ^ (row) % 8) * 16)
+#define WORD_AT(line, term) \
+    (A_RUNS_ALONG_K ? PIECE_AT(line, (term) / 4) + (term) % 4 * 4 \
+                    : (line) / TSK * ACROSS_BYTES + PIECE_AT(term, (line) % TSK / 4) + (line) % 4 * 4)
+__device__ __forceinline__ void fetch_lines(unsigned (*lines)[4], const char *from, int warp, int lane)
+{
+    #pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn)
+        #pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            const unsigned line = warp * 16 + lane / 4 + w % 2 * 8, term = turn * 8 + lane % 4 + w / 2 * 4;
+            const unsigned word = *(const unsigned *)(from + WORD_AT(line, term));
+            lines[turn][w] = __float_as_uint(rounded_to_precision(__uint_as_float(word)));
+        }
 }
 #endif
 
@@ -121,6 +151,28 @@ __device__ __forceinline__ void bring_half(
 #define OPERAND(place, turn, along_k) \
     MATRIX_DESCRIPTOR((place) + (turn) * ((along_k) ? TURN_BYTES : TURN_BYTES / ELEMENT_BYTES * ROW_BYTES), \
                       (along_k) ? 16 : BLOCK_BYTES, EIGHT_BYTES)
+
+#if ROUNDS_A
+// Waits for a stage, and begins its products: of A by way of registers, `lines`, which stay as they are until the products were awaited.
+__device__ __forceinline__ void multiply_stage(
+    acc_t (*sum)[BLOCK_SUMS], unsigned (*lines)[TURNS][4], const char *tiles, barrier_t *full, stage_t stage, int group,
+    int thread, int adds)
+{
+    const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
+    const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
+    BARRIER_WAIT(full + stage.number, stage.parity);
+    #pragma unroll
+    for (int r = 0; r < ROW_BLOCKS; ++r)
+        fetch_lines(lines[r], a + r * BLOCK_BYTES, thread % GROUP / WARP, thread % WARP);
+    GROUP_FENCE();
+    #pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn)
+        #pragma unroll
+        for (int r = 0; r < ROW_BLOCKS; ++r)
+            MUL_ADD_LINES(sum[r], lines[r][turn], OPERAND(b, turn, 1), turn > 0 || adds);
+    GROUP_COMMIT();
+}
+#endif
 
 // Stores 16 rows of a warp's tile, 64 columns of them. A thread's sums of eight columns are those of rows lane / 4 and lane / 4 + 8, each in
 // columns lane % 4 * 2 and the next (hopper.cu). The warp has shared memory of its own, `own`, in which runs of eight columns change
@@ -267,37 +319,59 @@ void wgmma(
             for (int step = part.first; step < part.last && k > 0; ++step) {
                 const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
                 const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
-                acc_t few[ROW_BLOCKS][BLOCK_SUMS]; // sums of this step alone
+                acc_t few[BLOCK_SUMS]; // sums of this step alone, of one row block after the other
                 BARRIER_WAIT(full + stage.number, stage.parity);
-                GROUP_FENCE();
                 #pragma unroll
                 for (int r = 0; r < ROW_BLOCKS; ++r) {
+                    GROUP_FENCE();
 #if SOON
                     #pragma unroll 1
 #else
                     #pragma unroll
 #endif
                     for (int turn = 0; turn < TURNS; ++turn)
-                        MUL_ADD(few[r], OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
+                        MUL_ADD(few, OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
                     GROUP_COMMIT();
-                }
-                #pragma unroll
-                for (int r = 0; r < ROW_BLOCKS; ++r) {
-                    if (r < ROW_BLOCKS - 1) {
-                        GROUP_WAIT(1); // the other row block, of two at most, is under way meanwhile
-                    } else {
-                        GROUP_WAIT(0);
-                        if (TELLS(lane))
-                            TELL_FREE(free + stage.number);
-                    }
+                    GROUP_WAIT(0);
+                    if (r == ROW_BLOCKS - 1 && TELLS(lane))
+                        TELL_FREE(free + stage.number);
                     #pragma unroll
-                    for (int s = 0; s < BLOCK_SUMS; ++s) {
-                        TOUCH(few[r][s]);
-                        sum[r][s] = sum_of(sum[r][s], few[r][s]);
+                    for (int s = 0; s < BLOCK_SUMS; ++s) { // the other threads' products are under way meanwhile
+                        TOUCH(few[s]);
+                        sum[r][s] = sum_of(sum[r][s], few[s]);
                     }
                 }
                 stage = next_stage(stage);
             }
+#elif ROUNDS_A
+            if (k > 0 && part.first < part.last) {
+                unsigned even[ROW_BLOCKS][TURNS][4], odd[ROW_BLOCKS][TURNS][4]; // of steps in turns: the products of two are under way
+                int before = 0; // the stage of the step before
+                for (int step = part.first;;) {
+                    multiply_stage(sum, even, tiles, full, stage, group, thread, step > part.first);
+                    GROUP_WAIT(1); // the products of the step before have read its stage
+                    if (step > part.first && TELLS(lane))
+                        TELL_FREE(free + before);
+                    before = stage.number;
+                    stage = next_stage(stage);
+                    if (++step == part.last)
+                        break;
+                    multiply_stage(sum, odd, tiles, full, stage, group, thread, 1);
+                    GROUP_WAIT(1);
+                    if (TELLS(lane))
+                        TELL_FREE(free + before);
+                    before = stage.number;
+                    stage = next_stage(stage);
+                    if (++step == part.last)
+                        break;
+                }
+                GROUP_WAIT(0);
+                if (TELLS(lane))
+                    TELL_FREE(free + before);
+            }
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                TOUCH(sum[s / BLOCK_SUMS][s % BLOCK_SUMS]);
 #else
             if (k > 0) {
                 int before = 0; // the stage of the step before

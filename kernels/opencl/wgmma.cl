@@ -8,12 +8,14 @@
 #include "hopper.cl"
 #include "runs.cl"
 #include "clusters.cl"
+#include "early.cl"
+#include "rounding.cl"
 
 #define WARP 32
 #define GROUP (4 * WARP) // work-items that ask the unit together
 #define MULTIPLIERS (TSM / WM * GROUP)
 #define THREADS (MULTIPLIERS + GROUP) // the last group brings tiles
-#define UNIT_LINES 64 // rows of A of one product of the unit; and as many lines of either operand are copied at once where they lie across k
+#define UNIT_LINES 64 // rows of A of one product of the unit
 #define ROW_BLOCKS (WM / UNIT_LINES)
 #define ROW_BYTES 128 // of what the copy engine brings; its eight pieces of 16 bytes change places
 #define TSK (ROW_BYTES / ELEMENT_BYTES)
@@ -21,12 +23,20 @@
 #define TURNS (ROW_BYTES / TURN_BYTES) // of the unit, in a step
 #define EIGHT_BYTES (8 * ROW_BYTES) // from eight lines, or terms, to the next eight
 #define BLOCK_BYTES (UNIT_LINES * ROW_BYTES) // from 64 lines to the next 64, along k and across
+#if ELEMENT_BYTES == 4
+#define ACROSS_LINES TSK // of an operand that lies across k, that are copied at once, and their bytes
+#define ACROSS_BYTES (TSK * ROW_BYTES)
+#else
+#define ACROSS_LINES UNIT_LINES
+#define ACROSS_BYTES BLOCK_BYTES
+#endif
 #define TILE_A_BYTES (TSM * ROW_BYTES)
 #define STAGE_BYTES ((TSM + TSN) * ROW_BYTES)
 #define BLOCK_SUMS (UNIT_LINES * TSN / GROUP) // of a work-item, in one product of the unit
 #define SUMS (ROW_BLOCKS * BLOCK_SUMS)
 #define LOCAL_BYTES (STAGES * (STAGE_BYTES + 16) + MULTIPLIERS / WARP * STAGED * 4) // that are declared: of 4 bytes is each sum
 #define MUL_ADD PASTE(PASTE(PASTE(GROUP_MUL_ADD_, UNIT_TYPE), _), TSN)
+#define MUL_ADD_LINES PASTE(PASTE(PASTE(LINES_MUL_ADD_, UNIT_TYPE), _), TSN)
 #if WHOLE_SUMS
 typedef uint2 pair_t; // two sums
 #define TOUCH TOUCH_WHOLE_SUM
@@ -99,14 +109,56 @@ inline __attribute__((always_inline)) void bring(
         COPY_TILE(to, map, bar, x + term, y + line, batch);
     else
         #pragma unroll
-        for (int b = 0; b < lines / UNIT_LINES; ++b)
-            COPY_TILE(to + b * BLOCK_BYTES, map, bar, x + line + b * UNIT_LINES, y + term, batch);
+        for (int b = 0; b < lines / ACROSS_LINES; ++b)
+            COPY_TILE(to + b * ACROSS_BYTES, map, bar, x + line + b * ACROSS_LINES, y + term, batch);
 }
+
+#if ROUNDS_A
+// What a work-item has of 64 lines of A, for the unit: of each of its turns, of two lines of the warp's 16, two terms (hopper.cl). They are rounded
+// on the way. Pieces of 16 bytes have changed places; of lines and terms that a warp reads at once along k, no two share a bank.
+#define PIECE_AT(row, piece) ((row) * ROW_BYTES + ((piece) ^ (row) % 8) * 16)
+#define WORD_AT(line, term) \
+    (A_RUNS_ALONG_K ? PIECE_AT(line, (term) / 4) + (term) % 4 * 4 \
+                    : (line) / TSK * ACROSS_BYTES + PIECE_AT(term, (line) % TSK / 4) + (line) % 4 * 4)
+inline __attribute__((always_inline)) void fetch_lines(unsigned (*lines)[4], __local const char *from, int warp, int lane)
+{
+    #pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn)
+        #pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            const unsigned line = warp * 16 + lane / 4 + w % 2 * 8, term = turn * 8 + lane % 4 + w / 2 * 4;
+            const unsigned word = *(__local const unsigned *)(from + WORD_AT(line, term));
+            lines[turn][w] = as_uint(rounded_to_precision(as_float(word)));
+        }
+}
+#endif
 
 // What tells the unit of an operand: of the lines that begin at a place, the terms of one of its turns.
 #define OPERAND(place, turn, along_k) \
     MATRIX_DESCRIPTOR((place) + (turn) * ((along_k) ? TURN_BYTES : TURN_BYTES / ELEMENT_BYTES * ROW_BYTES), \
                       (along_k) ? 16 : BLOCK_BYTES, EIGHT_BYTES)
+
+#if ROUNDS_A
+// Waits for a stage, and begins its products: of A by way of registers, `lines`, which stay as they are until the products were awaited.
+inline __attribute__((always_inline)) void multiply_stage(
+    acc_t (*sum)[BLOCK_SUMS], unsigned (*lines)[TURNS][4], __local const char *tiles, __local barrier_t *full, stage_t stage, int group,
+    int item, int adds)
+{
+    __local const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
+    __local const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
+    BARRIER_WAIT(full + stage.number, stage.parity);
+    #pragma unroll
+    for (int r = 0; r < ROW_BLOCKS; ++r)
+        fetch_lines(lines[r], a + r * BLOCK_BYTES, item % GROUP / WARP, item % WARP);
+    GROUP_FENCE();
+    #pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn)
+        #pragma unroll
+        for (int r = 0; r < ROW_BLOCKS; ++r)
+            MUL_ADD_LINES(sum[r], lines[r][turn], OPERAND(b, turn, 1), turn > 0 || adds);
+    GROUP_COMMIT();
+}
+#endif
 
 // Stores 16 rows of a warp's tile, 64 columns of them. A work-item's sums of eight columns are those of rows lane / 4 and lane / 4 + 8, each in
 // columns lane % 4 * 2 and the next (hopper.cl). The warp has local memory of its own, `own`, in which runs of eight columns change
@@ -227,33 +279,55 @@ void wgmma(
             for (int step = part.first; step < part.last && k > 0; ++step) {
                 __local const char *const a = tiles + stage.number * STAGE_BYTES + group * ROW_BLOCKS * BLOCK_BYTES;
                 __local const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
-                acc_t few[ROW_BLOCKS][BLOCK_SUMS]; // sums of this step alone
+                acc_t few[BLOCK_SUMS]; // sums of this step alone, of one row block after the other
                 BARRIER_WAIT(full + stage.number, stage.parity);
-                GROUP_FENCE();
                 #pragma unroll
                 for (int r = 0; r < ROW_BLOCKS; ++r) {
+                    GROUP_FENCE();
                     #pragma unroll
                     for (int turn = 0; turn < TURNS; ++turn)
-                        MUL_ADD(few[r], OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
+                        MUL_ADD(few, OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
                     GROUP_COMMIT();
-                }
-                #pragma unroll
-                for (int r = 0; r < ROW_BLOCKS; ++r) {
-                    if (r < ROW_BLOCKS - 1) {
-                        GROUP_WAIT(1); // the other row block, of two at most, is under way meanwhile
-                    } else {
-                        GROUP_WAIT(0);
-                        if (TELLS(lane))
-                            TELL_FREE(free + stage.number);
-                    }
+                    GROUP_WAIT(0);
+                    if (r == ROW_BLOCKS - 1 && TELLS(lane))
+                        TELL_FREE(free + stage.number);
                     #pragma unroll
-                    for (int s = 0; s < BLOCK_SUMS; ++s) {
-                        TOUCH(few[r][s]);
-                        sum[r][s] = sum_of(sum[r][s], few[r][s]);
+                    for (int s = 0; s < BLOCK_SUMS; ++s) { // the other items' products are under way meanwhile
+                        TOUCH(few[s]);
+                        sum[r][s] = sum_of(sum[r][s], few[s]);
                     }
                 }
                 stage = next_stage(stage);
             }
+#elif ROUNDS_A
+            if (k > 0 && part.first < part.last) {
+                unsigned even[ROW_BLOCKS][TURNS][4], odd[ROW_BLOCKS][TURNS][4]; // of steps in turns: the products of two are under way
+                int before = 0; // the stage of the step before
+                for (int step = part.first;;) {
+                    multiply_stage(sum, even, tiles, full, stage, group, item, step > part.first);
+                    GROUP_WAIT(1); // the products of the step before have read its stage
+                    if (step > part.first && TELLS(lane))
+                        TELL_FREE(free + before);
+                    before = stage.number;
+                    stage = next_stage(stage);
+                    if (++step == part.last)
+                        break;
+                    multiply_stage(sum, odd, tiles, full, stage, group, item, 1);
+                    GROUP_WAIT(1);
+                    if (TELLS(lane))
+                        TELL_FREE(free + before);
+                    before = stage.number;
+                    stage = next_stage(stage);
+                    if (++step == part.last)
+                        break;
+                }
+                GROUP_WAIT(0);
+                if (TELLS(lane))
+                    TELL_FREE(free + before);
+            }
+            #pragma unroll
+            for (int s = 0; s < SUMS; ++s)
+                TOUCH(sum[s / BLOCK_SUMS][s % BLOCK_SUMS]);
 #else
             if (k > 0) {
                 int before = 0; // the stage of the step before

@@ -107,10 +107,11 @@ struct Product {
     int columns;
     bool keeps, turn_a, turn_b;
     int line;
+    bool by_registers; // of A, which then has no descriptor: each lane has four words of it
 };
 unsigned shared_address(const void *place);
 void group_fence(int line);
-void group_mul_add(void *sums, const Product &product);
+void group_mul_add(void *sums, const Product &product, const unsigned *lines = nullptr);
 void group_commit(int line);
 void group_wait(int batches_left, int line);
 

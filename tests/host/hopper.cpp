@@ -43,9 +43,16 @@ struct Sums { // of one array of each lane
     bool dropped; // another array lies there now
 };
 
+struct Lines { // of A, in registers: four words of each lane
+    const unsigned *registers[LANES];
+    unsigned values[LANES][4]; // that the unit has been let see
+    int under_way;
+};
+
 struct UnderWay {
     Product what;
     std::shared_ptr<Sums> sums;
+    std::shared_ptr<Lines> lines; // or none
     bool is_read;
     std::vector<double> a, b; // 16 lines of terms, and terms of as many columns as there are
 };
@@ -53,6 +60,7 @@ struct UnderWay {
 struct UnitOfWarp {
     bool is_fenced, was_fenced; // since a product was awaited; ever
     std::vector<std::shared_ptr<Sums>> sums;
+    std::vector<std::shared_ptr<Lines>> lines;
     std::vector<UnderWay> products;
     std::vector<size_t> batch_ends;
     size_t issued;
@@ -492,9 +500,15 @@ template <class Each> static void for_each_element(const Product &what, bool of_
             each(line, term, place(first + line, term));
 }
 
+// Whose elements are in shared memory: those of A, or not, and of B.
+static std::vector<bool> in_memory(const Product &what)
+{
+    return what.by_registers ? std::vector<bool>{false} : std::vector<bool>{true, false};
+}
+
 static void count_readers(const Product &what, int warp, int change)
 {
-    for (bool of_a : {true, false})
+    for (bool of_a : in_memory(what))
         for_each_element(what, of_a, warp, [&](int, int, unsigned address) {
             if (address % PIECE == 0)
                 now->readers[address / PIECE] += change;
@@ -507,13 +521,20 @@ static void read_operands(UnderWay &own, int warp)
     own.is_read = true;
     own.a.resize(16 * terms_of(what.numbers));
     own.b.resize(what.columns * terms_of(what.numbers));
-    for_each_element(what, true, warp, [&](int line, int term, unsigned address) {
-        own.a[line * terms_of(what.numbers) + term] = number(what.numbers, now->seen + address);
-    });
+    if (what.by_registers) // PTX ISA, the figure of A's fragments of four bytes
+        for (int line = 0; line < 16; ++line)
+            for (int term = 0; term < terms_of(what.numbers); ++term) {
+                const unsigned *const word = &own.lines->values[line % 8 * 4 + term % 4][line / 8 + term / 4 * 2];
+                own.a[line * terms_of(what.numbers) + term] = number(what.numbers, (const unsigned char *)word);
+            }
+    else
+        for_each_element(what, true, warp, [&](int line, int term, unsigned address) {
+            own.a[line * terms_of(what.numbers) + term] = number(what.numbers, now->seen + address);
+        });
     for_each_element(what, false, warp, [&](int line, int term, unsigned address) {
         own.b[term * what.columns + line] = number(what.numbers, now->seen + address);
     });
-    for (bool of_a : {true, false})
+    for (bool of_a : in_memory(what))
         for_each_element(what, of_a, warp, [&](int, int, unsigned address) {
             if (address % PIECE == 0 && !is_shown(address))
                 complain("the product in line %d reads what a work-item wrote without FENCE_SHARED()", what.line);
@@ -585,6 +606,20 @@ static void look_at_registers(Sums &sums)
     for (int lane = 0; lane < LANES; ++lane)
         memcpy(sums.values[lane], sums.registers[lane], sums.columns * 2);
 }
+
+// Registers of A may be written once the product was awaited, and are the unit's to see behind a fence.
+static bool are_as_seen(const Lines &lines)
+{
+    for (int lane = 0; lane < LANES; ++lane)
+        if (memcmp(lines.registers[lane], lines.values[lane], sizeof lines.values[lane]))
+            return false;
+    return true;
+}
+static void look_at_registers(Lines &lines)
+{
+    for (int lane = 0; lane < LANES; ++lane)
+        memcpy(lines.values[lane], lines.registers[lane], sizeof lines.values[lane]);
+}
 static const unsigned (*poison_of_sums())[128]
 {
     static unsigned poison[LANES][128];
@@ -616,6 +651,9 @@ void group_fence(int line)
     for (auto &sums : unit.sums)
         if (!sums->under_way)
             look_at_registers(*sums);
+    for (auto &lines : unit.lines)
+        if (!lines->under_way)
+            look_at_registers(*lines);
 }
 
 static std::shared_ptr<Sums> sums_in(UnitOfWarp &unit, unsigned *const *registers, int columns, int line)
@@ -641,21 +679,39 @@ static std::shared_ptr<Sums> sums_in(UnitOfWarp &unit, unsigned *const *register
     return fresh;
 }
 
+static std::shared_ptr<Lines> lines_in(UnitOfWarp &unit, const unsigned *const *registers, int line)
+{
+    for (auto &known : unit.lines)
+        if (!memcmp(known->registers, registers, sizeof known->registers)) {
+            if (!are_as_seen(*known))
+                fault("A of the product in line %d was written after the last GROUP_FENCE(), or before an earlier one was awaited", line);
+            return known;
+        }
+    std::shared_ptr<Lines> fresh(new Lines);
+    fresh->under_way = 0;
+    memcpy(fresh->registers, registers, sizeof fresh->registers);
+    if (!unit.is_fenced)
+        fault("the product in line %d lacks GROUP_FENCE() before it", line);
+    look_at_registers(*fresh);
+    unit.lines.push_back(fresh);
+    return fresh;
+}
+
 static bool same(const Product &x, const Product &y)
 {
-    return x.a == y.a && x.b == y.b && x.numbers == y.numbers && x.columns == y.columns && x.keeps == y.keeps && x.turn_a == y.turn_a
+    return x.by_registers == y.by_registers && x.a == y.a && x.b == y.b && x.numbers == y.numbers && x.columns == y.columns && x.keeps == y.keeps && x.turn_a == y.turn_a
         && x.turn_b == y.turn_b && x.line == y.line;
 }
 
 static void check_operands(const Product &what, int warp)
 {
-    for (unsigned long long descriptor : {what.a, what.b}) {
+    for (unsigned long long descriptor : {what.a, what.b}) { // of 0 nothing is wrong: that of A which is in registers
         if (descriptor >> 49 & 7)
             fault("the base offset of a descriptor in line %d is not 0: what is swizzled must begin at multiples of 1024 bytes", what.line);
         if (descriptor & 0x3ff1c000c000c000)
             fault("a descriptor in line %d has bits that mean nothing", what.line);
     }
-    for (bool of_a : {true, false})
+    for (bool of_a : in_memory(what))
         for_each_element(what, of_a, warp, [&](int, int, unsigned address) {
             if (address % PIECE)
                 return;
@@ -666,12 +722,13 @@ static void check_operands(const Product &what, int warp)
         });
 }
 
-void group_mul_add(void *place, const Product &product)
+void group_mul_add(void *place, const Product &product, const unsigned *lines)
 {
-    struct Request { unsigned *sums; Product what; };
+    struct Request { unsigned *sums; const unsigned *lines; Product what; };
     Request own;
     memset(&own, 0, sizeof own);
     own.sums = (unsigned *)place;
+    own.lines = lines;
     own.what = product;
     const int line = product.line, warp = this_warp();
     check_group(line);
@@ -679,12 +736,14 @@ void group_mul_add(void *place, const Product &product)
     if (!first_of_warp())
         return;
     unsigned *registers[LANES];
+    const unsigned *registers_of_a[LANES];
     for (int lane = 0; lane < LANES; ++lane) {
         Request theirs;
         memcpy(&theirs, shown[lane], sizeof theirs);
         if (!same(theirs.what, product))
             fault("lanes of a warp differ in descriptors, or in scale, of the product in line %d", line);
         registers[lane] = theirs.sums;
+        registers_of_a[lane] = theirs.lines;
     }
     UnitOfWarp &unit = now->units[warp];
     std::vector<Product> &all = now->issued[warp / WARPS_OF_GROUP];
@@ -697,7 +756,10 @@ void group_mul_add(void *place, const Product &product)
         fault("the product in line %d must have operands along k: the unit turns elements of two bytes alone", line);
     if (!unit.was_fenced)
         fault("the product in line %d lacks GROUP_FENCE() before it", line);
+    if (product.by_registers && product.numbers != Numbers::TF32)
+        fault("the product in line %d has A in registers, which is simulated for elements of four bytes", line);
     check_operands(product, warp);
+    const std::shared_ptr<Lines> own_lines = product.by_registers ? lines_in(unit, registers_of_a, line) : nullptr;
 
     const std::shared_ptr<Sums> sums = sums_in(unit, registers, product.columns, line);
     if (!are_registers(*sums, sums->under_way ? poison_of_sums() : sums->values))
@@ -707,7 +769,9 @@ void group_mul_add(void *place, const Product &product)
         fault("the product in line %d begins new sums, and lacks GROUP_FENCE() behind the use of the old ones", line);
     set_registers(*sums, poison_of_sums());
     ++sums->under_way;
-    unit.products.push_back({product, sums, false, {}, {}});
+    if (own_lines)
+        ++own_lines->under_way;
+    unit.products.push_back({product, sums, own_lines, false, {}, {}});
     count_readers(product, warp, 1);
     if (drawn(2))
         read_operands(unit.products.back(), warp);
@@ -732,6 +796,10 @@ void group_wait(int batches_left, int line)
         UnderWay &own = unit.products[p];
         if (!are_registers(*own.sums, poison_of_sums()))
             fault("sums of the product in line %d were touched before they were awaited", own.what.line);
+        if (own.lines && !are_as_seen(*own.lines))
+            fault("A of the product in line %d was written before it was awaited", own.what.line);
+        if (own.lines)
+            --own.lines->under_way;
         if (!own.is_read)
             read_operands(own, this_warp());
         count_readers(own.what, this_warp(), -1);

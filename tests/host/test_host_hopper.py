@@ -370,7 +370,7 @@ def names(path: Path) -> set[str]:
     return {
         name
         for name in defined
-        if not re.fullmatch(r"SUMS_\d+|PLACES_\d+|GROUP_MUL_ADD(_\d+)?|CLUSTER_STORE_\d+", name)
+        if not re.fullmatch(r"SUMS_\d+|PLACES_\d+|(GROUP|LINES)_MUL_ADD(_\d+)?|CLUSTER_STORE_\d+", name)
     }
 
 

@@ -72,12 +72,3 @@ template <class Part> __device__ inline Part own_steps(Part part, int steps)
 #define own_steps(part, steps) part
 #define FINISHED(own, piece) own
 #endif
-
-// A launch that begins EARLY does nothing that others may see, or have seen, before all launches before it have ended.
-#if EARLY
-#define LET_NEXT() LET_NEXT_BEGIN();
-#define AWAIT_BEFORE() AWAIT_LAUNCHES();
-#else
-#define LET_NEXT()
-#define AWAIT_BEFORE()
-#endif

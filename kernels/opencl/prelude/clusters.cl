@@ -1,6 +1,6 @@
-// clusters: the words by which CUDA C++ says what two groups of a cluster share of a product of tiles. OpenCL launches no clusters, and no
-// kernel before the one before it has ended: here they say what a group does by itself. With 10 tiles and 4 groups, group 1 computes those
-// of the numbers 1, 5 and 9: FIRST_NUMBER, and on by NUMBERS.
+// clusters: the words by which CUDA C++ says what two groups of a cluster share of a product of tiles. OpenCL launches no clusters: here
+// they say what a group does by itself. With 10 tiles and 4 groups, group 1 computes those of the numbers 1, 5 and 9: FIRST_NUMBER, and on
+// by NUMBERS.
 #include "hopper.cl"
 #include "shares.cl"
 
@@ -18,6 +18,3 @@
 #define BRING_A bring
 #define BRING_B bring
 #define FINISHED(own, piece) own
-
-#define LET_NEXT()
-#define AWAIT_BEFORE()

@@ -114,6 +114,28 @@
     __asm__ volatile(LATER "{ .reg .pred p; setp.ne.s32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256" types " {" PLACES_128() \
                  "}, %128, %129, p" more "; }" \
                  : SUMS_128(sort, d, 0) : "l"(a), "l"(b), "r"((int)(scale)), "n"(turn_a), "n"(turn_b) : "memory")
+// Likewise, of A that registers hold: with t = item % 128, a[2 · h + e] is line t / 32 · 16 + t % 32 / 4 + 8 · e, term t % 4 + 4 · h, of 4-byte
+// elements. They may be written again once the product was awaited, and GROUP_FENCE() lets the unit see them.
+#define LINES_MUL_ADD_64(types, d, a, b, scale) \
+    __asm__ volatile(LATER "{ .reg .pred p; setp.ne.s32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64" types " {" PLACES_32() \
+                 "}, {%32, %33, %34, %35}, %36, p, 1, 1; }" \
+                 : SUMS_32("+f", d, 0) : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "l"(b), "r"((int)(scale)) : "memory")
+#define LINES_MUL_ADD_128(types, d, a, b, scale) \
+    __asm__ volatile(LATER "{ .reg .pred p; setp.ne.s32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128" types " {" PLACES_64() \
+                 "}, {%64, %65, %66, %67}, %68, p, 1, 1; }" \
+                 : SUMS_64("+f", d, 0) : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "l"(b), "r"((int)(scale)) : "memory")
+#define LINES_MUL_ADD_192(types, d, a, b, scale) \
+    __asm__ volatile(LATER "{ .reg .pred p; setp.ne.s32 p, %101, 0; wgmma.mma_async.sync.aligned.m64n192" types " {" PLACES_96() \
+                 "}, {%96, %97, %98, %99}, %100, p, 1, 1; }" \
+                 : SUMS_96("+f", d, 0) : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "l"(b), "r"((int)(scale)) : "memory")
+#define LINES_MUL_ADD_256(types, d, a, b, scale) \
+    __asm__ volatile(LATER "{ .reg .pred p; setp.ne.s32 p, %133, 0; wgmma.mma_async.sync.aligned.m64n256" types " {" PLACES_128() \
+                 "}, {%128, %129, %130, %131}, %132, p, 1, 1; }" \
+                 : SUMS_128("+f", d, 0) : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "l"(b), "r"((int)(scale)) : "memory")
+#define LINES_MUL_ADD_TF32_64(d, a, b, scale) LINES_MUL_ADD_64("k8.f32.tf32.tf32", d, a, b, scale)
+#define LINES_MUL_ADD_TF32_128(d, a, b, scale) LINES_MUL_ADD_128("k8.f32.tf32.tf32", d, a, b, scale)
+#define LINES_MUL_ADD_TF32_192(d, a, b, scale) LINES_MUL_ADD_192("k8.f32.tf32.tf32", d, a, b, scale)
+#define LINES_MUL_ADD_TF32_256(d, a, b, scale) LINES_MUL_ADD_256("k8.f32.tf32.tf32", d, a, b, scale)
 #define GROUP_MUL_ADD_F16_64(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_64("k16.f32.f16.f16", ", 1, 1, %35, %36", "+f", d, a, b, scale, turn_a, turn_b)
 #define GROUP_MUL_ADD_F16_128(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_128("k16.f32.f16.f16", ", 1, 1, %67, %68", "+f", d, a, b, scale, turn_a, turn_b)
 #define GROUP_MUL_ADD_F16_192(d, a, b, scale, turn_a, turn_b) GROUP_MUL_ADD_192("k16.f32.f16.f16", ", 1, 1, %99, %100", "+f", d, a, b, scale, turn_a, turn_b)

@@ -39,7 +39,13 @@
 #define TOUCH_NUMBER(x) ((void)0)
 
 #define GROUP_MUL_ADD(numbers, columns, d, a, b, scale, turn_a, turn_b) \
-    host::group_mul_add(d, {a, b, host::numbers, columns, (scale) != 0, (turn_a) != 0, (turn_b) != 0, __LINE__})
+    host::group_mul_add(d, {a, b, host::numbers, columns, (scale) != 0, (turn_a) != 0, (turn_b) != 0, __LINE__, false})
+#define LINES_MUL_ADD(numbers, columns, d, a, b, scale) \
+    host::group_mul_add(d, {0, b, host::numbers, columns, (scale) != 0, false, false, __LINE__, true}, a)
+#define LINES_MUL_ADD_TF32_64(...) LINES_MUL_ADD(Numbers::TF32, 64, __VA_ARGS__)
+#define LINES_MUL_ADD_TF32_128(...) LINES_MUL_ADD(Numbers::TF32, 128, __VA_ARGS__)
+#define LINES_MUL_ADD_TF32_192(...) LINES_MUL_ADD(Numbers::TF32, 192, __VA_ARGS__)
+#define LINES_MUL_ADD_TF32_256(...) LINES_MUL_ADD(Numbers::TF32, 256, __VA_ARGS__)
 #define GROUP_MUL_ADD_F16_64(...) GROUP_MUL_ADD(Numbers::F16, 64, __VA_ARGS__)
 #define GROUP_MUL_ADD_F16_128(...) GROUP_MUL_ADD(Numbers::F16, 128, __VA_ARGS__)
 #define GROUP_MUL_ADD_F16_192(...) GROUP_MUL_ADD(Numbers::F16, 192, __VA_ARGS__)
