@@ -60,7 +60,12 @@ class Relayout(Transpose):
         Parameter("ALONG", 1, "lines of 128 bytes of a row of the tile", choices=(1, 2, 4, 8)),
         Parameter("ITEMS", 256, "work-items of a group", choices=(64, 128, 256, 512)),
         Parameter("EACH", 4, "runs of 16 bytes of a work-item, all on their way at once", choices=(1, 2, 4, 8)),
-        Parameter("EARLY", 0, "whether groups begin, and wait, while the launch before still runs, as in wgmma", choices=(0, 1)),
+        Parameter(
+            "EARLY",
+            0,
+            "whether groups begin, and wait, while the launch before still runs, as in wgmma",
+            choices=(0, 1),
+        ),
     )
     constraints = (Constraint("ITEMS ≥ 8 · ALONG, the runs of a row", lambda ITEMS, ALONG: ITEMS >= _RUNS * ALONG),)
 
@@ -155,7 +160,7 @@ def prepare(
 
     Args:
         turned: whether rows become columns.
-        early: whether the launch begins while the one before still runs; for devices of compute capability 9.0 or higher in CUDA.
+        early: whether the launch begins while the one before still runs, as from compute capability 9.0 on it may in CUDA.
     """
     size = problem.element_type(operand).itemsize
     if turned:

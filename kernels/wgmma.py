@@ -143,16 +143,16 @@ class Wgmma(KernelVariant):
     four warps multiply WM rows of the tile. The unit turns two-byte elements that lie across k. Others are transposed
     beforehand, in scratch memory, and what the copy engine cannot address is laid out anew there.
 
-    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it. A is rounded in registers, by way of which
-    the unit takes it, however it lies; the pass that lays operands out anew rounds B beforehand.
+    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it. A is rounded in registers, by way of
+    which the unit takes it, however it lies; the pass that lays operands out anew rounds B beforehand.
     Floats of 8 bits the unit adds up in about 14 bits: the sums of each step, 128 terms, are added to float32 outside of it.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
 
     With a CLUSTER, two groups run on neighbouring compute units and reach each other's local memory: each has one half of the
     tiles of A or of B copied to both, or both compute one tile, each with half of its terms (CUDA C++ Programming Guide,
-    "Thread Block Clusters"). With EARLY = 1 groups begin while the launch before still runs ("Programmatic Dependent Launch").
-    Only the user chooses these.
+    "Thread Block Clusters"). Only the user chooses these. With EARLY = 1 groups begin while the launch before still runs
+    ("Programmatic Dependent Launch").
 
     Where `mma` is expected to be faster, only the user chooses it. Under OpenCL it is chosen where `gemmport doctor` has found
     it right on the device.
@@ -248,7 +248,9 @@ class Wgmma(KernelVariant):
         rows, columns = int(parameters["WM"]), int(parameters["TSN"])
         lines = 2 * rows * ROW_BYTES // 4 // GROUP if _rounds_a(problem) else 0  # of A, of two steps
         held = (rows + (LINES if _promotes(problem) else 0)) * columns // GROUP + lines
-        return ceil_div(held * _multipliers(parameters), _multipliers(parameters) + GROUP)  # those that multiply have more
+        return ceil_div(
+            held * _multipliers(parameters), _multipliers(parameters) + GROUP
+        )  # those that multiply have more
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
@@ -301,8 +303,8 @@ class Wgmma(KernelVariant):
         sums = (p["WM"] + LINES) * p["TSN"]
         if _promotes(problem) and sums > most:
             return (
-                f"registers hold sums of {problem.dtype}, and those of a step for {LINES} rows: (WM + {LINES}) · TSN must be at "
-                f"most {most:,} with GROUPS = {p['GROUPS']} and TSM / WM = {p['TSM'] // p['WM']}; it is {sums:,}"
+                f"registers hold sums of {problem.dtype}, and those of a step for {LINES} rows: (WM + {LINES}) · TSN must be "
+                f"at most {most:,} with GROUPS = {p['GROUPS']} and TSM / WM = {p['TSM'] // p['WM']}; it is {sums:,}"
             )
         most, sums = _MOST_ROUNDED.get((p["GROUPS"], p["TSM"] // p["WM"]), 0), p["WM"] * (p["TSN"] + COLUMNS)
         if _rounds_a(problem) and sums > most:
@@ -318,8 +320,10 @@ class Wgmma(KernelVariant):
         )
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
-        """The tilings of the device's model that fit, each with as many stages as there is room for, shared or not."""
-        choices = []
+        """The tilings of the device's model that fit, each with as many stages as there is room for, shared or not; those that
+        are not begin early, where the language has it.
+        """
+        choices: list[Parameters] = []
         for tiling in model.tilings.get(self.name, ()):
             full = self.complete(tiling)
             room = self.most_local_bytes(device)
@@ -328,7 +332,9 @@ class Wgmma(KernelVariant):
                 stages -= 1
             fits = self.local_bytes({**full, "STAGES": stages}, problem) <= room
             if fits and self.unfit(full, problem, device) is None:
-                choices += [{**tiling, "STAGES": stages, "SHARE": share} for share in (0, int(full["GROUPS"]))]
+                alone = {**tiling, "STAGES": stages, "SHARE": 0}
+                choices.append({**alone, "EARLY": 1} if device.language == "cuda" else alone)
+                choices.append({**alone, "SHARE": int(full["GROUPS"])})
         return self.ranked(choices, problem, device, model)
 
     def predicted(

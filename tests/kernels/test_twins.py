@@ -36,7 +36,7 @@ OPENCL: Words = {
     r"(?<=[0-9])ul\b": "ull",
     r"SHARED_ADDRESS\(\((\w+)\)\)": r"SHARED_ADDRESS(\1)",
     r"volatile\(LATER ": "volatile(",
-    r"(^#define \w+\(|, )d, a, b, scale, turn_a, turn_b\)(?=$| GROUP)": r"\1ALL)",
+    r"(^#define \w+\(|, )d, a, b, scale(, turn_a, turn_b)?\)(?=$| GROUP| LINES_MUL_ADD_\d+\(\")": r"\1ALL)",
 }  # fmt: skip
 """Patterns of OpenCL C, in their order, and what both languages call it here. Blanks and comments are gone by then."""
 
@@ -95,6 +95,18 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+#endif",
         ],
     ),
+    "early": (
+        "OpenCL begins no launch early",
+        [
+            "+#include ptx",
+            "+#if EARLY",
+            "+#define LET_NEXT() LET_NEXT_BEGIN();",
+            "+#define AWAIT_BEFORE() AWAIT_LAUNCHES();",
+            "+#define UNALIASED",
+            "+#else",
+            "+#endif",
+        ],
+    ),
     "hopper": (
         (
             "OpenCL's compiler leaves instructions of sm_90a for later, and declares no more than 48 KB of local memory; its "
@@ -112,8 +124,6 @@ APART: dict[str, tuple[str, list[str]]] = {
                 '-asm volatile("fence.proxy.tensormap::generic.release.gpu; '
                 'fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory")'
             ),
-            '+#define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")',
-            '+#define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")',
             (
                 '+#define CLUSTER_BARRIER() asm volatile("barrier.cluster.arrive.relaxed; '
                 'barrier.cluster.wait.acquire;" ::: "memory")'
@@ -183,8 +193,8 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+COPY_TILE_TO(3, to, map, bar, x + term, y + line + first, batch);",
             "+else",
             "+#pragma unroll",
-            "+for (int b = 0; b < half / UNIT_LINES; ++b)",
-            "+COPY_TILE_TO(3, to + b * BLOCK_BYTES, map, bar, x + line + first + b * UNIT_LINES, y + term, batch);",
+            "+for (int b = 0; b < half / ACROSS_LINES; ++b)",
+            "+COPY_TILE_TO(3, to + b * ACROSS_BYTES, map, bar, x + line + first + b * ACROSS_LINES, y + term, batch);",
             "+}",
             "+#endif",
             "+#if SOON",
@@ -470,6 +480,8 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+#define LOAD_READ_ONLY_4(r, p) r[0] = __ldg((const unsigned *)p)",
             "+#define LOAD_READ_ONLY_8(r, p) *(uint2 *)r = __ldg((const uint2 *)p)",
             "+#define LOAD_READ_ONLY_16(r, p) *(uint4 *)r = __ldg((const uint4 *)p)",
+            '+#define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")',
+            '+#define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")',
         ],
     ),
 }

@@ -1,11 +1,13 @@
 // early: launches that begin before the one before them in their stream has ended (EARLY). Such a launch does nothing that others may see, or
 // have seen, before AWAIT_BEFORE(), behind which all launches before have ended; LET_NEXT() lets the next one begin as soon as there is room.
-#include "hopper.cu"
+//
+// With EARLY = 0 both are nothing, and the stream waits between two launches. UNALIASED says of a pointer what `restrict` does.
+#include "ptx.cu"
 
 #if EARLY
 #define LET_NEXT() LET_NEXT_BEGIN();
 #define AWAIT_BEFORE() AWAIT_LAUNCHES();
-#define UNALIASED // otherwise the compiler may have what launches before still write read before
+#define UNALIASED // with it the compiler might read before AWAIT_BEFORE() what launches before still write
 #else
 #define LET_NEXT()
 #define AWAIT_BEFORE()

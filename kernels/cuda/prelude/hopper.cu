@@ -30,11 +30,6 @@
                  ::"r"(SHARED_ADDRESS(to)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(SHARED_ADDRESS(bar)) : "memory")
 #define PREFETCH_MAP(map) asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory")
 
-// In a launch that begins before the one before it in its stream has ended (programmatic dependent launch): lets the next such one begin as
-// soon as there is room for its blocks; waits until all launches before have ended, and what they wrote can be read.
-#define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
-#define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")
-
 // Clusters of blocks, which run at one time and reach each other's shared memory. A rank is a block's number in its cluster, from 0 on.
 // All threads of a cluster meet: barriers that were made and fenced before are seen behind, and no block leaves before. Nothing else is
 // waited for: a release for the cluster would have all memory of the thread wait, hundreds of clocks each time (MEMBAR.ALL.GPU).

@@ -108,6 +108,11 @@
         d0 = after.s0, d1 = after.s1, d2 = after.s2, d3 = after.s3;                       \
     } while (0)
 
+// In a launch that begins before the one before it in its stream has ended (programmatic dependent launch, from compute capability 9.0 on): lets the next such one begin as
+// soon as there is room for its blocks; waits until all launches before have ended, and what they wrote can be read.
+#define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
+#define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")
+
 // No instruction, but what the compiler has to believe: that an address, or memory, is another now.
 #define TOUCH_PLACE(place) asm volatile("" : "+l"(place))
 #define TOUCH_MEMORY() asm volatile("" ::: "memory")

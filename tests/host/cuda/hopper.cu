@@ -11,9 +11,6 @@
 #define COPY_TILE(to, map, bar, x, y, z) host::copy_tile(to, map, bar, x, y, z, __LINE__)
 #define PREFETCH_MAP(map) host::check_map(map, __LINE__)
 
-#define LET_NEXT_BEGIN() host::let_next_begin()
-#define AWAIT_LAUNCHES() host::await_launches()
-
 #define CLUSTER_BARRIER() host::cluster_barrier(__LINE__)
 #define CLUSTER_ARRIVE(bar, rank) host::arrive_in(rank, bar, __LINE__)
 #define CLUSTER_ADDRESS(there, place, rank) ((there) = host::address_in(rank, place, __LINE__))
