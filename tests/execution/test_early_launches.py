@@ -1,7 +1,8 @@
 """Launches that begin while the one before still runs (EARLY of `wgmma`): a stream keeps its order all the same.
 
 A chain is a matrix of small integers that one step after the other makes of the one before, in place of another one: by
-products that begin early, and between them by all else that a stream holds. What is read too early, or written, is that of another step.
+products that begin early, and between them by all else that a stream holds. What is read too early, or written, is that of
+another step.
 """
 
 from __future__ import annotations
@@ -204,7 +205,9 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def wrong_in_a_stream(torch: Any, tiles: str) -> int:
-    """Elements that are wrong of chains that a stream computes one after the other. At least one was enqueued before it began."""
+    """Elements that are wrong of chains that a stream computes one after the other, of which one at least was enqueued before
+    it began.
+    """
     chain, full = Chain(torch, tiles, seed=1), 0
     expected = chain.after(1)
     with torch.cuda.stream(torch.cuda.Stream()):
