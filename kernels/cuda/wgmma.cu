@@ -339,6 +339,7 @@ void wgmma(
                     for (int s = 0; s < BLOCK_SUMS; ++s) { // the other threads' products are under way meanwhile
                         TOUCH(few[s]);
                         sum[r][s] = sum_of(sum[r][s], few[s]);
+                        TOUCH(sum[r][s]); // so that registers hold no sums of two row blocks
                     }
                 }
                 stage = next_stage(stage);
