@@ -421,7 +421,6 @@ class Wgmma(KernelVariant):
             "WHOLE_SUMS": int(problem.accumulator.kind == "integer"),
             "PROMOTES": int(_promotes(problem)),
             "ROUNDS_A": int(_rounds_a(problem)),
-            **({"ROUNDS_TO_TF32": 1} if _rounds_a(problem) else {}),
             "FEW_REGISTERS": few,
             "MANY_REGISTERS": many,
             "BATCHED_A": int(_is_batched(problem, "a")),

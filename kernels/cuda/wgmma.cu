@@ -12,7 +12,6 @@
 #include "runs.cu"
 #include "clusters.cu"
 #include "early.cu"
-#include "rounding.cu"
 
 #define WARP 32
 #define GROUP (4 * WARP) // threads that ask the unit together
@@ -128,8 +127,7 @@ __device__ __forceinline__ void bring_half(
 #endif
 
 #if ROUNDS_A
-// What a thread has of 64 lines of A, for the unit: of each of its turns, of two lines of the warp's 16, two terms (hopper.cu). They are rounded
-// on the way. Pieces of 16 bytes have changed places; of lines and terms that a warp reads at once along k, no two share a bank.
+// What a thread has of 64 lines of A, for the unit: of each of its turns, of two lines of the warp's 16, two terms (hopper.cu). Pieces of 16 bytes have changed places; of lines and terms that a warp reads at once along k, no two share a bank.
 #define PIECE_AT(row, piece) ((row) * ROW_BYTES + ((piece) ^ (row) % 8) * 16)
 #define WORD_AT(line, term) \
     (A_RUNS_ALONG_K ? PIECE_AT(line, (term) / 4) + (term) % 4 * 4 \
@@ -141,8 +139,7 @@ __device__ __forceinline__ void fetch_lines(unsigned (*lines)[4], const char *fr
         #pragma unroll
         for (int w = 0; w < 4; ++w) {
             const unsigned line = warp * 16 + lane / 4 + w % 2 * 8, term = turn * 8 + lane % 4 + w / 2 * 4;
-            const unsigned word = *(const unsigned *)(from + WORD_AT(line, term));
-            lines[turn][w] = __float_as_uint(rounded_to_precision(__uint_as_float(word)));
+            lines[turn][w] = *(const unsigned *)(from + WORD_AT(line, term));
         }
 }
 #endif
@@ -153,7 +150,8 @@ __device__ __forceinline__ void fetch_lines(unsigned (*lines)[4], const char *fr
                       (along_k) ? 16 : BLOCK_BYTES, EIGHT_BYTES)
 
 #if ROUNDS_A
-// Waits for a stage, and begins its products: of A by way of registers, `lines`, which stay as they are until the products were awaited.
+// Waits for a stage, and begins its products: of A by way of registers, `lines`, which stay as they are until the products were awaited. The
+// terms of a turn are rounded while the products of the turn before are under way.
 __device__ __forceinline__ void multiply_stage(
     acc_t (*sum)[BLOCK_SUMS], unsigned (*lines)[TURNS][4], const char *tiles, barrier_t *full, stage_t stage, int group,
     int thread, int adds)
@@ -164,12 +162,16 @@ __device__ __forceinline__ void multiply_stage(
     #pragma unroll
     for (int r = 0; r < ROW_BLOCKS; ++r)
         fetch_lines(lines[r], a + r * BLOCK_BYTES, thread % GROUP / WARP, thread % WARP);
-    GROUP_FENCE();
     #pragma unroll
-    for (int turn = 0; turn < TURNS; ++turn)
+    for (int turn = 0; turn < TURNS; ++turn) {
+        #pragma unroll
+        for (int w = 0; w < 4 * ROW_BLOCKS; ++w)
+            ROUND_TO_TF32(lines[w / 4][turn][w % 4]);
+        GROUP_FENCE();
         #pragma unroll
         for (int r = 0; r < ROW_BLOCKS; ++r)
             MUL_ADD_LINES(sum[r], lines[r][turn], OPERAND(b, turn, 1), turn > 0 || adds);
+    }
     GROUP_COMMIT();
 }
 #endif

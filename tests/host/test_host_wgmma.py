@@ -302,9 +302,9 @@ FAULTS_ALONG_K: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     **{
         name: ("tf32", ((pattern, replacement),))
         for name, pattern, replacement in (
-            ("A is cut", r"__float_as_uint\(rounded_to_precision\(__uint_as_float\(word\)\)\)", "word"),
+            ("A is cut", r"ROUND_TO_TF32\(.*\);", ";"),
             ("A is overwritten while it is read", r"multiply_stage\(sum, odd,", "multiply_stage(sum, even,"),
-            ("A that the unit was not let see", r"GROUP_FENCE\(\);(\n +#pragma unroll\n.*\n.*\n.*\n +MUL_ADD_LINES)", r"\1"),
+            ("A that the unit was not let see", r"GROUP_FENCE\(\);(\n +#pragma unroll\n.*\n +MUL_ADD_LINES)", r"\1"),
             ("lines of A exchanged", r"w % 2 \* 8, term", "(1 - w % 2) * 8, term"),
             ("terms of A exchanged", r"w / 2 \* 4;", "(1 - w / 2) * 4;"),
             ("pieces of A where they were", r"\(piece\) \^ \(row\) % 8", "(piece)"),
