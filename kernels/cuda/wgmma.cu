@@ -445,7 +445,7 @@ void wgmma(
                         tile.row + group * WM + r * UNIT_LINES + thread % GROUP / WARP * 16, tile.column + x * AT_ONCE,
                         D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
 #if CLUSTER_D
-            if (lane == 0) // all lanes have met since they read what was left
+            if (lane == 0 && next_part(part, steps).left > 0) // all lanes have met since they read what was left
                 CLUSTER_ARRIVE(taken, other);
 #endif
 #endif

@@ -128,6 +128,7 @@ APART: dict[str, tuple[str, list[str]]] = {
                 '+#define CLUSTER_BARRIER() asm volatile("barrier.cluster.arrive.relaxed; '
                 'barrier.cluster.wait.acquire;" ::: "memory")'
             ),
+            '+#define CLUSTER_END() asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")',
             "+#define CLUSTER_ARRIVE(bar, rank) \\",
             (
                 '+asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; '
@@ -305,7 +306,7 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+turn ^= 1;",
             "+#endif",
             "+#if CLUSTER_D",
-            "+if (lane == 0)",
+            "+if (lane == 0 && next_part(part, steps).left > 0)",
             "+CLUSTER_ARRIVE(taken, other);",
             "+#endif",
         ],

@@ -15,7 +15,7 @@
 #define OWN_RANK ((int)blockIdx.x % 2)
 #define ALL_MEET() CLUSTER_BARRIER()
 // A block stays while the other one may write to its shared memory, or arrive there.
-#define LEAVE_TOGETHER() CLUSTER_BARRIER();
+#define LEAVE_TOGETHER() CLUSTER_END();
 #else
 #define IN_CLUSTERS
 #define FIRST_NUMBER (int)blockIdx.x

@@ -33,7 +33,9 @@
 // Clusters of blocks, which run at one time and reach each other's shared memory. A rank is a block's number in its cluster, from 0 on.
 // All threads of a cluster meet: barriers that were made and fenced before are seen behind, and no block leaves before. Nothing else is
 // waited for: a release for the cluster would have all memory of the thread wait, hundreds of clocks each time (MEMBAR.ALL.GPU).
+// CLUSTER_END() waits for it once, before blocks end: that they have arrived at barriers of the other block, too, which must be there still.
 #define CLUSTER_BARRIER() asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait.acquire;" ::: "memory")
+#define CLUSTER_END() asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")
 // BARRIER_ARRIVE at the barrier that stands in the same place of the block of this rank; that releases nothing to others but who waits there.
 #define CLUSTER_ARRIVE(bar, rank)                                                                                                       \
     asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"( \

@@ -12,6 +12,7 @@
 #define PREFETCH_MAP(map) host::check_map(map, __LINE__)
 
 #define CLUSTER_BARRIER() host::cluster_barrier(__LINE__)
+#define CLUSTER_END() host::cluster_barrier(__LINE__)
 #define CLUSTER_ARRIVE(bar, rank) host::arrive_in(rank, bar, __LINE__)
 #define CLUSTER_ADDRESS(there, place, rank) ((there) = host::address_in(rank, place, __LINE__))
 #define CLUSTER_STORE(there, x, bar) host::store_in(there, x, bar, __LINE__)
