@@ -98,7 +98,14 @@ def in_part(pattern: str, replacement: str) -> Mutation:
 FAULTS: Mapping[str, tuple[str, Mutation]] = {
     "no meeting before the first copy": ("b", in_kernel(r"ALL_MEET\(\);", "__syncthreads();")),
     "a group leaves before the other": ("b", in_kernel(r"LEAVE_TOGETHER\(\)", "")),
-    "a group leaves before its sums are taken": ("d", in_kernel(r"LEAVE_TOGETHER\(\)", "")),
+    "a group arrives where the other has left": (
+        "d",
+        Mutation(
+            "last",
+            (Edit(r"LEAVE_TOGETHER\(\)", ""), Edit(r"lane == 0 && next_part\(part, steps\)\.left > 0", "lane == 0")),
+            ("wgmma",),
+        ),
+    ),
     "a stage is freed in the own group alone": ("b", in_part(r"CLUSTER_ARRIVE\(bar, lane\)", "BARRIER_ARRIVE(bar)")),
     "a stage is free once one group is done": ("a", in_part(r"FREEING \(2 \* MULTIPLIERS", "FREEING (MULTIPLIERS")),
     "both bring the same half": ("b", in_kernel(r"first = OWN_RANK \* half", "first = 0")),
