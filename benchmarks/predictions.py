@@ -75,7 +75,7 @@ def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
     for one in document.get("results", ()):  # kills have none
         if "problem" in one:
             problem = _problem(one["problem"])
-            choices = [one[name] for name in ("shipped", "tuned", "model")]
+            choices = [one[name] for name in ("shipped", "tuned", "calibrated", "model") if name in one]
             for each in {json.dumps([one["kernel"], one["parameters"]]): one for one in choices}.values():
                 if "seconds" in each:
                     yield Timed(

@@ -1,12 +1,15 @@
 """What `gemmport tune` finds where nothing is shipped, and whether it survives being killed.
 
-    python benchmarks/tuning.py unseen --device intel --budget 5m --output FILE
+    gemmport calibrate --device intel -o model.yaml
+    python benchmarks/tuning.py unseen --device intel --budget 5m --config model.yaml --search 5m --output FILE
     python benchmarks/tuning.py kills --device intel --kills 20 --output FILE
 
-`unseen` tunes the products of a file that it calls "seen". It leaves out the shipped entries, but not the shipped models.
-What the planner then chooses for those that it calls "unseen" is set beside the shipped choice, in turns. `kills` ends
-`gemmport tune` with SIGKILL at random moments and goes on; it exits with 1 where a finished trial is lost, or the best of a
-product becomes worse.
+`unseen` tunes the products of a file that it calls "seen", as if no configuration were shipped: neither entries nor models. For
+those that it calls "unseen", and then for the others, the choices of `CHOICES` are measured in turns. --search looks for the
+best trial of each unseen product, which takes turns with them: the time of a choice over the least of all is its regret.
+
+`kills` ends `gemmport tune` with SIGKILL at random moments and goes on; it exits with 1 where a finished trial is lost, or the
+best of a product becomes worse.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ import click
 import document
 
 import gemmport as gp
+from gemmport.api.ahead import compile_ahead
 from gemmport.bench.digest import launches_digests
 from gemmport.bench.standings import Workload
 from gemmport.cli.shapes import read_shapes
@@ -36,13 +40,14 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LaunchError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
+from gemmport.execution.executor import sources_of
 from gemmport.execution.selection import get_backend, select_device
 from gemmport.planning.lookup import Configuration, load_configuration
-from gemmport.planning.planner import make_plan
+from gemmport.planning.planner import candidates, make_plan
 from gemmport.planning.schema import LoadedEntry
 from gemmport.tuning import journal
-from gemmport.tuning.crew import Crew
-from gemmport.tuning.session import Step
+from gemmport.tuning.crew import Candidate, Crew
+from gemmport.tuning.session import Step, search
 from gemmport.tuning.study import Tried, tried_in
 from gemmport.tuning.suite import Task
 from gemmport.tuning.tuner import Options, opened
@@ -52,10 +57,33 @@ SHAPES = Path(__file__).parent / "shapes" / "tuning.csv"
 SEEN, UNSEEN = "seen", "unseen"
 """The sources of products in a file of shapes."""
 
+CHOICES = {
+    "shipped": "by the shipped entries and models",
+    "tuned": "by what the tuner found, with nothing shipped",
+    "calibrated": "by the model of --config alone, with nothing shipped: neither entries nor models",
+    "model": "by the shipped models alone, without any entry",
+}
+"""What is set side by side, with its meaning."""
+
+BEST = "best"
+"""The best trial of the search for an unseen product."""
+
+WITHIN = 1.25
+"""The factor within which a time shall lie of what was predicted."""
+
 TURNS = 5
-"""Samples of each of two choices, in turns."""
+"""Samples of each choice, in turns."""
 
 TURN_SECONDS = 300.0
+
+SEARCH_SHARE = 0.4
+"""Of the time that is left, that --search takes at most."""
+
+LIKELY = 3
+"""Candidates for each unseen product, whose programs are compiled before the search."""
+
+LEFT_SECONDS = 8.0
+"""Of the time, in which the file is written."""
 
 LEAST_SECONDS, MOST_SECONDS = 2.0, 15.0
 """Between which a tuner is killed after its start: while it imports, compiles, verifies, times and writes."""
@@ -73,39 +101,101 @@ def main() -> None:
 @click.option("--backend", default=None)
 @click.option("--device", default=None)
 @click.option("--shapes", type=click.Path(path_type=Path), default=SHAPES, show_default=True)
-@click.option("--budget", type=duration, default="5m", show_default=True)
+@click.option("--budget", type=duration, default="5m", show_default=True, help="Of the tuner.")
+@click.option(
+    "--search", "look", type=duration, default=None, help="For the best trials of unseen products: without it, none."
+)
+@click.option("--limit", type=duration, default=None, help="For all of it: what is not measured by then is left out.")
 @click.option("--config", "files", multiple=True, type=click.Path(path_type=Path), help="E.g. a calibrated model.")
 @click.option("--output", type=click.Path(path_type=Path), default=None)
 def unseen(
-    backend: str | None, device: str | None, shapes: Path, budget: float, files: tuple[Path, ...], output: Path | None
-) -> None:
-    """Tunes some products without a shipped configuration, and measures others beside the shipped choice."""
+    backend: str | None, device: str | None, shapes: Path, budget: float, look: float | None, limit: float | None,
+    files: tuple[Path, ...], output: Path | None,
+) -> None:  # fmt: skip
+    """Tunes some products as if nothing were shipped, and measures others beside the shipped choice.
+
+    SIGTERM ends it early; the file is written with what there is.
+    """
+    end = time.monotonic() + (limit or float("inf")) - LEFT_SECONDS
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ["GEMMPORT_CONFIG_PATH"] = ""
     target = select_device(device, backend)
     workloads = read_shapes(shapes, GemmProblem.create)
-    shipped = load_configuration()
-    blank = load_configuration(files).without("shipped")
-    seen = [workload for workload in workloads if workload.source == SEEN]
-    with tempfile.TemporaryDirectory() as folder:
-        options = Options(target, blank, list(map(Task, seen)), seconds=budget, journal=Path(folder) / "tuning.journal")
-        start = time.monotonic()
-        with opened(options) as tuner:
-            report = tuner.run(_tell)
-        took = time.monotonic() - start
-    tuned = blank.with_first(*(LoadedEntry(entry, "what was found", "call") for entry in report.entries))
-    with Crew(target) as crew:
-        measured = [
-            {"source": workload.source, **beside(crew, target, workload, shipped, tuned, blank)}
-            for workload in workloads
+    configurations = untuned(files)
+    found: dict[str, Any] = {"choices": CHOICES, "budget": budget, "results": []}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for stage in _stages(target, workloads, configurations, budget, look, end, Path(folder), found):
+                sys.stderr.write(f"{target.label}: {stage}\n")
+                if output is not None:
+                    _write(output, target, found)
+    except KeyboardInterrupt:
+        found["interrupted"] = True
+    _write(output, target, found)
+
+
+def untuned(files: Sequence[Path]) -> dict[str, Configuration]:
+    """The configurations of `CHOICES` before anything was tuned: "tuned" is what "calibrated" is."""
+    everything, shipped = load_configuration(files), load_configuration()
+    own = tuple(loaded for loaded in everything.models if loaded.source != "shipped")
+    blank = replace(everything.without("shipped"), models=own)
+    return {"shipped": shipped, "tuned": blank, "calibrated": blank, "model": shipped.of_models()}
+
+
+def _stages(
+    device: DeviceInfo, workloads: Sequence[Workload], configurations: dict[str, Configuration], budget: float,
+    look: float | None, end: float, folder: Path, found: dict[str, Any],
+) -> Iterator[str]:  # fmt: skip
+    """Does one after the other, fills `found` with what comes of it, and tells each that is worth writing."""
+    tasks = {source: [Task(one) for one in workloads if one.source == source] for source in (SEEN, UNSEEN)}
+    blank = configurations["calibrated"]
+    start = time.monotonic()
+    options = Options(device, blank, tasks[SEEN], seconds=budget, journal=folder / "tuning.journal")
+    with opened(options) as tuner:
+        report = tuner.run(_tell)
+    configurations["tuned"] = blank.with_first(
+        *(LoadedEntry(entry, "what was found", "call") for entry in report.entries)
+    )
+    found |= {
+        "took": time.monotonic() - start, "candidates": report.candidates, "replaced": report.replaced,
+        "entries": [entry.to_dict() for entry in report.entries],
+    }  # fmt: skip
+    yield f"tuned in {found['took']:.0f} s"
+    plans = {one.problem: plans_of(one.problem, device, configurations) for one in workloads}
+    opened_here = get_backend(device=device)
+    every = [plan for each in plans.values() for plan in each.values()]
+    if look is not None:
+        every += [
+            plan for task in tasks[UNSEEN] for plan in likely(task.workload.problem, device, configurations["tuned"])
         ]
-    found = {source: summary([one for one in measured if one["source"] == source]) for source in (SEEN, UNSEEN)}
-    for source, values in found.items():
-        sys.stderr.write(f"{target.label}, {source}: {values}\n")
-    document.write(
-        output, [get_backend(device=target)], budget=budget, took=took, candidates=report.candidates,
-        replaced=report.replaced, summary=found, results=measured,
-        entries=[entry.to_dict() for entry in report.entries],
-    )  # fmt: skip
+    compile_ahead(opened_here, [source for plan in every for source in sources_of(plan, opened_here)], lambda _: None)
+    yield "compiled"
+    best: dict[GemmProblem, Candidate] = {}
+    if look is not None:
+        options = Options(device, configurations["tuned"], tasks[UNSEEN], journal=folder / "unseen.journal")
+        with opened(options) as tuner:
+            for _ in search(tuner.studies, tuner.crew, min(look, SEARCH_SHARE * (end - time.monotonic()))):
+                pass
+            found |= {"searched": tuner.tried, "search": look}
+            best = {study.workload.problem: study.best.candidate for study in tuner.studies if study.best is not None}
+    with Crew(device) as crew:
+        for source in (UNSEEN, SEEN):
+            for task in tasks[source]:
+                if time.monotonic() > end:
+                    found["left_out"] = len(workloads) - len(found["results"])
+                    return
+                problem = task.workload.problem
+                seconds = min(TURN_SECONDS, end - time.monotonic() + LEFT_SECONDS / 2)
+                one = beside(crew, problem, plans[problem], configurations, best.get(problem), seconds)
+                found["results"].append({"source": source, **one})
+                found["summary"] = {
+                    each: summary([one for one in found["results"] if one["source"] == each]) for each in (UNSEEN, SEEN)
+                }
+            yield f"{source}: {found['summary'][source]}"
+
+
+def _write(output: Path | None, device: DeviceInfo, found: Mapping[str, Any]) -> None:
+    document.write(output, [get_backend(device=device)], **found)
 
 
 def _tell(step: Step) -> None:
@@ -114,58 +204,84 @@ def _tell(step: Step) -> None:
         sys.stderr.write(f"{step.share:.0%} {step.study.workload.name}: {tried.kernel} {tried.outcome.seconds:.3g} s\n")
 
 
+def plans_of(problem: GemmProblem, device: DeviceInfo, configurations: Mapping[str, Configuration]) -> dict[str, Plan]:
+    """The choice of each configuration for a product."""
+    return {name: make_plan(problem, device, configuration) for name, configuration in configurations.items()}
+
+
+def likely(problem: GemmProblem, device: DeviceInfo, configuration: Configuration) -> list[Plan]:
+    """The plans of which most is expected for a product: a search tries them first."""
+    known = [
+        (one.prediction.seconds * one.factor, one)
+        for one in candidates(problem, device, configuration)
+        if one.prediction is not None and not one.reason
+    ]
+    first = sorted(known, key=lambda pair: pair[0])[:LIKELY]
+    return [make_plan(problem, device, Configuration(()), kernel=one.kernel, params=one.parameters) for _, one in first]
+
+
+def expected(plan: Plan, configuration: Configuration) -> float | None:
+    """Seconds that a plan is expected to take by the configuration that chose it: as `gemmport explain` tells them."""
+    for one in candidates(plan.problem, plan.device, configuration):
+        if one.prediction is not None and (one.kernel, one.parameters) == (plan.variant, plan.values):
+            return one.prediction.seconds * one.factor
+    return None
+
+
 def beside(
     crew: Crew,
-    device: DeviceInfo,
-    workload: Workload,
-    shipped: Configuration,
-    tuned: Configuration,
-    blank: Configuration,
+    problem: GemmProblem,
+    plans: Mapping[str, Plan],
+    configurations: Mapping[str, Configuration],
+    best: Candidate | None,
+    seconds: float,
 ) -> dict[str, Any]:
-    """The choices for a product: what is shipped, what was tuned, and what the model alone chooses; with the speed of the
-    latter two over that of the first.
+    """The choices for a product, and the best trial that there is, in turns: what each took and was expected to take, and its
+    speed over that of the shipped choice; the regret of each.
     """
-    problem = workload.problem
-    plans = {
-        name: make_plan(problem, device, configuration)
-        for name, configuration in (("shipped", shipped), ("tuned", tuned), ("model", blank))
-    }
-    each: list[Plan] = []
-    for plan in plans.values():
-        if all(plan.launches != other.launches for other in each):
-            each.append(plan)
     found: dict[str, Any] = {"problem": problem.to_dict(), "name": str(problem)}
+    names: dict[str, tuple[object, Candidate]] = {}
     for name, plan in plans.items():
-        digests = launches_digests(plan.launches, device)
-        found[name] = {"kernel": plan.variant, "parameters": plan.values, "launches": digests}
-    if len(each) > 1:
-        try:
-            samples = crew.in_turns(
-                problem, [(plan.variant, plan.values) for plan in each], repeat=TURNS, seconds=TURN_SECONDS
-            )
-        except LaunchError as error:
-            return {**found, "error": str(error)}
-    else:
-        samples = [[1.0]]
-    medians = [statistics.median(times) for times in samples]
-    seconds = {
-        name: medians[next(at for at, one in enumerate(each) if one.launches == plan.launches)]
-        for name, plan in plans.items()
-    }
-    for name in plans:
-        found[name] |= {"ratio": seconds["shipped"] / seconds[name]}
-        if len(each) > 1:
-            found[name] |= {"seconds": seconds[name]}
+        names[name] = plan.launches, (plan.variant, plan.values)
+        found[name] = {
+            "kernel": plan.variant, "parameters": plan.values, "launches": launches_digests(plan.launches, plan.device),
+            "predicted": expected(plan, configurations[name]),
+        }  # fmt: skip
+    if best is not None:
+        plan = make_plan(problem, plans["shipped"].device, Configuration(()), kernel=best[0], params=best[1])
+        names[BEST] = plan.launches, best
+        found[BEST] = {"kernel": plan.variant, "parameters": plan.values}
+    each = dict(names.values())
+    try:
+        samples = crew.in_turns(problem, list(each.values()), repeat=TURNS, seconds=seconds)
+    except LaunchError as error:
+        return {**found, "error": str(error)}
+    medians = dict(zip(each, map(statistics.median, samples), strict=True))
+    least, shipped = min(medians.values()), medians[names["shipped"][0]]
+    for name, (launches, _) in names.items():
+        took = medians[launches]
+        found[name] |= {"seconds": took, "ratio": shipped / took}
+        if best is not None:
+            found[name]["regret"] = took / least
     return found
 
 
-def summary(measured: list[dict[str, Any]]) -> dict[str, Any]:
-    """Geometric means and the worst of the ratios to what is shipped."""
+def summary(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of each choice: geometric mean and least of the ratios to what is shipped, median and worst regret, and the share of
+    products whose time was predicted within a factor of `WITHIN`.
+    """
     right = [one for one in measured if "error" not in one]
     told: dict[str, Any] = {"products": len(measured), "measured": len(right)}
-    for name in ("tuned", "model"):
-        ratios = [one[name]["ratio"] for one in right]
-        told[name] = {"geometric mean": statistics.geometric_mean(ratios), "worst": min(ratios)} if ratios else None
+    for name in CHOICES:
+        each = [one[name] for one in right if name in one]
+        if not each:
+            continue
+        ratios = [one["ratio"] for one in each]
+        told[name] = {"geometric mean": statistics.geometric_mean(ratios), "worst": min(ratios)}
+        if regrets := [one["regret"] for one in each if "regret" in one]:
+            told[name] |= {"median regret": statistics.median(regrets), "worst regret": max(regrets)}
+        if off := [one["predicted"] / one["seconds"] for one in each if one.get("predicted")]:
+            told[name]["predicted"] = sum(1 / WITHIN <= ratio <= WITHIN for ratio in off) / len(off)
     return told
 
 

@@ -37,6 +37,29 @@ def test_ratios_are_summed_up_and_what_failed_is_not_counted():
     assert found["tuned"] == {"geometric mean": pytest.approx(1.0), "worst": 0.5}
 
 
+def test_regrets_and_predictions_are_summed_up():
+    times = [(1.0, 1.0, 1.2), (1.02, 1.0, 1.3), (1.5, 1.0, 0.5), (1.0, 1.0, 0.81)]
+    measured = [
+        {"tuned": {"ratio": 1.0, "regret": regret, "seconds": seconds, "predicted": predicted}}
+        for regret, seconds, predicted in times
+    ]
+    found = script.summary(measured)["tuned"]
+    assert (found["median regret"], found["worst regret"]) == (pytest.approx(1.01), 1.5)
+    assert found["predicted"] == 0.5
+
+
+def test_nothing_that_is_shipped_counts_where_nothing_is_shipped(tmp_path: Path):
+    own = tmp_path / "model.yaml"
+    own.write_text("schema: 1\nmodels:\n  - {name: mine, match: {}, launch: 1.0e-6}\n")
+    found = script.untuned([own])
+    assert list(found) == list(script.CHOICES)
+    assert [loaded.model.name for loaded in found["calibrated"].models] == ["mine"]
+    assert found["calibrated"].entries == found["model"].entries == ()
+    assert found["shipped"].entries
+    assert found["model"].models == found["shipped"].models
+    assert "mine" not in [loaded.model.name for loaded in found["shipped"].models]
+
+
 def tried(seconds: float, fate: str = "timed") -> Tried:
     return Tried("naive", {}, Outcome(fate, seconds), "model")  # type: ignore[arg-type]
 
