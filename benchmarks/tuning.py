@@ -162,16 +162,12 @@ def _stages(
     }  # fmt: skip
     yield f"tuned in {found['took']:.0f} s"
     plans = {one.problem: plans_of(one.problem, device, configurations) for one in workloads}
-    opened_here = get_backend(device=device)
-    every = [plan for each in plans.values() for plan in each.values()]
-    if look is not None:
-        every += [
-            plan for task in tasks[UNSEEN] for plan in likely(task.workload.problem, device, configurations["tuned"])
-        ]
-    compile_ahead(opened_here, [source for plan in every for source in sources_of(plan, opened_here)], lambda _: None)
-    yield "compiled"
     best: dict[GemmProblem, Candidate] = {}
     if look is not None:
+        _compile(
+            device,
+            [plan for task in tasks[UNSEEN] for plan in likely(task.workload.problem, device, configurations["tuned"])],
+        )
         options = Options(device, configurations["tuned"], tasks[UNSEEN], journal=folder / "unseen.journal")
         with opened(options) as tuner:
             for _ in search(tuner.studies, tuner.crew, min(look, SEARCH_SHARE * (end - time.monotonic()))):
@@ -180,6 +176,7 @@ def _stages(
             best = {study.workload.problem: study.best.candidate for study in tuner.studies if study.best is not None}
     with Crew(device) as crew:
         for source in (UNSEEN, SEEN):
+            _compile(device, [plan for task in tasks[source] for plan in plans[task.workload.problem].values()])
             for task in tasks[source]:
                 if time.monotonic() > end:
                     found["left_out"] = len(workloads) - len(found["results"])
@@ -192,6 +189,12 @@ def _stages(
                     each: summary([one for one in found["results"] if one["source"] == each]) for each in (UNSEEN, SEEN)
                 }
             yield f"{source}: {found['summary'][source]}"
+
+
+def _compile(device: DeviceInfo, plans: Sequence[Plan]) -> None:
+    """Has the programs of plans compiled side by side, and kept on disk."""
+    backend = get_backend(device=device)
+    compile_ahead(backend, [source for plan in plans for source in sources_of(plan, backend)], lambda _: None)
 
 
 def _write(output: Path | None, device: DeviceInfo, found: Mapping[str, Any]) -> None:
