@@ -55,7 +55,8 @@ _USUAL_ITEMS = 512
 
 def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
     """Tilings for a device of which no file has any: large tiles need few loads, small ones and slices fill a device with small
-    products. Extents are powers of two, a side is at most eight times the other, and a group has one to eight warps.
+    products. Extents are powers of two, a side is at most four times the other, and a group has one to eight warps. A unit has as
+    many groups as hide each other's waits, or half of them, which share what a last wave leaves with less to add up.
 
     Args:
         width: of the device's own warps, wavefronts or sub-groups, which a group consists of; 0 where it is not known. A warp
@@ -66,17 +67,20 @@ def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
         for item_rows, item_columns in _ITEM_TILES:
             items = rows * columns // (item_rows * item_columns)
             warp = _warp_tile(rows, columns, item_rows, item_columns)
-            if warp is None or max(rows, columns) > 8 * min(rows, columns):
+            if warp is None or max(rows, columns) > 4 * min(rows, columns):
                 continue
             for slices in (1, 2, 4):
                 if items * slices > _MOST_ITEMS or (slices > 1 and items > 128) or items * slices % max(width, 1):
                     continue
-                found.append({
-                    "TSM": rows, "TSN": columns, "TSK": 8 if items > 128 else 32 if slices == 4 else 16,
-                    "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices, "STAGES": 3,
-                    "GROUPS": min(max(_USUAL_ITEMS // (items * slices), 1), 8), "PORTS": 0,
-                })  # fmt: skip
-            break  # with the largest tile of a work-item that is possible
+                most = min(max(_USUAL_ITEMS // (items * slices), 1), 8)
+                found += [
+                    {
+                        "TSM": rows, "TSN": columns, "TSK": 8 if items > 128 else 32 if slices == 4 else 16,
+                        "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices, "STAGES": 4,
+                        "GROUPS": groups, "PORTS": 0,
+                    }
+                    for groups in sorted({most, max(most // 2, 1)})
+                ]  # fmt: skip
     return tuple(found)
 
 

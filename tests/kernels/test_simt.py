@@ -415,7 +415,16 @@ def test_generated_tilings_are_whole_wavefronts(width: int) -> None:
     items = [SIMT.work_group(SIMT.complete(tiling))[0] for tiling in found]
     assert all(number % max(width, 1) == 0 and number <= 256 for number in items)
     assert {32, 64, 128, 256} - {32 if width == 64 else 0} == set(items)
-    assert {(tiling["TSM"], tiling["TSN"]) for tiling in found} >= {(128, 128), (16, 128), (128, 16), (64, 64)}
+    assert {(tiling["TSM"], tiling["TSN"]) for tiling in found} >= {(128, 128), (32, 128), (128, 32), (64, 64)}
+
+
+def test_generated_tilings_leave_room_for_fewer_groups_that_share() -> None:
+    groups: dict[tuple[int, ...], set[int]] = {}
+    for tiling in generated():
+        form = tuple(tiling[name] for name in ("TSM", "TSN", "WPTM", "WPTN", "SLICES"))
+        groups.setdefault(form, set()).add(tiling["GROUPS"])
+    assert groups[64, 128, 8, 8, 2] == {1, 2}
+    assert all(max(each) == 1 or len(each) == 2 for each in groups.values())
 
 
 def test_what_a_tiling_of_a_model_does_not_state_is_as_usual() -> None:

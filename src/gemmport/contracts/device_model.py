@@ -162,11 +162,11 @@ _FLOPS_PER_BYTE = 20.0
 _USUAL_LINK = 12e9
 """Bytes per second of a GPU's link to the host: a default, four fifths of what 16 lanes of PCIe 3.0 carry (PCI-SIG)."""
 
-_READ_LATENCY, _LAUNCH, _BARRIER_CLOCKS, _GROUP_CLOCKS = 600e-9, 4e-6, 30.0, 200.0
+_READ_LATENCY, _LAUNCH, _BARRIER_CLOCKS, _GROUP_CLOCKS = 600e-9, 4e-6, 60.0, 200.0
 """Of GPUs: the order of magnitude that micro-benchmarks find (Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
-Microbenchmarking", 2018; chipsandcheese.com for AMD's and Intel's).
+Microbenchmarking", 2018; chipsandcheese.com for AMD's and Intel's). A barrier is as `gemmport calibrate` measures it, with a word's
+way through local memory: 64 clocks on an H100 (benchmarks/results/h100/tuning/model-cuda.yaml).
 """
-
 
 _USUAL_HALF_LENGTH = 32.0
 """A default, of the order of magnitude of kernels' tiles."""

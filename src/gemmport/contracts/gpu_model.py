@@ -118,8 +118,9 @@ class Constants:
     def of(cls, device: DeviceInfo, model: DeviceModel) -> Constants:
         """Those that the model states for `simt`, and the others from its rates.
 
-        Instructions are counted in the kernel's code. Copies come from caches half as fast as local memory is read. Local
-        memory answers a term as late as a barrier, memory under load three times as late as without. What is fitted to one
+        Instructions are counted in the kernel's code. Copies come from caches half as fast as local memory is read. A barrier
+        is counted with a word's way through local memory, which takes half of it; memory under load answers three times as
+        late as without. What is fitted to one
         device's times (ports, one warp of a scheduler, copies of single elements) is taken to cost nothing elsewhere, and a
         matrix unit to be no faster than the others.
         """
@@ -138,7 +139,7 @@ class Constants:
             "step_issue": 38.0,
             "copy_clocks": 2 * RUN_BYTES / (model.local_bandwidth * per_unit),
             "piecemeal": 1.0,
-            "term_clocks": barrier,
+            "term_clocks": barrier / 2,
             "far_clocks": latency,
             "sharpness": 1.6,
             "store_bytes_per_clock": copied,
@@ -148,7 +149,7 @@ class Constants:
             "many_sums": 0.0,
             "few_steps": 1.0,
             "read_clocks": 3 * latency,
-            "slice_clocks": 2 * barrier,
+            "slice_clocks": barrier,
             "part_clocks": 3 * barrier,
             "launch_clocks": model.launch * hertz,
             "pass_bytes_per_clock": copied,
