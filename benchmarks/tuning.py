@@ -46,6 +46,7 @@ from gemmport.planning.lookup import Configuration, load_configuration
 from gemmport.planning.planner import candidates, make_plan
 from gemmport.planning.schema import LoadedEntry
 from gemmport.tuning import journal
+from gemmport.tuning.ahead import Ahead
 from gemmport.tuning.crew import Candidate, Crew
 from gemmport.tuning.session import Step, search
 from gemmport.tuning.study import Tried, tried_in
@@ -78,9 +79,6 @@ TURN_SECONDS = 300.0
 
 SEARCH_SHARE = 0.4
 """Of the time that is left, that --search takes at most."""
-
-LIKELY = 3
-"""Candidates for each unseen product, whose programs are compiled before the search."""
 
 LEFT_SECONDS = 8.0
 """Of the time, in which the file is written."""
@@ -164,13 +162,10 @@ def _stages(
     plans = {one.problem: plans_of(one.problem, device, configurations) for one in workloads}
     best: dict[GemmProblem, Candidate] = {}
     if look is not None:
-        _compile(
-            device,
-            [plan for task in tasks[UNSEEN] for plan in likely(task.workload.problem, device, configurations["tuned"])],
-        )
         options = Options(device, configurations["tuned"], tasks[UNSEEN], journal=folder / "unseen.journal")
         with opened(options) as tuner:
-            for _ in search(tuner.studies, tuner.crew, min(look, SEARCH_SHARE * (end - time.monotonic()))):
+            seconds = min(look, SEARCH_SHARE * (end - time.monotonic()))
+            for _ in search(tuner.studies, tuner.crew, seconds, Ahead(device)):
                 pass
             found |= {"searched": tuner.tried, "search": look}
             best = {study.workload.problem: study.best.candidate for study in tuner.studies if study.best is not None}
@@ -210,17 +205,6 @@ def _tell(step: Step) -> None:
 def plans_of(problem: GemmProblem, device: DeviceInfo, configurations: Mapping[str, Configuration]) -> dict[str, Plan]:
     """The choice of each configuration for a product."""
     return {name: make_plan(problem, device, configuration) for name, configuration in configurations.items()}
-
-
-def likely(problem: GemmProblem, device: DeviceInfo, configuration: Configuration) -> list[Plan]:
-    """The plans of which most is expected for a product: a search tries them first."""
-    known = [
-        (one.prediction.seconds * one.factor, one)
-        for one in candidates(problem, device, configuration)
-        if one.prediction is not None and not one.reason
-    ]
-    first = sorted(known, key=lambda pair: pair[0])[:LIKELY]
-    return [make_plan(problem, device, Configuration(()), kernel=one.kernel, params=one.parameters) for _, one in first]
 
 
 def expected(plan: Plan, configuration: Configuration) -> float | None:

@@ -117,10 +117,34 @@ def compile_ahead(backend: Backend, sources: Sequence[str], progress: Callable[[
             progress(f"compiling for {label}: {done} of {len(missing)}")
 
 
-def _answers(tasks: Sequence[Mapping[str, Any]], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def compile_without(device: DeviceInfo, sources: Sequence[str], seconds: float) -> None:
+    """Has other processes compile programs for a device that this process does not open, for so long at most.
+
+    Where there are few of them, or the cache cannot be written, nothing is done. What a process refuses, and what is not done
+    by then, is left to whoever uses it.
+    """
+    jobs = min(usable_cores(), len(sources))
+    if len(sources) <= FEW or jobs < 2:
+        return
+    try:
+        check_writable()
+    except (GemmportError, OSError):
+        return
+    told = [{"device": device.to_dict(), "source": source} for source in sources]
+    with suppress(LaunchError):  # it can be done without
+        for _ in _answers(told, jobs, seconds):
+            pass
+
+
+def _answers(
+    tasks: Sequence[Mapping[str, Any]], jobs: int, seconds: float | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """What processes of `gemmport.api.ahead_worker` answer to tasks, with the number of the task, as they are done.
 
     Leaving it ends the processes.
+
+    Args:
+        seconds: after which no further answer is waited for; None: however long they take.
 
     Raises:
         LaunchError: Python does not start.
@@ -130,12 +154,15 @@ def _answers(tasks: Sequence[Mapping[str, Any]], jobs: int) -> Iterator[tuple[in
         waiting.put(number)
     done: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
     workers: list[_Worker] = []
+    end = None if seconds is None else time.monotonic() + seconds
     try:
         for _ in range(jobs):
             workers.append(_Worker(tasks, waiting, done))
             workers[-1].start()
         for _ in tasks:
-            yield done.get()
+            yield done.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
+    except queue.Empty:
+        return
     finally:
         for worker in workers:
             worker.end()

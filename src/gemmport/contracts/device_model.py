@@ -164,8 +164,8 @@ _USUAL_LINK = 12e9
 
 _READ_LATENCY, _LAUNCH, _BARRIER_CLOCKS, _GROUP_CLOCKS = 600e-9, 4e-6, 60.0, 200.0
 """Of GPUs: the order of magnitude that micro-benchmarks find (Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
-Microbenchmarking", 2018; chipsandcheese.com for AMD's and Intel's). A barrier is as `gemmport calibrate` measures it, with a word's
-way through local memory: 64 clocks on an H100 (benchmarks/results/h100/tuning/model-cuda.yaml).
+Microbenchmarking", 2018; chipsandcheese.com for AMD's and Intel's). A barrier is as `gemmport calibrate` measures it, with a
+word's way through local memory: 64 clocks on an H100 (benchmarks/models/h100-cuda.yaml).
 """
 
 _USUAL_HALF_LENGTH = 32.0

@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gemmport.core.plan import Plan
 from gemmport.planning.correction import Place
+from gemmport.tuning.ahead import Ahead
 from gemmport.tuning.crew import Candidate, Crew
 from gemmport.tuning.study import Asked, Study, Tried
 
@@ -35,8 +37,11 @@ class Step:
     share: float
 
 
-def search(studies: Sequence[Study], crew: Crew, seconds: float) -> Iterator[Step]:
+def search(studies: Sequence[Study], crew: Crew, seconds: float, ahead: Ahead | None = None) -> Iterator[Step]:
     """Tries candidates until the time is up or nothing is left to try, the product first on which the least time was spent.
+
+    Args:
+        ahead: compiles what is tried next; None: each program is compiled as it is tried.
 
     Raises:
         LaunchError: no process opens the device any more.
@@ -50,8 +55,10 @@ def search(studies: Sequence[Study], crew: Crew, seconds: float) -> Iterator[Ste
         asked = study.ask(_elsewhere(study, studies))
         if asked is None:
             continue
-        left = seconds - spent
-        tried = try_asked(study, asked, crew, max(min(COMPILE_SHARE * seconds, left), LEAST_COMPILE_SECONDS))
+        limit = max(min(COMPILE_SHARE * seconds, seconds - spent), LEAST_COMPILE_SECONDS)
+        if ahead is not None and ahead.misses(asked.plan):
+            ahead.compile([asked.plan, *_upcoming(waiting, ahead.size)], limit)
+        tried = try_asked(study, asked, crew, limit)
         yield Step(study, tried, tried is study.best, min((time.monotonic() - start) / seconds, 1.0))
 
 
@@ -66,6 +73,12 @@ def try_asked(study: Study, asked: Asked, crew: Crew, compile_seconds: float) ->
         expected=asked.best or FIRST_EXPECTED, is_slow=asked.is_slow,
     )  # fmt: skip
     return study.tell(asked, outcome)
+
+
+def _upcoming(studies: Sequence[Study], count: int) -> Iterator[Plan]:
+    """What studies ask for next, about so many candidates of all of them."""
+    for study in studies:
+        yield from study.upcoming(_elsewhere(study, studies), max(count // len(studies), 1))
 
 
 def _elsewhere(study: Study, studies: Sequence[Study]) -> Iterator[Candidate]:

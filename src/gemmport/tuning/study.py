@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmport import kernels
@@ -189,6 +190,16 @@ class Study:
             if self._is_new(plan):
                 return self._enqueued(plan, origin)
         return self._from_optuna()
+
+    def upcoming(self, elsewhere: Iterable[Candidate], count: int) -> list[Plan]:
+        """What `ask` gives next, so many candidates at most; what Optuna will ask for is not known.
+
+        Args:
+            elsewhere: as `ask`.
+        """
+        first = [] if self._first is None else [self._first]
+        expected = (plan for plan, _ in self._expected_first(elsewhere))
+        return list(islice(filter(self._is_new, chain(first, expected)), count))
 
     def ask_for(self, plan: Plan) -> Asked | None:
         """A candidate that somebody names; None where it was tried, or is of a kernel that is not searched."""
