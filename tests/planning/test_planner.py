@@ -497,11 +497,23 @@ def test_batches_of_small_products_are_not_direct_on_cpus() -> None:
         direct.declined(many, DEVICES["NVIDIA sm_90 under CUDA"], model_of(DEVICES["NVIDIA sm_90 under CUDA"])) is None
     )
     pocl = replace(cpu, platform_version="3.1")
-    assert [make_plan(problem, pocl, SHIPPED).variant for problem in (many, few, larger)] == [
-        "packed",
-        "direct",
-        "direct",
-    ]
+    assert [make_plan(problem, pocl, SHIPPED).variant for problem in (many, few, larger)] == ["packed"] * 3
+
+
+@pytest.mark.parametrize("platform", ["pocl", "intel"])
+def test_small_products_on_cpus_are_direct_where_its_vectors_fit(platform: str) -> None:
+    """Edges cost it: 250 × 250 × 250 took three to five times as long by `direct` as by `packed`."""
+    version = "3.1" if platform == "pocl" else "2026.22"
+    cpu = replace(
+        DEVICES["CPU under PoCL"], platform=platform, platform_version=version, compute_units=2, clock_mhz=2596,
+        caches=(2**15, 2**20, 2**24),
+    )  # fmt: skip
+    for dtype in ("float32", "float64"):
+        chosen = {
+            size: make_plan(GemmProblem.create(size, size, size, dtype=dtype), cpu, SHIPPED).variant
+            for size in (64, 100, 128, 250, 255, 256)
+        }
+        assert chosen == {64: "direct", 100: "packed", 128: "direct", 250: "packed", 255: "packed", 256: "direct"}
 
 
 def test_gemv_shares_sums_where_rows_are_too_few_for_the_device() -> None:
