@@ -55,8 +55,8 @@ _USUAL_ITEMS = 512
 
 def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
     """Tilings for a device of which no file has any: large tiles need few loads, small ones and slices fill a device with small
-    products. Extents are powers of two, a side is at most four times the other, and a group has one to eight warps. A unit has as
-    many groups as hide each other's waits, or half of them, which share what a last wave leaves with less to add up.
+    products. Extents are powers of two, a side is at most four times the other, and a group has one to eight warps. A unit has
+    as many groups as hide each other's waits, or half of them: fewer share what a last wave leaves, and less is added up.
 
     Args:
         width: of the device's own warps, wavefronts or sub-groups, which a group consists of; 0 where it is not known. A warp
