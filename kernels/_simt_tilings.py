@@ -10,7 +10,7 @@ from dataclasses import replace
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
 from gemmport.contracts.gpu_model import WARP, Constants, Tiling, clocks, pass_clocks, phases
 from gemmport.contracts.kernel import KernelVariant, Parameters, check_limits
-from gemmport.contracts.nvidia import float64_matrix_rows, is_hopper
+from gemmport.contracts.nvidia import copies_asynchronously, float64_matrix_rows, is_hopper
 from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT64
@@ -49,11 +49,16 @@ _ITEM_TILES = ((8, 8), (8, 4), (4, 4))
 
 _MOST_ITEMS = 256
 
+USUAL_STAGES, STAGES_OF_COPIES = 3, 4
+"""Where tiles pass through registers, and where they are copied meanwhile: a fourth costs registers there, and spills on Intel's
+GPUs (ocloc, dg2).
+"""
+
 _USUAL_ITEMS = 512
 """Work-items of a compute unit that hide each other's waits."""
 
 
-def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
+def generated(width: int = WARP, stages: int = USUAL_STAGES) -> tuple[Mapping[str, int], ...]:
     """Tilings for a device of which no file has any: large tiles need few loads, small ones and slices fill a device with small
     products. Extents are powers of two, a side is at most four times the other, and a group has one to eight warps. A unit has
     as many groups as hide each other's waits, or half of them: fewer share what a last wave leaves, and less is added up.
@@ -61,6 +66,7 @@ def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
     Args:
         width: of the device's own warps, wavefronts or sub-groups, which a group consists of; 0 where it is not known. A warp
             of 32 work-items is here no more than a part of the tile.
+        stages: as many as hide memory's latency.
     """
     found = []
     for rows, columns in itertools.product(_EXTENTS, _EXTENTS):
@@ -76,7 +82,7 @@ def generated(width: int = WARP) -> tuple[Mapping[str, int], ...]:
                 found += [
                     {
                         "TSM": rows, "TSN": columns, "TSK": 8 if items > 128 else 32 if slices == 4 else 16,
-                        "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices, "STAGES": 4,
+                        "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices, "STAGES": stages,
                         "GROUPS": groups, "PORTS": 0,
                     }
                     for groups in sorted({most, max(most // 2, 1)})
@@ -160,7 +166,8 @@ def considered(
     cores = FOR_CORES[sums] if model.has_verified(simt.name, by_cores(sums)) else ()
     by_unit = (*_by_matrix_unit(problem, device, model), *cores)
     of_type = model.tilings.get(f"{simt.name}.{problem.dtype.name}", ())
-    tilings = (*by_unit, *of_type, *(model.tilings.get(simt.name) or generated(device.sub_group)))
+    stages = STAGES_OF_COPIES if copies_asynchronously(device) else USUAL_STAGES
+    tilings = (*by_unit, *of_type, *(model.tilings.get(simt.name) or generated(device.sub_group, stages)))
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]

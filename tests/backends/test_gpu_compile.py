@@ -163,6 +163,17 @@ def test_products_of_halves_and_bytes_are_matrix_instructions(architecture: str,
     assert sum(instruction.kind is Kind.MATRIX for instruction in loop) == products
 
 
+@pytest.mark.sample(size=[1024])
+@pytest.mark.parametrize("size", [300, 1024])
+def test_what_simt_chooses_on_xe_hpc_spills_next_to_nothing(size: int) -> None:
+    """A work-item has 64 registers there, half of what most GPUs have: 8 × 8 sums spill 1 KB."""
+    skip_without(INTEL_COMPILER)
+    device = device_of("pvc")
+    (launch,) = gp.plan(gp.GemmProblem.create(size, size, size), device, kernel="simt").launches
+    found = offline.disassemble(device, assemble(launch.kernel, "opencl"), "simt")
+    assert found.resources.private_bytes <= 64
+
+
 def test_nothing_chooses_matrix_cores_by_itself() -> None:
     """Nobody has run them yet, and no verdict of this device is noted."""
     device = device_of("gfx90a")
