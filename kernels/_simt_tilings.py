@@ -50,8 +50,8 @@ _ITEM_TILES = ((8, 8), (8, 4), (4, 4))
 _MOST_ITEMS = 256
 
 USUAL_STAGES, STAGES_OF_COPIES = 3, 4
-"""Where tiles pass through registers, and where they are copied meanwhile: a fourth costs registers there, and spills on Intel's
-GPUs (ocloc, dg2).
+"""Where tiles pass through registers, and where they are copied meanwhile. A fourth costs registers where they pass through
+them, and spills on Intel's GPUs (ocloc, dg2).
 """
 
 _USUAL_ITEMS = 512
@@ -82,8 +82,8 @@ def generated(width: int = WARP, stages: int = USUAL_STAGES) -> tuple[Mapping[st
                 found += [
                     {
                         "TSM": rows, "TSN": columns, "TSK": 8 if items > 128 else 32 if slices == 4 else 16,
-                        "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices, "STAGES": stages,
-                        "GROUPS": groups, "PORTS": 0,
+                        "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices,
+                        "STAGES": stages, "GROUPS": groups, "PORTS": 0,
                     }
                     for groups in sorted({most, max(most // 2, 1)})
                 ]  # fmt: skip

@@ -236,9 +236,34 @@ def two_gpus(files: Files) -> Table:
     return Table(["arrays", "m = n = k>", "type", "two GPUs, s>", "beside", "it, s>", "×>"], rows)
 
 
+def untuned_choices(files: Files) -> Table:
+    """docs/tuning.md: choices where nothing is shipped beside the shipped ones, of products that no tuner saw."""
+    found = [
+        files.document(f"h100/tuning/unseen-{backend}.json")["summary"]["unseen"] for backend in ("cuda", "opencl")
+    ]
+
+    def row(name: str, choice: str, *figures: str, form: str = ".3f", aim: str = "") -> list[str]:
+        cells = (", ".join(format(each[choice][figure], form) for figure in figures) for each in found)
+        return [name, *cells, aim]
+
+    rows = [
+        row("tuned, geometric mean and least", "tuned", "geometric mean", "worst", aim="≥ 0.97"),
+        row("calibrated model alone", "calibrated", "geometric mean", "worst", aim="≥ 0.90"),
+        row("shipped models alone", "model", "geometric mean", "worst"),
+        row(
+            "regret of the tuned choice, median and worst", "tuned", "median regret", "worst regret", aim="≤ 1.02, 1.15"
+        ),
+        row("regret of the shipped choice", "shipped", "median regret", "worst regret"),
+        row("predicted within 1.25, of the tuned choice", "tuned", "predicted", form=".0%", aim="≥ 90%"),
+        row("of the shipped choice", "shipped", "predicted", form=".0%"),
+    ]
+    return Table(["20 unseen products", "CUDA>", "OpenCL>", "aim>"], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "by the unit": by_the_unit,
+    "choices where nothing is shipped": untuned_choices,
     "clusters of wgmma": clusters_of_wgmma,
     "two GPUs": two_gpus,
     "operands across": across,
