@@ -159,16 +159,14 @@ def main(
     """Times products of few rows beside reading; exit status 1 where a result is wrong."""
     opened = [get_backend(device=target) for target in chosen_devices(backend, device)[0]]
     extents = [tuple(map(int, layer.split("x"))) for layer in layers.split(",")]
-    results = []
-    for name, (n, k), m, (a, b) in itertools.product(dtype.split(","), extents, rows.split(","), ops.split(",")):
-        sums = "int32" if name in ("int8", "uint8") else None
-        problem = GemmProblem.create(int(m), n, k, dtype=name, output=sums, trans_a=a, trans_b=b)
-        for one in opened:
-            results.append(compared(problem, one, repeat))
-            sys.stdout.write(told(results[-1]))
-            sys.stdout.flush()
-    if output is not None:
-        document.write(output, opened, results=results)
+    with document.kept(output, opened) as results:
+        for name, (n, k), m, (a, b) in itertools.product(dtype.split(","), extents, rows.split(","), ops.split(",")):
+            sums = "int32" if name in ("int8", "uint8") else None
+            problem = GemmProblem.create(int(m), n, k, dtype=name, output=sums, trans_a=a, trans_b=b)
+            for one in opened:
+                results.append(compared(problem, one, repeat))
+                sys.stdout.write(told(results[-1]))
+                sys.stdout.flush()
     sys.exit(any(own["fault"] for own in results))
 
 

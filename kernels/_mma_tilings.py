@@ -18,7 +18,7 @@ from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, ceil
 from gemmport.contracts.nvidia import has_float8_unit
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import FLOAT8S
+from gemmport.core.dtypes import DTYPES, FLOAT8S
 from gemmport.core.errors import ParameterError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem, Operand, transposes
@@ -152,6 +152,17 @@ def resident(
     return occupancy.occupancy(limits, work_items=items, registers=saved, local_bytes=local_bytes).groups
 
 
+def unit_rate(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> float:
+    """Multiply-adds per second of the matrix unit, by mma.sync, of the numbers that a problem has multiplied."""
+    multiplied = DTYPES.get(problem.precision, problem.dtype)  # TF32 takes 4 bytes
+    nbytes = multiplied.itemsize * (2 if _multiplied_as_halves(problem, device) else 1)
+    return constants(device, model)["products"] * 2 / nbytes * max(device.compute_units, 1) * clock(device)
+
+
+def _multiplied_as_halves(problem: GemmProblem, device: DeviceInfo) -> bool:
+    return problem.dtype in FLOAT8S and not has_float8_unit(device)
+
+
 @dataclass(frozen=True)
 class _Step:
     """What one step of a group asks of its unit, in clocks.
@@ -178,7 +189,7 @@ class _Step:
         for operand, count in lines:
             alignment = min(problem.alignment(operand), 16)
             pieces += count if p["ANEW"] else count * 16 / max(alignment, size)
-        as_halves = problem.dtype in FLOAT8S and not has_float8_unit(device)
+        as_halves = _multiplied_as_halves(problem, device)
         return cls(
             products=rows * columns * line_bytes / (1 if as_halves else 2) / own["products"],
             warps=warps,

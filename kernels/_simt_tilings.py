@@ -90,6 +90,9 @@ def generated(width: int = WARP, stages: int = USUAL_STAGES) -> tuple[Mapping[st
     return tuple(found)
 
 
+RUN_BYTES = 16
+"""What a work-item reads and copies at once: the most that one instruction moves."""
+
 MATRIX_ROWS = 16
 """Of a product of NVIDIA's matrix unit from Hopper on."""
 
@@ -140,9 +143,43 @@ FOR_CORES: Mapping[str, tuple[Mapping[str, int], ...]] = {
 """Tilings for them, by type, of which a wave has 64 sums and 32 for each work-item, and spills nothing (clang 19, gfx90a)."""
 
 
+INPUTS: tuple[Operand, ...] = ("a", "b")
+
+
+def of_columns(parameters: Parameters) -> Operand:
+    """The operand of the matrix unit's columns, of which a warp has 4 work-items side by side."""
+    return "b" if int(parameters["WN"]) == MATRIX_SIDE_BY_SIDE * int(parameters["WPTN"]) else "a"
+
+
+def by_line(parameters: Parameters, problem: GemmProblem) -> str:
+    """The operands that a tiling copies in runs along k, "", "a", "b" or "ab": with LINES that of the matrix unit's columns, if
+    it lies so that it can be, and then with LINES = 2 the other one, too.
+    """
+    if not parameters.get("LINES"):
+        return ""
+    along = {"a": not transposes(problem.trans_a), "b": transposes(problem.trans_b)}
+    able = "".join(x for x in INPUTS if along[x] and problem.alignment(x) % RUN_BYTES == 0)
+    own = of_columns(parameters)
+    if own not in able or problem.k % (RUN_BYTES // problem.dtype.itemsize):
+        return ""
+    return able if parameters["LINES"] == 2 else own
+
+
 def by_cores(dtype: str) -> str:
     """The name of the form that multiplies numbers of a type with AMD's matrix cores."""
     return f"{dtype} with MMA = 2"
+
+
+TRIED_BY_8_ROWS: Mapping[str, int] = {
+    "TSM": 64, "TSN": 64, "TSK": 8, "WM": 32, "WN": 32, "WPTM": 4, "WPTN": 8, "SLICES": 1, "STAGES": 3, "GROUPS": 1, "PORTS": 0,
+    "MMA": 1, "PAD": 0,
+}  # fmt: skip
+"""With which `gemmport doctor` tries the matrix unit of NVIDIA's GPUs before Hopper: the largest tile of complex128."""
+
+
+def by_8_rows(dtype: str) -> str:
+    """The name of the form that multiplies numbers of a type with that unit, which has 8 rows at once."""
+    return f"{dtype} with MMA = 1"
 
 
 def _warp_tile(rows: int, columns: int, item_rows: int, item_columns: int) -> tuple[int, int] | None:
@@ -172,12 +209,13 @@ def considered(
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
     choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, int(values["GROUPS"]))]
-    expected = [(clocks(problem, constants, tiling_of(choice)), choice) for choice in choices]
+    expected = [(clocks(problem, constants, tiling_of(choice, problem)), choice) for choice in choices]
     turned, made = across(problem)
     measured = 0 < own["across_terms"] <= problem.effective_k
-    if expected and made and measured and _fit(made.values(), device):
+    by_element = [each for each in expected if not each[1].get("LINES")]
+    if by_element and made and measured and _fit(made.values(), device):
         # In the tiling that is best without: of others the model expects too much.
-        best = min(expected, key=_first)[1]
+        best = min(by_element, key=_first)[1]
         passes = sum(pass_clocks(each.scratch.nbytes, constants) for each in made.values())
         doubt = own["across_matrix_doubt" if best.get("MMA") else "across_doubt"]
         expected.append(((clocks(turned, constants, tiling_of(best)) + passes) * doubt, {**best, "ACROSS": 1}))
@@ -186,12 +224,16 @@ def considered(
 
 def _by_matrix_unit(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
     """The tilings by NVIDIA's matrix unit that may be chosen without being asked for: of float64, with 16 rows at once; of
-    complex128 on Hopper, where it was verified. No GPU has verified 8 rows at once.
+    complex128 on Hopper, where it was verified; with 8 rows at once, where `gemmport doctor` has found them right.
     """
     if problem.accumulator == FLOAT64 and float64_matrix_rows(device) == MATRIX_ROWS:
         return model.tilings.get("simt.mma") or generated_for_matrix_unit()
     if problem.accumulator.name == "complex128" and is_hopper(device):
         return model.tilings.get("simt.mma.complex128") or generated_for_matrix_unit()
+    if float64_matrix_rows(device) == MATRIX_ROWS // 2 and model.has_verified(
+        "simt", by_8_rows(problem.accumulator.name)
+    ):
+        return generated_for_matrix_unit()
     return ()
 
 
@@ -205,8 +247,15 @@ def fit(
     """
     values = {**{each.name: each.default for each in simt.parameters if each.name in SMALLEST}, **tiling}
     stages = int(values["STAGES"])
-    while stages > 2 and simt.local_bytes({"PAD": 4, **values, "STAGES": stages}, problem) > device.local_memory:
+    # Others were found by trial within what a kernel may declare.
+    given = values.get("LINES") and device.language == "cuda"
+    room = device.most_local_memory if given else device.local_memory
+    while stages > 2 and simt.local_bytes({"PAD": 4, **values, "STAGES": stages}, problem) > room:
         stages -= 1
+    if stages < min(int(values["STAGES"]), 3) and values.get(
+        "LINES"
+    ):  # the unit starves with two, which no prediction knows
+        return {}
     try:
         full = simt.complete({**values, "STAGES": stages})
     except ParameterError:  # the sums of slices no longer fit
@@ -214,7 +263,7 @@ def fit(
     items = simt.work_group(full)[0]
     registers = simt.registers(full, problem) + int(own["addresses"])
     if (
-        simt.local_bytes(full, problem) > device.local_memory
+        simt.local_bytes(full, problem) > room
         or registers > own["most_registers"]
         or items > min(device.max_work_group, device.max_work_item_sizes[0])
         or simt.unfit(full, problem, device)
@@ -255,8 +304,8 @@ def _first(expected: tuple[float, Parameters]) -> float:
     return expected[0]
 
 
-def tiling_of(parameters: Parameters) -> Tiling:
-    """A tiling as the model knows it."""
+def tiling_of(parameters: Parameters, problem: GemmProblem | None = None) -> Tiling:
+    """A tiling as the model knows it, of a problem, where one is given."""
     p = {name: int(value) for name, value in parameters.items()}
     return Tiling(
         rows=p["TSM"],
@@ -270,13 +319,16 @@ def tiling_of(parameters: Parameters) -> Tiling:
         share=p["SHARE"],
         matrix=bool(p.get("MMA", 0)),
         in_order=bool(p["PORTS"]),
-        side_by_side=MATRIX_SIDE_BY_SIDE if p.get("MMA") == 1 else p["WN"] // p["WPTN"],
+        side_by_side=p["WN"] // p["WPTN"],
+        by_line=by_line(parameters, problem) if problem is not None else "",
+        exchanged=p.get("MMA") == 1 and of_columns(parameters) == "a",
+        eight_terms=p.get("LINES") == 2,
     )
 
 
 def predicted(problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> Prediction:
     """What `gemmport.contracts.gpu_model` expects of all parameters of `simt`."""
-    constants, tiling, passes = Constants.of(device, model), tiling_of(parameters), 0.0
+    constants, tiling, passes = Constants.of(device, model), tiling_of(parameters, problem), 0.0
     facts = facts_of(problem, tiling.rows, tiling.columns, constants.units * tiling.resident)
     if parameters["ACROSS"]:
         problem, made = across(problem)

@@ -186,6 +186,9 @@ class Mma(KernelVariant):
             return FLOAT8_CUT if cuts_sums_of_float8(device) else None
         return cut_of_float32_sums(problem, device)
 
+    def unit_rate(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> float:
+        return _mma_tilings.unit_rate(problem, device, model)
+
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """The tilings that fit, shared or not, by the time that `_mma_tilings.predictor` expects of them."""
         return _mma_tilings.considered(self, problem, device, model)

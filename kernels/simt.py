@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gemmport.contracts.amd import has_matrix_cores
 from gemmport.contracts.device_model import DeviceModel, Prediction
-from gemmport.contracts.gpu_model import FITTED, WARP, sharing_of
+from gemmport.contracts.gpu_model import FITTED, WARP, Constants, sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
     Form,
@@ -27,13 +27,10 @@ from gemmport.core.dtypes import FLOAT32, FLOAT64
 from gemmport.core.plan import Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.kernels import _simt_tilings
+from gemmport.kernels._simt_tilings import RUN_BYTES
 
 WAVE = 64
 """Work-items of what multiplies with AMD's matrix cores."""
-
-RUN_BYTES = 16
-"""What a work-item reads and copies at once: the most that one instruction moves."""
-
 
 SUMS_SOON_COMPILED = 64
 """Of a work-item: half as many as those of the tiles that are fastest in float32 (docs/startup.md)."""
@@ -46,10 +43,11 @@ class Simt(KernelVariant):
     they are copied asynchronously (cp.async), in CUDA and OpenCL alike; elsewhere work-items copy them.
 
     With MMA = 1, a warp's float64 products go through NVIDIA's matrix unit, 16 × 8 sums and 4 terms at a time, at twice the
-    rate; a product of complex128 is four of these. Before Hopper, products have 8 × 8 sums, which no GPU has verified yet: only
-    the user chooses them. With MMA = 2, products of float32 and float64 go through AMD's matrix cores, 16 × 16 sums and 4 terms
-    at a time; a warp is a wave of 64 work-items then. This was simulated, and has not run on a GPU: it is chosen where
-    `gemmport doctor` has found it right.
+    rate; a product of complex128 is four of these. Before Hopper, products have 8 × 8 sums. With MMA = 2, products of float32
+    and float64 go through AMD's matrix cores, 16 × 16 sums and 4 terms at a time; a warp is a wave of 64 work-items then. These
+    two were simulated, and have not run on a GPU: they are chosen where `gemmport doctor` has found them right.
+
+    With LINES, float64 by NVIDIA's unit has one operand that lies along k copied in runs of two terms, and held so.
 
     With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
 
@@ -89,6 +87,13 @@ class Simt(KernelVariant):
             choices=(0, 1, 2),
         ),
         Parameter("ACROSS", 0, "1: operands that lie along k are transposed beforehand", choices=(0, 1)),
+        Parameter(
+            "LINES",
+            0,
+            "1: of float64 by NVIDIA's matrix unit, the operand of its columns lies along k and is copied and held so, in runs "
+            "of 16 bytes: B; or A, where a warp's tile is spread the other way round; 2: and the unit takes 8 terms at once",
+            choices=(0, 1, 2),
+        ),
         padding(4),
     )
     constants: ClassVar = {**KernelVariant.constants, **FITTED, **_simt_tilings.FITTED}
@@ -114,8 +119,18 @@ class Simt(KernelVariant):
         ),
         Constraint("PAD % 4 = 0, so that rows stay aligned", lambda PAD: PAD % 4 == 0),
         Constraint(
-            "MMA ≠ 1, or WM = 8 · WPTM and WN = 4 · WPTN, which is how the matrix unit spreads a tile over a warp",
-            lambda MMA, WM, WN, WPTM, WPTN: MMA != 1 or (WM == 8 * WPTM and WN == 4 * WPTN),
+            "MMA ≠ 1, or WM = 8 · WPTM and WN = 4 · WPTN, which is how the matrix unit spreads a tile over a warp; with LINES "
+            "≠ 0, or WM = 4 · WPTM and WN = 8 · WPTN",
+            lambda MMA, LINES, WM, WN, WPTM, WPTN: (
+                MMA != 1 or (WM == 8 * WPTM and WN == 4 * WPTN) or (LINES > 0 and WM == 4 * WPTM and WN == 8 * WPTN)
+            ),
+        ),
+        Constraint(
+            "LINES = 0 or MMA = 1 and ACROSS = 0", lambda LINES, MMA, ACROSS: not LINES or (MMA == 1 and not ACROSS)
+        ),
+        Constraint(
+            "LINES ≠ 2 or TSK / SLICES % 16 = 0, pairs of eight terms",
+            lambda LINES, TSK, SLICES: LINES != 2 or TSK // SLICES % 16 == 0,
         ),
         Constraint(
             "MMA ≠ 2, or WM = 4 · WPTM and WN = 16 · WPTN, which is how matrix cores spread a tile over a wave",
@@ -142,12 +157,19 @@ class Simt(KernelVariant):
         tile, stages, pad = self.tile(parameters), int(parameters["STAGES"]), int(parameters["PAD"])
         return stages * tile.depth * (tile.rows + tile.columns + 2 * pad) * problem.accumulator.sum_bytes
 
+    def most_local_bytes(self, device: DeviceInfo) -> int:
+        return device.most_local_memory
+
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         """Of sums, and of two terms of rows and columns; the matrix unit's columns are spread over twice as many work-items,
-        and the rows of matrix cores over four times as many.
+        and the rows of matrix cores over four times as many. What LINES has read in runs is of two terms each.
         """
         rows, columns = int(parameters["WPTM"]), int(parameters["WPTN"])
         read = {0: rows + columns, 1: rows + columns // 2, 2: rows // 4 + columns}[int(parameters["MMA"])]
+        if parameters["LINES"]:
+            across = columns if _simt_tilings.of_columns(parameters) == "a" else rows  # of the unit's rows
+            both = _simt_tilings.by_line(parameters, problem) == "ab"  # numbers change places on their way
+            read = rows + columns + (across if parameters["LINES"] == 2 else 0) + (across if both else 0)
         return ceil_div((rows * columns + 2 * read) * problem.accumulator.sum_bytes, 4)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -158,7 +180,13 @@ class Simt(KernelVariant):
         return None
 
     def forms(self, device: DeviceInfo) -> Sequence[Form]:
-        """float32 and float64 by AMD's matrix cores."""
+        """float32 and float64 by AMD's matrix cores; float64 and complex128 by the unit of NVIDIA's GPUs before Hopper."""
+        if float64_matrix_rows(device) == _simt_tilings.MATRIX_ROWS // 2 and "float64" in device.computes:
+            tried, told = _simt_tilings.TRIED_BY_8_ROWS, "mma.m8n8k4.f64"
+            return [
+                Form(self.name, _simt_tilings.by_8_rows(dtype), dtype, dtype, tried, told)
+                for dtype in ("float64", "complex128")
+            ]
         if not has_matrix_cores(device):
             return ()
         return [
@@ -178,6 +206,11 @@ class Simt(KernelVariant):
             return super().predicted(problem, device, model, parameters)
         return _simt_tilings.predicted(problem, device, model, parameters)
 
+    def unit_rate(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> float:
+        if not parameters["MMA"]:
+            return 0.0
+        return Constants.of(device, model).matrix_rate * model.rate(problem.accumulator)
+
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not parameters["MMA"]:
             return None
@@ -190,10 +223,24 @@ class Simt(KernelVariant):
         if not float64_matrix_rows(device):
             found = device.architecture or device.name
             return f"MMA = 1: NVIDIA's GPUs have the instruction from sm_80 on, this is {found}; MMA must be 0"
-        return None
+        return self._unfit_for_lines(parameters, problem) if parameters["LINES"] else None
+
+    def _unfit_for_lines(self, parameters: Parameters, problem: GemmProblem) -> str | None:
+        """Why the operand of the matrix unit's columns cannot be copied in runs along k; None where it can."""
+        told = f"LINES = {parameters['LINES']}"
+        if problem.accumulator != FLOAT64:
+            return f"{told}: float64 alone is held by line, not {problem.accumulator}; LINES must be 0"
+        operand = _simt_tilings.of_columns(parameters)
+        if operand in _simt_tilings.by_line(parameters, problem):
+            return None
+        return (
+            f"{told}: {operand.upper()} must lie along k, with an even number of terms in rows aligned to {RUN_BYTES} bytes; "
+            f"it is of {problem}; LINES must be 0"
+        )
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
-        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "PORTS", "ACROSS")}
+        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "PORTS", "ACROSS", "LINES")}
+        by_line = _simt_tilings.by_line(parameters, problem)
         tile = self.tile(parameters)
         width = RUN_BYTES // problem.dtype.itemsize
         defines = {**super().defines(own, problem), **run_defines(problem, width), "WIDTH": width}
@@ -213,6 +260,7 @@ class Simt(KernelVariant):
             "WHOLE_COLUMNS": int(shifted or problem.n % tile.columns == 0),
             "OVERLAP": int(edges and shifted),
             "APART": self._apart(parameters, defines, width),
+            **{f"LINES_{operand.upper()}": int(operand in by_line) for operand in "ab"},
         }
 
     def _apart(self, parameters: Parameters, defines: Mapping[str, ParameterValue], width: int) -> int:
@@ -276,31 +324,38 @@ class Simt(KernelVariant):
         round_of_all = int(parameters["SHARE"]) * device.compute_units
         shared, sharers = sharing_of(tiles, depth, round_of_all)
         whole = tiles - shared
-        defines = {**self.defines(parameters, problem), "ASYNC_COPIES": int(copies_asynchronously(device))}
+        nbytes = self.local_bytes(parameters, problem)
+        given = nbytes > device.local_memory and device.language == "cuda"
+        defines = {
+            **self.defines(parameters, problem),
+            "ASYNC_COPIES": int(copies_asynchronously(device)),
+            "GIVEN": int(given),
+        }
         if parameters["PORTS"] and has_known_ports(device) and problem.accumulator.precision == FLOAT32.precision:
             defines["SCHEDULE_FOR_PORTS"] = parameters["GROUPS"]
         if parameters["MMA"] == 1:
             defines["UNIT_ROWS"] = float64_matrix_rows(device)
+            defines["UNIT_TERMS"] = 8 if parameters["LINES"] == 2 else 4
             if device.backend == "opencl":
                 defines["LINKED"] = 1  # as under CUDA
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
 
-        def launch(groups: int, items: int, *, shares: int, function: str = "", local_bytes: int = 0) -> Launch:
+        def launch(groups: int, items: int, *, shares: int, function: str = "", nbytes: int = 0) -> Launch:
             parts = Buffer("parts" if shares else "d")  # an argument must name some memory
             return Launch(
                 self.source({**defines, "SHARES": shares}, function=function),
                 groups=(groups, 1, 1),
                 work_group=(items, 1, 1),
                 arguments=(*gemm_arguments(problem, prepared), parts, *sharing),
-                local_bytes=local_bytes,
+                local_bytes=0 if given else nbytes,
+                dynamic_local_bytes=nbytes if given else 0,
             )
 
-        local_bytes = self.local_bytes(parameters, problem)
-        launches = [launch(whole, items, shares=0, local_bytes=local_bytes)] if whole else []
+        launches = [launch(whole, items, shares=0, nbytes=nbytes)] if whole else []
         if not shared:
             return Steps(launches)
         runs = int(parameters["WPTM"]) * int(parameters["WPTN"]) * problem.dtype.itemsize // RUN_BYTES
-        launches.append(launch(sharers, items, shares=1, local_bytes=local_bytes))
+        launches.append(launch(sharers, items, shares=1, nbytes=nbytes))
         launches.append(launch(shared * runs, _slice(parameters), shares=1, function="combine"))
         parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.dtype.itemsize)
         return Steps(launches, [parts])

@@ -185,17 +185,20 @@ class SubGroupMma(KernelVariant):
                 found.append(tiling)
         return found
 
+    def unit_rate(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> float:
+        usual = usual_matrix_products(device, model)
+        stated = {"products": usual, "products_of_bytes": 2 * usual, **model.constants(self.name)}
+        products = stated["products" if _instruction(problem, device).element_bytes > 1 else "products_of_bytes"]
+        return products * max(device.compute_units, 1) * clock(device)
+
     def predicted(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters
     ) -> Prediction:
         """As of any tiles, at the rate of the matrix instruction; a sub-group reads its rows and columns once, but for lanes
         that have what others have.
         """
-        own = _instruction(problem, device)
-        usual = usual_matrix_products(device, model)
-        stated = {"products": usual, "products_of_bytes": 2 * usual, "share": 1.0, **model.constants(self.name)}
-        products = stated["products" if own.element_bytes > 1 else "products_of_bytes"]
-        rate = products * max(device.compute_units, 1) * clock(device)
+        own, stated = _instruction(problem, device), {"share": 1.0, **model.constants(self.name)}
+        rate = self.unit_rate(problem, device, model, parameters)
         lines = (int(parameters["WM"]) + int(parameters["WN"])) * _sub_groups(parameters)
         return of_tiles(
             problem, device, replace(model, multiply_adds={**model.multiply_adds, "float32": rate, "int32": rate}),

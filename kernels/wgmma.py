@@ -264,6 +264,11 @@ class Wgmma(KernelVariant):
     def cut(self, problem: GemmProblem, device: DeviceInfo) -> Cut | None:
         return FLOAT8_CUT if _promotes(problem) else cut_of_float32_sums(problem, device)
 
+    def unit_rate(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> float:
+        multiplied = DTYPES.get(problem.precision, problem.dtype)  # TF32 takes 4 bytes
+        per_clock = _constants(device, model)["products"] * 2 / multiplied.itemsize
+        return per_clock * max(device.compute_units, 1) * clock(device)
+
     def declined(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
     ) -> str | None:

@@ -203,6 +203,45 @@ def clusters_of_wgmma(files: Files) -> Table:
     )
 
 
+def decoding(files: Files) -> Table:
+    """docs/mma.md: products of a few rows, and which part of the speed of a kernel that only reads B they have."""
+    results = files.results("h100/study/decoding.json")
+    rows = []
+    for own in some(results, backend="cuda"):
+        product = {name: own[name] for name in ("dtype", "m", "n", "k")}
+        cells = [
+            x
+            for each in (own, one(results, backend="opencl", **product))
+            for x in (
+                each["kernel"],
+                whole(each["bytes"] / each["seconds"]["median"] * 1e-9),
+                hundredths(each["ratio"]),
+            )
+        ]
+        rows.append([own["dtype"], times(own["n"], own["k"]), str(own["m"]), *cells])
+    head = [x for words in ("CUDA", "OpenCL") for x in (f"{words}: kernel", f"{words}, GB/s>", "× reading>")]
+    return Table(["type", "n × k", "rows>", *head], rows)
+
+
+def float64_by_line(files: Files) -> Table:
+    """docs/simt.md: float64 with A by line; OpenCL beside cuBLAS's time under CUDA in the same run."""
+    results = files.results("h100/study/float64-lines.json")
+    rows = []
+    for own in some(results, backend="cuda"):
+        cublas = own["baselines"]["cublas"]["seconds"]["median"]
+        cells: list[str] = []
+        for each in (own, one(results, backend="opencl", m=own["m"])):
+            (trial,) = each["trials"]
+            p, seconds = trial["parameters"], trial["seconds"]["median"]
+            tile = f"{times(p['TSM'], p['TSN'], p['TSK'])}, {p['SLICES']}, {p['LINES']}"
+            cells += [tile, whole(2e-9 * own["m"] ** 3 / seconds), hundredths(cublas / seconds)]
+        rows.append([str(own["m"]), *cells])
+    head = [
+        x for words in ("CUDA", "OpenCL") for x in (f"{words}: tile, SLICES, LINES", f"{words}, GFLOPS>", "× cuBLAS>")
+    ]
+    return Table(["m = n = k>", *head], rows)
+
+
 def two_gpus(files: Files) -> Table:
     """docs/scale.md: products of 32768 cubed by two GPUs, and beside PyTorch's DTensor."""
     rows = []
@@ -265,6 +304,8 @@ RECIPES: dict[str, Recipe] = {
     "by the unit": by_the_unit,
     "choices where nothing is shipped": untuned_choices,
     "clusters of wgmma": clusters_of_wgmma,
+    "decoding": decoding,
+    "float64 by line": float64_by_line,
     "two GPUs": two_gpus,
     "operands across": across,
     "regrets": regrets,

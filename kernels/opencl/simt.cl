@@ -18,6 +18,8 @@
 #define TERMS (TSK / SLICES) // of a step, for each slice
 #define LANES_N (WN / WPTN) // work-items of a warp along its columns
 #define LANES_M (WM / WPTM) // and along its rows
+#define LANE_N(item) item % LANES_N // where it is among the former
+#define LANE_M(item) item % WARP / LANES_N // and among the latter
 #if MMA == 2
 #define ROW_RUNS (WPTM / WIDTH / 4) // that it reads
 #else
@@ -35,7 +37,24 @@
 // Where a tile, which holds its lines, rows of A or columns of B, by term, has a number; `more` is known to the compiler. With MMA, the
 // matrix unit adds up AT_ONCE terms at once, and the lanes of a warp read different ones: the lines of each are turned by as many
 // banks as keep these reads apart, which takes no memory.
-#if MMA == 1
+#if LINES_A || LINES_B
+// Or eight terms stand together, of which a lane reads two neighbouring ones: so what lies along k may be held as it lies, by line, in runs
+// of 16 bytes. It is the operand of the unit's columns, B; where a warp's tile is spread the other way round, they are EXCHANGED: its rows
+// are B's columns, and its columns A's rows. With UNIT_TERMS = 8, the other operand may be held so, too.
+#define QUAD 4 // lanes that have the terms of one of its rows
+#define TOGETHER (2 * QUAD)
+#define AT_ONCE UNIT_TERMS
+#define JOINED 1
+#define EXCHANGED (WN / WPTN == 8)
+#define TURNED(line, term) ((line) ^ (term) / 2 % QUAD * 4)
+#define PLACE(pitch, term, line, more) (term) * (pitch) + TURNED((line) + (more), term)
+#if EXCHANGED
+#undef LANE_N
+#undef LANE_M
+#define LANE_N(item) item % WARP / LANES_M
+#define LANE_M(item) item % LANES_M
+#endif
+#elif MMA == 1
 #define AT_ONCE 4
 #define JOINED 2 // neighbouring runs of columns of a work-item
 #if defined(COMPLEX_ARITHMETIC)
@@ -195,6 +214,43 @@ inline __attribute__((always_inline)) __global const in_t *bring(
     return from;
 }
 
+#if LINES_A || LINES_B
+// Likewise of an operand along k, to a tile that holds it by line. Runs of 16 bytes bring two terms, and neighbours bring a line's. A warp
+// reads from two lines at once, neighbours or APART_BY 2; where they have 128 bytes or more, one of them exchanges its pairs of four runs,
+// so that they lie in other banks.
+#define RUNS_OF_LINE (TSK / WIDTH)
+#define LINES_BESIDE (THREADS / RUNS_OF_LINE)
+#define COPIES_OF(lines) (((lines) + LINES_BESIDE - 1) / LINES_BESIDE)
+#define PAIR_IN(line, apart_by) (TSK > TOGETHER ? (line) / (apart_by) % 2 * TOGETHER : 0)
+inline int line_of(int item) { return item / RUNS_OF_LINE; }
+inline int run_of_line(int item) { return item % RUNS_OF_LINE * WIDTH; }
+inline __attribute__((always_inline)) __global const in_t *bring_lines(
+    __local acc_t *tile, __global const in_t *from, index_t ld, int lines, int apart_by, int begin, int end, int wanted, int whole,
+    int lines_left, int terms, int item)
+{
+    const int first_line = line_of(item);
+    const int first_term = run_of_line(item);
+    #pragma unroll
+    for (int c = 0; c < COPIES_OF(lines); ++c) {
+        const int l = c * LINES_BESIDE;
+        if (c < begin || c >= end)
+            continue;
+        if (lines % LINES_BESIDE == 0 || l + first_line < lines) {
+            __local acc_t *to = tile + (first_line + l) * TSK + (first_term ^ PAIR_IN(first_line + l, apart_by));
+            if (whole)
+                copy_whole(to, from, wanted);
+            else
+                copy_part(to, from, wanted, first_term < terms && l + first_line < lines_left ? WIDTH : 0);
+        }
+        from += LINES_BESIDE * ld;
+        TAKEN(from);
+    }
+    if (begin < COPIES_OF(lines) && COPIES_OF(lines) <= end)
+        from += terms - COPIES_OF(lines) * LINES_BESIDE * ld;
+    return from;
+}
+#endif
+
 // A work-item's copies of a tile of A and one of B set out in pieces, one behind the reads of each of the first terms: reads queue behind
 // copies, of which one by elements takes as long as four reads. With two tiles there is no time to lose.
 //
@@ -206,8 +262,38 @@ inline __attribute__((always_inline)) __global const in_t *bring(
 //     PIECE(1) = 3
 //     PIECE(2) = 6
 #define AT_A_TERM 4
+#if LINES_A
+#define SLICE_OF_A(slice) 0 // where it begins in a tile; by line, each run tells
+#define COPIES_A COPIES_OF(TSM)
+#define LINE_OF_A(item) line_of(item) // where it begins
+#define TERM_OF_A(item) run_of_line(item)
+#define BRING_A(tile, begin, end, wanted, whole, terms) \
+    bring_lines(tile, a_from, ld_a, TSM, EXCHANGED ? 1 : 2, begin, end, wanted, whole, rows_left, terms, item)
+#else
+#define SLICE_OF_A(slice) slice * TERMS * PITCH_A
 #define COPIES_A COPIES(TSM, A_RUNS_ALONG_K)
+#define LINE_OF_A(item) slot_of(item, TSM, A_RUNS_ALONG_K)
+#define TERM_OF_A(item) term_of(item, TSM, A_RUNS_ALONG_K)
+#define BRING_A(tile, begin, end, wanted, whole, terms)                                                                 \
+    bring(                                                                                                              \
+        tile, PITCH_A, a_from, ld_a, TSM, 1, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted, whole, rows_left, terms, item)
+#endif
+#if LINES_B
+#define SLICE_OF_B(slice) 0 // where it begins in a tile; by line, each run tells
+#define COPIES_B COPIES_OF(TSN)
+#define LINE_OF_B(item) line_of(item)
+#define TERM_OF_B(item) run_of_line(item)
+#define BRING_B(tile, begin, end, wanted, whole, terms) \
+    bring_lines(tile, b_from, ld_b, TSN, EXCHANGED ? 2 : 1, begin, end, wanted, whole, columns_left, terms, item)
+#else
+#define SLICE_OF_B(slice) slice * TERMS * PITCH_B
 #define COPIES_B COPIES(TSN, B_RUNS_ALONG_K)
+#define LINE_OF_B(item) LINE_IN(slot_of(item, TSN, B_RUNS_ALONG_K), APART)
+#define TERM_OF_B(item) term_of(item, TSN, B_RUNS_ALONG_K)
+#define BRING_B(tile, begin, end, wanted, whole, terms)                                                                     \
+    bring(                                                                                                                  \
+        tile, PITCH_B, b_from, ld_b, TSN, APART, B_RUNS_ALONG_K, ALIGNED_B, begin, end, wanted, whole, columns_left, terms, item)
+#endif
 #define PIECES min((COPIES_A + COPIES_B + AT_A_TERM - 1) / AT_A_TERM, STAGES > 2 ? TERMS / AT_ONCE - 1 : 1)
 #define PIECE(number) ((COPIES_A + COPIES_B) * (number) / PIECES) // where it begins
 
@@ -230,11 +316,11 @@ inline __attribute__((always_inline)) __global const in_t *bring(
 // Where a work-item's sums lie in a tile, if it is that one of its slice: in runs, those of neighbours side by side.
 inline int row_of(int item, int r)
 {
-    return item / WARP / WARPS_N * WM + (r / WIDTH * LANES_M + item % WARP / LANES_N) * WIDTH + r % WIDTH;
+    return item / WARP / WARPS_N * WM + (r / WIDTH * LANES_M + LANE_M(item)) * WIDTH + r % WIDTH;
 }
 inline int slot_of_columns(int item, int c)
 {
-    return item / WARP % WARPS_N * WN + ((c / JOINED * LANES_N + item % LANES_N) * JOINED + c % JOINED) * WIDTH;
+    return item / WARP % WARPS_N * WN + ((c / JOINED * LANES_N + LANE_N(item)) * JOINED + c % JOINED) * WIDTH;
 }
 inline int column_of(int item, int c) { return LINE_IN(slot_of_columns(item, c), APART); }
 
@@ -249,7 +335,41 @@ inline wide_t wide_sum(wide_t x, wide_t y)
 // Where in a tile the first of a work-item's numbers are. Without the matrix unit, they are those of its sums. What the unit
 // multiplies and adds up is spread over a warp (PTX ISA, mma.m16n8k4 with .f64): work-item 4 · g + t has term t of the unit's rows g
 // and g + 8 and of its column g, and the sums of these rows in columns 2 · t and 2 · t + 1.
-#if MMA == 1
+#if LINES_A || LINES_B
+#define ROW_LANES LANES_M
+#define COLUMN_STEP (LANES_N * WIDTH)
+#define UNIT_LANE(item) ((item) % WARP / QUAD) // g
+#define UNIT_TERM(item) ((item) % QUAD * 2)    // of TOGETHER; and the next one
+#define TERMS_BEFORE(p) ((p) / TOGETHER * TOGETHER + (p) / QUAD % 2) // of what it reads p terms on
+#define PARTS (UNIT_TERMS / QUAD) // of the two terms, that the unit multiplies at once
+#if EXCHANGED
+#define A_READ ROW_RUNS
+#define B_READ (COLUMN_RUNS * PARTS)
+#else
+#define A_READ (ROW_RUNS * PARTS)
+#define B_READ COLUMN_RUNS
+#endif
+inline int first_by_line(int item, int line, int apart_by)
+{
+    return (line + UNIT_LANE(item) * apart_by) * TSK + UNIT_TERM(item);
+}
+inline int first_of_a(int item)
+{
+#if LINES_A
+    return first_by_line(item, item / WARP / WARPS_N * WM, EXCHANGED ? 1 : 2);
+#else
+    return PLACE(PITCH_A, UNIT_TERM(item), row_of(item, 0), 0);
+#endif
+}
+inline int first_of_b(int item)
+{
+#if LINES_B
+    return first_by_line(item, item / WARP % WARPS_N * WN, EXCHANGED ? 2 : 1);
+#else
+    return PLACE(PITCH_B, UNIT_TERM(item), slot_of_columns(item, 0), 0);
+#endif
+}
+#elif MMA == 1
 #define ROW_LANES LANES_M
 #define COLUMN_STEP (LANES_M * WIDTH)
 inline int first_of_a(int item) { return PLACE(PITCH_A, item % AT_ONCE, row_of(item, 0), 0); }
@@ -285,6 +405,11 @@ inline int first_of_b(int item)
 #define COLUMN_STEP (LANES_N * WIDTH)
 inline int first_of_a(int item) { return row_of(item, 0); }
 inline int first_of_b(int item) { return slot_of_columns(item, 0); }
+#endif
+
+#if !(LINES_A || LINES_B)
+#define A_READ ROW_RUNS
+#define B_READ COLUMN_RUNS / JOINED
 #endif
 
 // A work-item's numbers of the terms that are added at once; and what they add to its sums.
@@ -335,6 +460,60 @@ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS
         }
 }
 #else
+#if LINES_A || LINES_B
+#if UNIT_ROWS == 8
+#define MUL_ADD_EIGHT(d00, d01, d10, d11, a0, a1, a2, a3, b0, b1) \
+    do {                                                          \
+        UNIT_MUL_ADD(d00, d01, d10, d11, a0, a1, b0);             \
+        UNIT_MUL_ADD(d00, d01, d10, d11, a2, a3, b1);             \
+    } while (0)
+#else
+#define MUL_ADD_EIGHT MATRIX_MUL_ADD_16_8
+#endif
+// Each run of the operand that the tile holds by line is two terms of one of the unit's columns, of which this takes `part`, or both at once.
+// Of the other operand, it has two rows of one term and then of the next, or, by line, two terms of one row and then of the next.
+#if LINES_A && LINES_B
+#define FIRST_OF(x, group, groups) (x)[(group) * 2]
+#define SECOND_OF(x, group, groups) (x)[(group) * 2 + 1]
+#define MUL_ADD_PARTS(d00, d01, d10, d11, first, second, run, part) \
+    MUL_ADD_EIGHT(                                                  \
+        d00, d01, d10, d11, ELEMENT(first, 0), ELEMENT(second, 0), ELEMENT(first, 1), ELEMENT(second, 1), ELEMENT(run, 0), ELEMENT(run, 1))
+#elif UNIT_TERMS == 8
+#define FIRST_OF(x, group, groups) (x)[group]
+#define SECOND_OF(x, group, groups) (x)[(group) + (groups)]
+#define MUL_ADD_PARTS(d00, d01, d10, d11, first, second, run, part) \
+    MUL_ADD_EIGHT(                                                  \
+        d00, d01, d10, d11, ELEMENT(first, 0), ELEMENT(first, 1), ELEMENT(second, 0), ELEMENT(second, 1), ELEMENT(run, 0), ELEMENT(run, 1))
+#else
+#define FIRST_OF(x, group, groups) (x)[group]
+#define SECOND_OF(x, group, groups) 0
+#define MUL_ADD_PARTS(d00, d01, d10, d11, first, second, run, part) \
+    UNIT_MUL_ADD(d00, d01, d10, d11, ELEMENT(first, 0), ELEMENT(first, 1), ELEMENT(run, part))
+#endif
+inline void multiply(const wide_t *a, const wide_t *b, int part, wide_t (*sum)[COLUMN_RUNS])
+{
+    #pragma unroll
+    for (int r = 0; r < WPTM; r += WIDTH)
+        #pragma unroll
+        for (int c = 0; c < COLUMN_RUNS; ++c)
+#if EXCHANGED
+            MUL_ADD_PARTS(
+                ELEMENT(sum[r][c], 0), ELEMENT(sum[r + 1][c], 0), ELEMENT(sum[r][c], 1), ELEMENT(sum[r + 1][c], 1),
+                FIRST_OF(b, c, COLUMN_RUNS), SECOND_OF(b, c, COLUMN_RUNS), a[r / WIDTH], part);
+#else
+            MUL_ADD_PARTS(
+                ELEMENT(sum[r][c], 0), ELEMENT(sum[r][c], 1), ELEMENT(sum[r + 1][c], 0), ELEMENT(sum[r + 1][c], 1),
+                FIRST_OF(a, r / WIDTH, ROW_RUNS), SECOND_OF(a, r / WIDTH, ROW_RUNS), b[c], part);
+#endif
+}
+// The runs of its lines that a work-item reads at once: of each group of the unit's 8 columns one, of its 16 rows two.
+inline void read_lines(wide_t *runs, int groups, int each, __local const acc_t *place)
+{
+    #pragma unroll
+    for (int x = 0; x < groups * each; ++x)
+        runs[x] = *(__local const wide_t *)(place + (x / each * 8 * each + x % each) * TSK);
+}
+#else
 // Which rows and columns of the tile the unit's are is free: its rows g and g + 8 are the numbers of a run here; and its column g is
 // that of as many products as a run of columns has numbers, which makes their sums neighbours.
 inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS])
@@ -349,6 +528,7 @@ inline void multiply(const wide_t *a, const wide_t *b, wide_t (*sum)[COLUMN_RUNS
                     ELEMENT(sum[r][c], w), ELEMENT(sum[r][c + 1], w), ELEMENT(sum[r + 1][c], w), ELEMENT(sum[r + 1][c + 1], w),
                     ELEMENT(a[r / WIDTH], 0), ELEMENT(a[r / WIDTH], 1), ELEMENT(b[c / JOINED], w));
 }
+#endif
 #endif
 #elif MMA == 2
 // Each number of a run of rows meets each of a run of columns; the sums of a product lie in four runs of the lane's rows.
@@ -404,19 +584,14 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
         const int missing = steps * TSK - k;
         const int start = max(first * TSK - missing, 0);
         __global const in_t *a_from = A + offset_a + tile.batch * stride_a
-            + INDEX_A(tile.row + slot_of(item, TSM, A_RUNS_ALONG_K), start + term_of(item, TSM, A_RUNS_ALONG_K));
+            + INDEX_A(tile.row + LINE_OF_A(item), start + TERM_OF_A(item));
         __global const in_t *b_from = B + offset_b + tile.batch * stride_b
-            + INDEX_B(
-                start + term_of(item, TSN, B_RUNS_ALONG_K), tile.column + LINE_IN(slot_of(item, TSN, B_RUNS_ALONG_K), APART));
-#define BRING(stage, begin, end, wanted, is_whole, terms)                                                              \
-    do {                                                                                                               \
-        __local acc_t *a_tile = BYTES_ON(tiles, stage), *b_tile = a_tile + TSK * PITCH_A;                              \
-        a_from = bring(                                                                                                \
-            a_tile, PITCH_A, a_from, ld_a, TSM, 1, A_RUNS_ALONG_K, ALIGNED_A, begin, end, wanted,                      \
-            (is_whole) && WHOLE_ROWS, rows_left, terms, item);                                                         \
-        b_from = bring(                                                                                                \
-            b_tile, PITCH_B, b_from, ld_b, TSN, APART, B_RUNS_ALONG_K, ALIGNED_B, (begin) - COPIES_A, (end) - COPIES_A, \
-            wanted, (is_whole) && WHOLE_COLUMNS, columns_left, terms, item);                                           \
+            + INDEX_B(start + TERM_OF_B(item), tile.column + LINE_OF_B(item));
+#define BRING(stage, begin, end, wanted, is_whole, terms)                                                           \
+    do {                                                                                                            \
+        __local acc_t *a_tile = BYTES_ON(tiles, stage), *b_tile = a_tile + TSK * PITCH_A;                           \
+        a_from = BRING_A(a_tile, begin, end, wanted, (is_whole) && WHOLE_ROWS, terms);                              \
+        b_from = BRING_B(b_tile, (begin) - COPIES_A, (end) - COPIES_A, wanted, (is_whole) && WHOLE_COLUMNS, terms); \
     } while (0)
 
         // The first tiles set out.
@@ -436,14 +611,67 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
                 sum[r][c] = WIDE_ZERO;
 
         // A term comes into one half of these registers, while the products of what is in the other are added up.
-        wide_t a[2][ROW_RUNS], b[2][COLUMN_RUNS / JOINED];
-        __local const acc_t *const a_place = tiles + slice * TERMS * PITCH_A + first_of_a(place);
-        __local const acc_t *const b_place = tiles + TSK * PITCH_A + slice * TERMS * PITCH_B + first_of_b(place);
+        wide_t a[2][A_READ], b[2][B_READ];
+        __local const acc_t *const a_place = tiles + SLICE_OF_A(slice) + first_of_a(place);
+        __local const acc_t *const b_place = tiles + TSK * PITCH_A + SLICE_OF_B(slice) + first_of_b(place);
+#if LINES_A || LINES_B
+        // Runs by line are of TOGETHER terms. Where a step has an odd number of these, the first of the next step change places.
+        const int pair = slice * TERMS ^ PAIR_IN(UNIT_LANE(place), 1);
+#define EACH_PART(statement)                 \
+    _Pragma("unroll")                        \
+    for (int part = 0; part < PARTS; ++part) \
+        statement
+#define RUNS_HALF(p) ((p) / TOGETHER % 2)
+#define NEXT_HALF (TERMS / TOGETHER % 2)
+#if EXCHANGED
+#define READ_LINES(half, p) read_lines(a[half], ROW_RUNS, 1, a_read + (pair ^ (p)))
+#if LINES_B
+#define READ_TERM(half, p) read_lines(b[half], COLUMN_RUNS, 2, b_read + (pair ^ (p)))
+#else
+#define READ_TERM(half, p) EACH_PART(read_columns(b[half] + part * COLUMN_RUNS, b_read + (TERMS_BEFORE(p) + part) * PITCH_B))
+#endif
+#define MULTIPLY(half, p) multiply(a[RUNS_HALF(p)], b[half], (p) / QUAD % 2, sum)
+#define CHANGE_HALVES(x) a[0][x] = a[NEXT_HALF][x]
+#define LINE_RUNS ROW_RUNS
+#else
+#define READ_LINES(half, p) read_lines(b[half], COLUMN_RUNS, 1, b_read + (pair ^ (p)))
+#if LINES_A
+#define READ_TERM(half, p) read_lines(a[half], ROW_RUNS, 2, a_read + (pair ^ (p)))
+#else
+#define READ_TERM(half, p) EACH_PART(read_rows(a[half] + part * ROW_RUNS, a_read + (TERMS_BEFORE(p) + part) * PITCH_A))
+#endif
+#define MULTIPLY(half, p) multiply(a[half], b[RUNS_HALF(p)], (p) / QUAD % 2, sum)
+#define CHANGE_HALVES(x) b[0][x] = b[NEXT_HALF][x]
+#define LINE_RUNS COLUMN_RUNS
+#endif
+#define READ(half, p)                         \
+    do {                                      \
+        READ_TERM(half, p);                   \
+        if ((p) % TOGETHER == 0)              \
+            READ_LINES(RUNS_HALF(p), p);      \
+    } while (0)
+#define READ_FIRST()             \
+    do {                         \
+        READ_TERM(0, 0);         \
+        READ_LINES(NEXT_HALF, 0); \
+    } while (0)
+#define MULTIPLY_LAST()                        \
+    do {                                    \
+        MULTIPLY(1, TERMS - AT_ONCE);       \
+        _Pragma("unroll")                   \
+        for (int x = 0; x < LINE_RUNS; ++x) \
+            CHANGE_HALVES(x);               \
+    } while (0)
+#else
 #define READ(half, p)                              \
     do {                                            \
         read_rows(a[half], a_read + (p) * PITCH_A);    \
         read_columns(b[half], b_read + (p) * PITCH_B); \
     } while (0)
+#define READ_FIRST() READ(0, 0)
+#define MULTIPLY(half, p) multiply(a[half], b[half], sum)
+#define MULTIPLY_LAST() multiply(a[1], b[1], sum)
+#endif
 
         AWAIT_COPIES(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -460,7 +688,7 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
                     BRING(free, PIECE(p / AT_ONCE), PIECE(p / AT_ONCE + 1), step + STAGES - 1 < last, 1, TSK);
                 if (p / AT_ONCE == PIECES - 1)
                     END_OF_COPIES();
-                multiply(a[p / AT_ONCE % 2], b[p / AT_ONCE % 2], sum);
+                MULTIPLY(p / AT_ONCE % 2, p);
             }
             AWAIT_COPIES(STAGES - 2);
             barrier(CLK_LOCAL_MEM_FENCE); // the next tile is there, and this one has been read
@@ -468,8 +696,8 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
             stage = stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
             a_read = BYTES_ON(a_place, stage);
             b_read = BYTES_ON(b_place, stage);
-            READ(0, 0);
-            multiply(a[1], b[1], sum);
+            READ_FIRST();
+            MULTIPLY_LAST();
         } while (++step < last);
 
 #if SLICES > 1 // what the others have is added to what the first slice has, one after the other

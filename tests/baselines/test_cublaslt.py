@@ -24,6 +24,7 @@ from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, HostArray
 from gemmport.checking import verification as verify
 from gemmport.checking.reference import reference
+from gemmport.checking.scales import Scales, scaled_reference
 from gemmport.checking.verification import poison
 from gemmport.core.errors import LaunchError
 from gemmport.core.layout import matrices
@@ -36,8 +37,9 @@ CUDA_TYPES = {
 }  # fmt: skip
 """cudaDataType of library_types.h."""
 
-SIZES = {"matmul_desc": {3: "i4", 4: "i4"}, "matrix_layout": {5: "i4", 6: "i8"}, "matmul_preference": {1: "u8"}}
-SIZES["matmul_preference"] |= dict.fromkeys((5, 6, 7, 8), "u4")
+SIZES = {"matmul_desc": dict.fromkeys((3, 4, 31, 32), "i4"), "matrix_layout": {5: "i4", 6: "i8"}}
+SIZES["matmul_desc"] |= dict.fromkeys((17, 18), "u8")
+SIZES["matmul_preference"] = {1: "u8"} | dict.fromkeys((5, 6, 7, 8), "u4")
 """The types of attributes by their numbers, as cublasLt.h has them."""
 
 
@@ -47,6 +49,7 @@ class RefusedError(Exception):
 
 class MatmulDescAttribute(enum.IntEnum):
     TRANSA, TRANSB = 3, 4
+    A_SCALE_POINTER, B_SCALE_POINTER, A_SCALE_MODE, B_SCALE_MODE = 17, 18, 31, 32
 
 
 class MatrixLayoutAttribute(enum.IntEnum):
@@ -140,8 +143,17 @@ class Double:
         )
         left, right = (x.conj() if op == 2 else x for x, op in zip((left, right), ops, strict=True))
         out = self.seen(d, of_d)
-        out[...] = factor * (left @ right) + (kept * out.astype(scalar) if kept else 0)
+        own = factor * (left @ right) * self.scales(told.attributes, *out.shape[1:])
+        out[...] = own + (kept * out.astype(scalar) if kept else 0)
         self.queues.append(queue)
+
+    def scales(self, told: dict[int, int], rows: int, columns: int) -> HostArray | float:
+        """Of its rows by A's vector, and of its columns by B's."""
+        if not told.keys() & {17, 18, 31, 32}:
+            return 1.0
+        assert (told[31], told[32]) == (3, 3)
+        single = np.dtype("f4")
+        return np.outer(at(told[17], single, rows), at(told[18], single, columns))
 
     def seen(self, address: int, descriptor: int) -> HostArray:
         """A batch of matrices as the library sees it, (batch, rows, columns), over their memory."""
@@ -184,7 +196,9 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Double:
     return own
 
 
-def computed(library: Baseline, problem: gp.GemmProblem) -> tuple[HostArray, HostArray, HostArray]:
+def computed(
+    library: Baseline, problem: gp.GemmProblem, scales: Scales | None = None
+) -> tuple[HostArray, HostArray, HostArray]:
     """All of D's memory, D, and what it should be."""
     rng, backend = np.random.default_rng(1), Host()
     host: dict[Operand, HostArray] = {}
@@ -197,8 +211,14 @@ def computed(library: Baseline, problem: gp.GemmProblem) -> tuple[HostArray, Hos
         flat[operand] = at(memory[operand].handle, dtype, problem.span(operand) + 8)
         flat[operand][...] = poison(flat[operand].size, dtype)
         matrices(flat[operand], problem.layout(operand), *shape, problem.batch)[...] = host[operand]
-    wanted = reference(problem, {**host, "c": host["d"]}).astype(problem.output.numpy)
-    bound = library.bind(problem, backend, memory, {})  # type: ignore[arg-type]  # all that it needs of a backend
+    given = {**host, "c": host["d"]}
+    if scales is None:
+        wanted = reference(problem, given).astype(problem.output.numpy)
+        bound = library.bind(problem, backend, memory, {})  # type: ignore[arg-type]  # all that it needs of a backend
+    else:
+        wanted = scaled_reference(problem, given, scales).astype(problem.output.numpy)
+        rows, columns = (Memory(x, x.ctypes.data, x.nbytes) for x in (scales.rows[0], scales.columns[0]))
+        bound = library.bind_scaled(problem, backend, memory, rows, columns)  # type: ignore[arg-type]  # likewise
     bound.enqueue()
     bound.close()
     all_of_d = flat["d"].copy()  # memory ends with this function
@@ -239,6 +259,17 @@ def test_the_product_that_is_meant_is_asked_for(double: Double, types: tuple[str
     assert double.preferred == {
         1: 64 * 2**20, 5: min(16 * itemsize, 256), 6: 4 * itemsize, **dict.fromkeys((7, 8), 8 * problem.output.itemsize)
     }  # fmt: skip
+
+
+def test_rows_and_columns_of_fp8_have_the_scales_that_are_meant(double: Double) -> None:
+    library = baselines.load("cublaslt")
+    problem = gp.GemmProblem.create(20, 16, 32, dtype="float8_e4m3fn", output="bfloat16", trans_b="T", alpha=2, beta=-1)
+    rows, columns = (np.exp2(np.arange(size) % 5, dtype=np.float32)[np.newaxis] for size in (problem.m, problem.n))
+    _, d, wanted = computed(library, problem, Scales(rows, columns))
+    np.testing.assert_array_equal(d, wanted)
+    assert library.unsupported_scales(problem) is None
+    for other in (replace(problem, batch=2), gp.GemmProblem.create(20, 16, 32, dtype="float16")):
+        assert "single products of FP8" in str(library.unsupported_scales(other))
 
 
 def test_what_it_has_no_algorithm_for_is_told_with_its_rule(double: Double) -> None:

@@ -23,7 +23,7 @@ import gemmport as gp
 from gemmport import kernels
 from gemmport.core.dtypes import DTYPES, INPUTS
 from gemmport.core.problem import OPERANDS
-from gemmport.fuzz import arrays
+from gemmport.fuzz import arrays, campaign
 from gemmport.fuzz.arrays import MatmulCase, as_type, draw_matmul_case
 from gemmport.fuzz.campaign import Options, reproducer, run_campaign
 from gemmport.fuzz.case import fault_of, operands_of, refusal, shortened
@@ -263,6 +263,22 @@ class TestJudgement:
         wide = np.array([2.0**26 - 1, -(2.0**25), -8, np.inf])
         assert as_type(wide[:3], DTYPES["int8"]).tolist() == [3, -2, -8]
         assert as_type(wide, DTYPES["float16"]).tolist() == [3, -2, -8, np.inf]
+
+
+def test_workers_share_the_host_s_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Mapping[str, str]] = []
+
+    def conversation(_: Sequence[str], environment: Mapping[str, str]) -> None:
+        seen.append(environment)
+        raise gp.LaunchError("it is enough")
+
+    monkeypatch.setattr(campaign, "Conversation", conversation)
+    monkeypatch.setattr(campaign, "usable_cores", lambda: 32)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with pytest.raises(gp.LaunchError, match="enough"):
+        run_campaign(DEVICES["NVIDIA sm_90 under CUDA"], Options(seed=0, problems=1, workers=12))
+    assert {(each["OPENBLAS_NUM_THREADS"], each["OMP_NUM_THREADS"]) for each in seen} == {("2", "7")}
 
 
 @pytest.mark.processes

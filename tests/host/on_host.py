@@ -58,6 +58,12 @@ BY_MATRIX_UNIT: Parameters = {
 SHARED_SLICES: Parameters = {**BY_MATRIX_UNIT, "SLICES": 2, "SHARE": 1}
 """Likewise, with sums in parts."""
 
+HELD_BY_LINE: dict[str, Parameters] = {
+    "a": {**BY_MATRIX_UNIT, "WM": 16, "WN": 32, "LINES": 1},
+    "b": {**BY_MATRIX_UNIT, "LINES": 1},
+}
+"""Of `simt` in float64, by the operand that is held so."""
+
 BY_MATRIX_CORES: dict[str, Parameters] = {
     "float32": {"TSM": 64, "TSN": 128, "TSK": 8, "WM": 64, "WN": 64, "WPTM": 16, "WPTN": 4, "STAGES": 2, "MMA": 2},
     "float64": {

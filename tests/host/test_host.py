@@ -19,7 +19,7 @@ import pytest
 import gemmport as gp
 import host_compiler
 from absences import CXX, SANITIZERS, needs
-from exact import Sizes, check_plan, problem_of, run_plan
+from exact import WIDEST_RUN, Sizes, check, check_plan, problem_of, run_plan
 from gemmport import kernels
 from gemmport.backends.objects import Program
 from gemmport.contracts.kernel import Parameters
@@ -31,11 +31,13 @@ from on_host import (
     BY_MATRIX_CORES,
     BY_MATRIX_UNIT,
     FAULTS,
+    HELD_BY_LINE,
     MORE,
     PASSES,
     SHARED_SLICES,
     VARIANTS,
     fault,
+    in_every_order,
     opened,
     product,
     run_pass,
@@ -93,6 +95,40 @@ def of_8_rows(cpu: Host) -> Iterator[Host]:
 @pytest.mark.parametrize("ops", ["NN", "TT"])
 def test_the_matrix_unit_s_products_are_exact(cpu: Host, ops: str) -> None:
     product(cpu, "simt", ops, BY_MATRIX_UNIT, "float64")
+
+
+@pytest.mark.sample(held=["a-NN", "b-TT"], more=[{"SLICES": 2, "SHARE": 1}])
+@pytest.mark.parametrize("held", ["a-NN", "a-NT", "b-TT", "b-NT"])
+@pytest.mark.parametrize(
+    "more",
+    [{"SHARE": 0}, {"SLICES": 2, "SHARE": 1}, {"TSK": 32, "SLICES": 2, "SHARE": 0, "STAGES": 2, "LINES": 2}],
+    ids=str,
+)
+def test_products_of_what_is_held_by_line_are_exact(cpu: Host, held: str, more: Parameters) -> None:
+    by_line(cpu, held, more)
+
+
+def by_line(cpu: Host, held: str, more: Parameters) -> None:
+    """A product with edges whose first step is short, of an operand that a tile holds by line."""
+    operand, ops = held.split("-")
+    problem = problem_of(Sizes(19, 67, 84), ops, "float64", multiple=WIDEST_RUN, batch=2, alpha=2.0, beta=-1.0)
+    in_every_order(cpu, lambda: check(cpu, problem, "simt", {**HELD_BY_LINE[operand], **more}))
+
+
+@pytest.mark.planted_fault
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"ELEMENT\(a\[r / WIDTH\], part\)", "ELEMENT(a[r / WIDTH], 1 - part)"),
+        (r"first_term \^ PAIR_IN", "first_term + 0 * PAIR_IN"),
+        (r"a\[0\]\[x\] = a\[NEXT_HALF\]", "a[0][x] = a[0]"),
+        (r"from \+= terms - COPIES_OF", "from += 2 * terms - COPIES_OF"),
+    ],
+    ids=["takes the other term", "does not exchange pairs", "keeps runs", "goes on too far"],
+)
+def test_faults_of_what_is_held_by_line_show(cpu: Host, pattern: str, replacement: str) -> None:
+    with planted(Mutation(pattern, (Edit(pattern, replacement),), ("simt",)), "simt"), pytest.raises(AssertionError):
+        by_line(cpu, "a-NN", {"SLICES": 2, "SHARE": 1})
 
 
 @pytest.mark.sample(dtype=["float64"], ops=["TN"])

@@ -387,7 +387,7 @@ def test_what_is_suggested_fits(name: str, dtype: str, m: int, n: int, k: int) -
     suggested = SIMT.suggested(problem, device, model_of(device))
     assert suggested, f"no tiling fits {name}"
     full = SIMT.complete(suggested)
-    assert SIMT.local_bytes(full, problem) <= device.local_memory
+    assert SIMT.local_bytes(full, problem) <= SIMT.most_local_bytes(device)
     assert SIMT.work_group(full)[0] <= min(device.max_work_group, device.max_work_item_sizes[0])
     assert SIMT.unfit(full, problem, device) is None
     assert full["MMA"] == 0 or (dtype in ("float64", "complex128") and device.architecture == "sm_90")

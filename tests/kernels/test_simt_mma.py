@@ -22,8 +22,10 @@ from gemmport.contracts.device_model import derived
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.named_devices import device_of
 from gemmport.contracts.nvidia import float64_matrix_rows
-from gemmport.kernels._simt_tilings import generated_for_matrix_unit
+from gemmport.kernels._simt_tilings import generated_for_matrix_unit, of_columns
+from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
+from gemmport.planning.planner import make_plan
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 
@@ -162,7 +164,7 @@ def test_a_benchmark_tries_what_a_declared_tile_has_room_for(architecture: str, 
 
 def tried(architecture: str, dtype: str) -> list[Parameters]:
     """The tilings that benchmarks/mma.py verifies and times."""
-    trial = benchmark.Trial(SIMT, device_of(architecture), load_configuration(()), 0.0)
+    trial = benchmark.Search(SIMT, device_of(architecture), load_configuration(()), 0.0)
     return trial.tilings(gp.GemmProblem.create(1, 1, 1, dtype=dtype))
 
 
@@ -214,6 +216,50 @@ def test_sums_of_the_matrix_unit_are_exact(backend: gp.Backend, dtype: str, tile
                 gp.plan(problem, backend.device, kernel="simt", params=params)
 
 
+LISTED = [each for each in load_configuration().model(CUDA).tilings["simt.mma"] if each.get("LINES", 0)]
+
+
+@pytest.mark.every_pair("ops", ["NN", "NT", "TT"])
+@pytest.mark.every_pair("tiling", LISTED)
+@pytest.mark.every_pair("share", [0, 1])
+def test_sums_of_what_is_held_by_line_are_exact(
+    backend: gp.Backend, tiling: Mapping[str, int], ops: str, share: int
+) -> None:
+    """Edges, first steps that are short, tiles that overlap, and whole ones."""
+    own = (
+        {"STAGES": 2, "SHARE": share} if tiling["TSK"] > 8 and backend.device.language == "opencl" else {"SHARE": share}
+    )
+    params, fits = {**tiling, **own}, (ops[1] == "T" if of_columns(tiling) == "b" else ops[0] == "N")
+    for sizes in (Sizes(61, 53, 46), Sizes(256, 256, 64), Sizes(150, 270, 516)):
+        problem = problem_of(sizes, ops, "float64", gap=0, multiple=2, alpha=2.0, beta=-1.0, batch=2)
+        if (
+            fits
+            and float64_matrix_rows(backend.device)
+            and SIMT.local_bytes(SIMT.complete(params), problem) <= (SIMT.most_local_bytes(backend.device))
+        ):
+            check(backend, problem, "simt", params)
+        else:
+            with pytest.raises(gp.GemmportError, match=r"LINES = .|MMA = 1|float64|local memory"):
+                gp.plan(problem, backend.device, kernel="simt", params=params)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ops", "params"),
+    [
+        ((64, 64, 64), "TN", {}),
+        ((64, 64, 63), "NN", {}),
+        ((64, 64, 64), "NN", {"a": gp.Layout(65, 65 * 64)}),
+    ],
+    ids=["across", "odd", "unaligned"],
+)
+def test_what_cannot_be_held_by_line_is_told(
+    sizes: tuple[int, int, int], ops: str, params: dict[str, gp.Layout]
+) -> None:
+    problem = gp.GemmProblem.create(*sizes, dtype="float64", trans_a=ops[0], trans_b=ops[1], **params)
+    with pytest.raises(gp.ParameterError, match=r"LINES = 2: A must lie along k, with an even .*; LINES must be 0"):
+        gp.plan(problem, CUDA, kernel="simt", params=LISTED[0])
+
+
 # Where no file has tilings for it
 
 
@@ -246,6 +292,21 @@ def test_what_has_no_verified_matrix_unit_gets_none_of_its_tilings(device: gp.De
     problem = gp.GemmProblem.create(1024, 1024, 1024, dtype=dtype)
     for model in (derived(device), load_configuration().model(device)):
         assert all(not each.get("MMA", 0) for each in SIMT.considered(problem, device, model))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_a_unit_of_8_rows_is_taken_where_doctor_found_it_right(
+    dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    device = replace(device_of("sm_80"), computes=OF_8_ROWS.computes | {"float64"})
+    problem = gp.GemmProblem.create(1024, 1024, 1024, dtype=dtype)
+    (own,) = (each for each in verdicts.forms(device) if each.kernel == "simt" and each.dtype == dtype)
+    gp.plan(problem, device, kernel=own.kernel, params=own.parameters)  # it has room
+    for right in (False, True):
+        verdicts.note(own, device, right=right)
+        plan = make_plan(problem, device, load_configuration())
+        assert (plan.variant, plan.values["MMA"]) == ("simt", int(right))
 
 
 @pytest.mark.parametrize(("dtype", "key"), [("float64", "simt.mma"), ("complex128", "simt.mma.complex128")])

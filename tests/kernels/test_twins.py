@@ -95,6 +95,15 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+#endif",
         ],
     ),
+    "simt": (
+        "likewise",
+        [
+            "+#if GIVEN",
+            "+extern __shared__ __align__(16) acc_t tiles[];",
+            "+#else",
+            "+#endif",
+        ],
+    ),
     "early": (
         "OpenCL begins no launch early",
         [

@@ -84,6 +84,53 @@ def test_the_roof_is_the_models_rate_and_bandwidth(
     assert roof.attainable(roof.intensity) == pytest.approx(problem.flops / seconds)
 
 
+UNITS = configuration(
+    """
+    schema: 1
+    models:
+    - name: round
+      multiply_adds: {float32: 1.0e+12, float64: 5.0e+11, int32: 2.5e+11}
+      read_bandwidth: 1.0e+13
+      kernels:
+        simt: {fitted: {matrix_rate: 2}}
+        mma: {fitted: {products: 500}}
+        wgmma: {fitted: {products: 1000}}
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem", "per_clock", "told"),
+    [
+        ("wgmma", {"dtype": "float16"}, 1000, "float16"),
+        ("wgmma", {"dtype": "float8_e4m3fn"}, 2000, "float8_e4m3fn"),
+        ("wgmma", {"dtype": "float32", "precision": "tf32"}, 500, "tf32"),
+        ("mma", {"dtype": "float32", "precision": "bfloat16"}, 500, "bfloat16"),
+        ("mma", {"dtype": "float8_e4m3fn"}, 500, "float8_e4m3fn"),  # as halves, on Hopper
+        ("mma", {"dtype": "int8"}, 1000, "int8"),
+        ("simt", {"dtype": "float64"}, 0, "float64"),
+        ("simt", {"dtype": "complex128"}, 0, "complex128"),
+    ],
+)
+def test_the_roof_of_what_the_matrix_unit_multiplies_is_its_rate(
+    kernel: str, problem: dict[str, str], per_clock: float, told: str
+) -> None:
+    own = GemmProblem.create(4096, 4096, 4096, **problem)
+    params = (
+        {"MMA": 1, "PAD": 0, "TSM": 32, "TSN": 32, "WM": 32, "WN": 16, "WPTM": 4, "WPTN": 4} if kernel == "simt" else {}
+    )
+    found = explain(own, HOPPER, UNITS, kernel=kernel, params=params)
+    clocks = HOPPER.compute_units * (HOPPER.clock_mhz or 0) * 1e6
+    assert found.roofline.by_unit
+    # A complex multiply-add is four of real numbers, and eight operations.
+    assert found.roofline.peak == pytest.approx(2 * per_clock * clocks or 2 * 2 * 5e11)
+    assert f" {told} by the matrix unit, reads 10 TB/s" in section(found, "device")
+    assert section(found, "roofline").endswith("FLOPS by the matrix unit")
+    plain = explain(replace(own, precision="full"), HOPPER, UNITS, kernel="naive")
+    assert not plain.roofline.by_unit
+    assert "by the matrix unit" not in str(plain)
+
+
 def test_the_page_tells_the_roof() -> None:
     told = section(explain(GemmProblem.create(1000, 1000, 1000), HOPPER, RATES), "roofline")
     assert told == (

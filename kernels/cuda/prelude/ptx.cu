@@ -45,6 +45,10 @@
 #define MATRIX_MUL_ADD_16(d00, d01, d10, d11, a0, a1, b)                                                                \
     asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
                  : "+d"(d00), "+d"(d01), "+d"(d10), "+d"(d11) : "d"(a0), "d"(a1), "d"(b))
+// Likewise 16 × 8 numbers by 8 × 8, at the same rate with less power: a0 and a1 of term t, a2 and a3 of term t + 4, b0 and b1 likewise.
+#define MATRIX_MUL_ADD_16_8(d00, d01, d10, d11, a0, a1, a2, a3, b0, b1)                                                          \
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+d"(d00), "+d"(d01), "+d"(d10), "+d"(d11) : "d"(a0), "d"(a1), "d"(a2), "d"(a3), "d"(b0), "d"(b1))
 // And from 8.0 on: the sums d0 and d1 (row g), plus 8 × 4 numbers by 4 × 8, of which it has a (row g) and b.
 #define MATRIX_MUL_ADD_8(d0, d1, a, b)                                                                \
     asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" \

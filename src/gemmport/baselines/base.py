@@ -14,6 +14,7 @@ from gemmport.backends.objects import Memory
 from gemmport.checking.verification import cut_on
 from gemmport.contracts.kernel import Cut
 from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import BaselineUnavailableError
 from gemmport.core.problem import GemmProblem, Operand
 
 HostArray = npt.NDArray[Any]
@@ -92,3 +93,22 @@ class Baseline(ABC):
             host: "a", "b" and, where beta is not 0, "c" as NumPy arrays of shape (batch, rows, columns), as they are
                 stored (before op).
         """
+
+    def unsupported_scales(self, problem: GemmProblem) -> str | None:
+        """Why it does not multiply the rows of op(A) and the columns of op(B) by scales; None where `bind_scaled` does."""
+        return "its rows and columns have scales"
+
+    def bind_scaled(
+        self, problem: GemmProblem, backend: Backend, operands: Mapping[Operand, Memory], rows: Memory, columns: Memory
+    ) -> BoundBaseline:
+        """Prepares D = alpha · (diag(rows) · op(A)) · (op(B) · diag(columns)) + beta · D.
+
+        Args:
+            operands: as `bind`.
+            rows, columns: device memory of m and of n numbers of float32.
+
+        Raises:
+            BaselineUnavailableError: it cannot.
+        """
+        reason = self.unsupported_scales(problem)
+        raise BaselineUnavailableError(f"{self.name} cannot compute this problem: {reason}")

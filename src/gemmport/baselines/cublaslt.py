@@ -24,7 +24,7 @@ from gemmport.contracts.kernel import Cut
 from gemmport.contracts.nvidia import cuts_sums_of_float8, is_hopper
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT8S
-from gemmport.core.errors import LaunchError
+from gemmport.core.errors import BaselineUnavailableError, LaunchError
 from gemmport.core.problem import GemmProblem, Operand
 
 _TYPES = {**TYPES, **FLOAT8_TYPES}
@@ -46,7 +46,8 @@ _OF_BYTES = (
 class CuBLASLt(NVIDIALibrary):
     """cublasLtMatmul by the first algorithm that its heuristic names, with a workspace of `WORKSPACE_BYTES`.
 
-    FP8 has neither scales nor fast accumulation, like `torch._scaled_mm` with scales of 1 and `use_fast_accum=False`.
+    FP8 has no fast accumulation, like `torch._scaled_mm` with `use_fast_accum=False`, and scales of rows and columns where they
+    are given, by the pointers of its descriptors: its "outer vectors", from cuBLASLt 12.9 on.
     """
 
     name = "cublaslt"
@@ -58,6 +59,11 @@ class CuBLASLt(NVIDIALibrary):
         """14 digits of sums of FP8 on compute capability 8.9 and 9.0 (docs/verification.md)."""
         cuts = cuts_sums_of_float8(device) or is_hopper(device)
         return _FLOAT8_CUT if problem.dtype in FLOAT8S and cuts else super().cut(problem, device)
+
+    def unsupported_scales(self, problem: GemmProblem) -> str | None:
+        if problem.dtype in FLOAT8S and problem.batch == 1:
+            return None
+        return f"{self.title} multiplies rows and columns of single products of FP8 by scales, not those of {problem}"
 
     def bind(
         self,
@@ -71,15 +77,42 @@ class CuBLASLt(NVIDIALibrary):
         Raises:
             LaunchError: cuBLASLt has no algorithm for it on this device.
         """
+        return self._bind(problem, backend, operands)
+
+    def bind_scaled(
+        self, problem: GemmProblem, backend: Backend, operands: Mapping[Operand, Memory], rows: Memory, columns: Memory
+    ) -> BoundBaseline:
+        """Likewise.
+
+        Raises:
+            LaunchError: as `bind`. BaselineUnavailableError: it has no such scales.
+        """
+        if self.unsupported_scales(problem):
+            return super().bind_scaled(problem, backend, operands, rows, columns)
+        if not hasattr(self._library.MatmulDescAttribute, "A_SCALE_MODE"):
+            raise BaselineUnavailableError(
+                f"{self.title} has scales of rows and columns from 12.9 on; this is {self.version}"
+            )
+        return self._bind(problem, backend, operands, (rows, columns))
+
+    def _bind(
+        self,
+        problem: GemmProblem,
+        backend: Backend,
+        operands: Mapping[Operand, Memory],
+        scales: tuple[Memory, Memory] | None = None,
+    ) -> BoundBaseline:
         lt, handle = self._library, self._handles.on(backend)
         # cuBLASLt is column-major: it sees every stored matrix transposed, and computes Dᵀ = op(B)ᵀ · op(A)ᵀ.
         a, b, d = (address(problem, operands, operand) for operand in ("a", "b", "d"))
         alpha, beta = (np.array(value, problem.accumulator.numpy) for value in (problem.alpha, problem.beta))
-        kept = dict(operands)  # it knows the memory by its address alone
+        kept = [*operands.values(), *(scales or ())]  # it knows the memory by its address alone
         with ExitStack() as made:
             made.callback(kept.clear)
             try:
                 product, of_a, of_b, of_d = self._described(problem, made)
+                if scales is not None:
+                    self._put_scales(product, *scales)
                 with backend.current():
                     algorithm = self._first(handle.value, (product, of_b, of_a, of_d, of_d), (b, a, d, d))
             except lt.cuBLASLtError as error:
@@ -129,6 +162,13 @@ class CuBLASLt(NVIDIALibrary):
 
         return product, layout("a", inputs), layout("b", inputs), layout("d", output)
 
+    def _put_scales(self, product: int, rows: Memory, columns: Memory) -> None:
+        """A number for each row of op(A) and each column of op(B); seen transposed, B comes first."""
+        put, names = self._library.matmul_desc_set_attribute, self._library.MatmulDescAttribute
+        for operand, memory in (("A", columns), ("B", rows)):
+            _set(put, product, names[f"{operand}_SCALE_MODE"], np.int32(_OUTER_VECTORS))
+            _set(put, product, names[f"{operand}_SCALE_POINTER"], np.uint64(int(memory.handle)))
+
     def _first(self, handle: int, descriptors: Sequence[int], addresses: Sequence[int]) -> np.ndarray[Any, Any]:
         """The algorithm that the heuristic names first for matrices at these addresses, a cublasLtMatmulAlgo_t."""
         lt = self._library
@@ -149,6 +189,9 @@ class CuBLASLt(NVIDIALibrary):
             raise lt.cuBLASLtError(int(found["state"][0]) or _NOT_SUPPORTED)
         return found["algo"]
 
+
+_OUTER_VECTORS = 3
+"""CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F of cublasLt.h."""
 
 _NOT_SUPPORTED = 15
 """CUBLAS_STATUS_NOT_SUPPORTED of cublas_api.h: what the heuristic says where it names none."""

@@ -13,7 +13,7 @@ from gemmport import baselines, kernels
 from gemmport.api.ahead import compile_ahead
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
-from gemmport.baselines.base import BoundBaseline
+from gemmport.baselines.base import Baseline, BoundBaseline
 from gemmport.bench.environment import gpu_state
 from gemmport.bench.results import BaselineResult, Outcome, Status, plain
 from gemmport.bench.timing import Contestant, Timing, enqueue_load, measure
@@ -38,6 +38,7 @@ from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind, bind_or_choose, sources_of
 from gemmport.execution.selection import get_backend
 from gemmport.kernels import rescale
+from gemmport.planning.explanation import peak_by_unit
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, make_plan
 from gemmport.planning.rescaling import scaled
@@ -87,7 +88,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Result(Outcome):
-    """A kernel on a problem on a device; see `Outcome`."""
+    """A kernel on a problem on a device; see `Outcome`.
+
+    Attributes:
+        unit_gflops: 10⁹ flops per second of the device's matrix unit, by its model, where the kernel multiplies by it; else 0.
+    """
 
     problem: GemmProblem
     device: DeviceInfo
@@ -100,6 +105,7 @@ class Result(Outcome):
     baselines: tuple[BaselineResult, ...] = ()
     clocks: dict[str, str] = field(default_factory=dict)
     asked: Asked = Asked()
+    unit_gflops: float = 0.0
 
     unit = "GFLOPS"
     rate_key = "gflops"
@@ -137,18 +143,19 @@ class Result(Outcome):
 
     @property
     def percent(self) -> float | None:
-        """Percent of the device's estimated peak."""
+        """Percent of the device's estimated peak: of its matrix unit's, where that multiplies."""
         own = self.rate(self.timing)
         return 100 * own / self._peak if own is not None and self._peak else None
 
     @property
     def about_yardstick(self) -> str:
         """The estimated peak."""
-        return f"peak of {self.device.label}: {self._peak:,.0f} GFLOPS, estimated" if self._peak else ""
+        by_unit = " by the matrix unit" if self.unit_gflops else ""
+        return f"peak of {self.device.label}: {self._peak:,.0f} GFLOPS{by_unit}, estimated" if self._peak else ""
 
     @property
     def _peak(self) -> float | None:
-        return self.device.peak_gflops(self.problem.accumulator.arithmetic)
+        return self.unit_gflops or self.device.peak_gflops(self.problem.accumulator.arithmetic)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as docs/results.md describes it."""
@@ -338,12 +345,13 @@ class _Workspace:
             clocks = gpu_state(device)
         self.backend.synchronize()
         beside = tuple(replace(state, timing=timings.get(state.name)) for state in states)
+        model = self.options.configuration.model(device)
         for asked, ready, checks in bound:
             plan, failed = ready.plan, [check for check in checks if not check.passed]
             yield Result(
                 problem, device, plan.variant, "failed" if failed else "ok",
                 "; ".join(f"{check.name}: {check.detail}" for check in failed),
-                plan, timings.get(plan.variant), checks, beside, clocks, asked,
+                plan, timings.get(plan.variant), checks, beside, clocks, asked, peak_by_unit(plan, model) / 1e9,
             )  # fmt: skip
 
     def _checks(self, ready: BoundPlan) -> tuple[Check, ...]:
@@ -352,9 +360,7 @@ class _Workspace:
         huge = problem.flops > verify.FULL_REFERENCE_FLOPS
         if self.scales is not None:
             d, untouched = self._compute(self.random, ready.enqueue)
-            if huge:
-                return (untouched, check_scaled_rows(problem, self.random, self.scales, d, self.options.seed, cut))
-            return (untouched, check_scaled(problem, self.random, self.scales, d, cut))
+            return (untouched, self._check_scaled(d, cut))
         exact = self._exact_checks(ready.plan)
         d, untouched = self._compute(self.random, ready.enqueue)
         if not huge:
@@ -439,10 +445,10 @@ class _Workspace:
                     raise BaselineUnavailableError(f"{name} does not compute on {device.backend} memory")
                 if reason := library.unsupported(self.problem) or (
                     "nothing to compute" if not self.problem.flops
-                    else "its rows and columns have scales" if self.options.scales else ""
+                    else library.unsupported_scales(self.problem) if self.options.scales else None
                 ):  # fmt: skip
                     raise BaselineUnavailableError(f"{name} cannot compute this problem: {reason}")
-                bound = library.bind(self.problem, self.backend, self.memory, self.random)
+                bound = self._bound(library)
                 self._open.append(bound)
                 judged = self.options.verify and not library.rounds_by_itself(self.problem)
                 check = self._check_baseline(bound, library.cut(self.problem, device)) if judged else None
@@ -458,6 +464,12 @@ class _Workspace:
             contestants.append(Contestant(name, bound.enqueue, bound.clock))
         return states, contestants
 
+    def _bound(self, library: Baseline) -> BoundBaseline:
+        if self.scales is None:
+            return library.bind(self.problem, self.backend, self.memory, self.random)
+        rows, columns = (self.bound_to[name] for name in SCALES)
+        return library.bind_scaled(self.problem, self.backend, self.memory, rows, columns)
+
     def _check_baseline(self, bound: BoundBaseline, cut: Cut | None) -> Check:
         if bound.result is None:
             d, untouched = self._compute(self.random, bound.enqueue, c_in_d=self.problem.beta != 0)
@@ -466,4 +478,13 @@ class _Workspace:
         else:
             bound.enqueue()
             d = bound.result
+        if self.scales is not None:
+            return self._check_scaled(d, cut)
         return verify.check_random(self.problem, self.random, d, self._reference(), cut)
+
+    def _check_scaled(self, d: HostArray, cut: Cut | None) -> Check:
+        """Of a D of the random operands and their scales: of a large one, some rows."""
+        assert self.scales is not None
+        if self.problem.flops > verify.FULL_REFERENCE_FLOPS:
+            return check_scaled_rows(self.problem, self.random, self.scales, d, self.options.seed, cut)
+        return check_scaled(self.problem, self.random, self.scales, d, cut)

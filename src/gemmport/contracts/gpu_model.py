@@ -49,6 +49,7 @@ FITTED = {
     "matrix_rate": "multiply-adds of the matrix unit for one of the other units: float64, and of AMD's float32, too",
     "schedulers": "of a unit, and warps that it needs so that each has one",
     "one_warp": "times as long the matrix unit takes where a scheduler has one warp for it",
+    "eight_terms": "times as long, with however many warps, where an instruction adds up eight terms, not four",
     "alone_clocks": "of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier",
     "copy_issue": "instructions of a copy: its own, and its address",
     "step_issue": "what a work-item issues for a step beside its terms: counting, waits, the barrier",
@@ -93,6 +94,7 @@ class Constants:
     matrix_rate: float
     schedulers: float
     one_warp: float
+    eight_terms: float
     alone_clocks: float
     copy_issue: float
     step_issue: float
@@ -134,6 +136,7 @@ class Constants:
             "matrix_rate": 1.0,
             "schedulers": max(issue / WARP, 1.0),
             "one_warp": 1.0,
+            "eight_terms": 1.0,
             "alone_clocks": barrier,
             "copy_issue": 2.0,
             "step_issue": 38.0,
@@ -174,6 +177,9 @@ class Tiling:
         matrix: whether the matrix unit multiplies.
         in_order: whether the order of instructions is made for the register file's ports.
         side_by_side: work-items of a warp in one row.
+        by_line: "", "a", "b" or "ab": operands that lie along k and are copied in runs nevertheless.
+        exchanged: whether the matrix unit's columns are rows of A, and not columns of B.
+        eight_terms: whether an instruction of the matrix unit adds up eight terms.
     """
 
     rows: int
@@ -188,6 +194,9 @@ class Tiling:
     matrix: bool = False
     in_order: bool = False
     side_by_side: int = NEIGHBOURS
+    by_line: str = ""
+    exchanged: bool = False
+    eight_terms: bool = False
 
 
 def sharing_of(tiles: int, steps: int, groups: int) -> tuple[int, int]:
@@ -320,15 +329,17 @@ def _loop(
     items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
     products = items * tiling.item_rows * tiling.item_columns * tiling.depth * complex_parts
     at_once, terms = (MATRIX_PRODUCTS, MATRIX_TERMS) if tiling.matrix else (1, 1)
-    # The matrix unit's columns are spread over twice as many work-items.
-    read = tiling.item_rows + tiling.item_columns / (2 if tiling.matrix else 1)
+    # The matrix unit's columns, of D or of D turned, are spread over twice as many work-items.
+    rows_shared, columns_shared = (2, 1) if tiling.exchanged else (1, 2 if tiling.matrix else 1)
+    read = tiling.item_rows / rows_shared + tiling.item_columns / columns_shared
     reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
     multiplied = products / at_once * (1.0 if tiling.in_order else constants.ports_issue)
     overhead = constants.copy_issue * copied.instructions + constants.step_issue * items * tiling.slices
     computed = products / constants.lanes[_part(problem)]
     if tiling.matrix:
         one_warp = groups * items * tiling.slices <= constants.schedulers * WARP
-        computed *= (constants.one_warp if one_warp else 1.0) / constants.matrix_rate
+        longer = constants.eight_terms if tiling.eight_terms else constants.one_warp if one_warp else 1.0
+        computed *= longer / constants.matrix_rate
     slots = max((multiplied + reads + overhead) / constants.issue, computed)
     if tiling.matrix and tiling.resident == 1:
         slots += constants.alone_clocks
@@ -366,7 +377,7 @@ def _operands(problem: GemmProblem, tiling: Tiling) -> tuple[tuple[int, bool], t
     """
     a = not transposes(problem.trans_a) or problem.alignment("a") % RUN_BYTES != 0
     b = transposes(problem.trans_b) or problem.alignment("b") % RUN_BYTES != 0
-    return (tiling.rows, a), (tiling.columns, b)
+    return (tiling.rows, a and "a" not in tiling.by_line), (tiling.columns, b and "b" not in tiling.by_line)
 
 
 def _part(problem: GemmProblem) -> str:

@@ -267,6 +267,12 @@ class KernelVariant(Contract):
         """
         return None
 
+    def unit_rate(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> float:
+        """Multiply-adds per second of the device's matrix unit, by its model, where this kernel multiplies the problem's
+        numbers by it; 0 where it does not.
+        """
+        return 0.0
+
     def declined(
         self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, rankings: Rankings | None = None
     ) -> str | None:

@@ -18,6 +18,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LaunchError
 from gemmport.fuzz.worker import Job
 from gemmport.runtime.child_processes import Conversation, scratch_folder, signals_held
+from gemmport.runtime.host_cpu import usable_cores
 
 TIME_LIMIT = 300.0
 """Seconds after which a problem hangs. Products take milliseconds, and the slowest compilers a minute on a busy machine."""
@@ -30,6 +31,9 @@ _PATIENCE = 1.0
 
 _CACHES = ("GEMMPORT_CACHE_DIR", "POCL_CACHE_DIR", "MESA_SHADER_CACHE_DIR")
 """Variables that name where compiled programs are kept: ours, and runtimes' own."""
+
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that say how many threads compute a reference. Each worker would take one for every core."""
 
 _START_LIMIT = 300.0
 """Seconds in which a worker must have begun its first problem."""
@@ -182,7 +186,8 @@ class _Campaign:
         own = {name: os.path.join(folder, name.lower()) for name in _CACHES}
         for path in own.values():
             os.mkdir(path)
-        self._environment = {**os.environ, **own}
+        threads = str(max(usable_cores() // options.workers, 1))
+        self._environment = {**dict.fromkeys(_THREADS, threads), **os.environ, **own}
         self._lock = threading.Lock()
 
     def judge(self, job: Job) -> None:

@@ -28,14 +28,16 @@ class Roofline:
 
     Attributes:
         operations: of the product. nbytes: the least that it moves: operands once, results once.
-        peak: operations per second outside matrix units, in the type of the sums.
+        peak: operations per second, in the type of the sums: of the matrix unit, where the plan's kernel multiplies by it.
         bandwidth: bytes per second that the device reads from its memory.
+        by_unit: whether the peak is the matrix unit's.
     """
 
     operations: int
     nbytes: int
     peak: float
     bandwidth: float
+    by_unit: bool = False
 
     @property
     def intensity(self) -> float:
@@ -173,6 +175,7 @@ class Explanation:
                 "bytes": roofline.nbytes,
                 "intensity": roofline.intensity,
                 "peak": roofline.peak,
+                "by_unit": roofline.by_unit,
                 "bandwidth": roofline.bandwidth,
                 "ridge": roofline.ridge,
                 "bound": roofline.bound,
@@ -250,7 +253,7 @@ def explain(
     return Explanation(
         plan,
         model,
-        _roofline(problem, model),
+        _roofline(plan, model),
         prediction,
         tuple(_considered(plan, prediction, candidates(problem, device, configuration, rankings), standings, asked)),
         standings,
@@ -277,10 +280,22 @@ def _schedule(
     return schedule(problem, device, model, memory=device_memory or usual_memory(device), cost=cost)
 
 
-def _roofline(problem: GemmProblem, model: DeviceModel) -> Roofline:
-    per_multiply_add = 8 if problem.accumulator.kind == "complex" else 2
-    peak = per_multiply_add * model.rate(problem.accumulator)
-    return Roofline(problem.flops, problem.bytes, peak, model.read_bandwidth)
+def _roofline(plan: Plan, model: DeviceModel) -> Roofline:
+    problem, by_unit = plan.problem, peak_by_unit(plan, model)
+    peak = by_unit or operations_per_multiply_add(problem) * model.rate(problem.accumulator)
+    return Roofline(problem.flops, problem.bytes, peak, model.read_bandwidth, by_unit=by_unit > 0)
+
+
+def peak_by_unit(plan: Plan, model: DeviceModel) -> float:
+    """Operations per second of the matrix unit, by the device's model, where a plan's kernel multiplies by it; else 0."""
+    problem = plan.problem
+    rate = kernels.variant(plan.variant).unit_rate(problem, plan.device, model, plan.values)
+    return operations_per_multiply_add(problem) * rate
+
+
+def operations_per_multiply_add(problem: GemmProblem) -> int:
+    """Of a problem's numbers."""
+    return 8 if problem.accumulator.kind == "complex" else 2
 
 
 def _considered(

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gemmport.core.precision import FULL
 from gemmport.core.units import quantity, span
 
 if TYPE_CHECKING:
@@ -60,16 +61,24 @@ def _wrapped(text: str, indent: int = 2) -> list[str]:
 
 def _device(found: Explanation) -> Iterator[str]:
     device, model = found.device, found.model
-    sums = found.problem.accumulator
     clock = f" at {device.clock_mhz} MHz" if device.clock_mhz else ""
     kind = ", ".join(filter(None, (device.type, device.vendor, device.architecture)))
     yield f"{kind}, {device.compute_units} compute units{clock}; {device.most_local_memory // 1024} KiB of local memory a group"
     yield (
-        f"model from {model.origin}: {quantity(found.roofline.peak, 'FLOPS')} in {sums}, reads "
+        f"model from {model.origin}: {quantity(found.roofline.peak, 'FLOPS')} {_in_sums(found)}, reads "
         f"{quantity(model.read_bandwidth, 'B/s')}, copies {quantity(model.copy_bandwidth, 'B/s')}, local memory "
         f"{quantity(model.local_bandwidth, 'B/s')}, latency {span(model.latency)}, a launch {span(model.launch)}, a group "
         f"{span(model.group)}, a barrier {span(model.barrier)}"
     )
+
+
+def _in_sums(found: Explanation) -> str:
+    """What a peak is of: what the matrix unit multiplies, or the sums that the other units make."""
+    problem = found.problem
+    if not found.roofline.by_unit:
+        return f"in {problem.accumulator}"
+    multiplied = problem.dtype if problem.precision == FULL else problem.precision
+    return f"in {multiplied} by the matrix unit"
 
 
 def _roofline(found: Explanation) -> Iterator[str]:
@@ -81,7 +90,8 @@ def _roofline(found: Explanation) -> Iterator[str]:
         f"{quantity(roof.operations, 'FLOP')} over {quantity(roof.nbytes, 'B')} at least: {roof.intensity:.3g} FLOP/B; the "
         f"ridge is at {roof.ridge:.3g}: bound by {roof.bound}"
     )
-    yield f"at best {span(roof.seconds)}, {quantity(roof.attainable(roof.intensity), 'FLOPS')}"
+    by_unit = " by the matrix unit" if roof.by_unit and roof.bound == "multiply-adds" else ""
+    yield f"at best {span(roof.seconds)}, {quantity(roof.attainable(roof.intensity), 'FLOPS')}{by_unit}"
 
 
 def _plan(found: Explanation) -> Iterator[str]:
@@ -152,7 +162,8 @@ def _rate(found: Explanation, seconds: float) -> str:
     if not found.roofline.operations or not seconds:
         return ""
     rate = quantity(found.roofline.operations / seconds, "FLOPS")
-    beyond = ", in which matrix units and caches are not" if seconds < found.roofline.seconds else ""
+    left_out = "caches" if found.roofline.by_unit else "matrix units and caches"
+    beyond = f", in which {left_out} are not" if seconds < found.roofline.seconds else ""
     return f", {rate}, {100 * found.roofline.seconds / seconds:.0f} % of the roof{beyond}"
 
 

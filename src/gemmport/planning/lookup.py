@@ -64,16 +64,15 @@ class Configuration:
 
     def matching(self, device: DeviceInfo, problem: GemmProblem | None = None) -> list[LoadedEntry]:
         """Entries for a device (and a problem), in the order in which they are tried."""
-        found = [
-            loaded for loaded in self.entries
-            if loaded.entry.match.device_matches(device)
-            and (problem is None or loaded.entry.match.problem_matches(problem))
-        ]  # fmt: skip
-        found.sort(
-            key=lambda loaded: loaded.entry.match.specificity, reverse=True
-        )  # stable: ties keep their file's order
-        found.sort(key=lambda loaded: _RANK[loaded.source])
-        return found
+        if device not in self._of_devices:
+            found = [loaded for loaded in self.entries if loaded.entry.match.device_matches(device)]
+            found.sort(
+                key=lambda loaded: loaded.entry.match.specificity, reverse=True
+            )  # stable: ties keep their file's order
+            found.sort(key=lambda loaded: _RANK[loaded.source])
+            self._of_devices[device] = found
+        every = self._of_devices[device]
+        return [loaded for loaded in every if problem is None or loaded.entry.match.problem_matches(problem)]
 
     def model(self, device: DeviceInfo) -> DeviceModel:
         """What a device takes for the parts of a product: of each number what the first of the matching models states, in the
@@ -91,6 +90,11 @@ class Configuration:
         for loaded in reversed(found):
             model = model.over(loaded.model.stated, loaded.origin)
         return replace(model, verdicts=verdicts.known(device))
+
+    @cached_property
+    def _of_devices(self) -> dict[DeviceInfo, list[LoadedEntry]]:
+        """The entries for those that were asked for, in their order."""
+        return {}
 
     @cached_property
     def _models(self) -> dict[DeviceInfo, DeviceModel]:

@@ -280,6 +280,8 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 
 #define MATRIX_MUL_ADD_8(d0, d1, a, b) host::matrix_mul_add_8(d0, d1, a, b, __LINE__)
 #define MATRIX_MUL_ADD_16(d00, d01, d10, d11, a0, a1, b) host::matrix_mul_add_16(d00, d01, d10, d11, a0, a1, b, __LINE__)
+#define MATRIX_MUL_ADD_16_8(d00, d01, d10, d11, a0, a1, a2, a3, b0, b1) \
+    (MATRIX_MUL_ADD_16(d00, d01, d10, d11, a0, a1, b0), MATRIX_MUL_ADD_16(d00, d01, d10, d11, a2, a3, b1))
 
 #define WARP_MUL_ADD(unit, ...) host::warp_mul_add<host::unit>(__VA_ARGS__, __LINE__)
 #define WARP_MUL_ADD_F16(...) WARP_MUL_ADD(F16, __VA_ARGS__)
