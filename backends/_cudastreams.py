@@ -133,7 +133,7 @@ def copy(source: int, target: int, nbytes: int, stream: int) -> None:
 
 
 def copy_between(source: int, of: int, target: int, to: int, nbytes: int, stream: int) -> None:
-    """Copies bytes from a pointer of one context to one of another, of another device, and waits for it.
+    """Copies bytes from a pointer of one context to one of another, of another device.
 
     Args:
         of, to: the contexts. stream: of one of them, which is current.
@@ -141,7 +141,6 @@ def copy_between(source: int, of: int, target: int, to: int, nbytes: int, stream
     _cudadriver.check(
         "cuMemcpyPeerAsync", _u64(target), _pointer(to), _u64(source), _pointer(of), _size(nbytes), _pointer(stream)
     )
-    synchronize(stream)
 
 
 def let_reach(context: int) -> None:

@@ -475,14 +475,14 @@ class Backend(NoCopy, ABC):
         self, other: Backend, source: Memory, target: Memory, nbytes: int, *, source_offset: int = 0, offset: int = 0,
         sender: Any = None, queue: Any = None,
     ) -> bool:  # fmt: skip
-        """Copies bytes from another device's memory to this one's, not through the host, and waits for it.
+        """Enqueues a copy of bytes from another device's memory to this one's, not through the host.
 
         Args:
-            sender: a queue of the other device, after whose work the bytes are read. queue: of this device, on which they are
-                written. The order of neither memory is asked.
+            sender: a queue of the other device, after whose work so far the bytes are read. queue: of this device, on which
+                they are written. The order of neither memory is asked: the caller has whoever writes to the source wait.
 
         Returns:
-            Whether it was done: the runtime may have no such copy between the two.
+            Whether it was enqueued: the runtime may have no such copy between the two.
         """
         return False
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from gemmport.api.product import Choice
 from gemmport.bench import streamed
 from gemmport.cli import options as cli_options
 
@@ -74,3 +75,10 @@ def test_an_explanation_tells_the_traffic(gemmport_command):
     status, out, _ = gemmport_command("explain", 3000, 3000, 3000, "--device-memory", "4MiB")
     assert status == 0
     assert "bound: 2mnk/√M is" in out
+
+
+def test_several_devices_are_asked_for_nothing_that_was_not_given(gemmport_command, monkeypatch):
+    asked = []
+    monkeypatch.setattr("gemmport.cli.dealt.run_on_devices", lambda *given, **_: asked.append(given[3].choice) or 0)
+    assert gemmport_command("run", "--devices", "all", "--size", 64)[0] == 0
+    assert asked == [Choice()], "what is asked for is planned anew for each product"

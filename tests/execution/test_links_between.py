@@ -41,7 +41,11 @@ class MadeUp:
     def copy_from(self, other: MadeUp, source: Any, target: Any, nbytes: int) -> bool:
         self.clock.now += nbytes / (400e9 if other.device.index[1] == 0 else 300e9) + (not self.copies)
         self.copies += 1
+        self.awaited = False
         return True
+
+    def synchronize(self) -> None:
+        self.awaited = True
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def test_a_link_is_measured_once_each_way(clock: Any) -> None:
         assert (found.rate, found.directly, found.measured) == (pytest.approx(400e9), True, True)
         assert links.between(other, one, CONFIGURATION).rate == pytest.approx(300e9)
     assert str(found) == "400 GB/s directly, measured"
-    assert (one.copies, other.copies) == (links.ROUNDS, links.ROUNDS)
+    assert (one.copies, other.copies, one.awaited) == (links.ROUNDS, links.ROUNDS, True)
     assert (one.held, other.held) == (0, 0)
 
 

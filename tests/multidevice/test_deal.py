@@ -23,12 +23,17 @@ def test_devices_end_at_about_the_same_time(ratio: int) -> None:
     assert found.seconds <= ideal + 2.5 * SHORTEST
 
 
-def test_devices_of_one_kind_begin_with_half_of_a_share() -> None:
-    for kinds, first in ((("one", "one"), 1024), (("one", "other"), 256), ((None, None), 256)):
-        members = [Member(f"device {n}", SECOND, AMPLE, kind=kind) for n, kind in enumerate(kinds)]
-        tile = Deal(WHOLE, members, NEEDS).take(members[0], 0.0)
-        assert isinstance(tile, Tile)
-        assert tile.rows.size == first
+def test_devices_of_one_kind_begin_with_their_shares() -> None:
+    """But for a sixteenth of what takes long, which goes to who is free; others begin with an eighth of theirs."""
+    short, long = SECOND, SECOND / 8
+    for kinds, speed, rows in (
+        (("one", "one"), short, [2048, 2048]), (("one", "one"), long, [1920, 1920]), (("one", "other"), short, [256, 256]),
+        ((None, None), short, [256, 256]),
+    ):  # fmt: skip
+        members = [Member(f"device {n}", speed, AMPLE, kind=kind) for n, kind in enumerate(kinds)]
+        deal = Deal(WHOLE, members, NEEDS)
+        tiles = [deal.take(member, 0.0) for member in members]
+        assert [tile.rows.size for tile in tiles if isinstance(tile, Tile)] == rows
 
 
 def test_a_device_that_would_end_last_leaves_the_tile_to_the_others() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gemmport.core.errors import ArrayLostError, LaunchError
-from gemmport.multidevice.homes import Cut, Home, homes
+from gemmport.multidevice.homes import Cut, Home, are_even, homes
 from gemmport.multidevice.tiles import Span, Tile
 from made_up_clock import NEEDS, WHOLE, MadeUp, Run, of, run
 
@@ -83,3 +83,14 @@ def test_a_narrow_whole_is_dealt_along_its_shards() -> None:
     found = run([MadeUp(of(SECOND))] * 2, whole, NEEDS, "rows", parts)
     assert (found.computed == 1).all()
     assert found.deal.along == "rows"
+
+
+def test_what_lies_evenly_on_devices_of_one_kind_is_told() -> None:
+    for kinds, sizes, owners, expected in (
+        ("aa", (2048, 2048), (0, 1), True), ("aa", (2176, 1920), (0, 1), True), ("aa", (3072, 1024), (0, 1), False),
+        ("ab", (2048, 2048), (0, 1), False), ("aa", (2048, 2048), (0, None), False), ("aa", (4096, 0), (0, None), False),
+        ("aaa", (2048, 2048), (0, 1), False), ("aa", (1024, 1024, 1024, 1024), (0, 1, 0, 1), True),
+    ):  # fmt: skip
+        _, parts = homes(WHOLE, [Cut("rows", sizes, owners, 1)])
+        assert are_even(parts, [*kinds]) == expected, (kinds, sizes, owners)
+    assert not are_even(parts, [None] * 2)

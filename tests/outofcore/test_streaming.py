@@ -86,6 +86,32 @@ def test_every_op_and_type_is_exact(backend: Backend, ops: str, types: str) -> N
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.sample(ops=["NT"], bound=[40_000])
+@pytest.mark.parametrize("bound", [40_000, 200_000])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "CT"])
+def test_the_first_panel_comes_in_parts_that_grow(
+    best_backend: Backend, monkeypatch: pytest.MonkeyPatch, ops: str, bound: int
+) -> None:
+    for name, value in (("GRADED", 1), ("MOST_GRADES", 8), ("_LEAST_GRADE", 1), ("_TERMS", 1)):
+        monkeypatch.setattr(streaming, name, value)
+    enqueue, spans = Streamed._enqueue, set()
+
+    def noted(self: Streamed, tile: Any, panel: int, span: Any, *rest: Any, begins: bool) -> None:
+        spans.add((panel, *span))
+        enqueue(self, tile, panel, span, *rest, begins=begins)
+
+    monkeypatch.setattr(Streamed, "_enqueue", noted)
+    a, b = operands(97, 131, 409, "complex64", ops)
+    c = whole((97, 131), "complex64", 3)
+    how = {"trans_a": ops[0], "trans_b": ops[1], "device": best_backend.device, "device_memory": bound}
+    np.testing.assert_array_equal(gp.gemm(a, b, beta=2, c=c, **how), wanted(a, b, ops, 1, 2, c))
+    sizes = [last - first for panel, first, last in sorted(spans) if panel == 0]
+    assert len(sizes) > 2
+    assert sizes[0] == sizes[1]
+    assert sizes[2:-1] == [sum(sizes[:place]) for place in range(2, len(sizes) - 1)]
+    assert len(spans) > len(sizes), "other panels come whole"
+
+
 def test_halves_are_summed_in_float32_from_the_first_panel_to_the_last(best_backend: Backend) -> None:
     """2049 ones have no half: a sum that were one between panels would stay at 2048."""
     a, b = np.ones((64, 8192), np.float16), np.ones((8192, 64), np.float16)

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from gemmport.api.arguments import Given, HostArray
+from gemmport.api.at_home import AtHome, compute_at_home
 from gemmport.api.host import result_of
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement
@@ -50,7 +51,7 @@ from gemmport.outofcore.elsewhere import BUFFER, Elsewhere, OnDevice, OnDevices
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.streaming import Kept, Operands
 from gemmport.planning.lookup import Configuration
-from gemmport.planning.schedule import DOUBLE, Schedule, converts, resident_type, single_tile
+from gemmport.planning.schedule import DOUBLE, Schedule, converts, one_pass, resident_type
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Dealt:
         result: in `out`, where that is written in place, else a new array.
         backends: the devices that can compute it, in the order in which they were given.
         members: what each of these did; one alone where dealing was not expected to pay.
-        outlook: what was expected; None where there was nothing to compute.
+        outlook: what was expected; None where there was nothing to compute, or each device computed what it has.
     """
 
     result: HostArray
@@ -115,10 +116,19 @@ def dealt_product(
         return Dealt(empty, backends, [], None)
     if problem.empty:
         return _alone(backends, backends, product, given, alone, None)
-    found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
-    backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
     configuration = configuration_of(choice.config)
     spread = Spread(problem, product, out, backends, configuration)
+    done: Sequence[AtHome] = ()
+    if spread.homes and out is not None and not bounds.asked:
+        product = _apart(product, out)
+        rooms = _rooms(backends, bounds, lying)
+        done = compute_at_home(spread.homes, backends, rooms, problem, product, out, choice)
+        if len(done) == sum(1 for home in spread.homes if home.tile.size):
+            return _at_home(problem, backends, out, done)
+    found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
+    backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
+    if len(backends) < len(found):
+        spread = Spread(problem, product, out, backends, configuration)
     transfers = [spread.transfers(number) for number in range(len(backends))] if lying else None
     expected = outlook(problem, plans, configuration, transfers)
     totals = dict(zip(map(id, backends), (each.total for each in expected.expected), strict=True))
@@ -137,19 +147,27 @@ def dealt_product(
         result, update = _result(product, given)
     else:
         product, result, update = _apart(product, out), out, False
+    return _by_deal(problem, product, result, backends, expected, spread, done, choice, bounds, update=update)
+
+
+def _by_deal(
+    problem: GemmProblem, product: Product, result: Any, backends: Sequence[Backend], expected: Outlook, spread: Spread,
+    done: Sequence[AtHome], choice: Choice, bounds: Bounds, *, update: bool,
+) -> Dealt:  # fmt: skip
+    """A product in tiles.
+
+    Args:
+        done: what needs not be dealt. update: whether C is the result, in the host's memory.
+    """
     whole = Tile.whole(problem.batch, problem.m, problem.n)
-    members = [
-        Member(
-            name, whole.size * rate, _room(one.device, bounds, [x for x in lying if x.backend is one]),
-            spread.abroad(number), one.device.identity,
-        )
-        for number, (name, one, rate) in enumerate(zip(_names(backends), backends, expected.rates, strict=True))
-    ]  # fmt: skip
+    members = _members(backends, problem, expected, spread, bounds)
     scaled = product.scales is not None
     needs = _needs(problem, *(cast("HostArray", x).ndim == 3 for x in (product.a, product.b)), scaled=scaled)
     deal = Deal(whole, members, needs, spread.along, spread.homes)
     if bounds.host_memory is not None:
         bounds = replace(bounds, host_memory=bounds.host_memory // len(members))
+    for part in done:
+        deal.at_home(members[[*backends].index(part.backend)], part.tile, part.seconds)
     works = [
         _Work(one, member, deal, product, result, choice, bounds, update=update)
         for one, member in zip(backends, members, strict=True)
@@ -160,13 +178,44 @@ def dealt_product(
     finally:
         for work in works:
             work.kept.close(work.backend)
-    seconds = time.perf_counter() - started
+    _tell(problem, members, time.perf_counter() - started)
+    return Dealt(result, backends, members, expected)
+
+
+def _members(
+    backends: Sequence[Backend], problem: GemmProblem, expected: Outlook, spread: Spread, bounds: Bounds
+) -> list[Member]:
+    """The devices as they take part in a deal."""
+    elements = problem.batch * problem.m * problem.n
+    named = zip(_names(backends), backends, expected.rates, _rooms(backends, bounds, spread.lying), strict=True)
+    return [
+        Member(name, elements * rate, room, spread.abroad(number), one.device.identity)
+        for number, (name, one, rate, room) in enumerate(named)
+    ]
+
+
+def _at_home(
+    problem: GemmProblem, backends: Sequence[Backend], out: DeviceArray | ShardedArray, done: Sequence[AtHome]
+) -> Dealt:
+    """A product of which each device has computed what it has."""
+    members = [
+        Member(
+            name, 0.0, Room(0, 0), tiles=[part.tile for part in done if part.backend is one],
+            seconds=max((part.seconds for part in done if part.backend is one), default=0.0),
+        )
+        for name, one in zip(_names(backends), backends, strict=True)
+    ]  # fmt: skip
+    _tell(problem, members, max(member.seconds for member in members))
+    return Dealt(cast("Any", out), backends, members, None)
+
+
+def _tell(problem: GemmProblem, members: Sequence[Member], seconds: float) -> None:
+    """Tells the log of each device's share."""
     for member in members:
         log.info(
             "%s: %s computed %.1f %% in %d tiles, at work for %.3g of %.3g s", problem, member.name,
-            100 * member.elements / whole.size, len(member.tiles), member.seconds, seconds,
+            100 * member.elements / (problem.batch * problem.m * problem.n), len(member.tiles), member.seconds, seconds,
         )  # fmt: skip
-    return Dealt(result, backends, members, expected)
 
 
 def dealt_outlook(
@@ -224,8 +273,8 @@ def _passing(found: Outlook, device_memory: int | None) -> tuple[Passing | None,
             tile.rows.size, tile.columns.size, problem.k, dtype=problem.dtype, output=problem.output,
             accumulator=problem.accumulator, alpha=problem.alpha,
         )  # fmt: skip
-        one = single_tile(part, stays=stays, memory=member.room.memory, allocation=member.room.allocation)
-        told.append(Passing(one.rows, one.columns, one.panels, one.depth, stays))
+        one = one_pass(part, stays=stays, memory=member.room.memory, allocation=member.room.allocation)
+        told.append(Passing(tile.rows.size, tile.columns.size, one.panels, one.depth, stays))
     return tuple(told)
 
 
@@ -333,6 +382,11 @@ def _room(device: DeviceInfo, bounds: Bounds, lying: Sequence[DeviceArray] = ())
     if bounds.device_memory is not None:
         memory = min(memory, bounds.device_memory)
     return Room(int(MEMORY * memory), device.max_allocation)
+
+
+def _rooms(backends: Sequence[Backend], bounds: Bounds, lying: Sequence[DeviceArray]) -> list[Room]:
+    """Of each device, beside what lies there."""
+    return [_room(one.device, bounds, [x for x in lying if x.backend is one]) for one in backends]
 
 
 def _needs(problem: GemmProblem, batched_a: bool, batched_b: bool, *, scaled: bool = False) -> Needs:
@@ -454,7 +508,7 @@ class _Work:
         a, b = (Matrix(name, cast("Any", x), op) for name, x, op in
                 (("a", product.a, product.op_a), ("b", product.b, product.op_b)))  # fmt: skip
         room = self.member.room
-        found = single_tile(
+        found = one_pass(
             problem_of(product, self.choice, a.op, b.op),
             stays=self.stays,
             memory=room.memory,

@@ -232,7 +232,7 @@ def enqueue_memory(
     """
     reads = [block for name, block in memory.items() if name != "d" and (name != "c" or problem.reads("c"))]
     arguments = tuple(backend.argument(memory[name]) for name in (*OPERANDS, *SCALES) if name in memory)
-    key = _key(problem, choice, steps)
+    key = kind_of(problem, choice, steps)
     captured = backend.is_captured(queue)
     with backend.ordered(queue, reads=reads, writes=[memory["d"]]):
         found = None if key is None else find(backend.prepared, key)
@@ -280,7 +280,7 @@ def enqueue_memory(
     return prepared, True
 
 
-def _key(problem: GemmProblem, choice: Choice, steps: ScaleSteps | None) -> Hashable:
+def kind_of(problem: GemmProblem, choice: Choice, steps: ScaleSteps | None = None) -> Hashable:
     """All that a plan depends on, but the device; None where parameters or configurations were passed."""
     if choice.params is not None or choice.config is not None:
         return None

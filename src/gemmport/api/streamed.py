@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -16,13 +16,15 @@ from gemmport.api.arguments import Given, HostArray
 from gemmport.api.overlap import is_same_on_host
 from gemmport.api.placement import Placement
 from gemmport.api.plans import configuration_of, plan
-from gemmport.api.product import Choice, Product, enqueue_memory
+from gemmport.api.product import Choice, Product, enqueue_memory, kind_of
 from gemmport.backends.base import Backend
+from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Op
 from gemmport.core.units import as_bytes
+from gemmport.execution.prepared import keep
 from gemmport.outofcore.checkpoint import Checkpoint
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.progress import Tell
@@ -203,7 +205,7 @@ def scheduled(
     problem: GemmProblem, device: DeviceInfo, choice: Choice, memory: int, multiples: tuple[int, int] = (1, 1), *,
     scaled: bool = False,
 ) -> Schedule:  # fmt: skip
-    """The schedule of a product with a kernel that is chosen for its panels.
+    """The schedule of a product with a kernel that is chosen for its panels; the same is found once, of thousands.
 
     Args:
         multiples: of which a tile has its rows and columns, where there is room.
@@ -212,14 +214,26 @@ def scheduled(
     Raises:
         DeviceMemoryError: as `gemmport.planning.schedule.schedule`.
     """
+    kind, family = kind_of(problem, choice), kernels.family()
+    key = None if kind is None else (kind, device, memory, multiples, scaled)
+    known = _schedules.get(key)
+    if key is not None and known is not None and known[0] is family:
+        return known[1]
     model = configuration_of(choice.config).model(device)
     cost = panel_cost(device, choice)
     try:
-        return schedule(problem, device, model, memory=memory, cost=cost, multiples=multiples, scaled=scaled)
+        found = schedule(problem, device, model, memory=memory, cost=cost, multiples=multiples, scaled=scaled)
     except DeviceMemoryError:
         if multiples == (1, 1):
             raise
-        return schedule(problem, device, model, memory=memory, cost=cost, scaled=scaled)
+        found = schedule(problem, device, model, memory=memory, cost=cost, scaled=scaled)
+    if key is not None:
+        keep(_schedules, key, (family, found))
+    return found
+
+
+_schedules: dict[Hashable, tuple[Mapping[str, KernelVariant], Schedule]] = {}
+"""By all that they depend on, with the kernels that were there."""
 
 
 def panel_cost(device: DeviceInfo, choice: Choice) -> Cost:

@@ -261,6 +261,12 @@ class _Work:
         wrong: dict[str, str] = {}
         for exact in (True, False) if verify.rounds(self.problem) else (False,):
             problem, operands = self.problem, random
+            huge, narrow = (
+                problem.flops > verify.FULL_REFERENCE_FLOPS,
+                problem.output.precision < problem.accumulator.precision,
+            )
+            if exact and huge and narrow:  # each element is rounded once, which Freivalds' check does not do
+                continue
             numbers = "exact" if exact else "random"
             self._tell(f"drawing {numbers} operands")
             if exact:
@@ -281,7 +287,6 @@ class _Work:
             if isinstance(out, _Out):
                 out.bring(flat, before)
             self.last = None if exact else (given, out, dealt)
-            huge = problem.flops > verify.FULL_REFERENCE_FLOPS
             expected = None if huge else reference(problem, operands)
             checks.append(verify.check_untouched(problem, before, flat))
             checks.append(self._check(problem, operands, d, expected, exact=exact))

@@ -273,7 +273,8 @@ def _together(
         raise click.UsageError("--devices takes one kernel, or auto: name it with --kernel")
     if output is not None:
         options.check_writable("--output", output)
-    choice = Choice(kernel, options.chosen_parameters(settings, kernel), [str(file) for file in config_files])
+    files = [str(file) for file in config_files]
+    choice = Choice(kernel, options.chosen_parameters(settings, kernel) or None, files or None)
     return run_on_devices(
         workloads, told, backend, DealtOptions(choice, verify, repeat, seed, device_memory, placement, options.patience()),
         form=form, output=output,

@@ -277,7 +277,8 @@ def enqueue_launches(
     writes: Collection[str],
     queue: Any = None,
 ) -> None:
-    """Compiles and enqueues launches that belong to no plan, in order, after what other queues did to the memory.
+    """Enqueues launches that belong to no plan, in order, after what other queues did to the memory. Each is compiled and bound
+    once, for other memory the next time.
 
     Args:
         memory: by the names in the launches; `writes`: which of them are written.
@@ -291,7 +292,29 @@ def enqueue_launches(
         writes=[block for name, block in memory.items() if name in writes],
     ):
         for launch in launches:
-            backend.launch(prepare_launch(launch, backend, memory), queue=queue)
+            _launch_again(launch, backend, memory, queue)
+
+
+_LAUNCHES, _MOST_LAUNCHES = "calls of launches that belong to no plan", 256
+
+
+def _launch_again(launch: Launch, backend: Backend, memory: Mapping[str, Memory], queue: Any) -> None:
+    """Enqueues a launch by a call that no thread is using, or another."""
+    known: dict[Launch, list[Call]] = backend.kept.setdefault(_LAUNCHES, {})
+    idle = known.get(launch)
+    if idle is None:
+        while len(known) >= _MOST_LAUNCHES:
+            known.pop(next(iter(tuple(known)), launch), None)
+        idle = known.setdefault(launch, [])
+    try:
+        call = idle.pop()
+    except IndexError:
+        call = prepare_launch(launch, backend, memory)
+    else:
+        names = [*memory]
+        backend.set_memory(call, _places(launch, names), [backend.argument(memory[name]) for name in names])
+    backend.launch(call, queue=queue)
+    idle.append(call)
 
 
 def prepare_launch(

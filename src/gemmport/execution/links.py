@@ -62,6 +62,7 @@ def measured_between(sender: Backend, receiver: Backend) -> float | None:
                 begun = time.perf_counter()
                 if not receiver.copy_from(sender, source, target, SENT):
                     return None
+                receiver.synchronize()
                 taken.append(time.perf_counter() - begun)
             return SENT / max(min(taken), 1e-9)
         finally:

@@ -31,6 +31,13 @@ wrong by as much before the device is the last to end."""
 FACTOR = 2
 """A device whose speed was measured takes its share over this: half of it, as in factoring."""
 
+HELD = 16
+"""Devices of one kind take their shares at once, each in one tile, but for this part of it, which goes to who is free: so much
+one of them may be slower than the other. No tile is worth it that takes less than `WORTH`."""
+
+WORTH = 0.1
+"""Seconds: several times what it costs to begin another tile, whose first panels come before it computes."""
+
 SHORTEST = 0.02
 """Seconds that a tile takes at least, where there is so much to do: to plan, launch and hand over a tile takes about a
 millisecond."""
@@ -94,11 +101,12 @@ class Deal:
         Args:
             along, parts: of `gemmport.multidevice.homes.homes`; owners are numbers of members.
         """
+        self.whole = whole
         self.members = members
         self.needs = needs
         # Where a prediction is wrong by one factor for all, shares are right.
         kinds = {member.kind for member in members}
-        self.unseen = FACTOR if len(kinds) == 1 and None not in kinds else UNSEEN
+        self.alike = len(kinds) == 1 and None not in kinds
         self.along: Axis = "rows" if whole.rows.size >= whole.columns.size else "columns"
         if along in {"rows", "columns"}:
             self.along = along
@@ -116,6 +124,12 @@ class Deal:
         """The devices that still compute."""
         return [member for member in self.members if member.fault is None]
 
+    def at_home(self, member: Member, tile: Tile, seconds: float) -> None:
+        """A device has computed what has its home there, before anything was dealt."""
+        self.free.remove(tile)
+        member.tiles.append(tile)
+        member.seconds += seconds
+
     def take(self, member: Member, now: float) -> Tile | Wait | None:
         """What a device that is free computes next; None where it has nothing more to do.
 
@@ -127,7 +141,9 @@ class Deal:
         if not self.free:  # a device that fails brings something back
             return Wait()
         box = self._box(member)
-        found = cut(box, self._wanted(member), self.along, member.room, self.needs)
+        found = cut(
+            box, self._wanted(member), self.along, member.room, self.needs, exactly=self._takes_its_share(member)
+        )
         if found is None:
             member.fault = DeviceMemoryError(
                 f"{member.name} must have room for a row of op(A) and a column of op(B), which take "
@@ -210,13 +226,20 @@ class Deal:
         owner = self._owner(tile)
         return 0.0 if owner is None or owner is member else tile.size * member.abroad
 
+    def _takes_its_share(self, member: Member) -> bool:
+        """Whether the next tile of a device is the first of one of several of a kind."""
+        return self.alike and not member.tiles and len(self.standing) == len(self.members) > 1
+
     def _wanted(self, member: Member) -> int:
         """Elements of a device's next tile: all there is where no other computes."""
         left = sum(box.size for box in self.free)
         if len(self.standing) == 1:
             return left
-        share = left * member.speed / sum(each.speed for each in self.standing)
-        return int(max(share / (FACTOR if member.measured else self.unseen), SHORTEST * member.speed, 1))
+        weight = member.speed / sum(each.speed for each in self.standing)
+        if self._takes_its_share(member):
+            share = self.whole.size * weight
+            return math.ceil(share - share / HELD if share / HELD > WORTH * member.speed else share)
+        return int(max(left * weight / (FACTOR if member.measured else UNSEEN), SHORTEST * member.speed, 1))
 
     def _patience(self, member: Member, tile: Tile, now: float) -> float | None:
         """Seconds for which a device leaves a tile to the others, who would end all there is before it would end this one.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from gemmport.multidevice.tiles import Span, Tile
+from gemmport.multidevice.tiles import CLOSE, Span, Tile
 
 Lines: TypeAlias = Literal["matrices", "rows", "columns"]
 """What of a result shards follow one another along."""
@@ -70,6 +70,18 @@ def homes(whole: Tile, cuts: Sequence[Cut]) -> tuple[Lines | None, list[Home]]:
         found.append(Home(replace(whole, **{along: lines}), _owner(own, lines)))
         start = stop
     return along, found
+
+
+def are_even(parts: Sequence[Home], kinds: Sequence[Hashable]) -> bool:
+    """Whether devices end at about the same time where each computes the parts that have their home there, and no more.
+
+    Args:
+        kinds: of each device, what it has in common with devices that are as fast; None for nothing that is known.
+    """
+    if len(set(kinds)) > 1 or None in kinds or any(part.owner is None and part.tile.size for part in parts):
+        return False
+    sizes = [sum(part.tile.size for part in parts if part.owner == number) for number in range(len(kinds))]
+    return max(sizes) * len(sizes) <= sum(sizes) * (1 + CLOSE)
 
 
 _LINES: tuple[Lines, ...] = ("rows", "columns", "matrices")

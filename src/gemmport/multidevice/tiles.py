@@ -114,12 +114,17 @@ class Room:
         return Room(min(self.memory, sum(parts) // 2), min(self.allocation, max(max(parts) // 2, 1)))
 
 
-def cut(box: Tile, wanted: int, along: Axis, room: Room, needs: Needs) -> tuple[Tile, list[Tile]] | None:
+def cut(
+    box: Tile, wanted: int, along: Axis, room: Room, needs: Needs, *, exactly: bool = False
+) -> tuple[Tile, list[Tile]] | None:  # fmt: skip
     """A tile of about `wanted` elements, and the boxes that are left of where it was cut out.
 
     Whole matrices of a batch are taken first. Of one matrix, strips are cut along an axis, as wide as there is room for: so the
     next strip reads the same panel of the other operand. They are as long as few others are, so that a device plans and binds
     products of few kinds.
+
+    Args:
+        exactly: whether a strip is as long as is wanted, or longer by less than the grain.
 
     Returns:
         None where there is no room for a single element.
@@ -142,7 +147,8 @@ def cut(box: Tile, wanted: int, along: Axis, room: Room, needs: Needs) -> tuple[
         return None
     box = _without(box, across, width, left)
     length: int = getattr(box, along).size
-    height = _at_grain(_like_others(max(wanted // width, GRAIN)), length)
+    height = -(-wanted // (width * GRAIN)) * GRAIN if exactly else _like_others(max(wanted // width, GRAIN))
+    height = _at_grain(height, length)
     if length - height < GRAIN:  # no sliver is left
         height = length
     while height > 0 and not room.takes(_first(box, along, height), needs):

@@ -167,22 +167,26 @@ class OnDevice(Elsewhere):
     ) -> Iterator[int]:  # fmt: skip
         """As `Elsewhere.read`."""
         source = self.array[key]
+        if self.is_local:
+            copy_strided(source, target, queue=queue)
+            await_queue(target.memory, target.backend, queue)
+            yield target.nbytes
+            return
+        if self._goes_at_once(source, self.queue, target, queue):
+            yield target.nbytes
+            return
         for first, last in self._spans(source.shape, target.dtype, staging):
             part, place = source[first:last], target[first:last]
-            if self.is_local:
-                copy_strided(part, place, queue=queue)
+            if not _is_dense(part) or part.dtype != target.dtype:
+                with self._in_reach():
+                    packed = self._there.dense(part.shape, target.dtype, self.queue)
+                    copy_strided(part, packed, queue=self.queue)
+                part = packed
+            arrived = place if _is_dense(place) else self._here.dense(place.shape, place.dtype, queue)
+            self._travel(part, self.queue, arrived, queue, staging)
+            if arrived is not place:
+                copy_strided(arrived, place, queue=queue)
                 await_queue(place.memory, place.backend, queue)
-            else:
-                if not _is_dense(part) or part.dtype != target.dtype:
-                    with self._in_reach():
-                        packed = self._there.dense(part.shape, target.dtype, self.queue)
-                        copy_strided(part, packed, queue=self.queue)
-                    part = packed
-                arrived = place if _is_dense(place) else self._here.dense(place.shape, place.dtype, queue)
-                self._travel(part, self.queue, arrived, queue, staging)
-                if arrived is not place:
-                    copy_strided(arrived, place, queue=queue)
-                    await_queue(place.memory, place.backend, queue)
             yield place.nbytes
 
     def write(
@@ -197,6 +201,9 @@ class OnDevice(Elsewhere):
             yield source.nbytes
             return
         source.backend.wait(wait_for, queue=queue)
+        if self._goes_at_once(source, queue, target, self.queue):
+            yield source.nbytes
+            return
         for first, last in self._spans(source.shape, source.dtype, staging):
             part, place = source[first:last], target[first:last]
             if not _is_dense(part):
@@ -236,6 +243,23 @@ class OnDevice(Elsewhere):
                 f"{self.array.backend.device.label} must give and take what lies there; it failed: {error}"
             ) from error
 
+    def _goes_at_once(self, source: DeviceArray, sender: Any, target: DeviceArray, receiver: Any) -> bool:
+        """Copies an array to another device in one copy, which the host waits for; whether there is such a copy of it."""
+        if any(map(is_segmented, (source, target))) or source.dtype != target.dtype:
+            return False
+        if not (_is_dense(source) and _is_dense(target)):
+            return False
+        with self._in_reach():
+            self.array.backend.check_open()
+        size = source.dtype.itemsize
+        if not target.backend.copy_from(
+            source.backend, source.memory, target.memory, source.nbytes, source_offset=source.offset * size,
+            offset=target.offset * size, sender=sender, queue=receiver,
+        ):  # fmt: skip
+            return False
+        await_queue(target.memory, target.backend, receiver)
+        return True
+
     def _travel(
         self, source: DeviceArray, sender: Any, target: DeviceArray, receiver: Any, staging: npt.NDArray[Any]
     ) -> None:  # fmt: skip
@@ -244,17 +268,12 @@ class OnDevice(Elsewhere):
             for part, arrived in pieces(source, target):
                 self._travel(part, sender, arrived, receiver, staging)
             return
+        if self._goes_at_once(source, sender, target, receiver):
+            return
         size = source.dtype.itemsize
         begins, place = source.offset * size, target.offset * size
         there = self._in_reach
         of_source, of_target = (there, nullcontext) if source.backend is self.array.backend else (nullcontext, there)
-        with there():
-            self.array.backend.check_open()
-        if target.backend.copy_from(
-            source.backend, source.memory, target.memory, source.nbytes, source_offset=begins, offset=place, sender=sender,
-            queue=receiver,
-        ):  # fmt: skip
-            return
         view = staging[: source.nbytes]
         with of_source():
             source.backend.download(source.memory, view, offset=begins, queue=sender)

@@ -15,10 +15,11 @@ import hashlib
 import queue as queues
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -49,6 +50,14 @@ than a link of PCI Express does."""
 
 _SHARED = 2**22
 """Bytes that several of them copy together: what takes one a millisecond or so."""
+
+GRADED, MOST_GRADES, _LEAST_GRADE = 2**26, 16, 512
+"""The first panels of a tile come in parts, each as large as all before it, so that the device begins when the first is there.
+That has about so many bytes of both operands, one of so many parts of the panel at most, and so many terms at least.
+"""
+
+_TERMS = 64
+"""Of which such a part has a multiple."""
 
 _MOST_EVENTS = 64
 """Of products that were enqueued last; who waits for an older one waits for the oldest of these."""
@@ -105,7 +114,8 @@ class _Lane:
     Attributes:
         copying: the thread that copies between the device and a half of that memory, while the lane's own reads or writes the
             other half; None where the lane's does both.
-        helping: threads that copy rows within the host's memory; None where the lane's does.
+        helping: threads that copy rows within the host's memory; None where the lane's does. shares: of what is copied at a
+            time, as many as that.
     """
 
     backend: Backend
@@ -113,6 +123,7 @@ class _Lane:
     staging: HostArray
     copying: ThreadPoolExecutor | None = None
     helping: ThreadPoolExecutor | None = None
+    shares: int = 1
 
     def bring(self, target: _Rows, matrix: Matrix, fill: Callable[[Span, HostArray], object]) -> Iterator[int]:
         """Brings rows to the device, and waits for it; gives the bytes of each part.
@@ -155,7 +166,7 @@ class _Lane:
         if self.helping is None or target.nbytes < _SHARED:
             _convert_on_host(source, target)
             return
-        each = -(-len(target) // COPIERS)
+        each = -(-len(target) // self.shares)
         parts = [slice(first, first + each) for first in range(0, len(target), each)]
         list(self.helping.map(lambda part: _convert_on_host(source[part], target[part]), parts))
 
@@ -234,7 +245,7 @@ class _State:
     """What the threads tell each other, under one condition.
 
     Attributes:
-        brought: of A and B, up to which step their panels are on the device.
+        brought: of A and B, up to which step their panels are on the device, and how many parts of that step's.
         enqueued: the last step whose products are enqueued. events: after the products of steps.
         taken: strips that have left the device.
         over: threads that have ended.
@@ -242,7 +253,7 @@ class _State:
     """
 
     turn: threading.Condition = field(default_factory=threading.Condition)
-    brought: dict[str, int] = field(default_factory=lambda: {"a": -1, "b": -1})
+    brought: dict[str, tuple[int, int]] = field(default_factory=lambda: {"a": (-1, 0), "b": (-1, 0)})
     enqueued: int = -1
     events: OrderedDict[int, Event] = field(default_factory=OrderedDict)
     taken: int = 0
@@ -294,12 +305,14 @@ class Kept:
 
     Attributes:
         of: what tells the panels from others: products that name the same find them.
+        grades: the parts in which the first panel lies there.
         blocks: of the device's memory, by what they are for; panels that stay by the operand's name.
         staging: by operand.
     """
 
     of: Hashable = None
     held: Residency | None = None
+    grades: Sequence[Span] = ()
     blocks: dict[str, list[Memory]] = field(default_factory=dict)
     staging: dict[str, HostArray] = field(default_factory=dict)
 
@@ -313,10 +326,10 @@ class Kept:
         """Gives all memory back, but pinned memory, which the next product on the device takes."""
         self.forget()
         if backend.device.type != "cpu":
-            spare = backend.kept.setdefault(_PINNED, [])
-            spare += self.staging.values()
-            spare.sort(key=lambda buffer: -buffer.nbytes)
-            del spare[_MOST_PINNED:]
+            spare = backend.kept.setdefault(_PINNED, {})
+            spare.update((id(buffer), buffer) for buffer in self.staging.values())
+            for buffer in sorted([*spare.values()], key=lambda buffer: -buffer.nbytes)[_MOST_PINNED:]:
+                spare.pop(id(buffer), None)
         self.staging.clear()
 
     def take(
@@ -384,6 +397,9 @@ class Streamed:
             for name in ("a", "b")
         }
         self.stays = None if stays is None or self.lent[stays] else stays
+        if self.kept.held is None:
+            self.kept.grades = self._graded()
+        self.grades = self.kept.grades
         self.leaving: queues.SimpleQueue[_Strip | None] = queues.SimpleQueue()
         names = ("a", "b", "d", *(("c",) if operands.c is not None else ()))
         self.staging = self._staging(names, host_memory)
@@ -403,6 +419,22 @@ class Streamed:
         if (rows[1] - rows[0]) * down > self.backend.device.max_allocation:
             return False
         return self.backend.borrow(matrix.block(0, rows, columns)) is not None
+
+    def _graded(self) -> list[Span]:
+        """The terms of the first panel, in the parts in which it comes."""
+        first, last = self.schedule.panel(0)
+        nbytes = sum(0 if lent else self.schedule.panel_bytes(name) for name, lent in self.lent.items())
+        count = 1
+        while self.record is None and count < MOST_GRADES and nbytes > count * GRADED:
+            count *= 2
+        while (unit := (last - first) // count // _TERMS * _TERMS) < _LEAST_GRADE and count > 1:
+            count //= 2
+        stops = [first + unit * 2**power for power in range(count.bit_length() - 1)]
+        return [*pairwise([first, *stops, last])]
+
+    def _parts_of(self, panel: int) -> Sequence[Span]:
+        """The terms of a panel, in the parts in which it comes."""
+        return self.grades if panel == 0 else [self.schedule.panel(panel)]
 
     def _staging(self, names: tuple[str, ...], host_memory: int | None) -> dict[str, int]:
         schedule, problem = self.schedule, self.schedule.problem
@@ -513,6 +545,8 @@ class Streamed:
             lanes[name] = _Lane(self.backend, queue, self._host_buffer(name))
             if copiers and not isinstance(self.operands.of(name).array, Elsewhere):
                 lanes[name].copying, lanes[name].helping = stack.enter_context(ThreadPoolExecutor(1)), helping
+                # The last of D leaves when nothing comes any more: others' threads copy it, too.
+                lanes[name].shares = copiers * (2 if name == "d" else 1)
         return lanes
 
     def _host_buffer(self, name: str) -> HostArray:
@@ -555,8 +589,14 @@ class Streamed:
                     self._lend(name, tile, panel, slot)
                 else:
                     self.backend.wait(state.after(last) if last >= 0 else (), queue=lane.queue)
-                    self._bring(name, lane, tile, panel, self._slots[name][slot])
-            state.tell(lambda step=step: state.brought.__setitem__(name, step))  # type: ignore[misc]
+                    for number, terms in enumerate(self._parts_of(panel)):
+                        self._bring(name, lane, tile, panel, terms, self._slots[name][slot])
+                        self._brought(name, step, number + 1)
+            self._brought(name, step, len(self._parts_of(panel)))
+
+    def _brought(self, name: str, step: int, parts: int) -> None:
+        """Tells that so many parts of a step's panel are on the device."""
+        self.state.tell(lambda: self.state.brought.__setitem__(name, (step, parts)))
 
     def _uses(self, name: str) -> Iterator[tuple[int, Tile, int, int, int | None]]:
         """Every step's panel of an operand: the step, its tile, its number, its slot, and what `Residency.use` tells."""
@@ -590,11 +630,11 @@ class Streamed:
         self._slots[name][slot] = memory
         self._count(block.nbytes)
 
-    def _layout(self, name: str, slot: int, rows: int, ld: int) -> Layout:
-        """How a panel lies in its slot, from a row of op(A) or a column of op(B) on.
+    def _layout(self, name: str, slot: int, rows: int, ld: int, before: int, lines: int) -> Layout:
+        """How a part of a panel lies in its slot, from a row of op(A) or a column of op(B) on.
 
         Args:
-            ld: where it is dense.
+            ld: where it is dense. before: terms of the panel before the part. lines: rows of op(A), or columns of op(B).
         """
         memory, matrix = self._slots[name][slot], self.operands.of(name)
         if self.lent[name] and isinstance(matrix.array, np.ndarray):
@@ -602,18 +642,22 @@ class Streamed:
         elif self.lent[name] and isinstance(matrix.array, OnDevice) and matrix.array.shape[-2] > 1:
             ld = matrix.array.array.strides[-2]
         across = transposes(matrix.op) == (name == "a")
-        offset = self._starts[name][slot] + rows * (1 if across else ld)
+        each = (ld if across else 1) if self.lent[name] else lines  # each part is dense by itself
+        offset = self._starts[name][slot] + rows * (1 if across else ld) + before * each
         return Layout(ld=max(ld, 1), offset=offset, base_alignment=memory.alignment)
 
-    def _bring(self, name: str, lane: _Lane, tile: Tile, panel: int, slot: Memory) -> None:
+    def _bring(self, name: str, lane: _Lane, tile: Tile, panel: int, terms: Span, slot: Memory) -> None:
+        """Brings some terms of a panel to its slot."""
         matrix, dtype = self.operands.of(name), self.schedule.problem.dtype.numpy
         key = self.schedule.key(name, tile, panel)
-        rows, columns = stored_block(matrix, name, tile, self.schedule.panel(panel))
+        rows, columns = stored_block(matrix, name, tile, terms)
+        first, last = tile.rows if name == "a" else tile.columns
+        before = (terms[0] - self.schedule.panel(panel)[0]) * (last - first)
         digest = None if self.record is None or self.record.knows(name, key) else hashlib.blake2b(digest_size=16)
         width, memory = columns[1] - columns[0], lane.memory(slot)
         if isinstance(matrix.array, Elsewhere):
-            shape = rows[1] - rows[0], width
-            self._read(matrix, key[0], rows, columns, DeviceArray.dense(self.backend, memory, shape, dtype), lane)
+            target = DeviceArray(self.backend, memory, (rows[1] - rows[0], width), dtype, (width, 1), before)
+            self._read(matrix, key[0], rows, columns, target, lane)
             return
 
         def fill(span: Span, view: HostArray) -> None:
@@ -621,7 +665,8 @@ class Streamed:
             if digest is not None:
                 digest.update(_content(view))
 
-        for nbytes in lane.bring(_Rows(memory, 0, rows[1] - rows[0], width, dtype), matrix, fill):
+        there = _Rows(memory, before * dtype.itemsize, rows[1] - rows[0], width, dtype)
+        for nbytes in lane.bring(there, matrix, fill):
             self._count(nbytes)
         if digest is not None and self.record is not None:
             self.record.read(name, key, digest.hexdigest())
@@ -647,29 +692,33 @@ class Streamed:
             count, scales = schedule.panels, self._scales_of(tile)
             for number in range(count):
                 (step, _, panel, a_slot, _), (_, _, _, b_slot, _) = next(uses)
-                state.wait(lambda step=step: min(state.brought.values()) >= step)  # type: ignore[misc]
-                begins, ends = number == 0, number == count - 1
-                # What comes and leaves strip by strip, and what waits for that.
-                in_strips = ends or (begins and (c_lane is not None or (left > 0 and not schedule.converts)))
-                for part, (top, strips) in enumerate(parts):
-                    pieces = strips if in_strips else [(top, strips[-1][1])]
-                    for index, rows in enumerate(pieces):
-                        is_last = part == len(parts) - 1 and index == len(pieces) - 1
-                        if begins:
-                            needed = (
-                                left if width != width_before and not schedule.converts else where.get((part, index), 0)
-                            )
-                            state.wait(lambda needed=needed: state.taken >= needed)  # type: ignore[misc]
-                            if c_lane is not None and not schedule.scaled:
-                                self._bring_c(c_lane, tile, part, top, rows, is_last=is_last)
-                        self._enqueue(tile, panel, rows, part, top, a_slot, b_slot, begins=begins)
-                        if ends:
-                            left += 1
-                            if schedule.scaled:
-                                self._scale(c_lane, tile, part, top, rows, left, scales, is_last=is_last)
-                            else:
-                                self._leave(tile, part, top, rows, left, is_last=is_last)
-                            where[part, index] = 0 if schedule.converts else left
+                grades = self._parts_of(panel)
+                for grade, terms in enumerate(grades):
+                    state.wait(lambda come=(step, grade + 1): min(state.brought.values()) >= come)  # type: ignore[misc]
+                    begins, ends = number == grade == 0, number == count - 1 and grade == len(grades) - 1
+                    # What comes and leaves strip by strip, and what waits for that.
+                    in_strips = ends or (begins and (c_lane is not None or (left > 0 and not schedule.converts)))
+                    for part, (top, strips) in enumerate(parts):
+                        pieces = strips if in_strips else [(top, strips[-1][1])]
+                        for index, rows in enumerate(pieces):
+                            is_last = part == len(parts) - 1 and index == len(pieces) - 1
+                            if begins:
+                                needed = (
+                                    left
+                                    if width != width_before and not schedule.converts
+                                    else where.get((part, index), 0)
+                                )
+                                state.wait(lambda needed=needed: state.taken >= needed)  # type: ignore[misc]
+                                if c_lane is not None and not schedule.scaled:
+                                    self._bring_c(c_lane, tile, part, top, rows, is_last=is_last)
+                            self._enqueue(tile, panel, terms, rows, part, top, a_slot, b_slot, begins=begins)
+                            if ends:
+                                left += 1
+                                if schedule.scaled:
+                                    self._scale(c_lane, tile, part, top, rows, left, scales, is_last=is_last)
+                                else:
+                                    self._leave(tile, part, top, rows, left, is_last=is_last)
+                                where[part, index] = 0 if schedule.converts else left
                 event = self.backend.mark(queue=self.queue)
                 state.tell(lambda step=step, event=event: self._enqueued(step, event))  # type: ignore[misc]
             width_before = width
@@ -682,17 +731,17 @@ class Streamed:
             state.events.popitem(last=False)
 
     def _enqueue(
-        self, tile: Tile, panel: int, rows: Span, part: int, top: int, a_slot: int, b_slot: int, *, begins: bool
-    ) -> None:
-        """Enqueues the product of some rows of a panel of A with a panel of B, added to a part of a tile."""
+        self, tile: Tile, panel: int, span: Span, rows: Span, part: int, top: int, a_slot: int, b_slot: int, *, begins: bool
+    ) -> None:  # fmt: skip
+        """Enqueues the product of some rows of a panel of A with a panel of B, of some terms, added to a part of a tile."""
         schedule, problem = self.schedule, self.schedule.problem
-        first, last = schedule.panel(panel)
-        height, width, terms = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0], last - first
+        before, terms = span[0] - schedule.panel(panel)[0], span[1] - span[0]
+        height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
         turned_a, turned_b = transposes(problem.trans_a), transposes(problem.trans_b)
         item, sums = problem.dtype.itemsize, schedule.resident.itemsize
-        layout = self._layout("a", a_slot, rows[0], height if turned_a else terms)
+        layout = self._layout("a", a_slot, rows[0], height if turned_a else terms, before, height)
         a_memory, a = self._begun(self._slots["a"][a_slot], layout, item)
-        layout = self._layout("b", b_slot, 0, terms if turned_b else width)
+        layout = self._layout("b", b_slot, 0, terms if turned_b else width, before, width)
         b_memory, b = self._begun(self._slots["b"][b_slot], layout, item)
         layout = Layout(ld=max(width, 1), offset=(rows[0] - top) * width)
         d_memory, d = self._begun(self._parts[part], layout, sums)
@@ -899,14 +948,10 @@ _MOST_PINNED = 4
 
 
 def _pinned(backend: Backend, size: int) -> HostArray:
-    """Memory of the host for copies, which a product before has left, where it is enough."""
-    spare = backend.kept.get(_PINNED, [])
-    for _ in range(len(spare)):
-        try:
-            found: HostArray = spare.pop()  # the smallest; another thread may be faster
-        except IndexError:
-            break
-        if found.nbytes >= size:
+    """Memory of the host for copies: the least that a product before has left, and that is enough."""
+    spare: dict[int, HostArray] = backend.kept.get(_PINNED, {})
+    for found in sorted([*spare.values()], key=lambda buffer: buffer.nbytes):
+        if found.nbytes >= size and spare.pop(id(found), None) is not None:  # else another thread was faster
             return found
     return backend.host_buffer(size)
 

@@ -30,6 +30,9 @@ BOUND = 1.3
 MOST_STRIPS, LEAST_STRIP = 8, 256
 """Strips of rows in which a tile is brought and taken away, while others are computed; and rows of a strip at least."""
 
+_STRIP_GRAIN = 128
+"""Rows of which strips have whole multiples: kernels' tiles divide it, so that none computes rows beyond a strip in vain."""
+
 DOUBLE = 2
 """Panels of an operand that are on the device at least: one is read by a product while the next arrives."""
 
@@ -40,6 +43,11 @@ reads and writes its sums in a few percent of its time.
 
 _SHRINK, _EQUAL_TILES = 0.8, 16
 """Numbers of rows that are tried: equal shares up to a number of tiles, and then each of these times the one before."""
+
+_LARGE, _FIRST = 2**28, 0.75
+"""Bytes from which on a tile that would be the only one becomes two, and the share of the rows that the first of these has. It
+takes the host's cores longer to take a tile away than a device to multiply the last panel.
+"""
 
 _ROUNDS = 4
 """Of making room for scratch memory."""
@@ -185,8 +193,7 @@ class Schedule:
     def strips_of(self, tile: Tile) -> list[tuple[int, list[tuple[int, int]]]]:
         """For each part of a tile its first row, and the strips of rows in it, counted from the tile's first row."""
         height = tile.rows[1] - tile.rows[0]
-        part = -(-self.rows // self.parts)
-        strip = -(-part // self.strips)
+        part, strip = self.part_rows, self.strip_rows
         return [
             (
                 first,
@@ -232,7 +239,8 @@ class Schedule:
     @property
     def strip_rows(self) -> int:
         """Rows of a strip."""
-        return -(-self.part_rows // self.strips)
+        rows = -(-self.part_rows // self.strips)
+        return rows if rows < 2 * _STRIP_GRAIN else min(-(-rows // _STRIP_GRAIN) * _STRIP_GRAIN, self.part_rows)
 
     @property
     def strip_bytes(self) -> int:
@@ -501,10 +509,10 @@ def schedule(
     return found
 
 
-def single_tile(
-    problem: GemmProblem, *, stays: Operand, memory: int, allocation: int, scaled: bool = False
-) -> Schedule:
-    """The schedule of a product that is one tile, past which the panels of one operand pass, while those of the other stay.
+def one_pass(problem: GemmProblem, *, stays: Operand, memory: int, allocation: int, scaled: bool = False) -> Schedule:
+    """The schedule of a product whose panels of one operand pass by once, while those of the other stay.
+
+    It is one tile, or two where B stays and that is large: the first, of most of the rows, leaves while the other is computed.
 
     Args:
         stays: A or B, of which all panels stay on the device.
@@ -512,6 +520,8 @@ def single_tile(
         scaled: as of `Schedule`.
     """
     rows, columns, k = max(problem.m, 1), max(problem.n, 1), problem.effective_k
+    if stays == "b" and problem.batch == 1 and rows * columns * problem.output.itemsize >= _LARGE:
+        rows = _rounded(int(_FIRST * rows), rows, rows, 1)
     count = min(MOST_PANELS, max(k // LEAST_DEPTH, 1))
     depth = max(_rounded(-(-k // count), k, k, 1), 1)
     sums = resident_type(problem, scaled=scaled).itemsize
