@@ -10,13 +10,16 @@ from dataclasses import fields, replace
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gemmport as gp
 import opencl_for_nvidia
-from absences import CUDA_COMPILER, needs
+from absences import CUDA_COMPILER, beyond, needs
+from exact import Sizes, check_plan, problem_of, run_plan
 from gemmport import kernels
 from gemmport.backends import _compilation, _nvrtc
+from gemmport.checking.verification import random_operands
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.plan import Argument, Buffer, Integer, Plan, TensorMap
 from gemmport.planning import verdicts
@@ -530,3 +533,21 @@ def test_opencl_s_source_is_completed_and_waits_for_no_product_too_early(
         for launch in gp.plan(problem, OPENCL, kernel="wgmma", params=params).launches:
             if launch.kernel.function == "wgmma":
                 assert "wgmma.mma_async" in opencl_for_nvidia.compiled(launch, "sm_90", tmp_path)
+
+
+@pytest.mark.sample(dtype=["float16"], beta=[0.0])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_what_is_launched_meanwhile_writes_the_same_bits(backend: gp.Backend, dtype: str, beta: float) -> None:
+    """On a GPU that has the unit; tests/host has it in the simulator. C is poison where beta is 0."""
+    whole = {"beta": 2 * beta, "output": "int32"} if dtype == "int8" else {"beta": beta}
+    problem = problem_of(Sizes(300, 520, 680), "NT", dtype, multiple=16, **whole)
+    if backend.device.language != "cuda" or WGMMA.unsupported(problem, backend.device):
+        pytest.skip(beyond(backend.device, "it has no groups of warps that multiply, or nothing is launched meanwhile"))
+    for share in (0, 1):
+        own = gp.plan(problem, backend.device, kernel="wgmma", params={**FEWER, "SHARE": share})
+        soon = replace(own, launches=own.meanwhile)
+        assert soon.launches
+        check_plan(backend, soon)
+        values = random_operands(problem, 5)
+        np.testing.assert_array_equal(run_plan(backend, soon, values), run_plan(backend, own, values))
