@@ -356,24 +356,41 @@ def on_a_gpu(device: DeviceInfo) -> Any:
 
 
 @pytest.mark.parametrize("backend_name", ["cuda", "opencl"])
-def test_pytorch_stands_beside_device_arrays_on_the_same_gpu_alone(
+def test_pytorch_stands_beside_device_arrays_and_numpys_on_the_same_gpu_alone(
     monkeypatch: pytest.MonkeyPatch, backend_name: str
 ) -> None:
-    own = libraries.load("device", on_a_gpu(replace(GPU, backend=backend_name)))
+    own, numpys = (libraries.load(name, on_a_gpu(replace(GPU, backend=backend_name))) for name in ("device", "numpy"))
     monkeypatch.setitem(sys.modules, "torch", made_up_torch("NVIDIA A100", "NVIDIA H200"))
     beside = own.beside
     assert beside is not None
     assert (beside.product_name, beside._device) == ("torch.matmul", "cuda:1")
+    copying = numpys.beside
+    assert copying is not None
+    assert (copying.product_name, copying._device) == ("torch.matmul with copies", "cuda:1")
     for others in ((), ("NVIDIA H200",), ("NVIDIA H200", "NVIDIA A100")):
         monkeypatch.setitem(sys.modules, "torch", made_up_torch(*others))
-        assert own.beside is None
+        assert (own.beside, numpys.beside) == (None, numpys)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert own.beside is None
+    assert (own.beside, numpys.beside) == (None, numpys)
 
 
 def test_nothing_stands_beside_device_arrays_of_a_cpu_and_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "_imported", lambda package: pytest.fail(f"{package} was imported"))
     assert libraries.load("device", on_a_gpu(DEVICE)).beside is None
+
+
+def test_pytorch_takes_numpys_arrays_and_gives_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU they are copied; here PyTorch's arrays in the host's memory stand for those."""
+    skip_without(TORCH)
+    monkeypatch.setattr(libraries._TorchOfHostArrays, "_place", lambda *_: "cpu")
+    found = libraries._TorchOfHostArrays(on_a_gpu(GPU))
+    for dtype in ("float32", "bfloat16"):
+        a, b = (np.arange(6).reshape(shape).astype(DTYPES[dtype].numpy) for shape in ((2, 3), (3, 2)))
+        out = np.zeros((2, 2), a.dtype)
+        assert found.product(found.array(a), found.array(b), out) is out
+        for result in (out, found.product(a, b), found.update(a, b, None, alpha=1, beta=0)):
+            assert isinstance(result, np.ndarray)
+            assert np.array_equal(result, a @ b)
 
 
 def test_tensors_reach_a_gpu_under_cuda_alone(monkeypatch: pytest.MonkeyPatch) -> None:

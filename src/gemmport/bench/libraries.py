@@ -103,11 +103,17 @@ class Library(ABC):
 
 
 class _NumPy(Library):
+    """NumPy's arrays; on an NVIDIA GPU PyTorch's product on that GPU stands beside them, copies there and back included."""
+
     name, package, product_name = "numpy", "numpy", "numpy.matmul"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self.options = {"device": backend.device}
+
+    @property
+    def beside(self) -> Library | None:
+        return _where_it_starts(_TorchOfHostArrays, self.backend) or self
 
     def array(self, host: HostArray) -> Any:
         return host.copy()
@@ -126,7 +132,7 @@ class _Own(Library):
 
     @property
     def beside(self) -> Library | None:
-        return _torch_on_the_gpu_of(self.backend)
+        return _where_it_starts(_TorchBeside, self.backend)
 
     def array(self, host: HostArray) -> Any:
         return self.backend.asarray(host)
@@ -211,9 +217,37 @@ class _TorchBeside(_Torch):
         return device.type == "gpu" and device.vendor == "nvidia"
 
 
-def _torch_on_the_gpu_of(backend: Backend) -> Library | None:
+class _TorchOfHostArrays(_TorchBeside):
+    """NumPy's arrays, which PyTorch multiplies on an NVIDIA GPU: it copies them there, and the product back."""
+
+    product_name = "torch.matmul with copies"
+
+    def array(self, host: HostArray) -> Any:
+        return host.copy()
+
+    def to_host(self, array: Any) -> HostArray:
+        return np.asarray(array)
+
+    def product(self, a: Any, b: Any, out: Any = None) -> Any:
+        return self._back(super().product(super().array(a), super().array(b)), out)
+
+    def update(self, a: Any, b: Any, c: Any, out: Any = None, *, alpha: complex, beta: complex) -> Any:
+        there = [None if x is None else super(_TorchOfHostArrays, self).array(x) for x in (a, b, c)]
+        return self._back(super().update(*there, alpha=alpha, beta=beta), out)
+
+    def _back(self, result: Any, out: Any) -> Any:
+        if out is None:
+            return super().to_host(result)
+        bits = result.dtype == self.module.bfloat16
+        target = self.module.from_numpy(out.view(np.int16) if bits else out)
+        target.copy_(result.view(target.dtype))
+        return out
+
+
+def _where_it_starts(library: type[Library], backend: Backend) -> Library | None:
+    """A library for a backend's device; None where it is not there, or does not reach that."""
     try:
-        return _started(_TorchBeside, backend)
+        return _started(library, backend)
     except LibraryUnavailableError:
         return None
 
@@ -264,7 +298,7 @@ class _PyOpenCL(Library):
 
     @property
     def beside(self) -> Library | None:
-        return _torch_on_the_gpu_of(self.backend)
+        return _where_it_starts(_TorchBeside, self.backend)
 
     def array(self, host: HostArray) -> Any:
         return self._arrays.to_device(self._queue, host)

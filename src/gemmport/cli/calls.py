@@ -98,7 +98,8 @@ def calls(
 
     Three ways: until a call returns (with out= and with a new result), call after call with one wait for all, and each call
     with a wait. Results are verified first; float32 is not computed in TF32. PyTorch's product stands beside gemmport's own
-    arrays and PyOpenCL's, where it runs on the same GPU. What is interrupted tells what was measured by then.
+    arrays and PyOpenCL's, where it runs on the same GPU; beside NumPy's there it copies them to the GPU and the product back.
+    What is interrupted tells what was measured by then.
 
     Exit status: 0 all verified; 1 a result is wrong; 2 bad usage; 3 a device, or a library that --arrays names, is not
     usable here.
