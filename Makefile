@@ -72,7 +72,7 @@ $(VENV)/bin/pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "gemmport needs Python 3.10 or newer: make PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV) || { echo "On Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 
-$(VENV)/.installed-%: pyproject.toml setup.py backends/_launching.c src/gemmport/execution/_views.c | $(VENV)/bin/pip
+$(VENV)/.installed-%: pyproject.toml setup.py backends/_launching.c src/gemmport/execution/_views.c src/gemmport/runtime/_copying.c | $(VENV)/bin/pip
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	touch '$@'
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from gemmport.backends import _cudadriver
 
+_ATTRIBUTE_MEMORY_TYPE = 2
+
 
 class _Pinned:
     """Pinned memory as NumPy takes it; freed with the last array over it."""
@@ -29,3 +31,14 @@ def pinned(nbytes: int, context: Any) -> npt.NDArray[Any]:
         DeviceMemoryError: the host has too little memory that can be pinned.
     """
     return np.asarray(_Pinned(nbytes, context))
+
+
+def is_pageable(data: npt.NDArray[Any]) -> bool:
+    """Whether the driver knows nothing of the memory at the ends of a contiguous array: nobody has pinned it all."""
+    kind, start = ctypes.c_uint(), data.ctypes.data
+    return any(
+        _cudadriver.driver().cuPointerGetAttribute(
+            ctypes.byref(kind), ctypes.c_int(_ATTRIBUTE_MEMORY_TYPE), ctypes.c_uint64(address)
+        )
+        for address in (start, start + data.nbytes - 1)
+    )

@@ -113,18 +113,28 @@ def event_handle(event: Any) -> int:
 
 def upload(target: int, data: Data, stream: int) -> None:
     """Copies a contiguous host array to a device pointer, and waits for it."""
+    enqueue_upload(target, data, stream)
+    synchronize(stream)
+
+
+def enqueue_upload(target: int, data: Data, stream: int) -> None:
+    """Copies a contiguous host array to a device pointer; a pinned one must stay as it is until that is done."""
     _cudadriver.check(
         "cuMemcpyHtoDAsync_v2", _u64(target), ctypes.c_void_p(data.ctypes.data), _size(data.nbytes), _pointer(stream)
     )
-    synchronize(stream)
 
 
 def download(source: int, out: Data, stream: int) -> None:
     """Fills a contiguous host array from a device pointer, and waits for it."""
+    enqueue_download(source, out, stream)
+    synchronize(stream)
+
+
+def enqueue_download(source: int, out: Data, stream: int) -> None:
+    """Fills a contiguous host array from a device pointer; a pinned one holds it when that is done."""
     _cudadriver.check(
         "cuMemcpyDtoHAsync_v2", ctypes.c_void_p(out.ctypes.data), _u64(source), _size(out.nbytes), _pointer(stream)
     )
-    synchronize(stream)
 
 
 def copy(source: int, target: int, nbytes: int, stream: int) -> None:
@@ -193,10 +203,19 @@ def record(stream: int, *, timed: bool = False) -> StreamEvent:
     return event
 
 
+def await_event(event: StreamEvent) -> None:
+    """Has the host wait for an event.
+
+    Raises:
+        LaunchError: something before it failed.
+    """
+    _cudadriver.check("cuEventSynchronize", ctypes.c_void_p(event.handle))
+
+
 def elapsed(start: StreamEvent, end: StreamEvent) -> float:
     """Seconds between two timed events; waits for the second."""
     milliseconds = ctypes.c_float()
-    _cudadriver.check("cuEventSynchronize", ctypes.c_void_p(end.handle))
+    await_event(end)
     _cudadriver.check(
         "cuEventElapsedTime", ctypes.byref(milliseconds), ctypes.c_void_p(start.handle), ctypes.c_void_p(end.handle)
     )

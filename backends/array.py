@@ -261,8 +261,7 @@ class DeviceArray:
         # A number of Python's is of any type that holds it, as in NumPy.
         self._check_cast(host.dtype if hasattr(values, "dtype") or host.ndim else np.min_scalar_type(values))
         try:
-            with np.errstate(all="ignore"):
-                host = np.ascontiguousarray(np.broadcast_to(host, self.shape), self.dtype).reshape(self.shape)
+            host = np.broadcast_to(host, self.shape)
         except ValueError:
             raise ShapeError(f"an array of shape {self.shape} is not set from one of shape {host.shape}") from None
         if self.size == 0:
@@ -272,8 +271,9 @@ class DeviceArray:
             dense -= 1
         for index in np.ndindex(*self.shape[:dense]):
             start = self.offset + sum(i * s for i, s in zip(index, self.strides, strict=False))
+            piece = np.atleast_1d(host[(*index, ...)])
             self.backend.upload(
-                self.memory, host[index].reshape(-1), offset=start * self.dtype.itemsize, queue=self.queue
+                self.memory, piece, offset=start * self.dtype.itemsize, queue=self.queue, dtype=self.dtype
             )
 
     def _check_cast(self, dtype: np.dtype[Any]) -> None:

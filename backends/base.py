@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends import _compilation, _ending, _fork
+from gemmport.backends import _compilation, _ending, _fork, _staging
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends._improvement import Left
 from gemmport.backends._ordering import IN_ORDER, Between, Ordered, is_alone
@@ -61,7 +61,7 @@ from gemmport.core.layout import strided
 from gemmport.core.plan import TensorMap
 from gemmport.core.problem import alignment_of
 from gemmport.core.segments import segment_sizes
-from gemmport.runtime import cache
+from gemmport.runtime import cache, copying
 from gemmport.runtime.sources import numbered_excerpt
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,9 @@ HostArray = npt.NDArray[Any]
 
 _FILLED_AT_ONCE = 2**26
 """Bytes that `Backend._fill` copies at a time, unless a backend has its own."""
+
+_BYTE, _PAGEABLE = np.dtype(np.uint8), np.empty(1, np.uint8)
+"""Of what bytes are, and memory as NumPy makes it."""
 
 Places: TypeAlias = Sequence[tuple[int, int]]
 """Of arguments of a call that are memory, the number of each, and which of the caller's memory it is."""
@@ -148,6 +151,7 @@ class Backend(NoCopy, ABC):
         self.prepared: dict[Hashable, Any] = {}
         self.captured: list[Any] = []
         self._workspaces = Workspaces()
+        self._staging = _staging.Staging()
         self._errors = RuntimeErrors(device, self.runtime_error, self.memory_error)
         self._programs = Programs()
         self._access_lock = threading.RLock()
@@ -275,6 +279,20 @@ class Backend(NoCopy, ABC):
     def host_buffer(self, nbytes: int) -> HostArray:
         """Bytes of the host's memory, from and to which copies are the fastest: pinned, where the runtime does that."""
         return np.empty(nbytes, np.uint8)
+
+    def _is_pageable(self, data: HostArray) -> bool:
+        """Whether copies from and to a contiguous array of the host's are faster by way of `host_buffer`."""
+        return False
+
+    def _begin_upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> _staging.Wait:
+        """Enqueues `_upload`, of memory of `host_buffer` that stays as it is until what is given has waited for it."""
+        self._upload(memory, data, offset, queue)
+        return _nothing
+
+    def _begin_download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> _staging.Wait:
+        """`_download`, likewise."""
+        self._download(memory, out, offset, queue)
+        return _nothing
 
     @property
     def free_memory(self) -> int:
@@ -493,9 +511,12 @@ class Backend(NoCopy, ABC):
         return self._workspaces.of(queue)
 
     def release_workspaces(self) -> None:
-        """Gives the scratch memory of all queues back, when the work on it is done. The next product allocates its own."""
+        """Gives the scratch memory of all queues back, when the work on it is done, and the pinned memory through which copies
+        pass. The next product, or copy, allocates its own.
+        """
         self.check_open()
         self._workspaces.release(wait=True)
+        self._staging.release()
 
     def ordered(
         self, queue: Any = None, *, reads: Collection[Memory] = (), writes: Collection[Memory] = ()
@@ -565,23 +586,55 @@ class Backend(NoCopy, ABC):
 
     # Memory and arrays, on all backends
 
-    def upload(self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None) -> None:
-        """Copies a C-contiguous host array to `offset` bytes into the memory; the host array may be reused on return."""
+    def upload(
+        self, memory: Memory, data: HostArray, *, offset: int = 0, queue: Any = None, dtype: np.dtype[Any] | None = None
+    ) -> None:
+        """Copies a C-contiguous host array to `offset` bytes into the memory; the host array may be reused on return.
+
+        Args:
+            dtype: with which the array may lie in any way: its elements are copied in their (C) order, converted to this type
+                as `numpy.astype` does.
+        """
+        staged: tuple[HostArray, np.dtype[Any]] | None = None
+        if dtype is not None and (data.dtype != dtype or not data.flags.c_contiguous):
+            if self._stages(data.size * dtype.itemsize, _PAGEABLE, queue) and _staging.splits(data, dtype):
+                staged = data, dtype
+            else:
+                with np.errstate(all="ignore"):
+                    data = np.ascontiguousarray(data, dtype)
+        if staged is None and self._stages(data.nbytes, data, queue):
+            staged = as_bytes(data), _BYTE
         with self.ordered(queue, writes=[memory]):
-            if not isinstance(memory, SegmentedMemory):
+            if staged is not None:
+                begin = partial(_begun, self._begin_upload, memory, offset, queue)
+                self._staging.upload(*staged, begin, self.host_buffer)
+            elif not isinstance(memory, SegmentedMemory):
                 self._upload(memory, data, offset, queue)
-                return
-            for block, start, part in memory.pieces(offset, data.nbytes):
-                self._upload(block, as_bytes(data)[part], start, queue)
+            else:
+                for block, start, part in memory.pieces(offset, data.nbytes):
+                    self._upload(block, as_bytes(data)[part], start, queue)
 
     def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
         """Fills a C-contiguous host array from `offset` bytes into the memory, and waits for it."""
         with self.ordered(queue, reads=[memory]):
-            if not isinstance(memory, SegmentedMemory):
+            if self._stages(out.nbytes, out, queue):
+                begin = partial(_begun, self._begin_download, memory, offset, queue)
+                self._staging.download(as_bytes(out), begin, self.host_buffer)
+            elif not isinstance(memory, SegmentedMemory):
                 self._download(memory, out, offset, queue)
-                return
-            for block, start, part in memory.pieces(offset, out.nbytes):
-                self._download(block, as_bytes(out)[part], start, queue)
+            else:
+                for block, start, part in memory.pieces(offset, out.nbytes):
+                    self._download(block, as_bytes(out)[part], start, queue)
+
+    def _stages(self, nbytes: int, data: HostArray, queue: Any) -> bool:
+        """Whether a copy of so many bytes passes through pinned blocks.
+
+        Args:
+            data: contiguous, in the host's memory that is read or written.
+        """
+        if nbytes < _staging.LEAST or copying.threads() < 2:
+            return False
+        return self._is_pageable(data) and not self.is_captured(self.as_queue(queue))
 
     def borrow(self, data: HostArray) -> Memory | None:
         """The memory that a host array lies in, from its first element on, used in place instead of a copy.
@@ -662,7 +715,8 @@ class Backend(NoCopy, ABC):
         try:
             memory = self._allocate(max(nbytes, 1))
         except DeviceMemoryError:
-            if not self._workspaces.release(wait=False):
+            given_back = self._workspaces.release(wait=False), self._staging.release()
+            if not any(given_back):
                 raise
             log.info("%s: workspaces are given back for %s bytes", self.device.label, f"{nbytes:,}")
             memory = self._allocate(max(nbytes, 1))
@@ -759,8 +813,7 @@ class Backend(NoCopy, ABC):
         # What has no room is refused before a copy is made of it.
         array = self.empty(host.shape, np.dtype((given if dtype is None else element_type(dtype)).type))
         if host.size:
-            with np.errstate(all="ignore"):
-                self.upload(array.memory, np.ascontiguousarray(host, array.dtype))
+            self.upload(array.memory, host, dtype=array.dtype)
         return array
 
     def adopt(self, foreign: Any, home: Any = None) -> DeviceArray | None:
@@ -970,6 +1023,7 @@ class Backend(NoCopy, ABC):
         self.captured.clear()
         self._programs.replaced.clear()
         self._workspaces = Workspaces()  # what was in the others goes with the pool
+        self._staging.release()
         with self._errors:
             self._close()
 
@@ -1020,6 +1074,26 @@ class Backend(NoCopy, ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.device.label}>"
+
+
+def _nothing() -> None:
+    """Waits for what is done already."""
+
+
+def _begun(
+    begin: Callable[[Memory, HostArray, int, Any], _staging.Wait], memory: Memory, offset: int, queue: Any, data: HostArray,
+    start: int,
+) -> _staging.Wait:  # fmt: skip
+    """Enqueues a copy between the host's memory and a memory, there from `offset + start` on.
+
+    Args:
+        begin: `Backend._begin_upload` or `_begin_download`.
+    """
+    if not isinstance(memory, SegmentedMemory):
+        return begin(memory, data, offset + start, queue)
+    pieces = memory.pieces(offset + start, data.nbytes)
+    waits = [begin(block, data[part], first, queue) for block, first, part in pieces]
+    return lambda: [wait() for wait in waits]
 
 
 def _plain(data: HostArray) -> HostArray | None:

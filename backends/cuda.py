@@ -31,6 +31,7 @@ from gemmport.backends import _cudadiscovery as discovery
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
 from gemmport.backends._cudacontext import Current
+from gemmport.backends._staging import Wait
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, HostArray, Launcher, Places
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
@@ -197,6 +198,26 @@ class CUDA(Backend):
     def host_buffer(self, nbytes: int) -> HostArray:
         with self.current():
             return _cudahost.pinned(max(nbytes, 1), self.context)[:nbytes]
+
+    def _is_pageable(self, data: HostArray) -> bool:
+        with self.current():
+            return _cudahost.is_pageable(data)
+
+    def _begin_upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> Wait:
+        with self.current():
+            stream = self._handle(queue)
+            streams.enqueue_upload(memory.handle + offset, data, stream)
+            return partial(self._await, streams.record(stream))
+
+    def _begin_download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> Wait:
+        with self.current():
+            stream = self._handle(queue)
+            streams.enqueue_download(memory.handle + offset, out, stream)
+            return partial(self._await, streams.record(stream))
+
+    def _await(self, event: streams.StreamEvent) -> None:
+        with self.current():
+            streams.await_event(event)
 
     @property
     def free_memory(self) -> int:

@@ -22,6 +22,7 @@ import pyopencl.tools
 from gemmport.backends import _compilation, _completion, _improvement, _openclbuild, _opencldriver, _runtimes, _scripts
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
+from gemmport.backends._staging import Wait
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend, HostArray, Launcher, Places
 from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program, Resources
@@ -255,6 +256,32 @@ class OpenCL(Backend):
             buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, max(nbytes, 1))
             mapped, _ = cl.enqueue_map_buffer(self.queue, buffer, flags, 0, (max(nbytes, 1),), np.dtype(np.uint8))
         return cast("HostArray", mapped)[:nbytes]  # unmapped when nothing refers to it
+
+    def _is_pageable(self, data: HostArray) -> bool:
+        if self.device.platform != "nvidia":  # others were not measured
+            return False
+        owner: Any = data
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        return not isinstance(owner, cl.MemoryMap)  # of `host_buffer`
+
+    def _begin_upload(self, memory: Memory, data: HostArray, offset: int, queue: Any) -> Wait:
+        with self.current():
+            queue = queue or self.queue
+            sent = cl.enqueue_copy(queue, memory.native, data, dst_offset=offset, is_blocking=False)
+            queue.flush()
+        return partial(self._await, sent)
+
+    def _begin_download(self, memory: Memory, out: HostArray, offset: int, queue: Any) -> Wait:
+        with self.current():
+            queue = queue or self.queue
+            arrived = cl.enqueue_copy(queue, out, memory.native, src_offset=offset, is_blocking=False)
+            queue.flush()
+        return partial(self._await, arrived)
+
+    def _await(self, event: cl.Event) -> None:
+        with self.current():
+            event.wait()
 
     def _address(self, memory: Memory) -> tuple[int, int]:
         with self.current():

@@ -1,0 +1,72 @@
+"""Copies within the host's memory, which threads share: one alone moves a part of what the memory does.
+
+The helpers wait in C (`_copying.c`): threads that each take the interpreter's lock for a part of some megabytes wait longer for
+it than they copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmport.runtime.host_cpu import usable_cores
+
+in_c: ModuleType | None
+try:
+    from gemmport.runtime import _copying as in_c
+except ImportError:  # where gemmport was installed there was no compiler, or no Linux, or GEMMPORT_PURE was set
+    in_c = None
+
+log = logging.getLogger(__name__)
+
+MOST_THREADS = 16
+"""That copy together: more share the host's memory in vain."""
+
+_CORES = 2
+"""For each thread: the program has others."""
+
+
+def copy_shared(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+    """Copies the bytes of a C-contiguous array to another of as many, by as many threads as `threads` says."""
+    if in_c is None:
+        np.copyto(target.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8))
+    else:
+        in_c.copy(target.ctypes.data, source.ctypes.data, source.nbytes, helpers())
+
+
+def threads() -> int:
+    """That copy together, the caller's included: one on hosts with few cores."""
+    return 1 if in_c is None else max(min(usable_cores() // _CORES, MOST_THREADS), 1)
+
+
+@cache
+def helpers() -> int:
+    """Threads of this process that help callers. They wait in C, and never leave."""
+    count = 0
+    if in_c is None:
+        return count
+    try:
+        for number in range(threads() - 1):
+            threading.Thread(target=in_c.serve, name=f"gemmport-copy-{number}", daemon=True).start()
+            count += 1
+    except RuntimeError as error:  # Python is at its end, or there are no more threads
+        log.info("%d threads help with copies: %s", count, error)
+    return count
+
+
+def _after_in_child() -> None:
+    """A fork leaves the helpers behind."""
+    if in_c is not None:
+        in_c.forget()
+    helpers.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_in_child)
