@@ -46,7 +46,7 @@ Settings = Mapping[str, ParameterValue]
 
 
 @dataclass(frozen=True)
-class Trial:
+class Setting:
     """A kernel with parameters.
 
     Attributes:
@@ -57,19 +57,21 @@ class Trial:
     plan: Plan
 
 
-def trials(problem: GemmProblem, device: DeviceInfo, names: Sequence[str], each: Sequence[Settings]) -> Iterator[Trial]:
+def trials(
+    problem: GemmProblem, device: DeviceInfo, names: Sequence[str], each: Sequence[Settings]
+) -> Iterator[Setting]:
     """What the planner takes of each kernel that can compute the product, and that with the settings that it has and allows."""
     for name in names:
         try:
             chosen = gp.plan(problem, device, kernel=name)
         except gp.UnsupportedError:
             continue
-        yield Trial({}, chosen)
+        yield Setting({}, chosen)
         known = {parameter.name for parameter in kernels.variant(name).parameters}
         for settings in each:
             if settings.keys() <= known:
                 try:
-                    yield Trial(settings, gp.plan(problem, device, kernel=name, params={**chosen.values, **settings}))
+                    yield Setting(settings, gp.plan(problem, device, kernel=name, params={**chosen.values, **settings}))
                 except (gp.ParameterError, gp.UnsupportedError) as error:
                     sys.stderr.write(f"{problem}: {name} {dict(settings)} is left out: {error}\n")
 
@@ -112,7 +114,7 @@ def bound_baseline(
 
 
 def compared(
-    workload: Workload, backend: Backend, found: Sequence[Trial], names: Sequence[str], repeat: int
+    workload: Workload, backend: Backend, found: Sequence[Setting], names: Sequence[str], repeat: int
 ) -> dict[str, Any]:
     """What the trials of a workload and its baselines take, in turns on the same operands."""
     problem = workload.problem

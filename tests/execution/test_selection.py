@@ -403,6 +403,15 @@ def test_a_backend_that_was_closed_is_opened_anew(folder: Path) -> None:
     assert selection.get_backend("third", "third") is not first
 
 
+def test_a_backend_whose_discovery_fails_leaves_the_others(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "third.py").write_text(THIRD.replace("return Discovery", "raise OSError('no driver') or Discovery"))
+    assert selection.backend_status("third").error == "backend third does not discover devices: OSError('no driver')"
+    assert "its discovery failed" in caplog.text
+    assert {device.backend for device in selection.devices()}.isdisjoint({"third"})
+    with pytest.raises(BackendUnavailableError, match="does not discover devices: OSError"):
+        selection.get_backend("third", "third")
+
+
 def test_a_third_backend_whose_package_is_missing_says_which(folder: Path) -> None:
     (folder / "third.py").write_text("import package_of_third.runtime\n" + THIRD)
     with pytest.raises(

@@ -173,13 +173,13 @@ def test_the_default_accumulator_always_fits() -> None:
 @pytest.mark.parametrize(
     ("dtype", "output", "accumulator", "told"),
     [
-        ("float32", "int32", None, "a product of float32 is no int32"),
-        ("complex64", "float32", None, "a product of complex64 is no float32"),
+        ("float32", "int32", None, "product of float32 must be real or complex; got int32"),
+        ("complex64", "float32", None, "product of complex64 must be complex; got float32"),
         ("float32", "float32", "float16", "would round the inputs"),
         ("bfloat16", "bfloat16", "bfloat16", "cannot be kept in bfloat16: choose float16 or float32 or float64"),
         ("int8", "int64", "int32", "must be kept in int64"),
         ("int8", "int8", "float32", "cannot be kept in float32: choose int32 or int64"),
-        ("int8", "bool", None, "a product of int8 is no bool"),
+        ("int8", "bool", None, "product of int8 must be integer or real or complex; got bool"),
         ("float32", "float8_e5m2", None, "float8_e5m2 is a type of A and B alone"),
         ("float16", "float32", "float8_e4m3fn", "float8_e4m3fn is a type of A and B alone"),
         ("float8_e4m3fn", "float64", None, "must be one of float32, float16, bfloat16; got float64"),

@@ -174,7 +174,10 @@ def check_types(dtype: DType, accumulator: DType, output: DType) -> None:
         if accumulator != FLOAT32:
             raise DtypeError(f"sums of {dtype} must be kept in float32; got {accumulator}: leave the accumulator out")
     if KINDS.index(dtype.kind) > KINDS.index(output.kind):
-        raise DtypeError(f"a product of {dtype} is no {output}: that would drop what only {dtype} holds")
+        kinds = " or ".join(KINDS[KINDS.index(dtype.kind) :])
+        raise DtypeError(
+            f"the result of a product of {dtype} must be {kinds}; got {output}: that would drop what only {dtype} holds"
+        )
     if accumulator.name not in ACCUMULATORS or accumulator.kind != output.kind:
         fitting = [name for name in ACCUMULATORS if DTYPES[name].kind == output.kind]
         raise DtypeError(f"sums for {output} cannot be kept in {accumulator}: choose {' or '.join(fitting)}")

@@ -53,7 +53,7 @@ class BackendStatus:
 
 @cache
 def backend_status(name: str) -> BackendStatus:
-    """Discovers a backend's devices, once per process.
+    """Discovers a backend's devices, once per process. Where that fails, the status says why, and the other backends serve.
 
     Raises:
         UnknownNameError: there is no such backend.
@@ -64,6 +64,11 @@ def backend_status(name: str) -> BackendStatus:
             found = backend.discover()
     except BackendUnavailableError as error:
         return BackendStatus(name, error=str(error))
+    except UnknownNameError:
+        raise
+    except Exception as error:  # a backend of somebody else's: its fault must not take the others away
+        log.warning("backend %s is passed over: its discovery failed", name, exc_info=True)
+        return BackendStatus(name, error=f"backend {name} does not discover devices: {error!r}")
     return BackendStatus(name, found.devices, found.notes)
 
 
