@@ -114,6 +114,17 @@ def test_products_too_large_for_the_host_are_checked_on_the_device(backend, monk
     assert {check.name for check in result.checks} == {"untouched", *checks}
 
 
+def test_exact_sums_that_a_narrow_type_rounds_are_judged_on_the_device_by_row(backend, monkeypatch):
+    monkeypatch.setattr(verify, "FULL_REFERENCE_FLOPS", 0)
+    problem = GemmProblem.create(3, 130, 5000, dtype="float16")
+    (result,) = run(problem, backend, kernels=("tiled",))
+    assert result.status == "ok", result.reason
+    assert {check.name for check in result.checks} == {"untouched", "exact", "statistical", "freivalds"}
+    with planted(FAULTS[0], NAIVE):
+        (broken,) = run(problem, backend, kernels=(NAIVE,))
+    assert "exact" in {check.name for check in broken.checks if not check.passed}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_kernel_fails_on_the_device_too(backend, monkeypatch, fault):
     monkeypatch.setattr(verify, "FULL_REFERENCE_FLOPS", 0)

@@ -801,3 +801,8 @@ def test_where_two_arrays_differ_is_told_by_index_across_blocks(dtype, monkeypat
         found = verify.differing(before, after)
         assert found.dtype == np.intp
         assert found.tolist() == places
+
+
+def test_only_an_output_of_fewer_bits_than_its_sums_rounds_them() -> None:
+    told = {"float16": True, "bfloat16": True, "float32": False, "float64": False, "int8": False}
+    assert {name: verify.narrows(GemmProblem.create(2, 2, 2, dtype=name)) for name in told} == told

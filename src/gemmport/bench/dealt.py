@@ -261,11 +261,10 @@ class _Work:
         wrong: dict[str, str] = {}
         for exact in (True, False) if verify.rounds(self.problem) else (False,):
             problem, operands = self.problem, random
-            huge, narrow = (
-                problem.flops > verify.FULL_REFERENCE_FLOPS,
-                problem.output.precision < problem.accumulator.precision,
-            )
-            if exact and huge and narrow:  # each element is rounded once, which Freivalds' check does not do
+            huge = problem.flops > verify.FULL_REFERENCE_FLOPS
+            if (
+                exact and huge and verify.narrows(problem)
+            ):  # each element is rounded once, which Freivalds' check does not do
                 continue
             numbers = "exact" if exact else "random"
             self._tell(f"drawing {numbers} operands")

@@ -127,6 +127,11 @@ def rounds(problem: GemmProblem) -> bool:
     return problem.accumulator.precision > 0
 
 
+def narrows(problem: GemmProblem) -> bool:
+    """Whether an element of D has fewer bits than its sum, so that exact sums are rounded once."""
+    return problem.output.precision < problem.accumulator.precision
+
+
 def random_operands(problem: GemmProblem, seed: int) -> dict[Operand, HostArray]:
     """N(0, 1) numbers, complex ones in each part; integers of the whole range; truth values of which a product is half true."""
     rng = np.random.default_rng(seed)
