@@ -242,37 +242,19 @@ def float64_by_line(files: Files) -> Table:
     return Table(["m = n = k>", *head], rows)
 
 
-def two_gpus(files: Files) -> Table:
-    """docs/scale.md: products of 32768 cubed by two GPUs, and beside PyTorch's DTensor."""
-    rows = []
-    for name, told in {"devices-host": "arrays on the host", "devices-rows": "rows on each GPU"}.items():
-        (own,) = files.document(f"h100/run/{name}.json")["dealt"]
-        alone = min(part["alone"]["median"] for part in own["parts"])
-        rows.append(
-            [
-                told,
-                str(own["m"]),
-                own["dtype"],
-                f"{own['seconds']['median']:.2f}",
-                "one GPU",
-                f"{alone:.2f}",
-                hundredths(own["speedup"]),
-            ]
-        )
-    for own in files.results("h100/study/dtensor.json"):
-        seconds = [f"{own[f'{side}_seconds']:.3f}" for side in ("gemmport", "dtensor")]
-        rows.append(
-            [
-                "rows on each GPU",
-                str(own["size"]),
-                own["dtype"],
-                seconds[0],
-                "DTensor",
-                seconds[1],
-                hundredths(own["ratio"]),
-            ]
-        )
-    return Table(["arrays", "m = n = k>", "type", "two GPUs, s>", "beside", "it, s>", "×>"], rows)
+def beside_dtensor(files: Files) -> Table:
+    """docs/scale.md: products of two GPUs, of arrays in shards on both, beside PyTorch's DTensor."""
+    rows = [
+        [
+            str(own["size"]),
+            own["dtype"],
+            *(f"{own[f'{side}_seconds'] * 1e3:.1f}" for side in ("gemmport", "dtensor")),
+            hundredths(own["ratio"]),
+        ]
+        for own in files.results("h100/study/dtensor.json")
+        if own["status"] == "ok"
+    ]
+    return Table(["m = n = k>", "type", "gemmport, ms>", "DTensor, ms>", "×>"], rows)
 
 
 def untuned_choices(files: Files) -> Table:
@@ -306,7 +288,7 @@ RECIPES: dict[str, Recipe] = {
     "clusters of wgmma": clusters_of_wgmma,
     "decoding": decoding,
     "float64 by line": float64_by_line,
-    "two GPUs": two_gpus,
+    "shards beside DTensor": beside_dtensor,
     "operands across": across,
     "regrets": regrets,
     "tilings of complex128": tilings_of_complex128,
