@@ -267,8 +267,8 @@ def is_capturing(stream: int) -> bool:
 
 
 def asked_at_once(name: str, stream: int) -> int | None:
-    """The answer of one of the driver's functions about a stream, in whichever context; None where the driver refuses, or there
-    is no `_launching`.
+    """The answer of one of the driver's functions about a stream, in whichever context; None where the driver refuses, or
+    `_launching` is missing.
     """
     return None if _scripts.launching is None else _scripts.launching.asked(_address(name), stream)
 

@@ -1,6 +1,6 @@
 """`relayout`: operands of 1, 2 or 4 bytes an element, copied or transposed to aligned rows in runs of 16 bytes.
 
-`transpose` moves one element of a work-item at a time: of small ones, a warp's rows are no whole lines of memory. Here a
+`transpose` moves one element of a work-item at a time: of small ones, a warp's rows fill lines of memory in part. Here a
 work-item reads 16 bytes, wherever they begin, turns small elements in registers, and writes 16 bytes.
 """
 

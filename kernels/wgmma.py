@@ -403,7 +403,7 @@ class Wgmma(KernelVariant):
         return predicted
 
     def sooner(self, parameters: Parameters, device: DeviceInfo) -> Parameters:
-        """The same, with loops that are not written out: SOON, which is no parameter that anybody may set."""
+        """The same, with loops that are not written out: SOON, which nobody may set."""
         return {**parameters, "SOON": 1} if device.language == "cuda" else {}
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:

@@ -217,7 +217,7 @@ class _Arrivals:
         """What makes a block of an operand on the device, and whether it lies there.
 
         Returns:
-            None where it lies in shards along a dimension that is no part of a matrix.
+            None where it lies in shards along a dimension of the batch.
         """
         found = _shards(x, block)
         if len(found) == 1:

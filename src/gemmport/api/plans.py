@@ -96,7 +96,7 @@ def _configuration(files: tuple[str, ...], _folders: str | None) -> Configuratio
 
 
 def check_kernel(kernel: object) -> None:
-    """Raises UnknownNameError where what is given as the name of a kernel is no text."""
+    """Raises UnknownNameError where the name of a kernel is not a text."""
     if not isinstance(kernel, str):
         raise UnknownNameError(
             f"kernel must be the name of one, or {AUTO!r}; got a {type(kernel).__name__}: name one of `gemmport kernels`"

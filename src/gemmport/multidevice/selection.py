@@ -51,7 +51,7 @@ def chosen_devices(given: Devices, backend: str | None = None) -> Sequence[Devic
 
 
 def _named(device: str | int | DeviceInfo) -> str | int | DeviceInfo:
-    """What is no default."""
+    """The name of a device, which must be given."""
     if device is None or device == "":
         raise DeviceNotFoundError(f"each of devices must be a description, a DeviceInfo or a Backend; got {device!r}")
     return device
