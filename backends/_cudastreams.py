@@ -21,6 +21,9 @@ LEGACY_HANDLE = 0
 """Of the stream that CUDA programs use by default. It is PyTorch's, CuPy's and PyCUDA's current stream unless they are told
 another."""
 
+CAPTURED = -1
+"""The number of a stream that captures a graph, whichever it is."""
+
 _DISABLE_TIMING = 2
 _OUT_OF_PEERS = 711
 
@@ -35,7 +38,7 @@ class Stream:
     Attributes:
         handle: the CUstream.
         number: which no other stream of this process ever has; handles are used again, and one handle stands for the default
-            stream of each thread.
+            stream of each thread. `CAPTURED` of a stream that captures a graph: its handle is its own as long as it does.
         keeper: what keeps the stream alive, such as the library's own object; None where a number alone is known.
     """
 
@@ -251,10 +254,12 @@ IDENTITY, CAPTURING = "cuStreamGetId", "cuStreamIsCapturing"
 def identity(stream: int) -> int:
     """The number of a stream, which is never used again, while handles are. That of the per-thread stream is the thread's.
 
+    The driver refuses to tell that of a stream that captures a graph, and the question ends the capture: that has `CAPTURED`.
+
     Raises:
         LaunchError: the driver knows no such stream.
     """
-    return _told(IDENTITY, stream)
+    return CAPTURED if is_capturing(stream) else _told(IDENTITY, stream)
 
 
 def is_capturing(stream: int) -> bool:

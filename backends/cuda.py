@@ -409,8 +409,10 @@ class CUDA(Backend):
         if isinstance(queue, streams.Stream):
             return queue
         known = self._streams.get(queue) if type(queue) is int else None
-        if known is not None and known.number == streams.asked_at_once(
-            streams.IDENTITY, queue
+        if (
+            known is not None
+            and not self.is_captured(queue)
+            and known.number == streams.asked_at_once(streams.IDENTITY, queue)
         ):  # handles are used again
             return known
         handle = streams.stream_handle(queue)
@@ -425,7 +427,7 @@ class CUDA(Backend):
             return streams.LEGACY
         with self.current():
             stream = streams.Stream(handle, None if isinstance(queue, int) else queue)
-        if type(queue) is int:
+        if type(queue) is int and stream.number != streams.CAPTURED:
             if len(self._streams) >= _MOST_STREAMS:
                 self._streams.clear()
             self._streams[queue] = stream

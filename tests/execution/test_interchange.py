@@ -1482,6 +1482,24 @@ class TestTorch:
         torch.cuda.synchronize()
         np.testing.assert_array_equal(kind.get(out), a @ b)
 
+    def test_a_graph_takes_a_product_that_is_not_kept(self) -> None:
+        """A kernel that is named, on a stream of the graph's own: gemmport may not ask the driver for that stream's number."""
+        kind = _Kind("torch")
+        torch, (a, b) = kind.module, pair((64, 32), (32, 16))
+        x, y = kind.array(a), kind.array(b)
+        out = kind.array(np.zeros((64, 16), np.float32))
+        gemm(x, y, out=out, kernel="tiled")  # whose program is there, then
+        torch.cuda.synchronize()
+        out.zero_()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(2):
+                gemm(x, y, out=out, kernel="tiled")
+        assert not out.any()
+        graph.replay()
+        torch.cuda.synchronize()
+        np.testing.assert_array_equal(kind.get(out), a @ b)
+
     def test_on_the_cpu_give_tensors(self, best_backend: gp.Backend) -> None:
         skip_without(TORCH)
         torch, (a, b) = importlib.import_module("torch"), pair((8, 4), (4, 6))
