@@ -1245,7 +1245,7 @@ _OF_SIMT = (
         "multiplies columns of the first stage", r"b_read = BYTES_ON\(b_place, stage\)", "b_read = b_place", SIMT
     ),
     of_kernel("reads the half that is multiplied", r"READ\(\(p / AT_ONCE \+ 1\) % 2", "READ(p / AT_ONCE % 2", SIMT),
-    of_kernel("forgets the last term of a step", r"multiply\(a\[1\], b\[1\], sum\);", "", SIMT),
+    of_kernel("forgets the last term of a step", r"MULTIPLY_LAST\(\);", "", SIMT),
     of_kernel("begins every slice with the first term", r"slice \* TERMS \* PITCH_A", "slice * 0 * PITCH_A", SIMT),
     of_kernel("leaves out the last slice", r"s < SLICES; \+\+s", "s < SLICES - 1; ++s", SIMT),
     of_kernel(
@@ -1270,8 +1270,8 @@ _OF_SIMT = (
     of_kernel("brings columns in their order", r"run \+ w \* apart", "run + w", SIMT),
     of_kernel(
         "begins with the column of a slot's number",
-        r"tile\.column \+ LINE_IN\((.*), APART\)",
-        r"tile.column + \1",
+        r"(LINE_OF_B\(\w+\)) LINE_IN\((.*), APART\)",
+        r"\1 \2",
         SIMT,
     ),
     of_kernel(
