@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,9 @@ _MOST_QUEUES = 64
 
 _MOST_AHEAD = 256
 """Products that a CPU may be behind its callers, about."""
+
+_LONGEST_WAIT, _LOOKS_AGAIN = 10.0, 2e-4
+"""Seconds that a caller waits for a CPU at most, which may be waiting for the caller; and from one look at it to the next."""
 
 
 @dataclass(frozen=True)
@@ -474,12 +478,17 @@ class OpenCL(Backend):
         """Waits now and then for products that a CPU has not computed yet, which nobody else has waited for.
 
         Launches in C outrun a busy CPU. clFinish of Intel's runtime (2026.22) waits for what other threads enqueue meanwhile,
-        too, and so for ever.
+        too, and so for ever. It would do so, too, where the work waits for an event that the caller sets later.
         """
         self._ahead += 1
         if self._ahead > _MOST_AHEAD:
             self._ahead = 0
-            (queue or self.queue).finish()
+            with self.current():
+                reached = cl.enqueue_marker(queue or self.queue)
+                (queue or self.queue).flush()
+            end = time.monotonic() + _LONGEST_WAIT
+            while reached.command_execution_status > cl.command_execution_status.COMPLETE and time.monotonic() < end:
+                time.sleep(_LOOKS_AGAIN)
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info

@@ -350,9 +350,12 @@ class TestRepeated:
     def test_what_is_at_work_is_not_bound_to_others(
         self, backend: gp.Backend, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        a, b, c = (numbers(16, 16) for _ in range(3))
+        a, b, c = (
+            numbers(4, 4) for _ in range(3)
+        )  # without scratch memory, for which a product waits until another is enqueued
         launch_one_by_one(backend, monkeypatch)
         gp.matmul(a, b, device=backend.device)
+        assert not any(known.prepared.plan.scratch for known in repeated._known.values())
         launch, between = type(backend).launch, [c]
 
         def interrupted(self: Any, call: Any, **given: Any) -> None:

@@ -921,6 +921,26 @@ class TestPyOpenCL:
             cl.enqueue_copy(loose, seen, out.base_data)
             np.testing.assert_array_equal(seen, np.full_like(a, 2) @ b)
 
+    def test_callers_that_the_work_waits_for_go_on(
+        self, backend: gp.Backend, queue: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A CPU that is far behind is waited for, but not for ever."""
+        import pyopencl as cl  # noqa: PLC0415
+
+        most = getattr(sys.modules[type(backend).__module__], "_MOST_AHEAD")  # noqa: B009 - of the backend's own module
+        monkeypatch.setattr(sys.modules[type(backend).__module__], "_LONGEST_WAIT", 0.2)
+        a, b = pair((20, 20), (20, 20))
+        x, y = (cl.array.to_device(queue, value) for value in (a, b))
+        out = cl.array.zeros(queue, (20, 20), np.float32)
+        gp.matmul(x, y, out=out)
+        queue.finish()
+        gate = cl.UserEvent(queue.context)
+        cl.enqueue_marker(queue, wait_for=[gate])
+        for _ in range(most + 1):
+            gp.matmul(x, y, out=out)
+        gate.set_status(0)
+        np.testing.assert_array_equal(out.get(), a @ b)
+
     @pytest.mark.parametrize("multiply", [gp.gemm, gp.matmul])
     @pytest.mark.parametrize("out", ["with events", "without a queue", "new, without a queue"])
     def test_who_waits_for_the_events_of_a_result_sees_it(
