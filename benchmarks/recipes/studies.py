@@ -257,6 +257,27 @@ def beside_dtensor(files: Files) -> Table:
     return Table(["m = n = k>", "type", "gemmport, ms>", "DTensor, ms>", "×>"], rows)
 
 
+def beside_tuned_clblast(files: Files) -> Table:
+    """docs/tuning.md: both with what their own tuners found, and NumPy."""
+    found = {name: files.results(f"zen5/run/clblast-tuned-{name}.json") for name in ("intel", "pocl31")}
+    rows = [
+        [
+            str(both[0]["m"]),
+            *(
+                x
+                for own in both
+                for x in (
+                    f"{own['gflops']:.0f}",
+                    *(f"{own['baselines'][name]['ratio']:.1f}" for name in ("clblast", "numpy")),
+                )
+            ),
+        ]
+        for both in zip(*found.values(), strict=True)
+    ]
+    head = [x for name in ("Intel", "PoCL 3.1") for x in (f"{name}, GFLOPS>", "× CLBlast>", "× NumPy>")]
+    return Table(["m = n = k>", *head], rows)
+
+
 def untuned_choices(files: Files) -> Table:
     """docs/tuning.md: choices where nothing is shipped beside the shipped ones, of products that no tuner saw."""
     found = [
@@ -289,6 +310,7 @@ RECIPES: dict[str, Recipe] = {
     "decoding": decoding,
     "float64 by line": float64_by_line,
     "shards beside DTensor": beside_dtensor,
+    "beside tuned CLBlast": beside_tuned_clblast,
     "operands across": across,
     "regrets": regrets,
     "tilings of complex128": tilings_of_complex128,
