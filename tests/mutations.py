@@ -15,6 +15,7 @@ from typing import Literal
 from unittest import mock
 
 from gemmport import kernels
+from gemmport.execution import executor
 from gemmport.runtime import sources
 
 NAIVE, TILED, REGISTER_TILED = "naive", "tiled", "register_tiled"
@@ -1905,5 +1906,6 @@ def planted(fault: Mutation | str, kernel: str) -> Iterator[None]:
                 text = edit.apply_to_part(text, languages[Path(name).suffix])
         return text
 
-    with mock.patch.object(sources, "_read", edited), mock.patch.object(sources, "_read_part", edited_part):
+    calls = mock.patch.object(executor, "_LAUNCHES", f"calls with {fault.name}")  # what was bound before has no fault
+    with mock.patch.object(sources, "_read", edited), mock.patch.object(sources, "_read_part", edited_part), calls:
         yield
