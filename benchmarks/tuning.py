@@ -169,6 +169,7 @@ def _stages(
                 pass
             found |= {"searched": tuner.tried, "search": look}
             best = {study.workload.problem: study.best.candidate for study in tuner.studies if study.best is not None}
+    found["summary"] = summaries([])  # a file may have products of one source alone
     with Crew(device) as crew:
         for source in (UNSEEN, SEEN):
             _compile(device, [plan for task in tasks[source] for plan in plans[task.workload.problem].values()])
@@ -180,9 +181,7 @@ def _stages(
                 seconds = min(TURN_SECONDS, end - time.monotonic() + LEFT_SECONDS / 2)
                 one = beside(crew, problem, plans[problem], configurations, best.get(problem), seconds)
                 found["results"].append({"source": source, **one})
-                found["summary"] = {
-                    each: summary([one for one in found["results"] if one["source"] == each]) for each in (UNSEEN, SEEN)
-                }
+                found["summary"] = summaries(found["results"])
             yield f"{source}: {found['summary'][source]}"
 
 
@@ -251,6 +250,11 @@ def beside(
         if best is not None:
             found[name]["regret"] = took / least
     return found
+
+
+def summaries(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The summary of each source's products."""
+    return {source: summary([one for one in results if one["source"] == source]) for source in (UNSEEN, SEEN)}
 
 
 def summary(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

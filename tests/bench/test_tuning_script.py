@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import gemmport as gp
+from gemmport.bench.standings import Workload
 from gemmport.cli.shapes import read_shapes
 from gemmport.core.problem import GemmProblem
 from gemmport.tuning.crew import Outcome
 from gemmport.tuning.study import Tried
+from made_up_devices import DEVICES
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "tuning.py"
 sys.path.insert(0, str(FILE.parent))  # it imports a module that stands beside it
@@ -46,6 +50,22 @@ def test_regrets_and_predictions_are_summed_up():
     found = script.summary(measured)["tuned"]
     assert (found["median regret"], found["worst regret"]) == (pytest.approx(1.01), 1.5)
     assert found["predicted"] == 0.5
+
+
+@pytest.mark.parametrize("source", ["seen", "unseen"])
+def test_a_file_may_have_products_of_one_source_alone(source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    report = SimpleNamespace(entries=(), candidates=3, replaced=0)
+    monkeypatch.setattr(script, "opened", lambda options: nullcontext(SimpleNamespace(run=lambda tell: report)))
+    monkeypatch.setattr(script, "Crew", lambda device: nullcontext())
+    monkeypatch.setattr(script, "_compile", lambda device, plans: None)
+    monkeypatch.setattr(script, "beside", lambda *given: {"tuned": {"ratio": 2.0}})
+    found = {"results": []}
+    workloads = [Workload(GemmProblem.create(64, 64, 64), "one", source)]
+    device, configurations = DEVICES["CPU under PoCL"], script.untuned([])
+    stages = list(script._stages(device, workloads, configurations, 1.0, None, float("inf"), tmp_path, found))
+    assert [stage.split(" ")[0] for stage in stages] == ["tuned", "unseen:", "seen:"]
+    measured = {each: found["summary"][each]["measured"] for each in ("seen", "unseen")}
+    assert measured == {"seen": 0, "unseen": 0, source: 1}
 
 
 def test_nothing_that_is_shipped_counts_where_nothing_is_shipped(tmp_path: Path):
