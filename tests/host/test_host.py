@@ -97,15 +97,25 @@ def test_the_matrix_unit_s_products_are_exact(cpu: Host, ops: str) -> None:
     product(cpu, "simt", ops, BY_MATRIX_UNIT, "float64")
 
 
-@pytest.mark.sample(held=["a-NN", "b-TT"], more=[{"SLICES": 2, "SHARE": 1}])
+BY_LINE: list[Parameters] = [
+    {"SHARE": 0},
+    {"SLICES": 2, "SHARE": 1},
+    {"TSK": 32, "SLICES": 2, "SHARE": 0, "STAGES": 2, "LINES": 2},
+]
+
+
+@pytest.mark.sample(held=["a-NN", "b-TT"], more=[BY_LINE[1]])
 @pytest.mark.parametrize("held", ["a-NN", "a-NT", "b-TT", "b-NT"])
-@pytest.mark.parametrize(
-    "more",
-    [{"SHARE": 0}, {"SLICES": 2, "SHARE": 1}, {"TSK": 32, "SLICES": 2, "SHARE": 0, "STAGES": 2, "LINES": 2}],
-    ids=str,
-)
+@pytest.mark.parametrize("more", BY_LINE, ids=str)
 def test_products_of_what_is_held_by_line_are_exact(cpu: Host, held: str, more: Parameters) -> None:
     by_line(cpu, held, more)
+
+
+@pytest.mark.sample(held=["a-NT"], more=[BY_LINE[2]])
+@pytest.mark.parametrize("held", ["a-NN", "a-NT", "b-TT", "b-NT"])
+@pytest.mark.parametrize("more", BY_LINE, ids=str)
+def test_products_of_8_rows_of_what_is_held_by_line_are_exact(of_8_rows: Host, held: str, more: Parameters) -> None:
+    by_line(of_8_rows, held, more)
 
 
 def by_line(cpu: Host, held: str, more: Parameters) -> None:
