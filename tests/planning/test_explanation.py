@@ -12,6 +12,7 @@ import pytest
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ParameterError
 from gemmport.core.problem import GemmProblem
+from gemmport.kernels._simt_tilings import FOR_CORES
 from gemmport.planning import parser
 from gemmport.planning.explanation import Explanation, Measured, explain
 from gemmport.planning.explanation_page import WIDTH
@@ -20,6 +21,7 @@ from gemmport.planning.planner import candidates, make_plan
 from made_up_devices import DEVICES
 
 HOPPER = DEVICES["NVIDIA sm_90 under CUDA"]
+GFX90A = DEVICES["AMD gfx90a"]
 CPU = DEVICES["CPU under PoCL"]
 SQUARE = GemmProblem.create(1024, 1024, 1024)
 SECTIONS = ("device", "roofline", "plan", "prediction", "candidates", "entries")
@@ -95,38 +97,47 @@ UNITS = configuration(
         simt: {fitted: {matrix_rate: 2}}
         mma: {fitted: {products: 500}}
         wgmma: {fitted: {products: 1000}}
+        sub_group_mma: {fitted: {products: 500, products_of_bytes: 800}}
     """
 )
 
+TILES: dict[str, dict[str, int]] = {
+    "NVIDIA's": {"MMA": 1, "PAD": 0, "TSM": 32, "TSN": 32, "WM": 32, "WN": 16, "WPTM": 4, "WPTN": 4},
+    "AMD's": dict(FOR_CORES["float64"][0]),
+}
+"""Of `simt`, by whose matrix unit multiplies."""
+
 
 @pytest.mark.parametrize(
-    ("kernel", "problem", "per_clock", "told"),
+    ("device", "kernel", "problem", "per_clock", "told"),
     [
-        ("wgmma", {"dtype": "float16"}, 1000, "float16"),
-        ("wgmma", {"dtype": "float8_e4m3fn"}, 2000, "float8_e4m3fn"),
-        ("wgmma", {"dtype": "float32", "precision": "tf32"}, 500, "tf32"),
-        ("mma", {"dtype": "float32", "precision": "bfloat16"}, 500, "bfloat16"),
-        ("mma", {"dtype": "float8_e4m3fn"}, 500, "float8_e4m3fn"),  # as halves, on Hopper
-        ("mma", {"dtype": "int8"}, 1000, "int8"),
-        ("simt", {"dtype": "float64"}, 0, "float64"),
-        ("simt", {"dtype": "complex128"}, 0, "complex128"),
+        (HOPPER, "wgmma", {"dtype": "float16"}, 1000, "float16"),
+        (HOPPER, "wgmma", {"dtype": "float8_e4m3fn"}, 2000, "float8_e4m3fn"),
+        (HOPPER, "wgmma", {"dtype": "float32", "precision": "tf32"}, 500, "tf32"),
+        (HOPPER, "mma", {"dtype": "float32", "precision": "bfloat16"}, 500, "bfloat16"),
+        (HOPPER, "mma", {"dtype": "float8_e4m3fn"}, 500, "float8_e4m3fn"),  # as halves, on Hopper
+        (HOPPER, "mma", {"dtype": "int8"}, 1000, "int8"),
+        (HOPPER, "simt", {"dtype": "float64"}, 0, "float64"),
+        (HOPPER, "simt", {"dtype": "complex128"}, 0, "complex128"),
+        (GFX90A, "simt", {"dtype": "float64"}, 0, "float64"),
+        (GFX90A, "sub_group_mma", {"dtype": "float16"}, 500, "float16"),
+        (GFX90A, "sub_group_mma", {"dtype": "int8", "output": "int32"}, 800, "int8"),
     ],
+    ids=lambda value: value.architecture if isinstance(value, DeviceInfo) else str(value),
 )
 def test_the_roof_of_what_the_matrix_unit_multiplies_is_its_rate(
-    kernel: str, problem: dict[str, str], per_clock: float, told: str
+    device: DeviceInfo, kernel: str, problem: dict[str, str], per_clock: float, told: str
 ) -> None:
     own = GemmProblem.create(4096, 4096, 4096, **problem)
-    params = (
-        {"MMA": 1, "PAD": 0, "TSM": 32, "TSN": 32, "WM": 32, "WN": 16, "WPTM": 4, "WPTN": 4} if kernel == "simt" else {}
-    )
-    found = explain(own, HOPPER, UNITS, kernel=kernel, params=params)
-    clocks = HOPPER.compute_units * (HOPPER.clock_mhz or 0) * 1e6
+    params = TILES["NVIDIA's" if device is HOPPER else "AMD's"] if kernel == "simt" else {}
+    found = explain(own, device, UNITS, kernel=kernel, params=params)
+    clocks = device.compute_units * (device.clock_mhz or 0) * 1e6
     assert found.roofline.by_unit
     # A complex multiply-add is four of real numbers, and eight operations.
     assert found.roofline.peak == pytest.approx(2 * per_clock * clocks or 2 * 2 * 5e11)
     assert f" {told} by the matrix unit, reads 10 TB/s" in section(found, "device")
     assert section(found, "roofline").endswith("FLOPS by the matrix unit")
-    plain = explain(replace(own, precision="full"), HOPPER, UNITS, kernel="naive")
+    plain = explain(replace(own, precision="full"), device, UNITS, kernel="naive")
     assert not plain.roofline.by_unit
     assert "by the matrix unit" not in str(plain)
 
