@@ -29,12 +29,13 @@ FITTED = {
     "across_doubt": "a product whose operands are transposed beforehand must be expected to gain so much",
     "across_matrix_doubt": "likewise with the matrix unit, which asks for more of memory",
     "read_share": "of memory's bandwidth, that tiles reach at most: between waves, and at both ends, nothing is on its way",
+    "line_stages": "tiles at once with LINES, at least: with fewer the unit waits for copies, which no prediction knows",
 }
 """What a device's model may state for the choice, beside the constants of `gemmport.contracts.gpu_model`, with its meaning."""
 
 USUAL = {
     "most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.005, "across_matrix_doubt": 1.02,
-    "read_share": 0.85,
+    "read_share": 0.85, "line_stages": 2,
 }  # fmt: skip
 """Where it states nothing: registers that most GPUs have, defaults, and nothing that was not measured."""
 
@@ -59,9 +60,11 @@ _USUAL_ITEMS = 512
 
 
 def generated(width: int = WARP, stages: int = USUAL_STAGES) -> tuple[Mapping[str, int], ...]:
-    """Tilings for a device of which no file has any: large tiles need few loads, small ones and slices fill a device with small
-    products. Extents are powers of two, a side is at most four times the other, and a group has one to eight warps. A unit has
-    as many groups as hide each other's waits, or half of them: fewer share what a last wave leaves, and less is added up.
+    """Tilings for a device of which no file has any.
+
+    Large tiles need few loads; small ones, and slices, fill a device with small products. Extents are powers of two. A side is
+    at most four times the other. A group has one to eight warps. A unit has as many groups as hide each other's waits, or half
+    as many: then fewer groups share the tiles of the last wave, and fewer parts are added up.
 
     Args:
         width: of the device's own warps, wavefronts or sub-groups, which a group consists of; 0 where it is not known. A warp
@@ -152,8 +155,10 @@ def of_columns(parameters: Parameters) -> Operand:
 
 
 def by_line(parameters: Parameters, problem: GemmProblem) -> str:
-    """The operands that a tiling copies in runs along k, "", "a", "b" or "ab": with LINES that of the matrix unit's columns, if
-    it lies so that it can be, and then with LINES = 2 the other one, too.
+    """The operands that a tiling copies in runs along k: "", "a", "b" or "ab".
+
+    With LINES this is the operand of the matrix unit's columns, if it lies along k, its rows are aligned to runs, and its terms
+    are whole runs. With LINES = 2 it is the other operand, too, if that one lies so.
     """
     if not parameters.get("LINES"):
         return ""
@@ -247,14 +252,12 @@ def fit(
     """
     values = {**{each.name: each.default for each in simt.parameters if each.name in SMALLEST}, **tiling}
     stages = int(values["STAGES"])
-    # Others were found by trial within what a kernel may declare.
+    # A CUDA launch may bring more local memory than a kernel may declare. Tilings without LINES were found by trial without it.
     given = values.get("LINES") and device.language == "cuda"
     room = device.most_local_memory if given else device.local_memory
     while stages > 2 and simt.local_bytes({"PAD": 4, **values, "STAGES": stages}, problem) > room:
         stages -= 1
-    if stages < min(int(values["STAGES"]), 3) and values.get(
-        "LINES"
-    ):  # the unit starves with two, which no prediction knows
+    if values.get("LINES") and stages < min(int(values["STAGES"]), int(own["line_stages"])):
         return {}
     try:
         full = simt.complete({**values, "STAGES": stages})

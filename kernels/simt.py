@@ -47,7 +47,7 @@ class Simt(KernelVariant):
     and float64 go through AMD's matrix cores, 16 × 16 sums and 4 terms at a time; a warp is a wave of 64 work-items then. These
     two were simulated, and have not run on a GPU: they are chosen where `gemmport doctor` has found them right.
 
-    With LINES, float64 by NVIDIA's unit has one operand that lies along k copied in runs of two terms, and held so.
+    With LINES, float64 by NVIDIA's unit copies an operand that lies along k in runs of two terms, and holds it so.
 
     With ACROSS, operands that lie along k are transposed beforehand, in scratch memory: all copies are of runs then.
 
@@ -90,8 +90,8 @@ class Simt(KernelVariant):
         Parameter(
             "LINES",
             0,
-            "1: of float64 by NVIDIA's matrix unit, the operand of its columns lies along k and is copied and held so, in runs "
-            "of 16 bytes: B; or A, where a warp's tile is spread the other way round; 2: and the unit takes 8 terms at once",
+            "1: float64 by NVIDIA's matrix unit copies the operand of the unit's columns along k, in runs of 16 bytes. This is "
+            "B; where WM = 4 · WPTM and WN = 8 · WPTN it is A. 2: the other operand, too, and the unit adds up 8 terms at once",
             choices=(0, 1, 2),
         ),
         padding(4),
@@ -260,7 +260,7 @@ class Simt(KernelVariant):
             "WHOLE_COLUMNS": int(shifted or problem.n % tile.columns == 0),
             "OVERLAP": int(edges and shifted),
             "APART": self._apart(parameters, defines, width),
-            **{f"LINES_{operand.upper()}": int(operand in by_line) for operand in "ab"},
+            **{f"LINES_{operand.upper()}": int(operand in by_line) for operand in _simt_tilings.INPUTS},
         }
 
     def _apart(self, parameters: Parameters, defines: Mapping[str, ParameterValue], width: int) -> int:

@@ -481,9 +481,8 @@ def whole_tiles(tiling: Mapping[str, int]) -> Tiling:
 
 @pytest.mark.parametrize("n", [1024, 4096])
 def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(n: int) -> None:
-    tiling = replace(
-        whole_tiles(TILINGS[0]), item_rows=8, item_columns=8
-    )  # others of its size store late for another reason
+    # A work-item of more sums would store late for another reason.
+    tiling = replace(whole_tiles(TILINGS[0]), item_rows=8, item_columns=8)
     few, more = (clocks(gp.GemmProblem.create(n, n, k), GPU, tiling) for k in (8, 16))
     assert few > more - few  # a step adds little to what the results take
     aligned, apart = (clocks(gp.GemmProblem.create(n, n + extra, 8), GPU, tiling) for extra in (4, 1))
