@@ -356,6 +356,32 @@ def test_a_wrong_product_of_few_rows_is_told(best_backend: Backend, monkeypatch:
     assert "WRONG: planted" in done.output
 
 
+@pytest.mark.processes
+def test_candidates_are_timed_beside_the_choice_unless_they_take_far_longer(
+    best_backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = gp.plan(GemmProblem.create(5, 64, 512, dtype="float16", trans_b="T"), best_backend.device)
+    monkeypatch.setattr(decoding, "PAST_CACHES", 1)
+    monkeypatch.setattr(
+        decoding, "look", lambda _, each: {"naive": 1.2, chosen.variant: 2.0}.get(each[0].plan.variant, 2.7)
+    )
+    monkeypatch.setattr(decoding, "fault_of", lambda bound, _: "planted" if bound.plan.variant == "naive" else "")
+    monkeypatch.setattr(decoding, "FAR", 2.0)
+    file, output = tmp_path / "c.yaml", tmp_path / "d.json"
+    file.write_text("naive: [{TS: 8}]\ntiled: [{TS: 8}]\n", "utf-8")
+    done = run(
+        decoding, best_backend, "--backend", best_backend.name, "--rows", 5, "--layers", "64x512", "--dtype", "float16",
+        "--repeat", 1, "--kernel", "naive,tiled", "--candidates", file, "--output", output,
+    )  # fmt: skip
+    assert done.exit_code == 1
+    (own,) = json.loads(output.read_text("utf-8"))["results"]
+    assert (own["kernel"], own["fault"]) == (chosen.variant, "")
+    assert {(one["kernel"], one["fault"]) for one in own["candidates"]} == {("naive", "planted")}
+    assert {(one["kernel"], one["look"], one["fault"]) for one in own["looks"]} == {("tiled", 2.7, "")}
+    assert 8 in [one["parameters"]["TS"] for one in own["looks"]]
+    assert re.search(r"^  [\d.]+: naive TS=8, WRONG: planted$", done.output, re.MULTILINE)
+
+
 # local_memory.py
 
 
