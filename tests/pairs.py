@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -35,8 +36,16 @@ def without_sharing(backend: gp.Backend) -> gp.Backend:
     return backend
 
 
-def counting_allocations(backends: Sequence[gp.Backend]) -> Mapping[gp.Backend, int]:
-    """By device, the most bytes that it has given at once from now on."""
+@dataclass(frozen=True)
+class Allocations:
+    """By device, bytes that it has given and not got back: `held` now, `most` at once."""
+
+    held: dict[gp.Backend, int]
+    most: dict[gp.Backend, int]
+
+
+def counting_allocations(backends: Sequence[gp.Backend]) -> Allocations:
+    """What devices give from now on."""
     taken: dict[gp.Backend, int] = dict.fromkeys(backends, 0)
     most = dict(taken)
 
@@ -60,4 +69,4 @@ def counting_allocations(backends: Sequence[gp.Backend]) -> Mapping[gp.Backend, 
 
     for each in backends:
         counted(each)
-    return most
+    return Allocations(taken, most)

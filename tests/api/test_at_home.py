@@ -12,6 +12,9 @@ import gemmport as gp
 from absences import INTEL, skip_without
 from exact import integers
 from gemmport.api import at_home, dealt
+from gemmport.core.errors import DeviceLostError
+from gemmport.multidevice.tiles import Room
+from pairs import counting_allocations
 from runtimes import RUNTIMES
 
 
@@ -78,6 +81,27 @@ def test_halves_are_rounded_once(twins: list[gp.Backend]) -> None:
 
 
 @pytest.mark.usefixtures("undealt")
+@pytest.mark.sample(types=[("float32", "float16")], cuts=["sums"])
+@pytest.mark.parametrize("cuts", ["rows", "sums"])
+@pytest.mark.parametrize("types", [("float32", "float16"), ("int32", "float32")])
+def test_a_result_of_a_narrower_type_is_rounded_once(
+    twins: list[gp.Backend], types: tuple[str, str], cuts: str
+) -> None:
+    """Sums over shards are added up beside it: between them 1 is lost where it is stored with 2048, or 2^24."""
+    dtype, narrower = types
+    large = 2048 if narrower == "float16" else 2**24
+    a, b = np.zeros((64, 4), dtype), np.ones((4, 64), dtype)
+    a[:, 0], a[:, 2:] = large, 1  # two of four terms each, so that either half is rounded alone
+    x, y = in_shards(a, twins, CUTS[cuts][0]), in_shards(b, twins, CUTS[cuts][1])
+    c = in_shards(np.full((64, 64), 1, narrower), twins, 0)
+    out = in_shards(np.zeros((64, 64), narrower), twins, 0)
+    gp.gemm(x, y, c=c, beta=3, out=out)
+    np.testing.assert_array_equal(out.get(), np.full((64, 64), large + 5).astype(narrower))
+    gp.gemm(x, y, c=c, out=out)
+    np.testing.assert_array_equal(out.get(), np.full((64, 64), large + 2).astype(narrower))
+
+
+@pytest.mark.usefixtures("undealt")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_others_have_comes_once_and_products_of_what_is_there_go_first(
     twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, dtype: str
@@ -126,12 +150,96 @@ def test_what_a_device_fails_at_is_dealt_again(
             raise gp.DeviceMemoryError("full")
         return found
 
+    apart, calls = dealt._apart, []
+    monkeypatch.setattr(dealt, "_apart", lambda *given: (calls.append(given), apart(*given))[1])
     monkeypatch.setattr(at_home, "enqueue", fails)
     a, b, c = integers((300, 64), "float32"), integers((64, 96), "float32"), integers((300, 96), "float32")
     x, y, z = (in_shards(each, twins, 0) for each in (a, b, c))
     gp.gemm(x, y, c=z, beta=2, out=z)
     np.testing.assert_array_equal(z.get(), a @ b + 2 * c)
     assert "failed, and its part is dealt again: full" in caplog.text
+    assert len(calls) == 1, "C is copied once"
+
+
+def test_a_device_that_is_lost_takes_its_arrays_with_it(
+    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B is on the device that stays, whose rows are right; those of the other are named."""
+    enqueue = at_home.enqueue
+
+    def loses(place: Any, *given: Any) -> Any:
+        if place.backend is twins[1]:
+            twins[1].lose(DeviceLostError("a bus fell off"))
+        return enqueue(place, *given)
+
+    monkeypatch.setattr(at_home, "enqueue", loses)
+    a, b = integers((300, 64), "float32"), integers((64, 96), "float32")
+    x, out = in_shards(a, twins, 0), in_shards(np.zeros((300, 96), "float32"), twins, 0)
+    told = (
+        "must give and take what lies there.*a bus fell off.*not computed: rows 150–300, columns 0–96; all others are"
+    )
+    with pytest.raises(gp.ArrayLostError, match=told):
+        gp.gemm(x, twins[0].asarray(b), out=out)
+    np.testing.assert_array_equal(out.shards[0].get(), (a @ b)[:150])
+
+
+def test_what_came_of_a_device_that_is_lost_is_not_trusted(
+    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of B a shard came from there."""
+
+    def loses() -> None:
+        twins[1].lose(DeviceLostError("a bus fell off"))
+
+    monkeypatch.setattr(twins[1], "synchronize", loses)
+    x, y = (in_shards(integers((64, 64), "float32"), twins, 0) for _ in range(2))
+    with pytest.raises(gp.ArrayLostError, match=r"not computed: rows 0–32, .*; rows 32–64, "):
+        gp.matmul(x, y)
+
+
+def test_a_mistake_of_the_callers_is_no_devices_failure(
+    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(dealt, "_plans", lambda *_, **__: pytest.fail("it was to be dealt"))
+    x, y = (in_shards(integers((64, 64), "float32"), twins, 0) for _ in range(2))
+    out = in_shards(np.zeros((64, 64), "float32"), twins, 0)
+    held = counting_allocations(twins).held
+    with pytest.raises(gp.ParameterError, match="TS"):
+        gp.gemm(x, y, out=out, kernel="tiled", params={"TS": -7})
+    assert "failed" not in caplog.text
+    assert [*held.values()] == [0, 0]
+
+
+NEEDS = {
+    "what comes": ("float32", "float32", "float32", 1), "all in one": ("float16", "float16", "float16", 1),
+    "packed": ("float32", "float32", "float32", 2), "sums": ("float32", "float32", "float16", 1),
+    "converted": ("float16", "float32", "float32", 1),
+}  # fmt: skip
+"""Types of A, B and the result, and the step by which columns of B are taken."""
+
+
+@pytest.mark.usefixtures("undealt")
+@pytest.mark.parametrize("needs", NEEDS)
+def test_a_product_at_home_takes_what_it_was_to_take_and_gives_it_back(
+    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, needs: str
+) -> None:
+    """With room for a byte less than it takes it is dealt."""
+    room = 2**28
+    monkeypatch.setattr(dealt, "_rooms", lambda found, *_: [Room(room, 2**28) for _ in found])
+    *types, step = NEEDS[needs]
+    a, b = integers((64, 64), types[0]), integers((64, 96 * step), types[1])
+    x, y = in_shards(a, twins, 0), in_shards(b, twins, 0)[:, ::step]
+    out = in_shards(np.zeros((64, 96), types[2]), twins, 0)
+    gp.gemm(x, y, out=out, kernel="tiled")
+    allocations = counting_allocations(twins)
+    gp.gemm(x, y, out=out, kernel="tiled")
+    np.testing.assert_array_equal(out.get(), a @ b[:, ::step])
+    assert [*allocations.held.values()] == [0, 0]
+    room = max(allocations.most.values())
+    gp.gemm(x, y, out=out, kernel="tiled")
+    room -= 1
+    with pytest.raises(pytest.fail.Exception, match="a part was dealt"):
+        gp.gemm(x, y, out=out, kernel="tiled")
 
 
 def test_what_has_no_room_or_lies_elsewhere_is_dealt(

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from gemmport.core.errors import ArrayLostError, LaunchError
+from gemmport.multidevice.deal import Deal, Member
 from gemmport.multidevice.homes import Cut, Home, are_even, homes
-from gemmport.multidevice.tiles import Span, Tile
+from gemmport.multidevice.tiles import Room, Span, Tile
 from made_up_clock import NEEDS, WHOLE, MadeUp, Run, of, run
 
 SECOND = float(WHOLE.size)
@@ -37,6 +38,15 @@ def test_a_part_is_whose_bytes_are_most() -> None:
     along, parts = homes(whole, [Cut("rows", (0, 10, 0), (0, 1, 0), 1)])
     assert [(part.tile, part.owner) for part in parts] == [(whole, 1)]
     assert homes(whole, []) == (None, [Home(whole, None)])
+
+
+def test_parts_that_were_computed_at_home_took_their_device_one_time() -> None:
+    parts = halves(1024, 3072)
+    members = [Member(str(n), 1.0, Room(2**40, 2**40)) for n in range(3)]
+    deal = Deal(WHOLE, members, NEEDS, "rows", parts)
+    deal.at_home(members[1], [parts[1].tile, parts[2].tile], 2.0)
+    assert (members[1].seconds, members[1].elements) == (2.0, WHOLE.size * 3 // 4)
+    assert deal.free == [parts[0].tile]
 
 
 def test_alike_devices_stay_at_home() -> None:

@@ -216,7 +216,7 @@ def test_copies_for_a_device_with_a_memory_of_its_own_are_made_by_threads(
 
     noting(best_backend, "upload", "upload")
     noting(best_backend, "download", "download")
-    noting(streaming, "_convert_on_host", "copy")
+    noting(streaming.copying, "convert", "copy")
     host_buffer = best_backend.host_buffer
     put_on(monkeypatch, best_backend, "host_buffer", lambda size: (made.append(size), host_buffer(size))[1])
     a, b = operands(301, 203, 409, "float32")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,29 +18,22 @@ from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement
 from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, check_written, enqueue, problem_of_arrays
-from gemmport.api.spread import Spread, pieces
+from gemmport.api.sharded import line_axis
+from gemmport.api.spread import Spread, labels, pieces
 from gemmport.api.streamed import Bounds, problem_of, run_streamed, streamed_result
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import (
-    ArrayError,
-    CompileError,
-    DtypeError,
-    GemmportError,
-    LaunchError,
-    ShapeError,
-    UnsupportedError,
-)
+from gemmport.core.errors import ArrayError, DtypeError, GemmportError, ShapeError, UnsupportedError
 from gemmport.core.layout import element_strides, readable_in_place
 from gemmport.core.plan import Plan
-from gemmport.core.problem import GemmProblem, Op, transposes
+from gemmport.core.problem import GemmProblem
 from gemmport.execution.copies import dense_copy
 from gemmport.execution.links import Between, between, expected_between
 from gemmport.execution.selection import devices as known_devices
 from gemmport.execution.selection import get_backend
 from gemmport.execution.sharded import ShardedArray
-from gemmport.multidevice.crew import compute, failed
+from gemmport.multidevice.crew import FAILURES, compute, failed
 from gemmport.multidevice.deal import Deal, Member
 from gemmport.multidevice.outlook import Outlook, Passing, home_parts, outlook, placed
 from gemmport.multidevice.outlook import Placement as ArraysPlacement
@@ -82,7 +74,7 @@ class Dealt:
     @property
     def names(self) -> list[str]:
         """Of the devices, as of members."""
-        return _names(self.backends)
+        return labels(self.backends)
 
 
 def dealt_product(
@@ -118,12 +110,16 @@ def dealt_product(
         return _alone(backends, backends, product, given, alone, None)
     configuration = configuration_of(choice.config)
     spread = Spread(problem, product, out, backends, configuration)
+    begun = time.perf_counter()
+    apart: Product | None = None
     done: Sequence[AtHome] = ()
     if spread.homes and out is not None and not bounds.asked:
-        product = _apart(product, out)
-        rooms = _rooms(backends, bounds, lying)
-        done = compute_at_home(spread.homes, backends, rooms, problem, product, out, choice)
-        if len(done) == sum(1 for home in spread.homes if home.tile.size):
+        apart = _apart(product, out)
+        lies = pieces([apart.a, apart.b, apart.c, out])
+        everyone = [*dict.fromkeys([*backends, *(x.backend for x in lies)])]
+        rooms = dict(zip(everyone, _rooms(everyone, bounds, lies), strict=True))
+        done = compute_at_home(spread.homes, backends, rooms, problem, apart, out, choice)
+        if sum(len(each.tiles) for each in done) == sum(1 for home in spread.homes if home.tile.size):
             return _at_home(problem, backends, out, done)
     found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
     backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
@@ -146,18 +142,19 @@ def dealt_product(
     if out is None:
         result, update = _result(product, given)
     else:
-        product, result, update = _apart(product, out), out, False
-    return _by_deal(problem, product, result, backends, expected, spread, done, choice, bounds, update=update)
+        product, result, update = apart or _apart(product, out), out, False
+    return _by_deal(problem, product, result, backends, expected, spread, done, begun, choice, bounds, update=update)
 
 
 def _by_deal(
     problem: GemmProblem, product: Product, result: Any, backends: Sequence[Backend], expected: Outlook, spread: Spread,
-    done: Sequence[AtHome], choice: Choice, bounds: Bounds, *, update: bool,
+    done: Sequence[AtHome], begun: float, choice: Choice, bounds: Bounds, *, update: bool,
 ) -> Dealt:  # fmt: skip
     """A product in tiles.
 
     Args:
-        done: what needs not be dealt. update: whether C is the result, in the host's memory.
+        done: what needs not be dealt. begun: when work on the product has, by `time.perf_counter`.
+        update: whether C is the result, in the host's memory.
     """
     whole = Tile.whole(problem.batch, problem.m, problem.n)
     members = _members(backends, problem, expected, spread, bounds)
@@ -166,19 +163,18 @@ def _by_deal(
     deal = Deal(whole, members, needs, spread.along, spread.homes)
     if bounds.host_memory is not None:
         bounds = replace(bounds, host_memory=bounds.host_memory // len(members))
-    for part in done:
-        deal.at_home(members[[*backends].index(part.backend)], part.tile, part.seconds)
+    for each in done:
+        deal.at_home(members[[*backends].index(each.backend)], each.tiles, each.seconds)
     works = [
         _Work(one, member, deal, product, result, choice, bounds, update=update)
         for one, member in zip(backends, members, strict=True)
     ]
-    started = time.perf_counter()
     try:
         compute(deal, works)
     finally:
         for work in works:
             work.kept.close(work.backend)
-    _tell(problem, members, time.perf_counter() - started)
+    _tell(problem, members, time.perf_counter() - begun)
     return Dealt(result, backends, members, expected)
 
 
@@ -187,7 +183,7 @@ def _members(
 ) -> list[Member]:
     """The devices as they take part in a deal."""
     elements = problem.batch * problem.m * problem.n
-    named = zip(_names(backends), backends, expected.rates, _rooms(backends, bounds, spread.lying), strict=True)
+    named = zip(labels(backends), backends, expected.rates, _rooms(backends, bounds, spread.lying), strict=True)
     return [
         Member(name, elements * rate, room, spread.abroad(number), one.device.identity)
         for number, (name, one, rate, room) in enumerate(named)
@@ -198,13 +194,10 @@ def _at_home(
     problem: GemmProblem, backends: Sequence[Backend], out: DeviceArray | ShardedArray, done: Sequence[AtHome]
 ) -> Dealt:
     """A product of which each device has computed what it has."""
-    members = [
-        Member(
-            name, 0.0, Room(0, 0), tiles=[part.tile for part in done if part.backend is one],
-            seconds=max((part.seconds for part in done if part.backend is one), default=0.0),
-        )
-        for name, one in zip(_names(backends), backends, strict=True)
-    ]  # fmt: skip
+    members = [Member(name, 0.0, Room(0, 0)) for name in labels(backends)]
+    for each in done:
+        member = members[[*backends].index(each.backend)]
+        member.tiles, member.seconds = [*each.tiles], each.seconds
     _tell(problem, members, max(member.seconds for member in members))
     return Dealt(cast("Any", out), backends, members, None)
 
@@ -324,11 +317,11 @@ def _alone(
     """The product by one device: the first of an order that does not fail."""
     reasons: dict[str, Exception] = {}
     overwritten = product.c is not None and "out" in given  # C may be gone when a device has failed
-    for name, backend in zip(_names(order), order, strict=True):
+    for name, backend in zip(labels(order), order, strict=True):
         started = time.perf_counter()
         try:
             result = compute_by(backend)
-        except (MemoryError, LaunchError, CompileError) as error:
+        except FAILURES as error:
             if len(order) == 1 or overwritten:
                 raise
             log.warning("%s failed, and another device computes: %s", name, error)
@@ -346,17 +339,6 @@ def _computed_there(product: Product, choice: Choice, out: DeviceArray | None, b
     written = enqueue(Placement(backend, awaited=True), product, out, choice)
     backend.synchronize()
     return written
-
-
-def _names(backends: Sequence[Backend]) -> list[str]:
-    """Labels, with a number where several devices have one."""
-    labels = [backend.device.label for backend in backends]
-    seen: Counter[str] = Counter()
-    names = []
-    for label in labels:
-        seen[label] += 1
-        names.append(f"{label} #{seen[label]}" if labels.count(label) > 1 else label)
-    return names
 
 
 def _result(product: Product, given: Mapping[str, Given]) -> tuple[Any, bool]:
@@ -539,7 +521,7 @@ class _Work:
         lines, op = (tile.rows, self.product.op_a) if name == "a" else (tile.columns, self.product.op_b)
         terms = slice(0, self.product.k)
         matrices = (tile.matrices.slice,) if x.ndim == 3 else ()
-        return _part(x, (*matrices, *((lines.slice, terms) if _axis(name, op) == -2 else (terms, lines.slice))))
+        return _part(x, (*matrices, *((lines.slice, terms) if line_axis(name, op) == -2 else (terms, lines.slice))))
 
     def _is_used_in_place(self, view: Any, dtype: np.dtype[Any]) -> bool:
         """Whether the device uses a part of the host's memory, which may not be larger than one allocation, as it lies."""
@@ -550,11 +532,6 @@ class _Work:
             return False
         reach = sum((n - 1) * abs(step) for n, step in zip(view.shape, view.strides, strict=True)) + view.itemsize
         return reach <= self.backend.device.max_allocation and (not view.size or self.backend.borrow(view) is not None)
-
-
-def _axis(name: str, op: Op) -> int:
-    """Of an operand, the dimension that is not summed over."""
-    return -1 if (name == "b") != transposes(op) else -2
 
 
 def _part_of(x: HostArray | Sliced | Elsewhere, tile: Tile) -> Any:

@@ -201,7 +201,7 @@ def begins_where(x: DeviceArray | HostArray, other: DeviceArray | HostArray) -> 
 def readable(place: Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any]) -> DeviceArray:
     """An operand on the device, in a type, and so that it is read in place."""
     if isinstance(x, DeviceArray):
-        if x.dtype == dtype and _found(x) is not None:
+        if is_read_in_place(x, dtype):
             return x
         log.info("an operand of shape %s, strides %s and type %s is copied to %s", x.shape, x.strides, x.dtype, dtype)
         return dense_copy(x, dtype, queue=place.queue)
@@ -214,9 +214,8 @@ def readable(place: Placement, x: DeviceArray | HostArray, dtype: np.dtype[Any])
     found = readable_in_place(host.shape, strides) if strides else None
     if found is not None and (lent := place.borrow_host(host)) is not None:
         return lent
-    if (
-        found is not None and found[1]
-    ):  # stored transposed (column-major): sent as it lies, and not rearranged on the host
+    # What is stored transposed (column-major) is sent as it lies, and not rearranged on the host.
+    if found is not None and found[1]:
         return cast("DeviceArray", swapped(place.backend.asarray(swapped(host))))
     return place.backend.asarray(host)
 
@@ -228,6 +227,11 @@ def readable_scales(place: Placement, x: DeviceArray | HostArray) -> DeviceArray
         return dense_copy(x, FLOAT32.numpy, queue=place.queue) if found is None else found
     lent = place.borrow_host(x) if x.dtype == FLOAT32.numpy and x.size else None
     return place.backend.asarray(np.array(x, FLOAT32.numpy)) if lent is None else lent
+
+
+def is_read_in_place(x: DeviceArray, dtype: np.dtype[Any]) -> bool:
+    """Whether a product of a type reads an operand as it lies."""
+    return x.dtype == dtype and _found(x) is not None
 
 
 def _found(x: DeviceArray) -> tuple[Layout, bool] | None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gemmport.api.arguments import HostArray, Types
 from gemmport.api.overlap import is_same, overlap
 from gemmport.api.parts import in_parts
-from gemmport.api.placement import Placement, as_stored, layout_of, readable, readable_scales
+from gemmport.api.placement import Placement, as_stored, is_read_in_place, layout_of, readable, readable_scales
 from gemmport.api.plans import Config, check_kernel, default_precision, plan
 from gemmport.api.scales import Scales
 from gemmport.api.views import swapped
@@ -108,9 +108,9 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     d = backend.empty(shape, types.output) if out is None else cast("DeviceArray", out)
     if out is not None:
         check_written(d, product.operands)
-    found = writable_in_place(d.shape, d.strides, d.offset, base_alignment=d.memory.alignment)
+    found = written_in_place(d, types.output)
     written = d
-    if found is None or d.dtype != types.output:
+    if found is None:
         log.info("out of shape %s, strides %s and type %s is not written in place", d.shape, d.strides, d.dtype)
         written = backend.empty(shape, types.output)
         found = Layout(max(shape[-1], 1), shape[-2] * shape[-1] if len(shape) == 3 else 0), False
@@ -160,6 +160,32 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     if written is not d:
         copy_strided(written, d, queue=queue)
     return d
+
+
+def copied_bytes(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray | None, out: DeviceArray, types: Types
+) -> list[int]:  # fmt: skip
+    """Bytes of each copy that `enqueue` makes of arrays in one allocation: of operands that are not read in place, and of the
+    result where it is not written so.
+    """
+    found = [x.size * types.inputs.itemsize for x in (a, b) if not is_read_in_place(x, types.inputs)]
+    lying = written_in_place(out, types.output)
+    if lying is None:
+        found.append(out.size * types.output.itemsize)
+    if c is not None:
+        third = cast("DeviceArray", swapped(c)) if lying is not None and lying[1] else c
+        if not is_read_in_place(third, types.output) or layout_of(third)[1]:
+            found.append(c.size * types.output.itemsize)
+    return found
+
+
+def written_in_place(out: DeviceArray, dtype: np.dtype[Any]) -> tuple[Layout, bool] | None:
+    """The layout in which a product of a type is written to an array as it lies, and whether it is stored transposed; None
+    where it is written by a copy.
+    """
+    if out.dtype != dtype:
+        return None
+    return writable_in_place(out.shape, out.strides, out.offset, base_alignment=out.memory.alignment)
 
 
 def _enqueue_parts(place: Placement, product: Product, out: DeviceArray, choice: Choice) -> None:

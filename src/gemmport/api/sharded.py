@@ -157,6 +157,9 @@ def lines_of(name: str, axis: int, op_a: Op, op_b: Op) -> int | None:
     """
     if axis == -3 or name in ("c", "out"):
         return axis
-    op = op_a if name == "a" else op_b
-    own = -1 if (name == "b") != transposes(op) else -2
-    return {"a": -2, "b": -1}[name] if axis == own else None
+    return {"a": -2, "b": -1}[name] if axis == line_axis(name, op_a if name == "a" else op_b) else None
+
+
+def line_axis(name: str, op: Op) -> int:
+    """The dimension of A or B that is not summed over, counted from the last."""
+    return -1 if (name == "b") != transposes(op) else -2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,17 @@ def pieces(arrays: Iterable[Any]) -> list[DeviceArray]:
     for x in arrays:
         found += x.shards if isinstance(x, ShardedArray) else [x] if isinstance(x, DeviceArray) else []
     return found
+
+
+def labels(backends: Sequence[Backend]) -> list[str]:
+    """Names of devices for people: their labels, with a number where several have one."""
+    found = [backend.device.label for backend in backends]
+    seen: Counter[str] = Counter()
+    names = []
+    for label in found:
+        seen[label] += 1
+        names.append(f"{label} #{seen[label]}" if found.count(label) > 1 else label)
+    return names
 
 
 class Spread:

@@ -15,6 +15,7 @@ import numpy as np
 from gemmport.api.dealt import Dealt
 from gemmport.api.gemm import computed
 from gemmport.api.product import Choice
+from gemmport.api.sharded import line_axis
 from gemmport.api.streamed import Bounds
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -27,7 +28,7 @@ from gemmport.checking.verification import Check, HostArray
 from gemmport.contracts.kernel import Cut
 from gemmport.core.errors import CompileError, DevicesFailedError, LaunchError
 from gemmport.core.layout import matrices
-from gemmport.core.problem import GemmProblem, Op, transposes
+from gemmport.core.problem import GemmProblem, Op
 from gemmport.execution.sharded import ShardedArray
 from gemmport.multidevice.outlook import Placement
 from gemmport.runtime.side_by_side import in_blocks
@@ -262,9 +263,8 @@ class _Work:
         for exact in (True, False) if verify.rounds(self.problem) else (False,):
             problem, operands = self.problem, random
             huge = problem.flops > verify.FULL_REFERENCE_FLOPS
-            if (
-                exact and huge and verify.narrows(problem)
-            ):  # each element is rounded once, which Freivalds' check does not do
+            # Each element is rounded once, which Freivalds' check does not do.
+            if exact and huge and verify.narrows(problem):
                 continue
             numbers = "exact" if exact else "random"
             self._tell(f"drawing {numbers} operands")
@@ -370,7 +370,7 @@ class _Work:
 
     def _axis(self, op: Op) -> int:
         """The stored dimension that is a matrix's rows, or columns, under an op."""
-        return -1 if (self.options.placement == "columns") != transposes(op) else -2
+        return line_axis("b" if self.options.placement == "columns" else "a", op)
 
     def _product(
         self, problem: GemmProblem, given: Mapping[str, Any], backends: Sequence[Backend], out: HostArray | _Out

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from gemmport.core.errors import ArrayLostError, DevicesFailedError, GemmportError
+from gemmport.core.errors import ArrayLostError, CompileError, DevicesFailedError, GemmportError, LaunchError
 from gemmport.multidevice.deal import Deal, Member, Wait
 from gemmport.multidevice.tiles import Tile
 from gemmport.runtime.side_by_side import side_by_side
@@ -17,6 +17,10 @@ Work: TypeAlias = Callable[[Tile], "float | None"]
 that this one took says nothing of that. Raises GemmportError or MemoryError where the device fails; the tile's part of the
 result may hold anything then, but what is read must be as it was. Raises ArrayLostError where another device has failed, on
 which an array lies."""
+
+
+FAILURES = (MemoryError, LaunchError, CompileError)
+"""What a device fails with, and another may not: all other errors are of what was asked for."""
 
 
 def compute(deal: Deal, works: Sequence[Work]) -> None:
@@ -37,14 +41,18 @@ def compute(deal: Deal, works: Sequence[Work]) -> None:
         crew.stop()  # which an interrupted wait for the others has not told them yet
         raise
     if deal.missing:
-        parts = "; ".join(str(tile) for tile, _ in deal.missing)
         (_, error), *_ = deal.missing
-        raise ArrayLostError(
-            f"arrays must stay on their devices until a product is done; {error}. These parts of the result were not computed: "
-            f"{parts}; all others are right"
-        ) from error
+        raise lost([tile for tile, _ in deal.missing], error) from error
     if not deal.done:
         raise failed({member.name: member.fault for member in deal.members if member.fault is not None})
+
+
+def lost(parts: Iterable[Tile], error: Exception) -> ArrayLostError:
+    """The error where parts of a result were not computed, since a device has failed on which an array lies."""
+    return ArrayLostError(
+        f"arrays must stay on their devices until a product is done; {error}. These parts of the result were not computed: "
+        f"{'; '.join(map(str, parts))}; all others are right"
+    )
 
 
 def failed(reasons: Mapping[str, Exception]) -> DevicesFailedError:

@@ -124,10 +124,11 @@ class Deal:
         """The devices that still compute."""
         return [member for member in self.members if member.fault is None]
 
-    def at_home(self, member: Member, tile: Tile, seconds: float) -> None:
-        """A device has computed what has its home there, before anything was dealt."""
-        self.free.remove(tile)
-        member.tiles.append(tile)
+    def at_home(self, member: Member, tiles: Sequence[Tile], seconds: float) -> None:
+        """A device has computed what has its home there, before anything was dealt: all of it in so many seconds."""
+        for tile in tiles:
+            self.free.remove(tile)
+        member.tiles += tiles
         member.seconds += seconds
 
     def take(self, member: Member, now: float) -> Tile | Wait | None:

@@ -177,12 +177,12 @@ class OnDevice(Elsewhere):
             return
         for first, last in self._spans(source.shape, target.dtype, staging):
             part, place = source[first:last], target[first:last]
-            if not _is_dense(part) or part.dtype != target.dtype:
+            if not is_dense(part) or part.dtype != target.dtype:
                 with self._in_reach():
                     packed = self._there.dense(part.shape, target.dtype, self.queue)
                     copy_strided(part, packed, queue=self.queue)
                 part = packed
-            arrived = place if _is_dense(place) else self._here.dense(place.shape, place.dtype, queue)
+            arrived = place if is_dense(place) else self._here.dense(place.shape, place.dtype, queue)
             self._travel(part, self.queue, arrived, queue, staging)
             if arrived is not place:
                 copy_strided(arrived, place, queue=queue)
@@ -206,11 +206,11 @@ class OnDevice(Elsewhere):
             return
         for first, last in self._spans(source.shape, source.dtype, staging):
             part, place = source[first:last], target[first:last]
-            if not _is_dense(part):
+            if not is_dense(part):
                 packed = self._here.dense(part.shape, part.dtype, queue)
                 copy_strided(part, packed, queue=queue)
                 part = packed
-            dense = _is_dense(place) and place.dtype == source.dtype
+            dense = is_dense(place) and place.dtype == source.dtype
             with self._in_reach():
                 arrived = place if dense else self._there.dense(place.shape, source.dtype, self.queue)
             self._travel(part, queue, arrived, self.queue, staging)
@@ -239,15 +239,13 @@ class OnDevice(Elsewhere):
         except GemmportError as error:
             if self.is_local:
                 raise
-            raise ArrayLostError(
-                f"{self.array.backend.device.label} must give and take what lies there; it failed: {error}"
-            ) from error
+            raise gone(self.array.backend, error) from error
 
     def _goes_at_once(self, source: DeviceArray, sender: Any, target: DeviceArray, receiver: Any) -> bool:
         """Copies an array to another device in one copy, which the host waits for; whether there is such a copy of it."""
         if any(map(is_segmented, (source, target))) or source.dtype != target.dtype:
             return False
-        if not (_is_dense(source) and _is_dense(target)):
+        if not (is_dense(source) and is_dense(target)):
             return False
         with self._in_reach():
             self.array.backend.check_open()
@@ -279,6 +277,11 @@ class OnDevice(Elsewhere):
             source.backend.download(source.memory, view, offset=begins, queue=sender)
         with of_target():
             target.backend.upload(target.memory, view, offset=place, queue=receiver)
+
+
+def gone(backend: Backend, error: Exception) -> ArrayLostError:
+    """The error where a device has failed on which an array lies."""
+    return ArrayLostError(f"{backend.device.label} must give and take what lies there; it failed: {error}")
 
 
 class OnDevices(Elsewhere):
@@ -387,7 +390,8 @@ def await_queue(memory: Memory, backend: Backend, queue: Any) -> None:
         backend.download(memory, np.empty(1, np.uint8), queue=queue)
 
 
-def _is_dense(array: DeviceArray) -> bool:
+def is_dense(array: DeviceArray) -> bool:
+    """Whether elements lie one after another in their (C) order."""
     return array.strides == dense_strides(array.shape) or array.size <= 1
 
 

@@ -36,6 +36,7 @@ from gemmport.outofcore.elsewhere import Elsewhere, OnDevice, await_queue, on_qu
 from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
 from gemmport.outofcore.progress import Progress, Tell
 from gemmport.planning.schedule import DOUBLE, Residency, Schedule, Tile
+from gemmport.runtime import copying
 from gemmport.runtime.host_cpu import usable_cores
 
 Multiply: TypeAlias = Callable[[GemmProblem, "dict[str, Memory]", Any], object]
@@ -164,11 +165,11 @@ class _Lane:
     def copy(self, source: HostArray, target: HostArray) -> None:
         """Copies rows within the host's memory, converted to the target's type."""
         if self.helping is None or target.nbytes < _SHARED:
-            _convert_on_host(source, target)
+            copying.convert(source, target)
             return
         each = -(-len(target) // self.shares)
         parts = [slice(first, first + each) for first in range(0, len(target), each)]
-        list(self.helping.map(lambda part: _convert_on_host(source[part], target[part]), parts))
+        list(self.helping.map(lambda part: copying.convert(source[part], target[part]), parts))
 
     def _beside(self, work: Callable[..., object], *arguments: Any, **named: Any) -> Callable[[], object]:
         """Has a copy made, by the thread that copies where there is one; what is given waits for it."""
@@ -201,11 +202,6 @@ class _Lane:
 def _arrived(span: Span, view: HostArray, arrival: Callable[[], object]) -> tuple[Span, HostArray]:
     arrival()
     return span, view
-
-
-def _convert_on_host(source: HostArray, target: HostArray) -> None:
-    with np.errstate(all="ignore"):
-        np.copyto(target, source, casting="unsafe")
 
 
 @dataclass(frozen=True)
@@ -582,17 +578,18 @@ class Streamed:
         """Brings the panels of an operand, in the order in which they are used."""
         state = self.state
         for step, tile, panel, slot, last in self._uses(name):
+            parts = self._parts_of(panel)
+            if last is not None and last >= 0:
+                state.wait(lambda last=last: state.enqueued >= last)  # type: ignore[misc]
+            if last is not None and not self.lent[name]:
+                self.backend.wait(state.after(last) if last >= 0 else (), queue=lane.queue)
+                for number, terms in enumerate(parts):
+                    self._bring(name, lane, tile, panel, terms, self._slots[name][slot])
+                    self._brought(name, step, number + 1)
+                continue
             if last is not None:
-                if last >= 0:
-                    state.wait(lambda last=last: state.enqueued >= last)  # type: ignore[misc]
-                if self.lent[name]:
-                    self._lend(name, tile, panel, slot)
-                else:
-                    self.backend.wait(state.after(last) if last >= 0 else (), queue=lane.queue)
-                    for number, terms in enumerate(self._parts_of(panel)):
-                        self._bring(name, lane, tile, panel, terms, self._slots[name][slot])
-                        self._brought(name, step, number + 1)
-            self._brought(name, step, len(self._parts_of(panel)))
+                self._lend(name, tile, panel, slot)
+            self._brought(name, step, len(parts))
 
     def _brought(self, name: str, step: int, parts: int) -> None:
         """Tells that so many parts of a step's panel are on the device."""

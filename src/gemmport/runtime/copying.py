@@ -41,6 +41,12 @@ def copy_shared(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
         in_c.copy(target.ctypes.data, source.ctypes.data, source.nbytes, helpers())
 
 
+def convert(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+    """Copies the elements of an array to another of its shape, converted as by `numpy.astype`, by the caller's thread."""
+    with np.errstate(all="ignore"):
+        np.copyto(target, source, casting="unsafe")
+
+
 def threads() -> int:
     """That copy together, the caller's included: one on hosts with few cores."""
     return 1 if in_c is None else max(min(usable_cores() // _CORES, MOST_THREADS), 1)
