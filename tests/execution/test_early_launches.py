@@ -8,6 +8,7 @@ another step.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,9 @@ LENGTH = 40
 
 DELAY = 200_000_000
 """Clocks that a stream waits first, so that all steps are enqueued before the first begins: a tenth of a second."""
+
+LONGEST = 10 * DELAY
+"""Clocks that it waits at most, where a host is slow."""
 
 
 @dataclass(frozen=True)
@@ -223,18 +227,21 @@ def wrong_in_a_stream(torch: Any, tiles: str) -> int:
     """Elements that are wrong of chains that a stream computes one after the other, of which one at least was enqueued before
     it began.
     """
-    chain, full = Chain(torch, tiles, seed=1), 0
+    chain, full, delay = Chain(torch, tiles, seed=1), 0, DELAY
     expected = chain.after(1)
     with torch.cuda.stream(torch.cuda.Stream()):
         for number in range(1 + REPETITIONS):  # in the first, plans are made, and programs compiled
-            torch.cuda._sleep(DELAY)
+            torch.cuda._sleep(delay)
             began = torch.cuda.Event()
             began.record()
+            start = time.perf_counter()
             chain.restart(number)
             for step in range(LENGTH):
                 chain.enqueue(step)
             chain.judge(expected, number)
             full += not began.query()
+            # Twice what the host took this time: for tiles by request each call makes its plan.
+            delay = min(max(DELAY, round(20 * DELAY * (time.perf_counter() - start))), LONGEST)
             torch.cuda.synchronize()
     assert full, "the host took longer than the stream waited"
     return int(chain.wrong)
