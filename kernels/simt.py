@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gemmport.contracts.amd import has_matrix_cores
 from gemmport.contracts.device_model import DeviceModel, Prediction
-from gemmport.contracts.gpu_model import FITTED, WARP, Constants, sharing_of
+from gemmport.contracts.gpu_model import FITTED, WARP, matrix_rate, sharing_of
 from gemmport.contracts.kernel import (
     Constraint,
     Form,
@@ -209,7 +209,7 @@ class Simt(KernelVariant):
     def unit_rate(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> float:
         if not parameters["MMA"]:
             return 0.0
-        return Constants.of(device, model).matrix_rate * model.rate(problem.accumulator)
+        return matrix_rate(problem, model)
 
     def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not parameters["MMA"]:

@@ -16,6 +16,7 @@ from gemmport.calibration.benchmarks import (
     Chase,
     CopyGlobal,
     MultiplyAdds,
+    MultiplyMatrices,
     PassRound,
     ReadGlobal,
     ReadLocal,
@@ -36,6 +37,7 @@ from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposes
 from gemmport.execution.executor import prepare_launch
 from gemmport.kernels import reduce, relayout, rescale, times_vector, transpose
 from gemmport.kernels.fill_random import Whole, predicted
+from gemmport.kernels.microbenchmarks import matrix_units
 from gemmport.kernels.times_vector import Sums
 
 HostArray = npt.NDArray[Any]
@@ -254,6 +256,10 @@ def microbenchmarks(device: gp.DeviceInfo) -> list[Benchmark]:
     types = [dtype for dtype in map(DTYPES.get, ("float16", "float32", "float64", "int32")) if dtype is not None]
     return [
         *(MultiplyAdds(3, 16, form, dtype) for dtype in types if not dtype.precision or dtype.name in device.computes),
+        *(
+            MultiplyMatrices(3, 16, {**form, "ITEMS": 64, "WIDTH": 1}, unit=unit)
+            for unit in matrix_units(device).values()
+        ),
         ReadGlobal(9, 4, form),
         CopyGlobal(9, 4, form),
         ReadLocal(3, 40, form),

@@ -1,5 +1,6 @@
 // microbenchmarks: what a device takes for the parts of a product, each by itself. Nothing can be left out: every number comes from
 // memory, what comes of it is stored, and the host knows what it must be.
+#include "ptx.cl"
 #include "vectors.cl"
 
 // CHAINS sums that do not wait for each other, each multiplied and added to in every step. A compiler cannot foresee what
@@ -26,6 +27,47 @@ void multiply_adds(__global const wide_t *source, __global wide_t *target, int s
     for (int c = 0; c < CHAINS; ++c)
         target[c * ITEMS] = sum[c];
 }
+
+#if defined(UNIT)
+// CHAINS matrices of sums to which an instruction of the matrix unit adds a product in every step. Each work-item has the numbers of A, of B and
+// of the sums that are its own from the start (`MatrixUnit` in microbenchmarks.py). No compiler knows what comes of an instruction.
+#define MULTIPLY PASTE(MULTIPLY_, UNIT)
+#define MULTIPLY_F64_16(d, a, b) MATRIX_MUL_ADD_16(d[0], d[1], d[2], d[3], a[0], a[1], b[0])
+#define MULTIPLY_F64_8(d, a, b) MATRIX_MUL_ADD_8(d[0], d[1], a[0], b[0])
+#define MULTIPLY_F16(d, a, b) WARP_MUL_ADD_F16(d[0], d[1], d[2], d[3], a[0], a[1], a[2], a[3], b[0], b[1])
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void multiply_matrices(__global const in_t *operands, __global const acc_t *sums, __global acc_t *target, int steps)
+{
+    const int x = (int)get_local_id(0);
+    in_t a[REGISTERS_OF_A], b[REGISTERS_OF_B];
+    acc_t sum[CHAINS][SUMS];
+    #pragma unroll
+    for (int r = 0; r < REGISTERS_OF_A; ++r)
+        a[r] = operands[r * ITEMS + x];
+    #pragma unroll
+    for (int r = 0; r < REGISTERS_OF_B; ++r)
+        b[r] = operands[(REGISTERS_OF_A + r) * ITEMS + x];
+    sums += (REGISTERS_OF_A + REGISTERS_OF_B) * ITEMS + x; // of the same memory
+    #pragma unroll
+    for (int c = 0; c < CHAINS; ++c)
+        #pragma unroll
+        for (int i = 0; i < SUMS; ++i)
+            sum[c][i] = sums[(c * SUMS + i) * ITEMS];
+    #pragma unroll 1
+    for (int s = 0; s < steps; s += UNROLL)
+        #pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            #pragma unroll
+            for (int c = 0; c < CHAINS; ++c)
+                MULTIPLY(sum[c], a, b);
+    target += (index_t)get_group_id(0) * (CHAINS * SUMS * ITEMS) + x;
+    #pragma unroll
+    for (int c = 0; c < CHAINS; ++c)
+        #pragma unroll
+        for (int i = 0; i < SUMS; ++i)
+            target[(c * SUMS + i) * ITEMS] = sum[c][i];
+}
+#endif
 
 // The sum of a work-item's runs, those of neighbours side by side: memory is read from its beginning to its end.
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))

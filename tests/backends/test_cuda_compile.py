@@ -203,6 +203,24 @@ def test_microbenchmarks_compile(architecture: str, name: str) -> None:
         assert is_cubin(_nvrtc.compile_cuda(assemble(launch.kernel, "cuda"), architecture))
 
 
+@pytest.mark.parametrize(
+    ("architecture", "unit", "told"),
+    [("sm_80", microbenchmarks.F64_8, "DMMA.884"), ("sm_80", microbenchmarks.F16, "HMMA.16816"),
+     ("sm_90", microbenchmarks.F64_16, "DMMA.16x8x4"), ("sm_90", microbenchmarks.F16, "HMMA.16816")],
+)  # fmt: skip
+def test_microbenchmarks_of_matrix_units_are_its_instructions(
+    architecture: str, unit: microbenchmarks.MatrixUnit, told: str
+) -> None:
+    """In the loop, nothing else but the counter; and nothing is spilled."""
+    if architecture not in architectures():
+        pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
+    form = {"ITEMS": 256, "WIDTH": 1, "CHAINS": 4}
+    launch = microbenchmarks.PASS.launch("multiply_matrices", unit.sums, form, 1, 8, unit)
+    found = _nvrtc.disassemble(assemble(launch.kernel, "cuda"), architecture, "multiply_matrices")
+    assert found.resources.spill_stores == found.resources.spill_loads == 0
+    assert found.listings[-1].text.count(told) == 4 * microbenchmarks.UNROLL
+
+
 def test_every_source_of_the_family_is_compiled_here() -> None:
     folder = importlib.resources.files("gemmport.kernels") / "cuda"
     files = {file.name for file in folder.iterdir() if file.name.endswith(".cu")}

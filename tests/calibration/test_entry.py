@@ -44,6 +44,20 @@ def test_numbers_are_numbers_to_every_reader_of_yaml() -> None:
     assert "read_bandwidth: 2.0e+10\n" in file_text(measured(CPU))
 
 
+def test_rates_of_matrix_units_stand_apart() -> None:
+    """Each where it belongs, whatever others there are."""
+    rates = {
+        "multiply-adds float64": 1.5e13,
+        "matrix multiply-adds float64": 3.1e13,
+        "matrix multiply-adds float16": 3.3e14,
+    }
+    figures = tuple(Figure(name, (value,)) for name, value in rates.items())
+    loaded = parse(file_text(Measured(GPU, figures, {}, {}, 1.0)), "mine.yaml", "user")
+    model = Configuration(loaded.entries, models=loaded.models).model(GPU)
+    assert model.matrix_multiply_adds == {"float64": 3.1e13, "float16": 3.3e14}
+    assert model.multiply_adds == {**derived(GPU).multiply_adds, "float64": 1.5e13}
+
+
 def test_the_model_is_of_this_device_and_of_a_cpu_s_runtime_in_this_version() -> None:
     loaded = parse(file_text(measured(CPU)), "mine.yaml", "user")
     configuration = Configuration(loaded.entries, models=loaded.models)

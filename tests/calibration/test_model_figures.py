@@ -6,10 +6,20 @@ import re
 
 import pytest
 
-from gemmport.calibration.benchmarks import Benchmark, Chase, CopyGlobal, MultiplyAdds, PassRound, ReadGlobal, Start
+from gemmport.calibration.benchmarks import (
+    Benchmark,
+    Chase,
+    CopyGlobal,
+    MultiplyAdds,
+    MultiplyMatrices,
+    PassRound,
+    ReadGlobal,
+    Start,
+)
 from gemmport.calibration.figures import COUNTED_RATIO, Figure, check_possible, figures, is_counted
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import CalibrationError
+from gemmport.kernels.microbenchmarks import F16, F64_8, F64_16
 from made_up_devices import DEVICES
 
 CPU = DEVICES["CPU under PoCL"]  # of 16 units
@@ -25,6 +35,14 @@ def test_rates_are_what_a_launch_does_in_a_second() -> None:
     assert value("multiply-adds float32", MultiplyAdds(10, 100, FORM), 1e-3).value == 10 * 100 * 2 * 4 * 3 * 1e3
     assert value("read_bandwidth", ReadGlobal(10, 100, FORM), 1e-3).value == 10 * 100 * 2 * 4 * 3 * 4 * 1e3
     assert value("copy_bandwidth", CopyGlobal(10, 100, FORM), 1e-3).value == 2 * 10 * 100 * 2 * 4 * 3 * 4 * 1e3
+
+
+def test_a_product_of_matrices_counts_all_of_its_multiply_adds() -> None:
+    form = {"ITEMS": 64, "WIDTH": 1, "CHAINS": 3}
+    for unit, products in ((F64_16, 16 * 8 * 4), (F64_8, 8 * 8 * 4), (F16, 16 * 8 * 16)):
+        benchmark = MultiplyMatrices(10, 100, form, unit=unit)
+        figure = value("matrix multiply-adds float64", benchmark, 1e-3)
+        assert figure.value == pytest.approx(10 * 2 * 3 * 100 * products * 1e3)
 
 
 def test_delays_are_the_seconds_of_one() -> None:
@@ -49,7 +67,9 @@ def test_a_group_takes_what_it_adds_to_a_launch_of_one_round_by_round() -> None:
 @pytest.mark.parametrize(
     ("name", "number"),
     [
-        ("multiply-adds float32", 16 * 2.1e12), ("multiply-adds float64", 16 * 1.1e12), ("read_bandwidth", 16 * 4.1e12),
+        ("multiply-adds float32", 16 * 2.1e12), ("multiply-adds float64", 16 * 1.1e12),
+        ("matrix multiply-adds float64", 16 * 1.7e13), ("matrix multiply-adds float16", 16 * 6.5e13),
+        ("read_bandwidth", 16 * 4.1e12),
         ("copy_bandwidth", float("nan")), ("local_bandwidth", float("inf")), ("latency", 0.9e-10), ("launch", 0.0),
         ("group", -1e-6), ("barrier", float("nan")),
     ],
@@ -62,7 +82,8 @@ def test_what_no_device_can_do_is_refused_by_name(name: str, number: float) -> N
 def test_what_the_fastest_devices_do_is_believed() -> None:
     h100 = DEVICES["NVIDIA sm_90 under CUDA"]
     for name, number in (
-        ("multiply-adds float16", 6.7e13), ("multiply-adds float32", 3.4e13), ("read_bandwidth", 4.8e12),
+        ("multiply-adds float16", 6.7e13), ("multiply-adds float32", 3.4e13), ("matrix multiply-adds float64", 3.4e13),
+        ("matrix multiply-adds float16", 5e14), ("read_bandwidth", 4.8e12),
         ("local_bandwidth", 3.3e13), ("latency", 5e-7), ("launch", 1e-6), ("group", 2e-8), ("barrier", 1e-8),
     ):  # fmt: skip
         check_possible(Figure(name, (number,)), h100)

@@ -12,10 +12,11 @@ import pytest
 import gemmport as gp
 from gemmport.bench.timing import Timing
 from gemmport.calibration import measuring
-from gemmport.calibration.benchmarks import Benchmark, MultiplyAdds, PassRound, Start
+from gemmport.calibration.benchmarks import Benchmark, MultiplyAdds, MultiplyMatrices, PassRound, Start
 from gemmport.calibration.measuring import calibrate
-from gemmport.calibration.suite import large_bytes, suite
+from gemmport.calibration.suite import absent, large_bytes, suite
 from gemmport.core.errors import CalibrationError, CompileError, LaunchError
+from gemmport.kernels.microbenchmarks import F16, F64_16, MatrixUnit
 from made_up_devices import DEVICES
 
 TRIES = 5
@@ -180,13 +181,43 @@ def test_every_device_has_a_suite_within_its_limits(device: gp.DeviceInfo) -> No
         assert large_bytes(device) > max(device.caches) * device.compute_units
 
 
+@pytest.mark.parametrize(
+    ("device", "units"),
+    [
+        ("NVIDIA sm_90 under CUDA", {"float64": F64_16, "float16": F16}),
+        ("NVIDIA sm_90 under OpenCL", {"float64": F64_16, "float16": F16}),
+        ("NVIDIA sm_70", {}),
+        ("AMD gfx90a", {}),
+        ("CPU under PoCL", {}),
+    ],
+)
+def test_matrix_units_are_measured_by_the_instructions_that_kernels_take(
+    device: str, units: dict[str, MatrixUnit]
+) -> None:
+    """A GPU that has none of them says so by name."""
+    every, own = suite(DEVICES[device]), DEVICES[device]
+    found = {name: forms for name, forms in every.items() if name.startswith("matrix")}
+    assert list(found) == [f"matrix multiply-adds {name}" for name in units]
+    for (form,), unit in zip(found.values(), units.values(), strict=True):
+        assert isinstance(form, MultiplyMatrices)
+        assert form.unit == unit
+        assert form.items % 32 == 0
+    told = {f"matrix multiply-adds {name}" for name in ("float64", "float16") if name not in units}
+    assert set(absent(own)) == (told if own.type == "gpu" else set())
+
+
+def test_what_a_gpu_has_not_is_left_out_by_name(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Nothing, "device", DEVICES["NVIDIA sm_70"])
+    measured = run(clock, rounds=1)
+    told = "no instruction for matrices of float64 on sm_70 is measured"
+    assert measured.left_out["matrix multiply-adds float64"] == told
+    assert "matrix multiply-adds float64" not in measured.forms
+
+
 def of_one_type(device: gp.DeviceInfo) -> dict[str, list[Benchmark]]:
     """The first forms of those micro-benchmarks."""
-    return {
-        name: [*forms[:1]]
-        for name, forms in suite(device).items()
-        if name.split()[-1] not in ("float16", "float64", "int32")
-    }
+    others = [f"multiply-adds {name}" for name in ("float16", "float64", "int32")]
+    return {name: [*forms[:1]] for name, forms in suite(device).items() if name not in others}
 
 
 @contextmanager
@@ -218,6 +249,6 @@ def measured_on(backend: gp.Backend) -> measuring.Measured:
 def test_a_device_is_measured(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     with small(best_backend.device, monkeypatch):
         measured = measured_on(best_backend)
-    assert not measured.left_out
+    assert measured.left_out == absent(best_backend.device)
     assert [figure.name for figure in measured.figures] == list(of_one_type(best_backend.device))
     assert all(figure.value > 0 for figure in measured.figures)

@@ -8,7 +8,8 @@ import pytest
 
 import gemmport as gp
 from gemmport import kernels
-from gemmport.contracts.device_model import RATES, derived
+from gemmport.contracts.device_model import RATES, derived, usual_matrix_products
+from gemmport.contracts.gpu_model import Constants, matrix_rate
 from gemmport.contracts.named_devices import device_of
 from gemmport.contracts.prediction import facts_of, joined, waking
 from gemmport.core.dtypes import DTYPES
@@ -51,6 +52,29 @@ def test_a_multiply_add_counts_as_its_type_asks() -> None:
         "float32": single, "complex64": single / 4, "complex128": double / 4, "int32": single / 2, "int64": single / 4,
         "bool": single / 2,
     }  # fmt: skip
+
+
+def test_what_was_measured_of_matrix_units_goes_before_what_is_usual() -> None:
+    """And, of float64, before as many times the other units' rate as a file states."""
+    device = replace(DEVICES["NVIDIA sm_90 under CUDA"], computes=frozenset({"float16", "float32", "float64"}))
+    plain = derived(device)
+    measured = plain.over({"matrix_multiply_adds": {"float64": 3e13, "float16": 4e14}}, "mine")
+    stated = measured.over({"fitted": {"simt": {"matrix_rate": 5.0}}}, "mine")
+    clocks = 114 * 1755e6
+    square = {name: gp.GemmProblem.create(512, 512, 512, dtype=name) for name in ("float64", "complex128", "float16")}
+    assert matrix_rate(square["float64"], plain) == plain.multiply_adds["float64"]
+    for model in (measured, stated):
+        assert matrix_rate(square["float64"], model) == 3e13
+        assert matrix_rate(square["complex128"], model) == 3e13 / 4
+        assert Constants.of(device, model).matrix_lanes["float64"] == pytest.approx(3e13 / clocks)
+        assert usual_matrix_products(device, model) == pytest.approx(4e14 / clocks)
+    assert usual_matrix_products(device, plain) == 8 * 128
+    for name, dtype in (("mma", "float16"), ("simt", "float64")):
+        kernel, problem = kernels.variant(name), square[dtype]
+        unit = [each for each in kernel.considered(problem, device, plain) if name == "mma" or each.get("MMA")]
+        values = kernel.complete(unit[0])
+        expected = [kernel.predicted(problem, device, model, values).seconds for model in (plain, measured)]
+        assert expected[1] < expected[0]
 
 
 @each_device

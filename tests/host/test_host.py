@@ -25,8 +25,10 @@ from gemmport.backends.objects import Program
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.nvidia import MATRIX_UNIT, MATRIX_UNIT_OF_8_ROWS
 from gemmport.core.errors import LaunchError
+from gemmport.kernels.microbenchmarks import F64_8, matrix_units
 from host import ORDERS, Host
 from mutations import Edit, Mutation, planted
+from on_device import check_microbenchmarks
 from on_host import (
     BY_MATRIX_CORES,
     BY_MATRIX_UNIT,
@@ -75,6 +77,27 @@ def test_products_are_exact_in_every_order(cpu: Host, kernel: str, ops: str) -> 
 @pytest.mark.parametrize("name", PASSES)
 def test_passes_are_exact_in_every_order(cpu: Host, name: str) -> None:
     run_pass(cpu, name)
+
+
+def test_microbenchmarks_of_a_matrix_unit_of_8_rows_are_exact(of_8_rows: Host) -> None:
+    assert matrix_units(of_8_rows.device)["float64"] == F64_8
+    in_every_order(of_8_rows, lambda: check_microbenchmarks(of_8_rows))
+
+
+@pytest.mark.planted_fault
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"(?s)(multiply_matrices.*?)s < steps;", r"\1s + UNROLL < steps;"),
+        (r"MULTIPLY\(sum\[c\]", "MULTIPLY(sum[0]"),
+        (r"MULTIPLY\(sum\[c\], a, b\)", "if (threadIdx.x < 32) MULTIPLY(sum[c], a, b)"),
+    ],
+    ids=["leaves out the last steps", "adds to one sum only", "one warp alone"],
+)
+def test_matrix_products_that_are_left_out_are_found(cpu: Host, pattern: str, replacement: str) -> None:
+    left_out = fault(pattern, replacement, "microbenchmarks")
+    with planted(left_out, "microbenchmarks"), pytest.raises(AssertionError, match="multiply_matrices is wrong"):
+        check_microbenchmarks(cpu)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])

@@ -12,7 +12,17 @@ import numpy.typing as npt
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.dtypes import FLOAT32, DType
 from gemmport.core.plan import Launch
-from gemmport.kernels.microbenchmarks import PASS, ROOM, STRIDE, WORD_BYTES, Function, local_runs
+from gemmport.kernels.microbenchmarks import (
+    F64_16,
+    PASS,
+    ROOM,
+    STRIDE,
+    WARP,
+    WORD_BYTES,
+    Function,
+    MatrixUnit,
+    local_runs,
+)
 
 HostArray = npt.NDArray[Any]
 
@@ -151,6 +161,86 @@ class MultiplyAdds(Benchmark):
     @property
     def amount(self) -> float:
         return float(self.groups) * self.items * self.width * self.chains * self.steps
+
+
+@dataclass(frozen=True)
+class MultiplyMatrices(Benchmark):
+    """Warps that add a product of matrices to their sums again and again. Every number of it is positive, or every one of a row
+    negative, so that each step counts; all sums are whole numbers, and exact.
+
+    Attributes:
+        unit: the instruction; it says the types.
+    """
+
+    unit: MatrixUnit = F64_16
+
+    function = "multiply_matrices"
+
+    @property
+    def launch(self) -> Launch:
+        return PASS.launch(self.function, self.dtype, self.form, self.groups, self.steps, self.unit)
+
+    @property
+    def _operand_words(self) -> int:
+        return (self.unit.registers_of_a + self.unit.registers_of_b) * self.items
+
+    @property
+    def _sum_words(self) -> int:
+        return self.chains * self.unit.sums_of_lane * self.items
+
+    @property
+    def source_bytes(self) -> int:
+        return (self._operand_words + self._sum_words) * self.unit.words.itemsize
+
+    @property
+    def target_bytes(self) -> int:
+        return self.groups * self._sum_words * self.unit.sums.itemsize
+
+    def source(self, rng: np.random.Generator) -> HostArray:
+        unit, warps = self.unit, self.items // WARP
+        # Products of all steps, and sums before them, have half of what the type of sums holds exactly.
+        digits = unit.sums.precision - 1 - (self.steps - 1).bit_length() - (unit.terms - 1).bit_length()
+        largest = 2 ** min(max(digits // 2, 0), unit.numbers.precision)
+        a = rng.integers(1, largest, (warps, unit.rows, unit.terms), endpoint=True)
+        a *= rng.choice((-1, 1), (warps, unit.rows, 1))
+        b = rng.integers(1, largest, (warps, unit.terms, unit.columns), endpoint=True)
+        room = 2 ** (unit.sums.precision - 1)
+        sums = rng.integers(-room, room, self._sum_words).astype(unit.sums.numpy)
+        of_a, of_b, _ = self._places
+        words = [each.astype(unit.numbers.numpy).reshape(-1).view(unit.words.numpy) for each in (a[of_a], b[of_b])]
+        return np.concatenate([*words, sums.view(unit.words.numpy)])
+
+    def expected(self, source: HostArray) -> HostArray:
+        unit, warps = self.unit, self.items // WARP
+        of_a, of_b, of_sums = self._places
+        numbers = source[: self._operand_words].view(unit.numbers.numpy).astype(np.float64)
+        numbers_of_a = unit.registers_of_a * self.items * unit.packed
+        a, b = np.empty((warps, unit.rows, unit.terms)), np.empty((warps, unit.terms, unit.columns))
+        a[of_a] = numbers[:numbers_of_a].reshape(-1, self.items, unit.packed)
+        b[of_b] = numbers[numbers_of_a:].reshape(-1, self.items, unit.packed)
+        sums = source[self._operand_words :].view(unit.sums.numpy).reshape(self.chains, -1, self.items)
+        added: HostArray = (self.steps * (a @ b))[of_sums]
+        return (sums + added).astype(unit.sums.numpy).reshape(-1)
+
+    @property
+    def _places(self) -> tuple[tuple[HostArray, ...], tuple[HostArray, ...], tuple[HostArray, ...]]:
+        """The warp, and the row and the column of its matrix, of what the items have: of A and B by register, item and number
+        in the register, of the sums by sum and item.
+        """
+        unit, blocks = self.unit, self.unit.rows // 8
+        warp, lane = np.divmod(np.arange(self.items), WARP)
+        g, t = np.divmod(lane, 4)
+        r = np.arange(unit.registers_of_a)[:, np.newaxis]
+        terms = (unit.packed * (t + 4 * (r // blocks)))[..., np.newaxis] + np.arange(unit.packed)
+        of_a = warp[:, np.newaxis], (g + 8 * (r % blocks))[..., np.newaxis], terms
+        of_b = warp[:, np.newaxis], terms[::blocks], g[:, np.newaxis]
+        s = np.arange(unit.sums_of_lane)[:, np.newaxis]
+        return of_a, of_b, (warp, g + 8 * (s // 2), 2 * t + s % 2)
+
+    @property
+    def amount(self) -> float:
+        of_product = self.unit.rows * self.unit.columns * self.unit.terms
+        return float(self.groups) * self.items / WARP * self.chains * self.steps * of_product
 
 
 class _OfRuns(Benchmark):

@@ -11,6 +11,7 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from gemmport.bench.environment import host_environment
+from gemmport.calibration.figures import is_multiply_adds
 from gemmport.calibration.measuring import Measured
 from gemmport.core.device import DeviceInfo
 
@@ -26,12 +27,16 @@ def model_entry(measured: Measured, environment: Mapping[str, str]) -> dict[str,
     """
     device = measured.device
     numbers = {figure.name: float(f"{figure.value:.3e}") for figure in measured.figures}
-    rates = {name.split()[-1]: value for name, value in numbers.items() if name.startswith("multiply-adds")}
-    others = {name: value for name, value in numbers.items() if not name.startswith("multiply-adds")}
+    rates: dict[str, dict[str, float]] = {}
+    for name, value in numbers.items():
+        if is_multiply_adds(name):
+            field, _, dtype = name.rpartition(" ")
+            rates.setdefault(re.sub("[ -]", "_", field), {})[dtype] = value
+    others = {name: value for name, value in numbers.items() if not is_multiply_adds(name)}
     return {
         "name": f"{device.name}, {device.platform} {device.platform_version}, measured".replace("  ", " "),
         "match": _match(device),
-        **({"multiply_adds": rates} if rates else {}),
+        **rates,
         **others,
         "provenance": _provenance(measured, environment),
     }

@@ -18,6 +18,9 @@ RATES = ("read_bandwidth", "copy_bandwidth", "local_bandwidth")
 MOST_MULTIPLY_ADDS = 2e12
 """Per second of one compute unit, in float32: 512 lanes at 4 GHz, four times those of any known to us."""
 
+MOST_MATRIX_MULTIPLY_ADDS = 3.2e13
+"""Likewise by its matrix unit, in float32: 8,000 per clock at 4 GHz, eight times an H100's in TF32 (NVIDIA H100 data sheet)."""
+
 MOST_BYTES = 4e12
 """Per second of one compute unit, from wherever: 1,024 at 4 GHz. NVIDIA's multiprocessors read 128 of local memory per clock
 (CUDA C++ Programming Guide), cores of CPUs 128 of their first cache (two vectors of 64)."""
@@ -34,7 +37,7 @@ class Figure:
     """A number of a model.
 
     Attributes:
-        name: "multiply-adds TYPE", or a field of the model.
+        name: "multiply-adds TYPE", "matrix multiply-adds TYPE", or a field of the model.
         samples: the number by each round; per second, or seconds.
     """
 
@@ -88,7 +91,12 @@ def _of_group(
 
 def is_rate(name: str) -> bool:
     """Whether a figure is so much per second; others are seconds."""
-    return name in RATES or name.startswith("multiply-adds")
+    return name in RATES or is_multiply_adds(name)
+
+
+def is_multiply_adds(name: str) -> bool:
+    """Whether a figure counts multiply-adds, of a matrix unit or of others."""
+    return "multiply-adds" in name
 
 
 def check_possible(figure: Figure, device: DeviceInfo) -> None:
@@ -96,7 +104,8 @@ def check_possible(figure: Figure, device: DeviceInfo) -> None:
     units = max(device.compute_units, 1)
     if is_rate(figure.name):
         bytes_, dtype = figure.name in RATES, figure.name.split()[-1]
-        most = units * (MOST_BYTES if bytes_ else MOST_MULTIPLY_ADDS * 4 / DTYPES[dtype].itemsize)
+        of_unit = MOST_MATRIX_MULTIPLY_ADDS if figure.name.startswith("matrix") else MOST_MULTIPLY_ADDS
+        most = units * (MOST_BYTES if bytes_ else of_unit * 4 / DTYPES[dtype].itemsize)
         if not figure.value <= most:
             unit = "bytes" if bytes_ else "multiply-adds"
             raise CalibrationError(

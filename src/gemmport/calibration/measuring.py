@@ -15,7 +15,7 @@ from gemmport.bench.timing import SLOW_SECONDS, Contestant, measure
 from gemmport.calibration.benchmarks import Benchmark
 from gemmport.calibration.bound import Bound
 from gemmport.calibration.figures import Figure, figures, is_counted
-from gemmport.calibration.suite import suite
+from gemmport.calibration.suite import absent, suite
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import CalibrationError, CompileError, DeviceMemoryError, LaunchError, ParameterError
 
@@ -89,7 +89,7 @@ def calibrate(
     """
     start = clock()
     chosen: dict[str, Bound] = {}
-    left_out: dict[str, str] = {}
+    left_out = absent(backend.device)
     every = suite(backend.device)
     with ExitStack() as stack:
         for number, (name, candidates) in enumerate(every.items(), 1):

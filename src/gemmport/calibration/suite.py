@@ -10,6 +10,7 @@ from gemmport.calibration.benchmarks import (
     Chase,
     CopyGlobal,
     MultiplyAdds,
+    MultiplyMatrices,
     PassRound,
     ReadGlobal,
     ReadLocal,
@@ -18,9 +19,12 @@ from gemmport.calibration.benchmarks import (
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, DType
+from gemmport.kernels.microbenchmarks import WARP, matrix_units
 
 ARITHMETIC = ("float16", "float32", "float64", "int32")
 """Types of which a model has the rate of multiply-adds."""
+
+OF_MATRICES = "matrix multiply-adds"
 
 RUN_BYTES = 16
 """Of what a GPU's work-item reads at once: the most that one instruction moves."""
@@ -45,8 +49,9 @@ FEW_STEPS, MANY_STEPS = 1024, 16384
 
 
 def suite(device: DeviceInfo) -> dict[str, Sequence[Benchmark]]:
-    """The forms of each micro-benchmark by its name, small at first: of "multiply-adds TYPE", "local_bandwidth", "latency",
-    "launch" (one group), "group" (many) and "barrier"; last those that may take long, "read_bandwidth" and "copy_bandwidth".
+    """The forms of each micro-benchmark by its name, small at first: of "multiply-adds TYPE", "matrix multiply-adds TYPE",
+    "local_bandwidth", "latency", "launch" (one group), "group" (many) and "barrier"; last those that may take long,
+    "read_bandwidth" and "copy_bandwidth".
     """
     units, large = max(device.compute_units, 1), large_bytes(device)
     types = [DTYPES[name] for name in ARITHMETIC if not DTYPES[name].precision or name in device.computes]
@@ -56,6 +61,9 @@ def suite(device: DeviceInfo) -> dict[str, Sequence[Benchmark]]:
         ]
         for dtype in types
     }
+    for name, unit in matrix_units(device).items():
+        items = _items(device, 256) // WARP * WARP
+        found[f"{OF_MATRICES} {name}"] = [MultiplyMatrices(4 * units, FEW_STEPS, _form(items, 1, 4), unit=unit)]
     runs = _of_memory(device)
     found["local_bandwidth"] = [ReadLocal(4 * units, FEW_STEPS, form) for form in runs]
     item, group = _form(1, 1, 1), _form(1 if device.type == "cpu" else _items(device, 256), 1, 1)
@@ -66,6 +74,18 @@ def suite(device: DeviceInfo) -> dict[str, Sequence[Benchmark]]:
     found["read_bandwidth"] = [ReadGlobal(*_shares(large, form), form) for form in runs]
     found["copy_bandwidth"] = [CopyGlobal(*_shares(large, form), form) for form in runs]
     return found
+
+
+def absent(device: DeviceInfo) -> dict[str, str]:
+    """Why a GPU has no such micro-benchmark, by its name."""
+    if device.type != "gpu":
+        return {}
+    found = matrix_units(device)
+    return {
+        f"{OF_MATRICES} {name}": f"no instruction for matrices of {name} on {device.architecture or device.name} is measured"
+        for name in ("float64", "float16")
+        if name not in found
+    }
 
 
 def large_bytes(device: DeviceInfo) -> int:

@@ -12,8 +12,9 @@ import click
 
 from gemmport.bench.environment import host_environment
 from gemmport.calibration.entry import file_name, file_text, model_entry
-from gemmport.calibration.figures import Figure, is_rate
+from gemmport.calibration.figures import Figure, is_multiply_adds, is_rate
 from gemmport.calibration.measuring import Measured, calibrate
+from gemmport.calibration.suite import OF_MATRICES
 from gemmport.cli import options, streams
 from gemmport.cli.output import (
     Column,
@@ -48,8 +49,9 @@ def calibrate_command(
 ) -> int:  # fmt: skip
     """Measure a device's model, in a minute at most.
 
-    Multiply-adds per second of each type, bandwidths, delays: by micro-benchmarks, of which each is verified, and which take
-    turns. The model says how long a kernel takes with which tiles, and so which are chosen. Let nothing else run meanwhile.
+    Multiply-adds per second of each type and of matrix units, bandwidths, delays: by micro-benchmarks, of which each is
+    verified, and which take turns. The model says how long a kernel takes with which tiles, and so which are chosen. Let
+    nothing else run meanwhile.
 
     Exit status: 0; 1 a benchmark computes wrongly, or leaves work out, and nothing is written; 2 bad usage or configuration;
     3 a device refuses, or is not usable.
@@ -110,21 +112,24 @@ def _sheet(measured: Measured, before: DeviceModel, notes: Sequence[str]) -> She
         form = " ".join(f"{name}={value}" for name, value in benchmark.form.items())
         rows.append([
             figure.name.replace("_", " "), _in_units(figure.name, figure.value), f"±{100 * figure.spread:.1f}%",
-            _in_units(figure.name, _before(figure, before)), f"{benchmark.function} {form}",
+            "" if (held := _before(figure, before)) is None else _in_units(figure.name, held),
+            f"{benchmark.function} {form}",
         ])  # fmt: skip
     return Sheet(columns, rows, notes)
 
 
-def _before(figure: Figure, model: DeviceModel) -> float:
-    field, _, dtype = figure.name.partition(" ")
-    value: float = model.multiply_adds[dtype] if dtype else getattr(model, field)
-    return value
+def _before(figure: Figure, model: DeviceModel) -> float | None:
+    """None where kernels took the rate of other units, or times of their own."""
+    if not is_multiply_adds(figure.name):
+        return float(getattr(model, figure.name))
+    dtype = figure.name.split()[-1]
+    return (model.matrix_multiply_adds if figure.name.startswith(OF_MATRICES) else model.multiply_adds).get(dtype)
 
 
 def _in_units(name: str, value: float) -> str:
     """A number of a model for people."""
     if is_rate(name):
-        return f"{value * 1e-9:,.4g} G/s" if name.startswith("multiply-adds") else f"{value * 1e-9:,.4g} GB/s"
+        return f"{value * 1e-9:,.4g} G/s" if is_multiply_adds(name) else f"{value * 1e-9:,.4g} GB/s"
     return f"{value * 1e6:,.3g} µs" if value >= 1e-6 else f"{value * 1e9:,.3g} ns"
 
 

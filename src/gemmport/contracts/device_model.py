@@ -34,6 +34,8 @@ class DeviceModel:
         origin: "configs/nvidia.yaml: Hopper", a file of the user's, or "what the device tells".
         multiply_adds: per second outside matrix units, by type of arithmetic: "float16", "float32", "float64", "int32". A
             complex multiply-add counts four.
+        matrix_multiply_adds: likewise of matrix units, by type of what is multiplied: "float64"; "float16", which stands for
+            all of 2 bytes, and for as many bytes of others. A type of which it is not known is not there.
         read_bandwidth: bytes per second from global memory.
         copy_bandwidth: bytes per second, read plus written.
         local_bandwidth: bytes per second that work-items read from local memory, all compute units together.
@@ -61,6 +63,7 @@ class DeviceModel:
     barrier: float
     link_bandwidth: float
     half_length: float
+    matrix_multiply_adds: Mapping[str, float] = field(default_factory=dict)
     fitted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tilings: Mapping[str, Tilings] = field(default_factory=dict)
     verdicts: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
@@ -92,7 +95,7 @@ class DeviceModel:
             stated: values by the names of fields.
         """
         merged: dict[str, Any] = {name: stated[name] for name in RATES if name in stated}
-        for name in ("multiply_adds", "tilings"):
+        for name in ("multiply_adds", "matrix_multiply_adds", "tilings"):
             merged[name] = {**getattr(self, name), **stated.get(name, {})}
         own = stated.get("fitted", {})
         merged["fitted"] = {
@@ -127,14 +130,17 @@ def per_clock(per_second: float, device: DeviceInfo) -> float:
 
 
 USUAL_MATRIX_RATE = 8.0
-"""Multiply-adds of 2-byte numbers of a matrix unit for one of float32 of the others, where no model states its rate: a default
+"""Multiply-adds of 2-byte numbers of a matrix unit for one of float32 of the others, where its rate is not known: a default
 between the 4 and 16 that data sheets tell of GPUs that have one.
 """
 
 
 def usual_matrix_products(device: DeviceInfo, model: DeviceModel) -> float:
-    """Multiply-adds of 2-byte numbers of a compute unit's matrix unit per clock, where no model states them."""
-    return USUAL_MATRIX_RATE * per_clock(model.multiply_adds["float32"], device)
+    """Multiply-adds of 2-byte numbers of a compute unit's matrix unit per clock, where no model states them of the kernel:
+    those that were measured, or a default.
+    """
+    usual = USUAL_MATRIX_RATE * model.multiply_adds["float32"]
+    return per_clock(model.matrix_multiply_adds.get("float16", usual), device)
 
 
 def derived(device: DeviceInfo) -> DeviceModel:

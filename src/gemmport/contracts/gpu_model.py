@@ -46,7 +46,8 @@ FITTED = {
     "issue": "instructions of work-items that a unit issues per clock",
     "ports_issue": "clocks for a multiply-add that would take one, where the order of instructions does not fit the register "
     "file's ports",
-    "matrix_rate": "multiply-adds of the matrix unit for one of the other units: float64, and of AMD's float32, too",
+    "matrix_rate": "multiply-adds of the matrix unit for one of the other units, where the model states no "
+    "`matrix_multiply_adds`: float64, and of AMD's float32, too",
     "schedulers": "of a unit, and warps that it needs so that each has one",
     "one_warp": "times as long the matrix unit takes where a scheduler has one warp for it",
     "eight_terms": "times as long, with however many warps, where an instruction adds up eight terms, not four",
@@ -84,14 +85,14 @@ class Constants:
 
     Attributes:
         units: compute units.
-        lanes: multiply-adds of a unit per clock, of float32 and of float64.
+        lanes: multiply-adds of a unit per clock, of float32 and of float64; matrix_lanes: of its matrix unit.
     """
 
     units: int
     lanes: Mapping[str, float]
+    matrix_lanes: Mapping[str, float]
     issue: float
     ports_issue: float
-    matrix_rate: float
     schedulers: float
     one_warp: float
     eight_terms: float
@@ -133,7 +134,6 @@ class Constants:
         values = {
             "issue": issue,
             "ports_issue": 1.0,
-            "matrix_rate": 1.0,
             "schedulers": max(issue / WARP, 1.0),
             "one_warp": 1.0,
             "eight_terms": 1.0,
@@ -158,9 +158,24 @@ class Constants:
             "pass_bytes_per_clock": copied,
             "wait_clocks": 3 * latency,
         }
-        lanes = {name: model.multiply_adds[name] * per_unit for name in ("float32", "float64")}
-        stated = model.constants("simt")
-        return cls(units=units, lanes=lanes, **{name: stated.get(name, value) for name, value in values.items()})
+        stated, types = model.constants("simt"), ("float32", "float64")
+        return cls(
+            units=units,
+            lanes={name: model.multiply_adds[name] * per_unit for name in types},
+            matrix_lanes={name: _matrix_rate(name, model) * per_unit for name in types},
+            **{name: stated.get(name, value) for name, value in values.items()},
+        )
+
+
+def matrix_rate(problem: GemmProblem, model: DeviceModel) -> float:
+    """Multiply-adds per second of the matrix unit by which `simt` multiplies; complex ones count four."""
+    return _matrix_rate(_part(problem), model) / _products(problem)
+
+
+def _matrix_rate(arithmetic: str, model: DeviceModel) -> float:
+    """Likewise of a type of real numbers: as it was measured, or else as many times those of the other units as is stated."""
+    times = model.constants("simt").get("matrix_rate", 1.0)
+    return model.matrix_multiply_adds.get(arithmetic, times * model.multiply_adds[arithmetic])
 
 
 @dataclass(frozen=True)
@@ -325,9 +340,8 @@ def _loop(
     others: Mapping[str, float], beside: float = 0.0,
 ) -> Phase:  # fmt: skip
     """One unit with so many steps of so many groups at once, and with what it does beside them."""
-    complex_parts = 4 if problem.dtype.kind == "complex" else 1
     items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
-    products = items * tiling.item_rows * tiling.item_columns * tiling.depth * complex_parts
+    products = items * tiling.item_rows * tiling.item_columns * tiling.depth * _products(problem)
     at_once, terms = (MATRIX_PRODUCTS, MATRIX_TERMS) if tiling.matrix else (1, 1)
     # The matrix unit's columns, of D or of D turned, are spread over twice as many work-items.
     rows_shared, columns_shared = (2, 1) if tiling.exchanged else (1, 2 if tiling.matrix else 1)
@@ -335,11 +349,11 @@ def _loop(
     reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
     multiplied = products / at_once * (1.0 if tiling.in_order else constants.ports_issue)
     overhead = constants.copy_issue * copied.instructions + constants.step_issue * items * tiling.slices
-    computed = products / constants.lanes[_part(problem)]
+    computed = products / (constants.matrix_lanes if tiling.matrix else constants.lanes)[_part(problem)]
     if tiling.matrix:
         one_warp = groups * items * tiling.slices <= constants.schedulers * WARP
         longer = constants.eight_terms if tiling.eight_terms else constants.one_warp if one_warp else 1.0
-        computed *= longer / constants.matrix_rate
+        computed *= longer
     slots = max((multiplied + reads + overhead) / constants.issue, computed)
     if tiling.matrix and tiling.resident == 1:
         slots += constants.alone_clocks
@@ -378,6 +392,11 @@ def _operands(problem: GemmProblem, tiling: Tiling) -> tuple[tuple[int, bool], t
     a = not transposes(problem.trans_a) or problem.alignment("a") % RUN_BYTES != 0
     b = transposes(problem.trans_b) or problem.alignment("b") % RUN_BYTES != 0
     return (tiling.rows, a and "a" not in tiling.by_line), (tiling.columns, b and "b" not in tiling.by_line)
+
+
+def _products(problem: GemmProblem) -> int:
+    """Of real numbers, for one of the product's."""
+    return 4 if problem.dtype.kind == "complex" else 1
 
 
 def _part(problem: GemmProblem) -> str:

@@ -176,6 +176,9 @@ class _Model(_Strict):
     multiply_adds: dict[Literal["float16", "float32", "float64", "int32"], Rate] = Field(
         {}, description="a mapping of float16, float32, float64 or int32 to numbers", title="a number above 0"
     )
+    matrix_multiply_adds: dict[Literal["float16", "float64"], Rate] = Field(
+        {}, description="a mapping of float16 or float64 to numbers", title="a number above 0"
+    )
     read_bandwidth: Rate | None = _RATE
     copy_bandwidth: Rate | None = _RATE
     local_bandwidth: Rate | None = _RATE

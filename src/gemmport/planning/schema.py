@@ -179,7 +179,7 @@ class Model:
 
     Attributes:
         match: keys of devices alone.
-        rates: fields of a `DeviceModel`, by name, that are one number each; `multiply_adds`: by type of arithmetic.
+        rates: fields of a `DeviceModel`, by name, that are one number each; `multiply_adds`, `matrix_multiply_adds`: by type.
         kernels: by name; with ".complex64" behind it, more tilings for that type; with ".mma", tilings for its matrix unit in
             float64; with ".mma.complex128", in that type.
     """
@@ -188,6 +188,7 @@ class Model:
     match: Match
     rates: Mapping[str, float]
     multiply_adds: Mapping[str, float]
+    matrix_multiply_adds: Mapping[str, float]
     kernels: Mapping[str, KernelModel]
     provenance: Provenance
 
@@ -205,7 +206,10 @@ class Model:
             name=data["name"],
             match=Match.of(data.get("match", {})),
             rates={name: float(data[name]) for name in RATES if data.get(name) is not None},
-            multiply_adds={name: float(value) for name, value in data.get("multiply_adds", {}).items()},
+            **{
+                field: {name: float(value) for name, value in data.get(field, {}).items()}
+                for field in ("multiply_adds", "matrix_multiply_adds")
+            },
             kernels=kernels,
             provenance=Provenance.of(data.get("provenance", {})),
         )
@@ -218,6 +222,7 @@ class Model:
         }
         return {
             "name": self.name, "match": self.match.stated, **self.rates, "multiply_adds": dict(self.multiply_adds),
+            "matrix_multiply_adds": dict(self.matrix_multiply_adds),
             "kernels": kernels, "provenance": self.provenance.to_dict(),
         }  # fmt: skip
 
@@ -227,6 +232,7 @@ class Model:
         return {
             **self.rates,
             "multiply_adds": self.multiply_adds,
+            "matrix_multiply_adds": self.matrix_multiply_adds,
             "fitted": {name: stated.fitted for name, stated in self.kernels.items() if stated.fitted},
             "tilings": {name: stated.tilings for name, stated in self.kernels.items() if stated.tilings},
         }
