@@ -1467,7 +1467,7 @@ OF_SUB_GROUP_MMA = tuple(
 """Of `sub_group_mma`, which OpenCL alone has, and which test_sub_group_mma.py runs."""
 
 OF_WGMMA = (
-    of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";", times=3),
+    of_wgmma("frees a stage that is being read", r"GROUP_WAIT\(1\);", ";"),
     of_wgmma("multiplies what has not come", r"BARRIER_WAIT\(full \+ stage\.number, stage\.parity\);", ";", times=3),
     of_wgmma(
         "brings tiles to where others are read", r"BARRIER_WAIT\(free \+ stage\.number, stage\.parity \^ 1\);", ";"
@@ -1532,6 +1532,16 @@ OF_WGMMA = (
     ),
 )
 """Of a kernel that one language alone has."""
+
+HASTY: Mapping[str, Mutation] = {
+    name: Mutation(name, (Edit(rf"({before})\n +AWAIT_BEFORE\(\)", r"\1"),), (kernel,))
+    for name, kernel, before in (
+        ("copies", "wgmma", r"PREFETCH_MAP\(&map_b\);"),
+        ("stores", "wgmma", r"own_tile\(part\.number, m, n\);"),
+        ("passes", "relayout", r"LET_NEXT\(\)"),
+    )
+}
+"""What does not wait for the launches before, of one that begins early. Of stores it shows where no copies wait before them."""
 
 EQUIVALENT = (
     of_prelude(

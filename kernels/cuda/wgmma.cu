@@ -127,7 +127,9 @@ __device__ __forceinline__ void bring_half(
 #endif
 
 #if ROUNDS_A
-// What a thread has of 64 lines of A, for the unit: of each of its turns, of two lines of the warp's 16, two terms (hopper.cu). Pieces of 16 bytes have changed places; of lines and terms that a warp reads at once along k, no two share a bank.
+// What a thread has of 64 lines of A, for the unit: for each of its turns, two terms of each of two lines of the warp's 16 (hopper.cu). Pieces of
+// 16 bytes have changed places, so that along k no two of those that a warp reads at once share a bank. Across k each bank is read twice: of
+// two pieces of four terms each, XOR puts those of one term where those of its neighbour are.
 #define PIECE_AT(row, piece) ((row) * ROW_BYTES + ((piece) ^ (row) % 8) * 16)
 #define WORD_AT(line, term) \
     (A_RUNS_ALONG_K ? PIECE_AT(line, (term) / 4) + (term) % 4 * 4 \
@@ -148,6 +150,15 @@ __device__ __forceinline__ void fetch_lines(unsigned (*lines)[4], const char *fr
 #define OPERAND(place, turn, along_k) \
     MATRIX_DESCRIPTOR((place) + (turn) * ((along_k) ? TURN_BYTES : TURN_BYTES / ELEMENT_BYTES * ROW_BYTES), \
                       (along_k) ? 16 : BLOCK_BYTES, EIGHT_BYTES)
+
+// Behind the products of a step: waits until none but these are under way. Those of the step before have read their stage then, which is free.
+// `if_any` is `condition &&` where there may be no step before.
+#define FREE_STAGE_BEFORE(if_any) \
+    GROUP_WAIT(1);                \
+    if (if_any TELLS(lane))       \
+        TELL_FREE(free + before); \
+    before = stage.number;        \
+    stage = next_stage(stage)
 
 #if ROUNDS_A
 // Waits for a stage, and begins its products: of A by way of registers, `lines`, which stay as they are until the products were awaited. The
@@ -352,19 +363,11 @@ void wgmma(
                 int before = 0; // the stage of the step before
                 for (int step = part.first;;) {
                     multiply_stage(sum, even, tiles, full, stage, group, thread, step > part.first);
-                    GROUP_WAIT(1); // the products of the step before have read its stage
-                    if (step > part.first && TELLS(lane))
-                        TELL_FREE(free + before);
-                    before = stage.number;
-                    stage = next_stage(stage);
+                    FREE_STAGE_BEFORE(step > part.first &&);
                     if (++step == part.last)
                         break;
                     multiply_stage(sum, odd, tiles, full, stage, group, thread, 1);
-                    GROUP_WAIT(1);
-                    if (TELLS(lane))
-                        TELL_FREE(free + before);
-                    before = stage.number;
-                    stage = next_stage(stage);
+                    FREE_STAGE_BEFORE();
                     if (++step == part.last)
                         break;
                 }
@@ -395,11 +398,7 @@ void wgmma(
                                 sum[r], OPERAND(a + r * BLOCK_BYTES, turn, A_RUNS_ALONG_K), OPERAND(b, turn, B_RUNS_ALONG_K),
                                 turn > 0 || step > part.first, !A_RUNS_ALONG_K, !B_RUNS_ALONG_K);
                     GROUP_COMMIT();
-                    GROUP_WAIT(1); // the products of the step before have read its stage
-                    if (step > part.first && TELLS(lane))
-                        TELL_FREE(free + before);
-                    before = stage.number;
-                    stage = next_stage(stage);
+                    FREE_STAGE_BEFORE(step > part.first &&);
                 }
                 GROUP_WAIT(0);
                 if (TELLS(lane))

@@ -21,7 +21,7 @@ from absences import GPU, TORCH, beyond, skip_without
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.nvidia import multiplies_matrices_by_warp_groups
 from gemmport.execution import repeated
-from mutations import Edit, Mutation, planted
+from mutations import HASTY, planted
 
 TILES: Mapping[str, tuple[int, Parameters | None]] = {
     "few groups": (512, None),
@@ -74,7 +74,7 @@ class Steps:
             self.library, self.float32, self.copied,
         ]  # fmt: skip
         if not captured:  # only calls that are kept can be
-            own += [self.shared, self.added, self.rounded]
+            own += [self.shared, self.added, self.rounded, self.scaled]
         self.made = [own[self.chance.integers(len(own))]() for _ in range(LENGTH - len(own))]
         self.made += [each() for each in own]
         self.chance.shuffle(self.made)  # type: ignore[arg-type]  # a list is a sequence
@@ -137,6 +137,15 @@ class Steps:
             out.remainder_(8)
 
         return Step(enqueue, lambda x: (mirror(x) - x) % 8)
+
+    def scaled(self) -> Step:
+        """Of no terms: nothing waits for a copy of tiles, and C is the matrix that the launch before makes."""
+        early = self.early or {"kernel": "wgmma", "params": {"EARLY": 1, "SHARE": 0}}
+
+        def enqueue(x: Any, out: Any) -> None:
+            gp.gemm(x, x, c=x, alpha=0.0, beta=-1.0, out=out, **early)
+
+        return Step(enqueue, lambda x: -x)
 
     def rounded(self) -> Step:
         """Of float32, which passes round, in memory that is free behind."""
@@ -330,9 +339,7 @@ def test_what_is_chosen_begins_early(torch: Any) -> None:
 
 
 @pytest.mark.planted_fault
-def test_a_launch_that_does_not_wait_shows(torch: Any) -> None:
-    hasty = Mutation(
-        "hasty", (Edit(r"AWAIT_BEFORE\(\) AWAIT_LAUNCHES\(\);", "AWAIT_BEFORE()"),), ("wgmma",), prelude=True
-    )
-    with planted(hasty, "wgmma"):
+@pytest.mark.parametrize("name", HASTY)
+def test_a_launch_that_does_not_wait_shows(torch: Any, name: str) -> None:
+    with planted(HASTY[name], HASTY[name].kernels[0]):
         assert wrong_in_a_stream(torch, "few groups") > 0

@@ -7,6 +7,8 @@ namespace host {
 
 struct Indices { unsigned x, y, z; };
 
+struct Region { void *begin; size_t bytes; };
+
 // A launch as host.py packs it. A kernel's library adds its function, and where its groups' shared memory lies.
 struct Launch {
     Indices groups, items;
@@ -16,6 +18,8 @@ struct Launch {
     unsigned arguments;
     const void *const *argument;
     const size_t *argument_bytes;
+    size_t early; // regions of memory that launches before still write when this one begins; 0: all have ended
+    const Region *region;
     void (*kernel)(const Launch &);
     char *shared, *shared_end;
     size_t cluster; // groups that run at one time, and reach each other's shared memory
@@ -91,9 +95,11 @@ void fence_shared();
 void check_map(const void *map, int line);
 void copy_tile(void *to, const void *map, void *barrier, int x, int y, int z, int line);
 
-// Launches that begin early: copies must wait for those before.
+// Launches that begin early. Those before end as late as they may: their memory is poison until all work-items that can go on wait. What
+// was written there by then is lost. Copies must wait for them.
 void let_next_begin();
-void await_launches();
+void await_launches(int line);
+bool have_launches_ended();
 
 void fewer_registers(unsigned count, int line);
 void more_registers(unsigned count, int line);

@@ -40,7 +40,6 @@ struct Sums { // of one array of each lane
     unsigned *registers[LANES];
     unsigned values[LANES][128];
     int under_way; // products
-    bool dropped; // another array lies there now
 };
 
 struct Lines { // of A, in registers: four words of each lane
@@ -329,7 +328,17 @@ static void start_copy(void *to, const void *map, void *barrier, int x, int y, i
 }
 
 void let_next_begin() { now->begins_early = true; }
-void await_launches() { now->has_awaited[this_item()] = true; }
+
+struct EndOfLaunches : Awaited {
+    bool holds() const override { return have_launches_ended(); }
+    void tell(char *text, size_t size) const override { snprintf(text, size, "the end of the launches before"); }
+};
+
+void await_launches(int line)
+{
+    wait_for(EndOfLaunches(), line);
+    now->has_awaited[this_item()] = true;
+}
 
 static void check_order(int line)
 {
@@ -500,7 +509,7 @@ template <class Each> static void for_each_element(const Product &what, bool of_
             each(line, term, place(first + line, term));
 }
 
-// Whose elements are in shared memory: those of A, or not, and of B.
+// For each operand of which the unit reads shared memory, whether it is A: B always is there, and A where registers do not hold it.
 static std::vector<bool> in_memory(const Product &what)
 {
     return what.by_registers ? std::vector<bool>{false} : std::vector<bool>{true, false};
@@ -656,6 +665,20 @@ void group_fence(int line)
             look_at_registers(*lines);
 }
 
+// Sums, or lines of A, that the unit meets for the first time: behind a fence it sees what registers hold.
+template <class Held, class Registers>
+static std::shared_ptr<Held> first_seen(
+    const UnitOfWarp &unit, std::vector<std::shared_ptr<Held>> &known, const std::shared_ptr<Held> &fresh, const Registers *registers, int line)
+{
+    fresh->under_way = 0;
+    memcpy(fresh->registers, registers, sizeof fresh->registers);
+    if (!unit.is_fenced)
+        fault("the product in line %d lacks GROUP_FENCE() before it", line);
+    look_at_registers(*fresh);
+    known.push_back(fresh);
+    return fresh;
+}
+
 static std::shared_ptr<Sums> sums_in(UnitOfWarp &unit, unsigned *const *registers, int columns, int line)
 {
     for (size_t s = 0; s < unit.sums.size(); ++s) {
@@ -668,15 +691,9 @@ static std::shared_ptr<Sums> sums_in(UnitOfWarp &unit, unsigned *const *register
             unit.sums.erase(unit.sums.begin() + s--);
         }
     }
-    std::shared_ptr<Sums> fresh(new Sums);
+    const std::shared_ptr<Sums> fresh(new Sums);
     fresh->columns = columns;
-    fresh->under_way = 0;
-    memcpy(fresh->registers, registers, sizeof fresh->registers);
-    if (!unit.is_fenced)
-        fault("the product in line %d lacks GROUP_FENCE() before it", line);
-    look_at_registers(*fresh);
-    unit.sums.push_back(fresh);
-    return fresh;
+    return first_seen(unit, unit.sums, fresh, registers, line);
 }
 
 static std::shared_ptr<Lines> lines_in(UnitOfWarp &unit, const unsigned *const *registers, int line)
@@ -687,14 +704,7 @@ static std::shared_ptr<Lines> lines_in(UnitOfWarp &unit, const unsigned *const *
                 fault("A of the product in line %d was written after the last GROUP_FENCE(), or before an earlier one was awaited", line);
             return known;
         }
-    std::shared_ptr<Lines> fresh(new Lines);
-    fresh->under_way = 0;
-    memcpy(fresh->registers, registers, sizeof fresh->registers);
-    if (!unit.is_fenced)
-        fault("the product in line %d lacks GROUP_FENCE() before it", line);
-    look_at_registers(*fresh);
-    unit.lines.push_back(fresh);
-    return fresh;
+    return first_seen(unit, unit.lines, std::shared_ptr<Lines>(new Lines), registers, line);
 }
 
 static bool same(const Product &x, const Product &y)

@@ -19,6 +19,7 @@ import numpy as np
 
 import gemmport as gp
 import host_compiler
+from gemmport.backends._compilation import begins_early
 from gemmport.backends.base import Backend, HostArray
 from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
 from gemmport.contracts.amd import MATRIX_CORES
@@ -131,6 +132,7 @@ class Host(Backend):
         kernel.restype = ctypes.c_char_p
         self.check_work_group(function, work_group, MOST_ITEMS)
         bound = _bound(kernel, arguments, groups, work_group, dynamic_local_bytes)
+        bound.is_early = begins_early(program.source)
         return Call(program, function, bound, groups, work_group)
 
     def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
@@ -139,6 +141,7 @@ class Host(Backend):
     def set_memory(self, call: Call, places: Sequence[tuple[int, int]], memory: Sequence[Memory]) -> None:
         for number, which in places:
             ctypes.c_void_p.from_buffer(call.native.values[number]).value = memory[which].handle
+            call.native.regions[number] = _region(memory[which])
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         self.check_open()
@@ -149,6 +152,8 @@ class Host(Backend):
             name, _, seed = self.order.partition(" ")
             bound.launch.order = ORDERS[name] + int(seed or 0)
             bound.launch.seconds = self.seconds
+            regions = [*bound.regions.values()] if bound.is_early else []
+            bound.launch.early, bound.launch.region = len(regions), (_Region * len(regions))(*regions)
             fault = bound.kernel(ctypes.byref(bound.launch))
         if fault is not None:
             raise LaunchError(f"{self.device.label}: {call.function}, work-items {self.order}: {fault.decode()}")
@@ -169,6 +174,12 @@ _C = ctypes.CDLL(None)
 _Indices = ctypes.c_uint * 3
 
 
+class _Region(ctypes.Structure):
+    """`host::Region` of group.h."""
+
+    _fields_ = (("begin", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+
+
 class _Launch(ctypes.Structure):
     """`host::Launch` of group.h, up to what the kernel's library adds."""
 
@@ -181,17 +192,30 @@ class _Launch(ctypes.Structure):
         ("arguments", ctypes.c_uint),
         ("argument", ctypes.POINTER(ctypes.c_void_p)),
         ("argument_bytes", ctypes.POINTER(ctypes.c_size_t)),
+        ("early", ctypes.c_size_t),
+        ("region", ctypes.POINTER(_Region)),
         ("of_the_library", ctypes.c_void_p * 4),
     )
 
 
 @dataclass
 class _Bound:
-    """A kernel, its launch, and the bytes of its arguments, to which that points."""
+    """A kernel, its launch, and the bytes of its arguments, to which that points.
+
+    Attributes:
+        regions: by number of an argument, the memory that it is.
+        is_early: whether launches begin before those before them have ended.
+    """
 
     kernel: Any
     launch: _Launch
     values: Sequence[Any]
+    regions: dict[int, _Region]
+    is_early: bool = False
+
+
+def _region(memory: Memory) -> _Region:
+    return _Region(memory.handle, memory.nbytes)
 
 
 def _bound(
@@ -206,7 +230,8 @@ def _bound(
     addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     sizes = (ctypes.c_size_t * len(values))(*map(len, raw))
     launch = _Launch(_Indices(*groups), _Indices(*work_group), dynamic_bytes, 0, 0.0, len(values), addresses, sizes)
-    return _Bound(kernel, launch, values)
+    regions = {number: _region(each) for number, each in enumerate(arguments) if isinstance(each, Memory)}
+    return _Bound(kernel, launch, values, regions)
 
 
 def _described() -> DeviceInfo:

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <vector>
+
 #if !defined(__x86_64__)
 #define WITH_UCONTEXT
 #endif
@@ -491,6 +493,33 @@ static bool run_warp(int number)
     return any;
 }
 
+// The launches before this one, which it may overlap: what they write is kept here until they end.
+static std::vector<std::vector<char>> to_be_written;
+
+static void begin_before_others_end()
+{
+    to_be_written.clear();
+    for (size_t r = 0; r < launch_now->early; ++r) {
+        const Region &each = launch_now->region[r];
+        to_be_written.emplace_back((char *)each.begin, (char *)each.begin + each.bytes);
+    }
+    for (size_t r = 0; r < launch_now->early; ++r)
+        memset(launch_now->region[r].begin, 0xff, launch_now->region[r].bytes);
+}
+
+bool have_launches_ended() { return to_be_written.empty(); }
+
+// Returns whether they had not ended before.
+static bool end_launches()
+{
+    if (have_launches_ended())
+        return false;
+    for (size_t r = 0; r < launch_now->early; ++r)
+        memcpy(launch_now->region[r].begin, to_be_written[r].data(), to_be_written[r].size());
+    to_be_written.clear();
+    return true;
+}
+
 // Of all that wait in vain, the first at each line, and what for.
 static void tell_deadlock()
 {
@@ -527,7 +556,7 @@ static bool run_warps(int first, int count)
             if (launch_now->order >= SHUFFLED && random_below(4) == 0)
                 break;
         }
-        if (drawn(2) && units_go_on())
+        if (drawn(2) && (end_launches() || units_go_on()))
             any = true; // who waited for that may go on
     }
     return any;
@@ -552,7 +581,7 @@ static void run_cluster()
             for (int g = 0; g < groups; ++g)
                 while (run_warps((launch_now->order == REVERSED ? groups - 1 - g : g) * warps, warps) && !message[0])
                     any = true;
-        if (!any && !message[0] && !units_go_on())
+        if (!any && !message[0] && !end_launches() && !units_go_on())
             tell_deadlock();
     }
 }
@@ -578,6 +607,7 @@ const char *run_groups(const Launch &launch)
             return "no memory for shared memory";
     position.items = launch.items;
     position.groups = launch.groups;
+    begin_before_others_end();
     const Watchdog watchdog(launch.seconds);
     Indices at;
     for (at.z = 0; at.z < launch.groups.z && !message[0]; ++at.z)
@@ -589,6 +619,7 @@ const char *run_groups(const Launch &launch)
                 }
                 run_cluster();
             }
+    end_launches();
     for (int g = 0; g < groups; ++g)
         free(dynamic[g]);
     return message[0] ? message : nullptr;

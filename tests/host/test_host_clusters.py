@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 import gemmport as gp
 from absences import CXX, needs
-from exact import Sizes, check
+from exact import Sizes, check, problem_of
 from gemmport.contracts.kernel import Parameters
 from host import Host
-from mutations import Edit, Mutation, planted
+from mutations import HASTY, Edit, Mutation, planted
 from on_host import in_every_order, opened
 from test_host_wgmma import ALONE, ALONG_K, addressable
 
@@ -155,10 +156,21 @@ def test_each_fault_of_clusters_shows(cpu: Host, name: str) -> None:
 # Launches that begin early
 
 
-@pytest.mark.parametrize("params", [ALONE, CLUSTERS["d"]], ids=["alone", "in clusters"])
-def test_launches_that_begin_early_wait_before_they_read(cpu: Host, params: Parameters) -> None:
-    problem = addressable(Sizes(67, 131, 201), "NN", "float16", beta=-1.0)
-    in_every_order(cpu, lambda: check(cpu, problem, "wgmma", {**params, "EARLY": 1}))
-    hasty = Mutation("hasty", (Edit(r"(PREFETCH_MAP\(&map_b\);)\n +AWAIT_BEFORE\(\)", r"\1"),), ("wgmma",))
-    with planted(hasty, "wgmma"), pytest.raises(gp.LaunchError, match=r"lacks AWAIT_LAUNCHES\(\) before it"):
+def check_early(cpu: Host, ops: str, params: Parameters) -> None:
+    """Products whose operands lie as they are read, of no terms, and with passes before."""
+    alone = addressable(Sizes(67, 131, 201), ops, "float16", beta=-1.0)
+    for problem in (alone, replace(alone, k=0), problem_of(Sizes(67, 131, 201), ops, "float16", beta=-1.0)):
         check(cpu, problem, "wgmma", {**params, "EARLY": 1})
+
+
+@pytest.mark.parametrize("params", [ALONE, CLUSTERS["d"]], ids=["alone", "in clusters"])
+def test_launches_that_begin_early_wait_before_they_read_and_write(cpu: Host, params: Parameters) -> None:
+    in_every_order(cpu, lambda: check_early(cpu, "NN", params))
+
+
+@pytest.mark.planted_fault
+@pytest.mark.parametrize("name", HASTY)
+def test_a_launch_that_does_not_wait_shows_here(cpu: Host, name: str) -> None:
+    told = r"lacks AWAIT_LAUNCHES\(\) before it|elements are wrong"
+    with planted(HASTY[name], HASTY[name].kernels[0]), pytest.raises((AssertionError, gp.LaunchError), match=told):
+        in_every_order(cpu, lambda: check_early(cpu, "NN", ALONE))

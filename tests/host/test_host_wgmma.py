@@ -67,13 +67,13 @@ def test_products_are_exact_in_every_order(cpu: Host, dtype: str, ops: str) -> N
 
 
 @pytest.mark.sample(beta=[0.0], dtype=["bfloat16"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float32", "float8_e4m3fn"])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_what_is_launched_meanwhile_writes_the_same_bits(cpu: Host, beta: float, dtype: str) -> None:
     """Loops that are not written out, and nothing that reads C where it is poison; parts of shared tiles, too."""
     ops = "NN" if dtype == "bfloat16" else "NT"
-    scalars = {"beta": beta} if dtype != "int8" else {"beta": 2 * beta, "output": "int32"}
-    problem = addressable(Sizes(67, 131, 201), ops, dtype, multiple=16, **scalars)
+    more = {"int8": {"beta": 2 * beta, "output": "int32"}, "float32": {"beta": beta, "precision": "tf32"}}
+    problem = addressable(Sizes(67, 131, 201), ops, dtype, multiple=16, **more.get(dtype, {"beta": beta}))
     own = gp.plan(problem, cpu.device, kernel="wgmma", params={**ALONE, "SHARE": 1})
     soon = replace(own, launches=own.meanwhile)
     assert [launch.kernel.function for launch in soon.launches] == [launch.kernel.function for launch in own.launches]
@@ -352,7 +352,7 @@ def check_type(cpu: Host, noticed_by: str) -> None:
 @pytest.mark.planted_fault
 @pytest.mark.parametrize("ops", ["NT", "TN"])
 def test_the_unit_cuts_what_is_not_rounded(cpu: Host, ops: str) -> None:
-    """B, by the pass that rounds alone, or transposes, too."""
+    """The pass rounds B. Along k (NT) it does nothing else, and across it transposes as well (TN)."""
     unrounded = fault(r"TAKEN\(x\) __float_as_uint.*", "TAKEN(x) (x)", "relayout")
     with planted(unrounded, "relayout"), pytest.raises(AssertionError, match="wrong"):
         check_tf32(cpu, ops)

@@ -7,7 +7,7 @@
 #if EARLY
 #define LET_NEXT() LET_NEXT_BEGIN();
 #define AWAIT_BEFORE() AWAIT_LAUNCHES();
-#define UNALIASED // with it the compiler might read before AWAIT_BEFORE() what launches before still write
+#define UNALIASED // nothing: `restrict` would allow reads before AWAIT_BEFORE(), of what launches before still write
 #else
 #define LET_NEXT()
 #define AWAIT_BEFORE()

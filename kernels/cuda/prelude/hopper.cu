@@ -31,9 +31,10 @@
 #define PREFETCH_MAP(map) asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory")
 
 // Clusters of blocks, which run at one time and reach each other's shared memory. A rank is a block's number in its cluster, from 0 on.
-// All threads of a cluster meet: barriers that were made and fenced before are seen behind, and no block leaves before. Nothing else is
-// waited for: a release for the cluster would have all memory of the thread wait, hundreds of clocks each time (MEMBAR.ALL.GPU).
-// CLUSTER_END() waits for it once, before blocks end: that they have arrived at barriers of the other block, too, which must be there still.
+// At CLUSTER_BARRIER() all threads of a cluster meet. Behind it they see barriers that were made and fenced before. Nothing else is released: a
+// release for the cluster waits for all memory accesses of the thread, hundreds of clocks each time (MEMBAR.ALL.GPU).
+// CLUSTER_END() is where they meet last, and does release: arrivals at barriers of the other block have come before either block ends, and
+// takes its shared memory with it.
 #define CLUSTER_BARRIER() asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait.acquire;" ::: "memory")
 #define CLUSTER_END() asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")
 // BARRIER_ARRIVE at the barrier that stands in the same place of the block of this rank; that releases nothing to others but who waits there.

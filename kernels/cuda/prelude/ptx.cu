@@ -1,5 +1,5 @@
-// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro; with `hopper`, the only `asm`. A backend
-// for other GPUs replaces this file (`overrides` of gemmport.runtime.sources.assemble).
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro. This file and `hopper` have the
+// only `asm`. A backend for other GPUs replaces this file (`overrides` of gemmport.runtime.sources.assemble).
 //
 // Macros, not functions: an instruction's operands are variables of the caller. HALF_MUL(r, 0x3e00, 0x4000) sets the register r to 0x4200:
 // 1.5 · 2 = 3, by the bits of a half.
@@ -112,8 +112,9 @@
         d0 = after.s0, d1 = after.s1, d2 = after.s2, d3 = after.s3;                       \
     } while (0)
 
-// In a launch that begins before the one before it in its stream has ended (programmatic dependent launch, from compute capability 9.0 on): lets the next such one begin as
-// soon as there is room for its blocks; waits until all launches before have ended, and what they wrote can be read.
+// Programmatic dependent launch, from compute capability 9.0 on: a launch may begin before the one before it in its stream has ended. The first
+// macro lets the next such launch begin as soon as there is room for its blocks. The second waits until all launches before have ended, and
+// what they wrote can be read.
 #define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
 #define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")
 

@@ -1,5 +1,5 @@
-// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro; with `hopper`, the only `asm`. A backend
-// for other GPUs replaces this file (`overrides` of gemmport.runtime.sources.assemble).
+// ptx: NVIDIA's instructions that kernels ask for by name (PTX ISA), and AMD's matrix cores, each in one macro. This file and `hopper` have the
+// only `asm`. A backend for other GPUs replaces this file (`overrides` of gemmport.runtime.sources.assemble).
 //
 // Macros, not functions: an instruction's operands are variables of the caller. Other compilers than NVIDIA's, and AMD's, do not meet them:
 // no kernel asks. In a warp whose lanes have x = 100 + their number, WARP_SHUFFLE(y, x, 3) sets y to 103 in all of them.

@@ -12,6 +12,8 @@
 #define PREFETCH_MAP(map) host::check_map(map, __LINE__)
 
 #define CLUSTER_BARRIER() host::cluster_barrier(__LINE__)
+// On a GPU this one releases, too, so that arrivals in the other group have come. Here they count at once, and one that comes to a group that
+// has ended is reported.
 #define CLUSTER_END() host::cluster_barrier(__LINE__)
 #define CLUSTER_ARRIVE(bar, rank) host::arrive_in(rank, bar, __LINE__)
 #define CLUSTER_ADDRESS(there, place, rank) ((there) = host::address_in(rank, place, __LINE__))

@@ -296,7 +296,7 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define LOAD_TURNED_MATRICES(r0, r1, r2, r3, place) host::load_matrices(r0, r1, r2, r3, place, true, __LINE__)
 
 #define LET_NEXT_BEGIN() host::let_next_begin()
-#define AWAIT_LAUNCHES() host::await_launches()
+#define AWAIT_LAUNCHES() host::await_launches(__LINE__)
 
 #define TOUCH_PLACE(place) ((void)0)
 #define TOUCH_MEMORY() ((void)0)
