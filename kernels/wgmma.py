@@ -82,9 +82,6 @@ _MOST_EXCHANGED = {(1, 1): 8192, (1, 2): 8192, (2, 1): 4096}
 _COPIED = 4
 """Bytes to which `mma` wants rows aligned, to copy them (PTX ISA, `cp.async`)."""
 
-_WORTH_LAYING_OUT = 2**19
-"""Elements of an operand from which on `wgmma` was timed."""
-
 _TURNED = 2
 """Bytes of elements that the unit reads where they lie across k."""
 
@@ -143,9 +140,10 @@ class Wgmma(KernelVariant):
     four warps multiply WM rows of the tile. The unit turns two-byte elements that lie across k. Others are transposed
     beforehand, in scratch memory, and what the copy engine cannot address is laid out anew there.
 
-    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it. A is rounded in registers, by way of
-    which the unit takes it, however it lies; the pass that lays operands out anew rounds B beforehand.
-    Floats of 8 bits the unit adds up in about 14 bits: the sums of each step, 128 terms, are added to float32 outside of it.
+    Float32 is multiplied as TF32 where, and only where, precision="tf32" asks for it. A is rounded in registers, from which
+    the unit takes it, whichever way it lies. The pass that lays operands out anew rounds B beforehand.
+
+    The unit adds up floats of 8 bits in about 14 bits. So the sums of each step, 128 terms, are added to float32 outside of it.
 
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
 
@@ -188,6 +186,8 @@ class Wgmma(KernelVariant):
     constants: ClassVar = {
         **KernelVariant.constants,
         "doubt": "`mma` must be expected to be so many times as fast to be taken in its place",
+        "worth_laying_out": "elements of an operand that `mma` reads one by one, from which on few rows or columns are its own",
+        "early_clocks": "of a launch that begins early, which the launch before it hides",
         "map_clocks": "of a launch in OpenCL, whose groups put addresses into tensor maps before they copy",
         "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
         "read_bytes": "that it reads from local memory per clock",
@@ -246,11 +246,11 @@ class Wgmma(KernelVariant):
 
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         rows, columns = int(parameters["WM"]), int(parameters["TSN"])
+        multipliers = _multipliers(parameters)
         lines = 2 * rows * ROW_BYTES // 4 // GROUP if _rounds_a(problem) else 0  # of A, of two steps
         held = (rows + (LINES if _promotes(problem) else 0)) * columns // GROUP + lines
-        return ceil_div(
-            held * _multipliers(parameters), _multipliers(parameters) + GROUP
-        )  # those that multiply have more
+        # Those that multiply have more than those that have tiles brought: this is the mean.
+        return ceil_div(held * multipliers, multipliers + GROUP)
 
     def unsupported(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if reason := super().unsupported(problem, device):
@@ -281,7 +281,7 @@ class Wgmma(KernelVariant):
             if model.has_refuted(self.name, form):
                 return f"gemmport doctor has found it wrong on this device: {form}"
         if min(problem.m, problem.n) < LINES:
-            if _is_slow_in_mma(problem):
+            if _is_slow_in_mma(problem, _constants(device, model)["worth_laying_out"]):
                 return None
             return f"D must have at least {LINES} rows and columns; it is {problem.m} × {problem.n}: mma has tiles as narrow"
         rankings = rankings or Rankings(device, model)
@@ -383,8 +383,9 @@ class Wgmma(KernelVariant):
             )
             # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
             moved = 2 * (sharers + (shared if shared and sharers % shared else 0)) * tile.rows * tile.columns
+            hidden = p["EARLY"] * min(own["early_clocks"] / hertz, model.launch)
             others = {
-                "launches": model.launch * (1 + len(made) + (2 if shared else 0)),
+                "launches": model.launch * (1 + len(made) + (2 if shared else 0)) - hidden,
                 "tensor maps": own["map_clocks"] / hertz if device.language == "opencl" else 0.0,
                 "passes": pass_seconds,
                 "promotion": (of_fullest * steps + shares) * promoted / hertz,
@@ -411,9 +412,8 @@ class Wgmma(KernelVariant):
         width = max(min(16 // problem.output.itemsize, 8), 1)
         few, many = _registers(parameters)
         rows, columns = self._numbered(parameters)
-        beyond = (
-            problem.m % rows > 0 or problem.n % columns > 0
-        )  # a group may have a tile all of which is beyond an edge
+        # A group may have a tile all of which is beyond an edge.
+        beyond = problem.m % rows > 0 or problem.n % columns > 0
         common = super().defines(own, problem)
         return {
             **common,
@@ -507,6 +507,8 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
     read, barrier, latency = per_clock(model.local_bandwidth, device), model.barrier * hertz, model.latency * hertz
     rates = {
         "doubt": 1.0,
+        "worth_laying_out": math.inf,
+        "early_clocks": 0.0,
         "map_clocks": 0.0,
         "products": usual_matrix_products(device, model),
         "read_bytes": read,
@@ -621,14 +623,17 @@ def _maps(problem: GemmProblem, tile: Tile, prepared: Mapping[Operand, str], hal
     return _Maps(tuple(maps), tuple(begins))
 
 
-def _is_slow_in_mma(problem: GemmProblem) -> bool:
+def _is_slow_in_mma(problem: GemmProblem, worth_laying_out: float) -> bool:
     """Whether the larger operand is of halves that `mma` has to read one by one, and so large that to have it laid out anew
-    pays, although tiles of so few rows or columns are mostly empty. An H100 took 0.45 to 0.53 of the time (docs/wgmma.md).
+    pays, although tiles of so few rows or columns are mostly empty.
+
+    Args:
+        worth_laying_out: its elements from which on that is so.
     """
     larger: Operand = "a" if problem.m > problem.n else "b"
     elements = max(problem.m, problem.n) * problem.effective_k
     brief = problem.dtype.itemsize == _TURNED
-    return brief and problem.batch == 1 and elements >= _WORTH_LAYING_OUT and problem.alignment(larger) % _COPIED != 0
+    return brief and problem.batch == 1 and elements >= worth_laying_out and problem.alignment(larger) % _COPIED != 0
 
 
 def _is_batched(problem: GemmProblem, operand: Operand) -> bool:
