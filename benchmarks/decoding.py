@@ -7,8 +7,8 @@ B, the weights, is what counts: of it there are so many copies that no cache has
 planner chooses it and for `read_global` of `microbenchmarks` alike. The reader is the fastest of several numbers of groups.
 Results are verified before anything is timed; all that is compared is timed in turns. Takes a minute or two.
 
-With --kernel, what the kernels' models choose among and the candidates of a file are timed beside the choice, as in `sweep.py`;
-those that take far longer in a few calls are not timed any further.
+With --kernel, the candidates of a file, or else what the kernels' models choose among, are timed beside the choice; those that
+take far longer in a few calls are not timed any further.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def told(own: Mapping[str, Any]) -> str:
 @click.option("--dtype", default="float16,int8", show_default=True, help="NAME[,NAME]")
 @click.option("--ops", default="NT", show_default=True, help="NT[,NN]: of these.")
 @click.option("--kernel", default="", metavar="NAME[,NAME]", help="Whose candidates are timed beside the choice.")
-@click.option("--candidates", type=click.Path(exists=True, path_type=Path), help="A file of more candidates.")
+@click.option("--candidates", type=click.Path(exists=True, path_type=Path), help="A file of them: as for sweep.py.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that compile beforehand.")
 @click.option("--repeat", type=click.IntRange(1), default=11, show_default=True, help="Samples of each.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, too.")
@@ -238,7 +238,10 @@ def main(
         )
         for name, (n, k), m, (a, b) in itertools.product(dtype.split(","), extents, rows.split(","), ops.split(","))
     ]
-    plans = {one.name: [sweep.plans(problem, one.device, tried) for problem in problems] for one in opened}
+    plans = {
+        one.name: [sweep.plans(problem, one.device, tried, modelled=candidates is None) for problem in problems]
+        for one in opened
+    }
     if jobs > 1:
         for one in opened:
             sweep.compile_beforehand(one.device, itertools.chain.from_iterable(plans[one.name]), jobs)

@@ -70,13 +70,18 @@ def _alternatives(factor: Any) -> list[Candidate]:
     ]
 
 
-def plans(problem: GemmProblem, target: DeviceInfo, candidates: Mapping[str, Sequence[Candidate]]) -> list[Plan]:
+def plans(
+    problem: GemmProblem, target: DeviceInfo, candidates: Mapping[str, Sequence[Candidate]], *, modelled: bool = True
+) -> list[Plan]:
     """What the planner chooses, and what the device can run of what the kernels' models considered and of the candidates; what
     comes to the same launches is there once.
+
+    Args:
+        modelled: whether what the models considered is there.
     """
     found = [gp.plan(problem, target)]
     for kernel, each in candidates.items():
-        for candidate in (*considered(kernel, problem, target), *each):
+        for candidate in (*(considered(kernel, problem, target) if modelled else ()), *each):
             try:
                 found.append(gp.plan(problem, target, kernel=kernel, params=candidate))
             except (gp.ParameterError, gp.UnsupportedError):

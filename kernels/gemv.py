@@ -23,10 +23,10 @@ from gemmport.contracts.kernel import (
     problem_defines,
     run_defines,
 )
-from gemmport.contracts.nvidia import multiplies_matrices_by_warps
+from gemmport.contracts.nvidia import begins_launches_early, multiplies_bytes, multiplies_matrices_by_warps
 from gemmport.contracts.prediction import SHARE, USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import FLOAT32, HALVES
+from gemmport.core.dtypes import DTYPES, FLOAT32, HALVES
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
 
@@ -48,6 +48,9 @@ MOST_VECTORS = 4
 """For which the matrix is read once; with more, a tile of a product in two dimensions reads less."""
 
 MOST_PARTS = 1024
+
+USUAL_RUN = 16
+"""Bytes: the longest that a GPU's work-item reads at once."""
 
 FITTED = {
     "groups_per_unit": "groups per compute unit that keep its memory busy: loads are on their way as long as its latency",
@@ -73,6 +76,12 @@ CACHE_SHARE, NEAR_SHARE = 1 / 6, 1 / 4
 `cache_bandwidth` and `near_bandwidth`: defaults, of the order of magnitude alone.
 """
 
+WORD_BYTES = 4
+"""That one instruction multiplies and adds up (DOTS)."""
+
+_DOTS = {"int8": "S8", "uint8": "U8"}
+"""By type of the operands, the end of the instruction's macro DOT_…."""
+
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -87,6 +96,10 @@ class Gemv(KernelVariant):
     Runs are as long as they may be: as RUN says, as rows are aligned, and where they lie across, as they divide the rows. Those
     of a group of one work-item, for CPUs, need neither: the last group begins with rows of the one before, so that its runs are
     whole.
+
+    With DOTS, for bytes where both operands lie along k, runs stay words of four bytes, which one instruction multiplies and
+    adds up: compilers take bytes apart, and convert each. With EARLY, under CUDA, groups begin while the launch before still
+    runs, and wait.
     """
 
     name = "gemv"
@@ -94,11 +107,13 @@ class Gemv(KernelVariant):
     parameters = (
         Parameter("ITEMS", ITEMS, "work-items of a group", choices=_POWERS),
         Parameter("SIDE", 32, "work-items side by side along memory", choices=_POWERS),
-        Parameter("RUN", 16, "bytes of a run, at most", choices=(4, 8, 16, 32, 64)),
+        Parameter("RUN", USUAL_RUN, "bytes of a run, at most", choices=(4, 8, 16, 32, 64)),
         Parameter("RUNS", 1, "runs of neighbouring rows that a work-item reads in a step", maximum=16),
         Parameter("UNROLL", 4, "steps of a work-item whose runs are read at once", maximum=16),
         Parameter("VECTORS", MOST_VECTORS, "columns of a group, at most", maximum=8),
         Parameter("SPLIT", 1, "groups that share a sum, at most", maximum=MOST_PARTS),
+        Parameter("DOTS", 0, "1: bytes are multiplied four at once", choices=(0, 1)),
+        Parameter("EARLY", 0, "whether groups begin, and wait, while the launch before still runs", choices=(0, 1)),
     )
     constants: ClassVar = FITTED
     constraints = (
@@ -123,6 +138,9 @@ class Gemv(KernelVariant):
     def registers(self, parameters: Parameters, problem: GemmProblem) -> int:
         """Of sums, and of what is read at once."""
         work = _Work.of(problem, parameters)
+        if parameters["DOTS"] and problem.dtype.name in _DOTS:
+            words = work.width // WORD_BYTES
+            return int(parameters["RUNS"]) * (work.vectors + int(parameters["UNROLL"]) * words) + work.vectors * words
         runs = int(parameters["RUNS"]) * (work.vectors + int(parameters["UNROLL"]))
         return ceil_div(runs * work.width * problem.accumulator.sum_bytes, 4)
 
@@ -146,6 +164,11 @@ class Gemv(KernelVariant):
                 f"with matrices of at most {small} elements, and these are {problem.batch} of {elements}"
             )
         return None
+
+    def unfit(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if parameters["EARLY"] and not begins_launches_early(device):
+            return "launches begin early under CUDA alone, from sm_90 on: EARLY must be 0"
+        return _no_dots(problem, device, int(parameters["RUN"])) if parameters["DOTS"] else None
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
         """What gives each compute unit enough to read: few rows for each group, then larger groups, then groups that share
@@ -214,6 +237,8 @@ class Gemv(KernelVariant):
             few = [side for side in (8, 16) if 4 * side >= runs]  # a short k: several runs for each, a line for all
             many = [side for side in (64, 128, 256) if 4 * side <= runs]
             sides = [side for side in (*few, WARP, *many) if side <= items]
+            if _no_dots(problem, device, USUAL_RUN) is None:
+                values["DOTS"] = 1
             if work.vectors > 1:  # a run of the vectors is read as often as one of the matrix, where registers allow it
                 several: dict[str, ParameterValue] = {**values, "RUNS": 4, "UNROLL": 4 if few else 2}
                 if self.registers(self.complete({**several, "SIDE": 1}), problem) <= own["most_registers"]:
@@ -244,6 +269,8 @@ class Gemv(KernelVariant):
             **({"ALIGNED_A": 0, "ALIGNED_B": 0, **half_defines(work.problem, work.width)} if work.anywhere else {}),
             "VECTORS": work.vectors,
             "WIDTH": work.width,
+            **({"DOTS": 1, "DOT_TYPE": _DOTS.get(problem.dtype.name, "NONE")} if parameters["DOTS"] else {}),
+            **({"EARLY": 1} if parameters["EARLY"] else {}),
             "TRANSPOSED": int(work.exchanged),
             "EDGES": int(work.has_edge and not work.is_shifted),
             **({"SHIFTED": 1} if work.is_shifted else {}),
@@ -281,6 +308,23 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
     vectors = 4 * device.vector_width * clock(device)  # bytes per second, one each clock
     of_core = {"cache_bandwidth": CACHE_SHARE * vectors, "near_bandwidth": NEAR_SHARE * vectors}
     return {**USUAL, **of_core, **model.constants("gemv")}
+
+
+def _no_dots(problem: GemmProblem, device: DeviceInfo, run: int) -> str | None:
+    """Why the device does not multiply four bytes of the problem at once (DOTS), in runs of so many bytes; None where it
+    does.
+    """
+    if problem.dtype.name not in _DOTS or problem.accumulator != DTYPES["int32"]:
+        return f"bytes alone are multiplied four at once, in int32: DOTS must be 0 for {problem.dtype} in {problem.accumulator}"
+    if not multiplies_bytes(device):
+        found = device.architecture or device.name
+        return f"NVIDIA's GPUs multiply four bytes at once from sm_61 on, this is {found}: DOTS must be 0"
+    turned = _turned(problem)
+    if transposes(turned.trans_a) or not transposes(turned.trans_b):
+        return "four bytes side by side are multiplied at once: DOTS must be 0 where an operand lies across k"
+    if _width(turned, run, anywhere=False) % WORD_BYTES:
+        return f"the matrix's rows must be aligned to {WORD_BYTES} bytes, or DOTS be 0"
+    return None
 
 
 def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:

@@ -23,6 +23,7 @@ from gemmport.contracts.kernel import (
     run_defines,
 )
 from gemmport.contracts.nvidia import (
+    begins_launches_early,
     cut_of_float32_sums,
     cuts_sums_of_float8,
     multiplies_float8_matrices,
@@ -106,6 +107,8 @@ class Mma(KernelVariant):
     With ANEW, operands whose rows are not aligned to 16 bytes are laid out anew beforehand, so that they are; else they are
     copied in shorter pieces.
 
+    With EARLY, under CUDA, groups begin while the launch before still runs, and wait.
+
     With SHARE > 0, as many groups per compute unit share the tiles that do not fill a round of all groups, as in `simt`.
     """
 
@@ -117,7 +120,7 @@ class Mma(KernelVariant):
     parameters = (
         Parameter("TSM", 64, "rows of the tile", choices=(16, 32, 64, 128, 256)),
         Parameter("TSN", 64, "columns of the tile", choices=(16, 32, 64, 128, 256)),
-        Parameter("TSK", 32, "depth of the tile: terms of the sum per step", choices=(16, 32, 64, 128)),
+        Parameter("TSK", 32, "depth of the tile: terms of the sum per step", choices=(16, 32, 64, 128, 256)),
         Parameter("WM", 32, "rows of a warp's tile", choices=(16, 32, 64, 128)),
         Parameter("WN", 32, "columns of a warp's tile", choices=(16, 32, 64, 128)),
         Parameter("STAGES", 2, "tiles of A and of B in local memory at once", minimum=2, maximum=8),
@@ -131,6 +134,7 @@ class Mma(KernelVariant):
             maximum=8,
         ),
         Parameter("ANEW", 0, "1: operands whose rows are not aligned are laid out anew beforehand", choices=(0, 1)),
+        Parameter("EARLY", 0, "whether groups begin, and wait, while the launch before still runs", choices=(0, 1)),
     )
     constants: ClassVar = {**KernelVariant.constants, **_mma_tilings.FITTED}
     constraints = (
@@ -215,16 +219,19 @@ class Mma(KernelVariant):
         depth = int(parameters["TSK"]) * problem.dtype.itemsize
         if depth % AT_ONCE_BYTES:
             return f"TSK must be whole turns of the unit, {AT_ONCE_BYTES // problem.dtype.itemsize} terms of {problem.dtype}"
+        if parameters["EARLY"] and not begins_launches_early(device):
+            return "launches begin early under CUDA alone, from sm_90 on: EARLY must be 0"
         return None
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
-        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "ANEW")}
+        own = {name: value for name, value in parameters.items() if name not in ("SHARE", "ANEW", "EARLY")}
         tile, width = self.tile(parameters), max(min(PIECE_BYTES // problem.output.itemsize, 8), 1)
         terms = problem.effective_k
         return {
             **super().defines(own, problem),
             **run_defines(problem, width),
             **({"PROMOTES": 1} if problem.dtype in FLOAT8S else {}),
+            **({"EARLY": 1} if parameters["EARLY"] else {}),
             "WIDTH": width,
             "ELEMENT_BYTES": problem.dtype.itemsize,
             "SUM_BYTES": problem.accumulator.sum_bytes,

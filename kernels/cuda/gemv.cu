@@ -2,6 +2,7 @@
 // of B, the vectors, come through the caches. Where A lies along k, the threads of one row are side by side along k and add up
 // products in each lane of a run; where it lies across, threads side by side have neighbouring rows, and others have other terms.
 // Blocks may share a sum: each leaves its part, and a second launch adds up the parts in their order.
+#include "early.cu"
 #include "unaligned.cu"
 
 // What a thread has: RUNS runs for each of its terms, with the sums of so many rows; and how many threads add up the same rows.
@@ -48,6 +49,43 @@ __device__ inline wide_t run_at(const in_t *p, int present, bool aligned)
 }
 
 // What a run of A is multiplied by, and what comes of it.
+#if DOTS // bytes, of which one instruction multiplies four by four and adds up: a run is words, for compilers take bytes apart
+#define DOT PASTE(DOT_, DOT_TYPE)
+struct alignas(WIDTH) words_t { unsigned word[WIDTH / 4]; };
+#define WORD(run, w) (run).word[w]
+__device__ inline words_t words_at(const in_t *p, int present, bool aligned)
+{
+    words_t run;
+    if (aligned && present >= WIDTH)
+        run = *(const words_t *)p;
+    else
+        #pragma unroll
+        for (int w = 0; w < WIDTH / 4; ++w) {
+            unsigned word = 0;
+            #pragma unroll
+            for (int e = 0; e < 4; ++e)
+                word |= w * 4 + e < present ? (unsigned)(unsigned char)p[w * 4 + e] << e * 8 : 0;
+            WORD(run, w) = word;
+        }
+    return run;
+}
+typedef words_t factor_t;
+__device__ inline factor_t factor(const in_t *B, index_t ld_b, int p, int j, int present)
+{
+    return words_at(B + INDEX_B(p, j), present, ALIGNED_B);
+}
+#define SUM acc_t
+#define SUM_ZERO ACC_ZERO
+__device__ inline acc_t plus_product(acc_t sum, words_t a, factor_t b)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH / 4; ++w)
+        DOT(sum, WORD(a, w), WORD(b, w));
+    return sum;
+}
+#else
+#define SUM wide_t
+#define SUM_ZERO WIDE_ZERO
 #if A_RUNS_ALONG_K
 typedef wide_t factor_t;
 __device__ inline factor_t factor(const in_t *B, index_t ld_b, int p, int j, int present)
@@ -74,11 +112,14 @@ typedef acc_t factor_t;
 __device__ inline factor_t factor(const in_t *B, index_t ld_b, int p, int j, int present) { return LOAD_B(p, j); }
 __device__ inline wide_t plus_product(wide_t sum, wide_t a, factor_t b) { return wide_mul_add(b, a, sum); }
 #endif
+#endif
 
 // The r-th sum of a thread.
-__device__ inline acc_t total(const wide_t *sum, int r)
+__device__ inline acc_t total(const SUM *sum, int r)
 {
-#if A_RUNS_ALONG_K
+#if DOTS
+    return sum[r];
+#elif A_RUNS_ALONG_K
     acc_t of_lanes = ELEMENT(sum[r], 0);
     #pragma unroll
     for (int w = 1; w < WIDTH; ++w)
@@ -103,7 +144,11 @@ __device__ inline void add_up(acc_t *sums, int rows, int thread, int adder, int 
 }
 
 // A thread's runs of one step, from term p on; those of A that are on their way stay as they are stored.
-#if ALIGNED_A
+#if DOTS
+typedef words_t ahead_t;
+__device__ inline ahead_t read_ahead(const in_t *p, int present) { return words_at(p, present, true); }
+__device__ inline words_t arrived(ahead_t run) { return run; }
+#elif ALIGNED_A
 typedef in_run_t ahead_t;
 __device__ inline ahead_t read_ahead(const in_t *p, int present) { return fetch_run(p, present, true); }
 __device__ inline wide_t arrived(ahead_t run) { return OF_A(to_sums(run)); }
@@ -120,7 +165,7 @@ __device__ __forceinline__ void read_step(
         ahead[r] = read_ahead(from[r] + p * (index_t)NEXT_TERM, A_RUNS_ALONG_K ? terms_left : rows_left[r]);
 }
 __device__ __forceinline__ void multiply_step(
-    wide_t (*sum)[RUNS], const ahead_t *ahead, const in_t *B, index_t ld_b, int column, int n, int p, int terms_left)
+    SUM (*sum)[RUNS], const ahead_t *ahead, const in_t *B, index_t ld_b, int column, int n, int p, int terms_left)
 {
     #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
@@ -137,6 +182,7 @@ extern "C" __global__ __launch_bounds__(ITEMS)
 void gemv(GEMM_ARGUMENTS, acc_t *part_sums, int parts, int depth, index_t results)
 {
     __shared__ acc_t sums[ROWS * ITEMS];
+    LET_NEXT()
     const int thread = (int)threadIdx.x;
     const int part = (int)(blockIdx.x % parts);
     const unsigned number = blockIdx.x / parts;
@@ -159,13 +205,14 @@ void gemv(GEMM_ARGUMENTS, acc_t *part_sums, int parts, int depth, index_t result
     const int begin = part * depth;
     const int end = begin + min(k - begin, depth);
     int p = begin + ADDER(thread) * TERMS;
+    AWAIT_BEFORE()
 
-    wide_t sum[VECTORS][RUNS];
+    SUM sum[VECTORS][RUNS];
     #pragma unroll
     for (int v = 0; v < VECTORS; ++v)
         #pragma unroll
         for (int r = 0; r < RUNS; ++r)
-            sum[v][r] = WIDE_ZERO;
+            sum[v][r] = SUM_ZERO;
 
     // The runs of UNROLL steps are on their way at once: each place is read again as soon as what was there is multiplied. Then come
     // single steps, the last of which may not be whole.
@@ -225,6 +272,8 @@ extern "C" __global__ __launch_bounds__(SIDE_RESULTS * PART_ADDERS)
 void add_parts(GEMM_ARGUMENTS, const acc_t *part_sums, int parts, int depth, index_t results)
 {
     __shared__ acc_t sums[SIDE_RESULTS * PART_ADDERS];
+    LET_NEXT()
+    AWAIT_BEFORE()
     const int thread = (int)threadIdx.x;
     const int adder = thread / SIDE_RESULTS;
     const index_t result = (index_t)blockIdx.x * SIDE_RESULTS + thread % SIDE_RESULTS;

@@ -3,6 +3,7 @@
 // need as matrices of 8 lines of 16 bytes each, one step of the unit ahead of their use, and computes a tile of WM × WN sums. One
 // barrier parts two tiles. Sums go by way of shared memory to D, so that neighbours store neighbouring runs. Where tiles do not fill
 // the multiprocessors evenly, the last of them are cut along k.
+#include "early.cu"
 #include "ptx.cu"
 #include "runs.cu"
 #include "shares.cu"
@@ -258,6 +259,7 @@ void mma(GEMM_ARGUMENTS, acc_t *parts, int whole, int shared, int sharers)
     const int row = thread / WARP / WARPS_N * WM; // of the warp's tile
     const int column = thread / WARP % WARPS_N * WN;
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    LET_NEXT()
 
     // The tile, its first step here, and the steps that this block has to do.
     int number = (int)blockIdx.x, first = 0, left = steps;
@@ -267,6 +269,9 @@ void mma(GEMM_ARGUMENTS, acc_t *parts, int whole, int shared, int sharers)
     left = first_step(next, sharers, shared, steps) - first;
     left += (first_tile(next, sharers, shared) - first_tile(number, sharers, shared)) * steps;
     number = whole + first_tile(number, sharers, shared);
+#endif
+    AWAIT_BEFORE()
+#if SHARES
     do {
 #endif
         const int last = min(first + left, steps);
@@ -382,6 +387,8 @@ void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int shar
     const int steps = max((k + TSK - 1) / TSK, 1);
     const int begin = first_sharer(number, sharers, shared, steps);
     const int end = last_sharer(number, sharers, shared);
+    LET_NEXT()
+    AWAIT_BEFORE()
 
     acc_t sum[COLUMN_EIGHTS][4];
     #pragma unroll

@@ -2,6 +2,7 @@
 // of B, the vectors, come through the caches. Where A lies along k, the work-items of one row are side by side along k and add up
 // products in each lane of a run; where it lies across, work-items side by side have neighbouring rows, and others have other terms.
 // Groups may share a sum: each leaves its part, and a second launch adds up the parts in their order.
+#include "early.cl"
 #include "unaligned.cl"
 
 // What a work-item has: RUNS runs for each of its terms, with the sums of so many rows; and how many work-items add up the same rows.
@@ -48,6 +49,43 @@ inline wide_t run_at(__global const in_t *p, int present, int aligned)
 }
 
 // What a run of A is multiplied by, and what comes of it.
+#if DOTS // bytes, of which one instruction multiplies four by four and adds up: a run is words, for compilers take bytes apart
+#define DOT PASTE(DOT_, DOT_TYPE)
+typedef PASTE(MOVE_, WIDTH) words_t;
+#define WORD(run, w) ((uint *)&(run))[w]
+inline words_t words_at(__global const in_t *p, int present, int aligned)
+{
+    words_t run;
+    if (aligned && present >= WIDTH)
+        run = *(__global const words_t *)p;
+    else
+        #pragma unroll
+        for (int w = 0; w < WIDTH / 4; ++w) {
+            uint word = 0;
+            #pragma unroll
+            for (int e = 0; e < 4; ++e)
+                word |= w * 4 + e < present ? (uint)(uchar)p[w * 4 + e] << e * 8 : 0;
+            WORD(run, w) = word;
+        }
+    return run;
+}
+typedef words_t factor_t;
+inline factor_t factor(__global const in_t *B, index_t ld_b, int p, int j, int present)
+{
+    return words_at(B + INDEX_B(p, j), present, ALIGNED_B);
+}
+#define SUM acc_t
+#define SUM_ZERO ACC_ZERO
+inline acc_t plus_product(acc_t sum, words_t a, factor_t b)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH / 4; ++w)
+        DOT(sum, WORD(a, w), WORD(b, w));
+    return sum;
+}
+#else
+#define SUM wide_t
+#define SUM_ZERO WIDE_ZERO
 #if A_RUNS_ALONG_K
 typedef wide_t factor_t;
 inline factor_t factor(__global const in_t *B, index_t ld_b, int p, int j, int present)
@@ -74,11 +112,14 @@ typedef acc_t factor_t;
 inline factor_t factor(__global const in_t *B, index_t ld_b, int p, int j, int present) { return LOAD_B(p, j); }
 inline wide_t plus_product(wide_t sum, wide_t a, factor_t b) { return wide_mul_add(b, a, sum); }
 #endif
+#endif
 
 // The r-th sum of a work-item.
-inline acc_t total(const wide_t *sum, int r)
+inline acc_t total(const SUM *sum, int r)
 {
-#if A_RUNS_ALONG_K
+#if DOTS
+    return sum[r];
+#elif A_RUNS_ALONG_K
     acc_t of_lanes = ELEMENT(sum[r], 0);
     #pragma unroll
     for (int w = 1; w < WIDTH; ++w)
@@ -103,7 +144,11 @@ inline void add_up(__local acc_t *sums, int rows, int item, int adder, int adder
 }
 
 // A work-item's runs of one step, from term p on; those of A that are on their way stay as they are stored.
-#if ALIGNED_A
+#if DOTS
+typedef words_t ahead_t;
+inline ahead_t read_ahead(__global const in_t *p, int present) { return words_at(p, present, 1); }
+inline words_t arrived(ahead_t run) { return run; }
+#elif ALIGNED_A
 typedef in_run_t ahead_t;
 inline ahead_t read_ahead(__global const in_t *p, int present) { return fetch_run(p, present, 1); }
 inline wide_t arrived(ahead_t run) { return OF_A(to_sums(run)); }
@@ -120,7 +165,7 @@ inline __attribute__((always_inline)) void read_step(
         ahead[r] = read_ahead(from[r] + p * (index_t)NEXT_TERM, A_RUNS_ALONG_K ? terms_left : rows_left[r]);
 }
 inline __attribute__((always_inline)) void multiply_step(
-    wide_t (*sum)[RUNS], const ahead_t *ahead, __global const in_t *B, index_t ld_b, int column, int n, int p, int terms_left)
+    SUM (*sum)[RUNS], const ahead_t *ahead, __global const in_t *B, index_t ld_b, int column, int n, int p, int terms_left)
 {
     #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
@@ -137,6 +182,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void gemv(GEMM_ARGUMENTS, __global acc_t *part_sums, int parts, int depth, index_t results)
 {
     __local acc_t sums[ROWS * ITEMS];
+    LET_NEXT()
     const int item = (int)get_local_id(0);
     const int part = (int)(get_group_id(0) % parts);
     const size_t number = get_group_id(0) / parts;
@@ -159,13 +205,14 @@ void gemv(GEMM_ARGUMENTS, __global acc_t *part_sums, int parts, int depth, index
     const int begin = part * depth;
     const int end = begin + min(k - begin, depth);
     int p = begin + ADDER(item) * TERMS;
+    AWAIT_BEFORE()
 
-    wide_t sum[VECTORS][RUNS];
+    SUM sum[VECTORS][RUNS];
     #pragma unroll
     for (int v = 0; v < VECTORS; ++v)
         #pragma unroll
         for (int r = 0; r < RUNS; ++r)
-            sum[v][r] = WIDE_ZERO;
+            sum[v][r] = SUM_ZERO;
 
     // The runs of UNROLL steps are on their way at once: each place is read again as soon as what was there is multiplied. Then come
     // single steps, the last of which may not be whole.
@@ -225,6 +272,8 @@ __kernel __attribute__((reqd_work_group_size(SIDE_RESULTS * PART_ADDERS, 1, 1)))
 void add_parts(GEMM_ARGUMENTS, __global const acc_t *part_sums, int parts, int depth, index_t results)
 {
     __local acc_t sums[SIDE_RESULTS * PART_ADDERS];
+    LET_NEXT()
+    AWAIT_BEFORE()
     const int item = (int)get_local_id(0);
     const int adder = item / SIDE_RESULTS;
     const index_t result = (index_t)get_group_id(0) * SIDE_RESULTS + item % SIDE_RESULTS;

@@ -3,6 +3,7 @@
 // need as matrices of 8 lines of 16 bytes each, one step of the unit ahead of their use, and computes a tile of WM × WN sums. One
 // barrier parts two tiles. Sums go by way of local memory to D, so that neighbours store neighbouring runs. Where tiles do not fill
 // the compute units evenly, the last of them are cut along k.
+#include "early.cl"
 #include "ptx.cl"
 #include "runs.cl"
 #include "shares.cl"
@@ -254,6 +255,7 @@ void mma(GEMM_ARGUMENTS, __global acc_t *parts, int whole, int shared, int share
     const int row = item / WARP / WARPS_N * WM; // of the warp's tile
     const int column = item / WARP % WARPS_N * WN;
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    LET_NEXT()
 
     // The tile, its first step here, and the steps that this group has to do.
     int number = (int)get_group_id(0), first = 0, left = steps;
@@ -263,6 +265,9 @@ void mma(GEMM_ARGUMENTS, __global acc_t *parts, int whole, int shared, int share
     left = first_step(next, sharers, shared, steps) - first;
     left += (first_tile(next, sharers, shared) - first_tile(number, sharers, shared)) * steps;
     number = whole + first_tile(number, sharers, shared);
+#endif
+    AWAIT_BEFORE()
+#if SHARES
     do {
 #endif
         const int last = min(first + left, steps);
@@ -378,6 +383,8 @@ void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared,
     const int steps = max((k + TSK - 1) / TSK, 1);
     const int begin = first_sharer(number, sharers, shared, steps);
     const int end = last_sharer(number, sharers, shared);
+    LET_NEXT()
+    AWAIT_BEFORE()
 
     acc_t sum[COLUMN_EIGHTS][4];
     #pragma unroll

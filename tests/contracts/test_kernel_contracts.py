@@ -559,7 +559,11 @@ def test_local_bytes_are_what_the_source_declares(variant: KernelVariant, folder
     source = first_function(own_source(variant, folder))
     own = ({}, {"OWN": "a"}, {"OWN": "b"}) if variant.name == "packed" else ({},)
     for values in ({**sample, **more} for sample in samples(variant) for more in own):
-        declared = declared_local_bytes(source, FOLDERS[folder], variant.defines(values, problem))
+        defines = variant.defines(values, problem)
+        along = (
+            {"A_RUNS_ALONG_K": 1 - int(defines["TRANSPOSE_A"])} if variant.name == "gemv" else {}
+        )  # as the prelude has it
+        declared = declared_local_bytes(source, FOLDERS[folder], {**defines, **along})
         assert variant.local_bytes(values, problem) == declared, values
         assert bool(declared) or "OWN" not in values
 
@@ -681,6 +685,8 @@ def test_registers_hold_at_least_the_sums_and_double_with_float64(variant: Kerne
         return
     for values in samples(variant):
         assert variant.registers(values, single) >= sums_per_item(variant, values)
+        if variant.name == "gemv" and values["ITEMS"] == 1:  # whose runs have as many bytes of either
+            continue
         assert variant.registers(values, double) == 2 * variant.registers(values, single)
 
 

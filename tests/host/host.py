@@ -25,7 +25,9 @@ from gemmport.backends.objects import Call, Discovery, Event, Memory, Program
 from gemmport.contracts.amd import MATRIX_CORES
 from gemmport.contracts.nvidia import (
     ASYNC_COPIES,
+    BYTE_PRODUCTS,
     CUT_FLOAT8_SUMS,
+    EARLY_LAUNCHES,
     FLOAT8_PRODUCTS,
     MATRIX_UNIT,
     READ_ONLY_LOADS,
@@ -259,7 +261,9 @@ def _described() -> DeviceInfo:
         extensions=frozenset(
             {
                 ASYNC_COPIES,
+                BYTE_PRODUCTS,
                 CUT_FLOAT8_SUMS,
+                EARLY_LAUNCHES,
                 FLOAT8_PRODUCTS,
                 MATRIX_CORES,
                 MATRIX_UNIT,

@@ -222,6 +222,47 @@ def test_faults_of_where_matrix_cores_have_numbers_show(cpu: Host, pattern: str,
         product(cpu, "simt", "TN", BY_MATRIX_CORES[dtype], dtype)
 
 
+BY_WORDS: Parameters = {"ITEMS": 32, "SIDE": 4, "RUNS": 2, "UNROLL": 2, "VECTORS": 2, "SPLIT": 2, "DOTS": 1}
+"""Of `gemv`: two steps at once, single ones, and one that is not whole, in two parts."""
+
+
+def of_bytes(dtype: str, sizes: Sizes, multiple: int) -> gp.GemmProblem:
+    return problem_of(sizes, "NT", dtype, output="int32", multiple=multiple, batch=2, alpha=2.0, beta=-1.0)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("multiple", [4, 16])
+@pytest.mark.parametrize("sizes", [Sizes(19, 3, 363), Sizes(1, 19, 363)], ids=str)
+def test_bytes_that_are_multiplied_four_at_once_are_exact(cpu: Host, dtype: str, multiple: int, sizes: Sizes) -> None:
+    in_every_order(cpu, lambda: check(cpu, of_bytes(dtype, sizes, multiple), "gemv", BY_WORDS))
+
+
+def test_vectors_of_bytes_need_no_alignment(cpu: Host) -> None:
+    problem = of_bytes("int8", Sizes(19, 3, 363), 16)
+    check(cpu, replace(problem, b=gp.Layout(ld=365, batch_stride=3 * 365, offset=1)), "gemv", BY_WORDS)
+
+
+@pytest.mark.planted_fault
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"DOT\(sum, WORD\(a, w\)", "DOT(sum, WORD(a, 0)"),
+        (r"w \* 4 \+ e < present", "w * 4 + e <= present"),
+        (r"<< e \* 8", "<< e * 4"),
+        (r"\(unsigned char\)p", "p"),
+    ],
+    ids=[
+        "takes the first word for all",
+        "reads a byte too many",
+        "puts bytes into each other",
+        "spreads a byte's sign",
+    ],
+)
+def test_faults_of_bytes_that_are_multiplied_four_at_once_show(cpu: Host, pattern: str, replacement: str) -> None:
+    with planted(fault(pattern, replacement, "gemv"), "gemv"), pytest.raises(AssertionError):
+        check(cpu, of_bytes("int8", Sizes(19, 3, 363), 16), "gemv", BY_WORDS)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "float64", "complex128"])
 def test_products_by_read_only_loads_are_exact(cpu: Host, dtype: str) -> None:
     product(cpu, "shuffle", "NT", {"USE_LDG": 1}, dtype)

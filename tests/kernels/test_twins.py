@@ -62,9 +62,13 @@ APART: dict[str, tuple[str, list[str]]] = {
     "gemv": (
         (
             "OpenCL C counts groups in size_t, and CUDA C++ in 32 bits; a CPU's compiler takes seconds for 128 rows; "
-            "CUDA C++ has a zero of every type in its braces"
+            "CUDA C++ has a zero of every type in its braces; words of OpenCL C are a vector"
         ),
         [
+            "-typedef PASTE(MOVE_, WIDTH) words_t;",
+            "-#define WORD(run, w) ((unsigned *)&(run))[w]",
+            "+struct alignas(WIDTH) words_t { unsigned word[WIDTH / 4]; };",
+            "+#define WORD(run, w) (run).word[w]",
             "-RUN_ELEMENT(in_t, run, w) = w < present ? B[INDEX_B(p + w, j)] : (in_t)0;",
             "+RUN_ELEMENT(in_t, run, w) = w < present ? B[INDEX_B(p + w, j)] : in_t{};",
             "-const size_t number = GROUP.x / parts;",

@@ -54,6 +54,11 @@
     asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" \
                  : "+d"(d0), "+d"(d1) : "d"(a), "d"(b))
 
+// Products of four bytes by four and their sum, from compute capability 6.1 on: sum plus those of the bytes of the words a and b, signed or
+// not. It wraps around: 0x7fffffff plus 1 · 1 is 0x80000000.
+#define DOT_S8(sum, a, b) asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b))
+#define DOT_U8(sum, a, b) asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b))
+
 // Four matrices of 8 rows of 16 bytes out of shared memory, from compute capability 7.5 on: lane 8 · j + i of a warp says where
 // row i of matrix j is, and each lane gets of matrix j the 4 bytes r_j: those of row lane / 4 that are the (lane % 4)-th. Turned,
 // and of 2-byte elements, lane gets those of column lane / 4 and of rows lane % 4 · 2 and the next.

@@ -19,6 +19,7 @@ ASYNC_COPIES, READ_ONLY_LOADS = "cp.async", "ld.global.nc"
 MATRIX_UNIT, MATRIX_UNIT_OF_8_ROWS = "mma.m16n8k4.f64", "mma.m8n8k4.f64"
 WARP_PRODUCTS, WARP_GROUP_PRODUCTS = "mma.sync", "wgmma"
 TF32_ROUNDING = "cvt.rn.tf32.f32"
+BYTE_PRODUCTS, EARLY_LAUNCHES = "dp4a", "griddepcontrol"
 FLOAT8_PRODUCTS, CUT_FLOAT8_SUMS = "mma.m16n8k32.e4m3", "mma.m16n8k32.e4m3 with sums of 14 digits"
 """Instructions, by the names under which another device may have them among its `extensions`."""
 
@@ -91,6 +92,20 @@ def cut_of_float32_sums(problem: GemmProblem, device: DeviceInfo) -> Cut | None:
         return None
     at_once = SUMMED_BYTES_OF_HOPPER if _compute_capability(device) >= 90 else SUMMED_BYTES
     return Cut(digits=FLOAT32.precision, terms=at_once // multiplied.itemsize, promoted=False)
+
+
+def multiplies_bytes(device: DeviceInfo) -> bool:
+    """Whether the device multiplies four bytes by four, and adds them up, as one instruction: NVIDIA's GPUs from compute
+    capability 6.1 on (PTX ISA, `dp4a`), whose OpenCL takes the instruction too; and others that name it.
+    """
+    return BYTE_PRODUCTS in device.extensions or _compute_capability(device) >= 61
+
+
+def begins_launches_early(device: DeviceInfo) -> bool:
+    """Whether a launch may begin before the one before it has ended: NVIDIA's GPUs from compute capability 9.0 on, under CUDA
+    (PTX ISA, `griddepcontrol`); and others that name it.
+    """
+    return EARLY_LAUNCHES in device.extensions or (device.language == "cuda" and _compute_capability(device) >= 90)
 
 
 def multiplies_matrices_by_warp_groups(device: DeviceInfo) -> bool:

@@ -25,6 +25,14 @@ inline unsigned short to_half(double x) // to nearest, ties to even
     return sign | (((exponent + 14) << 10) + (int)__builtin_nearbyint(__builtin_ldexp(size, 10 - exponent)));
 }
 
+// dp4a, by the PTX ISA: four products of bytes and their sum, which wraps around.
+template <typename Byte> unsigned plus_dot(unsigned sum, unsigned a, unsigned b)
+{
+    for (int e = 0; e < 4; ++e)
+        sum += (unsigned)((int)(Byte)(a >> e * 8) * (int)(Byte)(b >> e * 8));
+    return sum;
+}
+
 // mma.m8n8k4 with .f64, by PTX ISA 9.2, 9.7.14.5.1 "Matrix Fragments for mma.m8n8k4 with .f64 floating point type": of the lane
 // 4 · g + t, a is term t of row g, b is term t of column g, and the sums are those of row g in columns 2 · t and 2 · t + 1.
 inline void matrix_mul_add_8(double &d0, double &d1, double a, double b, int line)
@@ -254,6 +262,9 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 }
 
 }
+
+#define DOT_S8(sum, a, b) ((sum) = host::plus_dot<signed char>(sum, a, b))
+#define DOT_U8(sum, a, b) ((sum) = host::plus_dot<unsigned char>(sum, a, b))
 
 #define CORE_MUL_ADD_32(d0, d1, d2, d3, a, b) host::core_mul_add<float>(d0, d1, d2, d3, a, b, __LINE__)
 #define CORE_MUL_ADD_64(d0, d1, d2, d3, a, b) host::core_mul_add<double>(d0, d1, d2, d3, a, b, __LINE__)
