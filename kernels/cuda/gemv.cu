@@ -3,6 +3,7 @@
 // products in each lane of a run; where it lies across, threads side by side have neighbouring rows, and others have other terms.
 // Blocks may share a sum: each leaves its part, and a second launch adds up the parts in their order.
 #include "early.cu"
+#include "ptx.cu"
 #include "unaligned.cu"
 
 // What a thread has: RUNS runs for each of its terms, with the sums of so many rows; and how many threads add up the same rows.

@@ -3,6 +3,7 @@
 // products in each lane of a run; where it lies across, work-items side by side have neighbouring rows, and others have other terms.
 // Groups may share a sum: each leaves its part, and a second launch adds up the parts in their order.
 #include "early.cl"
+#include "ptx.cl"
 #include "unaligned.cl"
 
 // What a work-item has: RUNS runs for each of its terms, with the sums of so many rows; and how many work-items add up the same rows.

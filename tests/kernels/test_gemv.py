@@ -64,6 +64,15 @@ def test_what_does_not_come_in_words_is_refused(problem: gp.GemmProblem, told: s
             planned(problem, device, DOTS=1)
 
 
+@pytest.mark.parametrize("device", NVIDIA)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_program_has_the_instruction_that_it_asks_for(device: str, dtype: str) -> None:
+    """As OpenCL's compiler, which no other test has, would tell of a name that is not there."""
+    source = assemble(planned(decoding(dtype=dtype), device).launches[0].kernel, DEVICES[device].language)
+    (kind,) = re.findall(r"^#define DOT_TYPE (\w+)$", source, re.MULTILINE)
+    assert len(re.findall(rf"^#define DOT_{kind}\(", source, re.MULTILINE)) == 1
+
+
 @needs(CUDA_COMPILER)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_machine_code_takes_no_byte_apart(dtype: str) -> None:
