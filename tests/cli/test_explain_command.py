@@ -177,7 +177,7 @@ def test_the_list_of_devices_is_a_record_too(gemmport_command, best_backend, tmp
         ),
         (("--recorded", H200, "--device", "mi300"), 3, "has no device mi300: there are NVIDIA H200 (cuda"),
         (("--recorded", H200, "--measure"), 2, "--measure runs on a device that is here: leave out --recorded"),
-        (("--recorded", "/no/such.json"), 2, "/no/such.json: cannot be read"),
+        (("--recorded", "/no/such.json"), 2, "gemmport: /no/such.json: cannot be read"),
         (("--plot", "x.gif"), 2, "the name must end in .png, .svg, .pdf"),
         (("--plot", "/no/such/x.png"), 2, "--plot /no/such/x.png: No such file"),
         (("--output", "/no/such/x"), 2, "--output /no/such/x: No such file"),
@@ -195,13 +195,14 @@ def test_bad_usage_is_told(gemmport_command, tmp_path, monkeypatch, arguments, s
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "[1]", "{}", '{"environment": {}}', '{"cuda": {"devices": [{"name": "x"}]}}', "\x00"]
+    "text", ["", "5", "[1]", '{"a": 1}', "{}", '{"environment": {}}', '{"cuda": {"devices": [{"name": "x"}]}}', "\x00"]
 )
 def test_a_file_that_is_no_record_is_told(gemmport_command, tmp_path, text):
     files.write_text(tmp_path / "x.json", text)
     status, out, err = gemmport_command("explain", 64, 64, 64, "--recorded", tmp_path / "x.json")
     assert (status in (2, 3), out) == (True, ""), err
     assert "x.json must be a JSON document of gemmport devices or run" in err or "x.json has no device" in err
+    assert "object" not in err  # Python's words about what it found
 
 
 def test_the_page_of_the_document_has_the_sections_of_today(gemmport_command):

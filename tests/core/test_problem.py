@@ -267,6 +267,24 @@ def test_an_unsupported_dtype_is_named_with_the_supported_ones(spec: object) -> 
         GemmProblem.create(1, 1, 1, dtype=spec)
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("float32,float64", "dtype float32,float64 is"),
+        ("flaot32", "; did you mean float32?"),
+        ("", "dtype '' is"),
+        ("U8", "dtype U8 is"),
+        (np.dtype("U8"), "dtype <U8 is"),
+        (np.dtype([("x", "f4")]), "dtype [('x', '<f4')] is"),
+    ],
+    ids=str,
+)
+def test_an_unsupported_dtype_is_told_as_it_was_given(spec: object, told: str) -> None:
+    with pytest.raises(DtypeError) as caught:
+        as_dtype(spec)
+    assert told in str(caught.value)
+
+
 @pytest.mark.parametrize("dtype", [dtype for dtype in INPUTS.values() if dtype.precision], ids=str)
 def test_dtypes_agree_with_numpy(dtype: DType) -> None:
     info = ml_dtypes.finfo(dtype.numpy)

@@ -58,6 +58,7 @@ def test_a_cluster_is_read_from_its_description() -> None:
         ("", "must state nodes"), ("gpus=8", "must state nodes"),
         ("nodes", "KEY=VALUE of nodes, gpus, link, net, memory; got 'nodes'"),
         ("nodes=2,speed=3", "got 'speed=3'"), ("nodes=two", "nodes must be a whole number"), ("nodes=0", "1 or more"),
+        ("nodes=1000000000", "nodes must be a whole number from 1 to 131,072"),
         ("nodes=-1", "nodes must be a whole number"), ("nodes=2,nodes=3,net=1GB/s", "state nodes once"),
         ("nodes=2", "net must be the bandwidth between nodes"), ("nodes=2,net=0", "net must be the bandwidth"),
         ("nodes=1,gpus=2", "link must be the bandwidth between devices of a node"),

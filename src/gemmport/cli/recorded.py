@@ -26,11 +26,14 @@ def recorded_device(path: Path, description: str | None, backend: str | None) ->
         ConfigError: the file cannot be read. RecordError: it holds another document.
         DeviceNotFoundError, AmbiguousDeviceError: it has none, or several, of that description.
     """
+    text = read_text(path)
     try:
-        found = [*dict.fromkeys(_devices(json.loads(read_text(path))))]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        found = [*dict.fromkeys(_devices(json.loads(text)))]
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{path} must be a JSON document of gemmport devices or run; got no JSON: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         raise RecordError(
-            f"{path} must be a JSON document of gemmport devices or run; got what cannot be read as one: {error}"
+            f"{path} must be a JSON document of gemmport devices or run; got another: gemmport devices --format json writes one"
         ) from None
     words = (description or "").lower().replace(":", " ").split()
     own = [device for device in found if backend is None or backend.lower() in ("auto", device.backend)]

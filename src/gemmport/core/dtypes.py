@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmport.core.errors import DtypeError
+from gemmport.core.names import did_you_mean
 
 Kind = Literal["bool", "integer", "real", "complex"]
 
@@ -127,12 +128,17 @@ def as_dtype(spec: object) -> DType:
     if isinstance(spec, str) and (known := INPUTS.get(spec.lower())) is not None:
         return known
     try:
-        name = np.dtype(spec).name  # type: ignore[call-overload]  # any object: what NumPy refuses, we refuse
+        given = np.dtype(spec)  # type: ignore[call-overload]  # any object: what NumPy refuses, we refuse
     except (TypeError, ValueError, SyntaxError):  # NumPy raises these for texts that name no type
-        name = str(spec)[:100]
-    if name not in INPUTS:
-        raise DtypeError(f"dtype {name} is not supported: gemmport computes in {', '.join(INPUTS)}; convert the input")
-    return INPUTS[name]
+        given = None
+    if given is not None and given.name in INPUTS:
+        return INPUTS[given.name]
+    # A text as it was written: "float32,float64" is a record to NumPy, whose name for it is void96.
+    told = (spec if isinstance(spec, str) else str(spec if given is None else given))[:100]
+    raise DtypeError(
+        f"dtype {told or repr(told)} is not supported: gemmport computes in {', '.join(INPUTS)}; convert the input"
+        f"{did_you_mean(told, INPUTS)}"
+    )
 
 
 def is_named_by_ml_dtypes(spec: object) -> bool:

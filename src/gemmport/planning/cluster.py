@@ -126,7 +126,7 @@ class Cluster:
 
 def _count(key: str, value: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", value):
-        raise ParameterError(f"{key} must be a whole number, 1 or more; got {value!r}")
+        raise ParameterError(f"{key} must be a whole number from 1 to {MOST_DEVICES:,}; got {value!r}")
     return int(value)
 
 
