@@ -262,6 +262,16 @@ def test_a_product_that_gemmport_refuses_is_a_result(best_backend: gp.Backend, m
     assert (found.status, found.reason, found.times) == ("error", "the device is busy", {})
 
 
+def test_a_product_of_which_the_host_has_no_room_is_a_result_and_the_next_is_measured(best_backend: gp.Backend) -> None:
+    (found,), _ = reaching(best_backend, ["device"])
+    edge = 10**9  # no machine has 4 EB
+    problems = [GemmProblem.create(edge, edge, edge), GemmProblem.create(8, 8, 8)]
+    large, small = run_calls([Workload(x) for x in problems], [found], turns=1, seed=0)
+    assert (large.status, large.times) == ("error", {})
+    assert large.reason.startswith(f"the host is out of memory for {problems[0]}: ")
+    assert small.status == "ok"
+
+
 def test_the_floor_is_one_work_item_that_is_launched_and_awaited(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -276,7 +276,12 @@ def run_calls(
         if backend.device.type == "gpu":  # CPUs read the host's arrays, for which other programs are compiled
             _compile_ahead(workloads, backend, progress)
     for workload in workloads:
-        task = _Task(workload.problem, seed, {library.backend.device for library in found})
+        try:
+            task = _Task(workload.problem, seed, {library.backend.device for library in found})
+        except MemoryError as error:
+            reason = f"the host is out of memory for {workload.problem}: {error}"
+            yield from (Called(workload, one.backend.device, one.name, "error", reason) for one in found)
+            continue
         for library in found:
             progress(f"{workload.name}, arrays of {library.name} on {library.backend.device.label}")
             yield _called(workload, task, library, turns, results)
