@@ -221,6 +221,13 @@ class TestFaults:
         assert not report.passed
 
 
+def test_a_soak_that_computed_nothing_has_not_passed(best_backend: gp.Backend) -> None:
+    report = SoakReport(best_backend.device, seed=0)
+    assert not report.passed
+    report.ways["device arrays"] += 1
+    assert report.passed
+
+
 @pytest.mark.processes
 def test_a_soak_of_every_device_is_right_and_nothing_grows(backend: gp.Backend) -> None:
     report = run_soak(backend.device, SoakOptions(3))

@@ -66,12 +66,13 @@ def fuzz(
     """Judge random problems: every kernel, data type, op, layout and stride.
 
     A problem is decided by --seed and its number alone. One that is wrong, raises what no rule explains, crashes the runtime or
-    hangs is told with the command that judges it again. Exit status: 0 none is; 1 some are; 2 bad usage; 3 no such device.
+    hangs is told with the command that judges it again. Exit status: 0 none is; 1 some are, or none was judged; 2 bad usage;
+    3 no such device.
 
     --minutes and --hours compute the same few products all the time, by several threads, from host and device arrays and on
     several queues, while allocations, compilations, launches and copies fail on purpose. Each failure must be an exception of
     gemmport's, and leave the next product right; memory, file descriptors and threads must not grow. Exit status: 1 where that
-    is not so.
+    is not so, or nothing was computed.
     """
     if output is not None:
         check_writable("--output", output)
@@ -90,7 +91,7 @@ def fuzz(
     with _progress(problems) as tell:
         found = run_campaign(select_device(device, backend), options, tell)
     write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else to_text(found, _width(output)), output)
-    return 1 if found.faults else 0
+    return 0 if found.passed else 1
 
 
 def _soak(device: DeviceInfo, seconds: float, seed: int, form: str, output: Path | None) -> int:
@@ -140,6 +141,8 @@ def to_text(report: Report, width: int = streams.UNLIMITED) -> str:
             f"{report.problems:,} problems in {report.seconds:,.0f} s ({speed:,.0f} per second), {report.programs:,} programs: "
             f"{report.right:,} right; refused by rule: {refused}; faults: {len(report.faults)}"
         )
+        if not report.problems:
+            console.print("none was judged: give more --seconds")
         for name, counter in report.counts.items():
             told = "; ".join(f"{what} {count:,}" for what, count in counter.most_common())
             console.print(f"{name}: {told}")

@@ -81,6 +81,11 @@ class Report:
         """How many were judged."""
         return self.right + sum(self.refused.values()) + len(self.faults)
 
+    @property
+    def passed(self) -> bool:
+        """Whether problems were judged, and none is a fault."""
+        return self.problems > 0 and not self.faults
+
     def count(self, facts: dict[str, Any]) -> None:
         """Counts a problem under everything it is."""
         for name, value in facts.items():

@@ -154,8 +154,8 @@ class SoakReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong and nothing grows."""
-        return not self.faults and not any(each.grows for each in self.growth.values())
+        """Whether something was computed, nothing is wrong and nothing grows."""
+        return bool(self.ways) and not self.faults and not any(each.grows for each in self.growth.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
