@@ -18,12 +18,17 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def shown(arguments: list[str], width: int, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """The exit status, and what standard output says in a terminal; standard error goes nowhere."""
+    """The exit status, and what standard output of the command says in a terminal; standard error goes nowhere."""
+    return in_terminal([*COMMAND, *arguments], width, environment)
+
+
+def in_terminal(words: list[str], width: int, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Likewise, of any process."""
     leader, follower = pty.openpty()
     ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     with subprocess.Popen(
-        [*COMMAND, *arguments], stdin=follower, stdout=follower, stderr=subprocess.DEVNULL,
+        words, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL,
         env={**own, "TERM": "xterm", **(environment or {})},
     ) as process:  # fmt: skip
         os.close(follower)

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 import gemmport as gp
+from terminals import in_terminal
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc").exists(), reason="this system has no /proc, in which processes are seen"
 )
 
+HIDES_CURSOR, SHOWS_CURSOR = "\x1b[?25l", "\x1b[?25h"
 COMMAND = [sys.executable, "-c", "from gemmport.cli import main; main()"]
 
 
@@ -127,3 +129,24 @@ with scratch_folder("gemmport-test-"):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_shows_the_cursor_again_where_a_driver_does_not_come_back() -> None:
+    script = """
+import os, signal, time
+from rich.console import Console
+from gemmport.cli import termination
+
+termination.GRACE = 0.2
+termination.end_on_sigterm()
+with Console(force_terminal=True).status("measuring"):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    except BaseException:
+        time.sleep(60)
+"""
+    status, said = in_terminal([sys.executable, "-c", script], 80)
+    assert status == 143
+    assert said.rindex(HIDES_CURSOR) < said.rindex(SHOWS_CURSOR)

@@ -17,6 +17,9 @@ EXIT_TERMINATED = 143  # 128 + SIGTERM
 GRACE = 10.0
 """Seconds until a process ends without cleaning up, where a driver does not come back."""
 
+SHOWN_CURSOR = b"\x1b[?25h\r\n"
+"""Shows a terminal's cursor, which rich hides while something is in progress, on a line of its own."""
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM has come."""
@@ -48,4 +51,7 @@ def _end_in_time(told: int) -> None:
         pass
     time.sleep(GRACE)
     remove_scratch_folders()
+    for stream in (1, 2):
+        if os.isatty(stream):
+            os.write(stream, SHOWN_CURSOR)
     os._exit(EXIT_TERMINATED)
