@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -217,3 +218,11 @@ class TestChoice:
         assert all(len(shard) > len(whole) / 10 for shard in shards)
         programs = [{found.program for found in shard} for shard in shards]
         assert not any(one & other for one, other in itertools.combinations(programs, 2))
+
+
+def test_the_pages_tell_how_many_there_are() -> None:
+    due = cells(GPU, "full")
+    docs = Path(__file__).parents[2] / "docs"
+    told = f"{len(due):,} cells in {len({cell.program for cell in due}):,} programs"
+    assert told in (docs / "matrix.md").read_text("utf-8")
+    assert f"all {len(due):,} cells of a device" in (docs / "command.md").read_text("utf-8")
