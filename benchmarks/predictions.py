@@ -84,7 +84,8 @@ def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
         elif one.get("status") == "ok" and (
             one.get("verified") or (one.get("verified") is None and "right" in document)
         ):
-            device = next(each for each in devices if each.selector == one["selector"])
+            named = one["backend"], one["selector"]  # a GPU has the same selector under CUDA and OpenCL
+            device = next(each for each in devices if (each.backend, each.selector) == named)
             stated = tuple((name, choice["value"]) for name, choice in one["parameters"].items())
             chosen = one.get("asked", {}).get("kernel", "auto") == "auto"
             yield Timed(device, _problem(one), one["kernel"], stated, one["seconds"]["median"], chosen)

@@ -62,12 +62,15 @@ FITTED = {
     "read_share": "of the bandwidth of memory, that it reaches",
     "cache_bandwidth": "bytes per second that a CPU's core reads of a matrix in its caches",
     "near_bandwidth": "likewise in all but the last of them",
+    "cached_bytes": "of a GPU's last cache, from which a matrix of no more comes where it was used just before, for one vector",
+    "cached_bandwidth": "bytes per second from there",
+    "launch_clocks": "of each launch, beside the latency of what is read",
     "small_matrix": "elements of a matrix; batches of products whose matrices have no more are for other kernels",
 }
 
 USUAL = {
     "groups_per_unit": 4, "least_part": 2**17, "most_registers": 128, "few_registers": 20, "small_matrix": 256,
-    "share": 0.8, "read_share": 1.0,
+    "share": 0.8, "read_share": 1.0, "cached_bytes": 0, "cached_bandwidth": 0,
 }  # fmt: skip
 """Where the device's model states nothing: defaults. Those of Hopper, which were measured, are in its model."""
 
@@ -81,6 +84,12 @@ WORD_BYTES = 4
 
 _DOTS = {"int8": "S8", "uint8": "U8"}
 """By type of the operands, the end of the instruction's macro DOT_…."""
+
+LOADED = 2.0
+"""Times as late as without other reads a GPU's memory answers under load: a default, of the order of magnitude of
+`read_clocks` of `gemmport.contracts.gpu_model`. With it 4 × 3072 × 1024, of 96 groups, is expected to take 8.2 and 8.7 µs under
+CUDA and OpenCL on an H200; it took 9.4 and 8.5 (benchmarks/results/h200/run/workloads-float32.json).
+"""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -208,12 +217,15 @@ class Gemv(KernelVariant):
             unroll = min(int(parameters["UNROLL"]), steps)
             in_flight = min(groups, units * USUAL_ITEMS * 2 // work.items or units) * work.items
             in_flight *= work.width * size * int(parameters["RUNS"]) * unroll
-            bandwidth = min(own["read_share"] * model.read_bandwidth, in_flight / model.latency)
+            bandwidth = own["read_share"] * model.read_bandwidth
+            if matrix <= own["cached_bytes"] and work.vectors == 1:  # several come from there as often as the matrix
+                bandwidth = max(own["cached_bandwidth"], bandwidth)
+            bandwidth = min(bandwidth, in_flight / (LOADED * model.latency))
             read = matrix / bandwidth
             multiplied = facts["padded"] / model.rate(problem.accumulator)
             latency = 2 * model.latency + model.barrier * math.log2(2 * work.adders)
         found = {
-            "launches": model.launch * (2 if parts > 1 else 1),
+            "launches": own["launch_clocks"] / clock(device) * (2 if parts > 1 else 1),
             "groups": math.ceil(groups / units) * model.group if device.type == "cpu" else 0.0,
             "multiply-adds": multiplied,
             "global memory": read,
@@ -306,8 +318,12 @@ class Gemv(KernelVariant):
 
 def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
     vectors = 4 * device.vector_width * clock(device)  # bytes per second, one each clock
-    of_core = {"cache_bandwidth": CACHE_SHARE * vectors, "near_bandwidth": NEAR_SHARE * vectors}
-    return {**USUAL, **of_core, **model.constants("gemv")}
+    told = {
+        "cache_bandwidth": CACHE_SHARE * vectors,
+        "near_bandwidth": NEAR_SHARE * vectors,
+        "launch_clocks": model.launch * clock(device),
+    }
+    return {**USUAL, **told, **model.constants("gemv")}
 
 
 def _no_dots(problem: GemmProblem, device: DeviceInfo, run: int) -> str | None:

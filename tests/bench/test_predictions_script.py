@@ -55,6 +55,31 @@ def test_both_kinds_of_documents_are_read(script: ModuleType, tmp_path: Path) ->
     assert " µs × " in done.output
 
 
+def test_a_device_under_two_backends_is_that_of_the_result(script: ModuleType) -> None:
+    """A GPU has one selector under CUDA and OpenCL."""
+    document = json.loads((RESULTS / "run" / "squares-float32.json").read_text(encoding="utf-8"))
+    (own,) = document["environment"]["devices"].values()
+    document["environment"]["devices"] = {"another": {**own, "backend": "cuda"}, "this": own}
+    assert {one.device.backend for one in script.timed_in(document)} == {"opencl"}
+
+
+@pytest.mark.parametrize("backend", ["cuda", "opencl"])
+def test_choices_on_hopper_are_predicted_within_a_quarter(script: ModuleType, backend: str) -> None:
+    """By the shipped model, as docs/tuning.md says: all choices, and those for products to which nothing was fitted."""
+    file = BENCHMARKS / "results" / "h100" / "tuning" / f"unseen-{backend}.json"
+    configuration, document = load_configuration(()), json.loads(file.read_text(encoding="utf-8"))
+
+    def share() -> tuple[int, float]:
+        times = list(script.timed_in(document))
+        ratios = [one.predicted(configuration).seconds / one.seconds for one in times]
+        return len(times), script.share(ratios, 1.25)
+
+    assert share() == ({"cuda": 77, "opencl": 78}[backend], pytest.approx(0.97, abs=0.005))
+    unseen = [one for one in document["results"] if one["source"] == "unseen"]
+    document["results"] = [{"problem": one["problem"], "shipped": one["shipped"]} for one in unseen]
+    assert share() == (20, {"cuda": 1.0, "opencl": 0.95}[backend])
+
+
 def test_what_was_rounded_is_predicted_with_the_pass_that_rounds(script: ModuleType) -> None:
     document = json.loads((RESULTS / "run" / "squares-float32.json").read_text(encoding="utf-8"))
     plain, *_ = script.timed_in(document)

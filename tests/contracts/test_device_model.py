@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from gemmport import kernels
 from gemmport.contracts.device_model import RATES, derived, usual_matrix_products
 from gemmport.contracts.gpu_model import Constants, matrix_rate
 from gemmport.contracts.named_devices import device_of
-from gemmport.contracts.prediction import facts_of, joined, waking
+from gemmport.contracts.prediction import USUAL_ITEMS, facts_of, joined, waking
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import ParameterError, UnsupportedError
 from gemmport.planning.lookup import load_configuration
@@ -254,6 +255,43 @@ def test_on_cpus_caches_are_no_slower_than_memory_for_gemv() -> None:
     fast = model_of(device).over({"read_bandwidth": 1e12}, "")
     part = variant.predicted(problem, device, fast, values).parts["global memory"]
     assert part == pytest.approx(512 * 512 * 4 / 1e12)
+
+
+def gemv_parts(device: gp.DeviceInfo, sizes: tuple[int, int, int], **fitted: float) -> Mapping[str, float]:
+    """What a GPU takes for a product by `gemv`, with such constants."""
+    problem, variant = gp.GemmProblem.create(*sizes, trans_b="T"), kernels.variant("gemv")
+    model = derived(device).over(
+        {"fitted": {"gemv": fitted}, "read_bandwidth": 2e12, "latency": 4e-7, "launch": 2e-6}, ""
+    )
+    values = variant.complete(dict(variant.considered(problem, device, derived(device))[0]))
+    return variant.predicted(problem, device, model, values).parts
+
+
+def test_on_gpus_a_matrix_that_a_cache_holds_comes_from_there_for_one_vector() -> None:
+    device, cached = DEVICES["NVIDIA sm_90 under CUDA"], {"cached_bytes": 2e7, "cached_bandwidth": 4e12}
+    small, large = (1, 2048, 2048), (1, 4096, 2048)  # 17 and 34 MB
+    assert gemv_parts(device, small)["global memory"] == pytest.approx(4 * 2048**2 / 2e12)
+    assert gemv_parts(device, small, **cached)["global memory"] == pytest.approx(4 * 2048**2 / 4e12)
+    assert gemv_parts(device, large, **cached) == gemv_parts(device, large)
+    several = (2, 2048, 2048)
+    assert gemv_parts(device, several, **cached) == gemv_parts(device, several)
+
+
+def test_gemv_may_take_less_to_launch_than_others() -> None:
+    device = DEVICES["NVIDIA sm_90 under CUDA"]
+    assert gemv_parts(device, (1, 512, 512))["launches"] == 2e-6
+    assert gemv_parts(device, (1, 512, 512), launch_clocks=1755.0)["launches"] == pytest.approx(1e-6)
+
+
+def test_few_groups_of_gemv_wait_for_memory_under_load() -> None:
+    """What is on its way arrives after twice the latency."""
+    device = replace(DEVICES["NVIDIA sm_90 under CUDA"], compute_units=4)
+    problem, variant = gp.GemmProblem.create(1, 4096, 4096, trans_b="T"), kernels.variant("gemv")
+    values = variant.complete({"ITEMS": 256, "SIDE": 32, "UNROLL": 4})
+    model = derived(device).over({"read_bandwidth": 1e15, "latency": 4e-7}, "")
+    on_its_way = 4 * USUAL_ITEMS * 2 * 16 * 4  # items of four units, and runs of each
+    read = variant.predicted(problem, device, model, values).parts["global memory"]
+    assert read == pytest.approx(4 * 4096**2 / on_its_way * 2 * 4e-7)
 
 
 def test_gemv_reads_the_cores_own_caches_faster_than_the_last() -> None:

@@ -396,12 +396,12 @@ def test_what_is_suggested_fits(name: str, dtype: str, m: int, n: int, k: int) -
 
 
 def test_a_model_may_state_every_constant_and_what_it_does_not_comes_from_its_rates() -> None:
-    names = [field.name for field in fields(Constants) if field.name not in ("units", "lanes")]
-    assert names == [*gpu_model.FITTED]
+    names = [field.name for field in fields(Constants) if field.name not in ("units", "lanes", "matrix_lanes")]
+    assert names == [name for name in gpu_model.FITTED if name != "matrix_rate"]
     plain, stated = derived(GPU), {name: 3.0 + index for index, name in enumerate(names)}
-    assert {
-        name: getattr(Constants.of(GPU, plain.over({"fitted": {"simt": stated}}, "")), name) for name in names
-    } == stated
+    found = Constants.of(GPU, plain.over({"fitted": {"simt": {**stated, "matrix_rate": 5.0}}}, ""))
+    assert {name: getattr(found, name) for name in names} == stated
+    assert found.matrix_lanes == pytest.approx({name: 5 * lanes for name, lanes in found.lanes.items()})
     slower = plain.over({"launch": 2 * plain.launch, "latency": 3 * plain.latency}, "")
     before, after = Constants.of(GPU, plain), Constants.of(GPU, slower)
     assert after.launch_clocks == 2 * before.launch_clocks
@@ -489,6 +489,35 @@ def test_results_take_time_on_their_way_out_and_more_where_rows_are_not_aligned(
     assert apart - CONSTANTS.launch_clocks > 1.4 * (aligned - CONSTANTS.launch_clocks)  # one by one, in as many tiles
     if n > 1024:  # where the launch is little beside
         assert apart > 1.4 * aligned
+
+
+def test_float64_outside_the_matrix_unit_takes_longer() -> None:
+    """As many times as is stated; float32, and products of the unit, do not."""
+    tiling = whole_tiles(TILINGS[4])
+    plain, doubled = (replace(CONSTANTS, double_issue=times, ports_issue=1.0) for times in (1.0, 1.5))
+
+    def times(dtype: str, *, matrix: bool) -> float:
+        problem = gp.GemmProblem.create(4096, 4096, 4096, dtype=dtype)
+        first, second = (
+            phases(problem, constants, replace(tiling, matrix=matrix))[1].multiply_adds
+            for constants in (plain, doubled)
+        )
+        return second / first
+
+    found = [times("float64", matrix=False), times("complex128", matrix=False)]
+    assert found == pytest.approx([1.5, 1.5])
+    assert times("float64", matrix=True) == times("float32", matrix=False) == 1.0
+
+
+def test_the_matrix_unit_waits_for_local_memory_once_for_the_terms_that_it_takes_at_once() -> None:
+    problem = gp.GemmProblem.create(4096, 4096, 4096, dtype="float64")
+    constants = replace(CONSTANTS, far_clocks=0.0)
+    tiling = replace(whole_tiles(TILINGS[4]), depth=16)
+    plain, four, eight = (
+        phases(problem, constants, replace(tiling, matrix=matrix, eight_terms=more))[1].latency
+        for matrix, more in ((False, False), (True, False), (True, True))
+    )
+    assert plain == 4 * four == 8 * eight > 0
 
 
 def test_few_work_items_side_by_side_store_late() -> None:

@@ -48,6 +48,8 @@ FITTED = {
     "file's ports",
     "matrix_rate": "multiply-adds of the matrix unit for one of the other units, where the model states no "
     "`matrix_multiply_adds`: float64, and of AMD's float32, too",
+    "double_issue": "times as long multiply-adds of float64 take outside the matrix unit: their operands ask twice as much of "
+    "the register file",
     "schedulers": "of a unit, and warps that it needs so that each has one",
     "one_warp": "times as long the matrix unit takes where a scheduler has one warp for it",
     "eight_terms": "times as long, with however many warps, where an instruction adds up eight terms, not four",
@@ -57,8 +59,8 @@ FITTED = {
     "copy_clocks": "of a unit's memory pipe, for a copy of one work-item: of a run, or of one word, where those of 32 "
     "neighbours lie in four pieces of 32 bytes",
     "piecemeal": "times as long, where rows are not aligned and fewer than the tile has: each element is asked for by itself",
-    "term_clocks": "a term takes a work-item so long at least: the latency of local memory, from which the next term's numbers "
-    "come meanwhile",
+    "term_clocks": "a term, or as many as the matrix unit adds up at once, take a work-item so long at least: the latency of "
+    "local memory, from which the next one's numbers come meanwhile",
     "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
     "sharpness": "of issue slots, copies, latency and single stores none hides another wholly: the powers of their times are "
     "added up, of this exponent",
@@ -93,6 +95,7 @@ class Constants:
     matrix_lanes: Mapping[str, float]
     issue: float
     ports_issue: float
+    double_issue: float
     schedulers: float
     one_warp: float
     eight_terms: float
@@ -123,9 +126,9 @@ class Constants:
 
         Instructions are counted in the kernel's code. Copies come from caches half as fast as local memory is read. A barrier
         is counted with a word's way through local memory, which takes half of it; memory under load answers three times as
-        late as without. What is fitted to one
-        device's times (ports, one warp of a scheduler, copies of single elements) is taken to cost nothing elsewhere, and a
-        matrix unit to be no faster than the others.
+        late as without. What is fitted to one device's times (ports, float64 outside the matrix unit, one warp of a scheduler,
+        copies of single elements) is taken to cost nothing elsewhere, and a matrix unit of which no rate is known to be no
+        faster than the others.
         """
         hertz, units = clock(device), max(device.compute_units, 1)
         per_unit = 1 / (units * hertz)
@@ -134,6 +137,7 @@ class Constants:
         values = {
             "issue": issue,
             "ports_issue": 1.0,
+            "double_issue": 1.0,
             "schedulers": max(issue / WARP, 1.0),
             "one_warp": 1.0,
             "eight_terms": 1.0,
@@ -343,6 +347,8 @@ def _loop(
     items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
     products = items * tiling.item_rows * tiling.item_columns * tiling.depth * _products(problem)
     at_once, terms = (MATRIX_PRODUCTS, MATRIX_TERMS) if tiling.matrix else (1, 1)
+    # What a work-item reads of local memory for a step, one after the other.
+    awaited = tiling.depth / (2 * terms if tiling.eight_terms else terms)
     # The matrix unit's columns, of D or of D turned, are spread over twice as many work-items.
     rows_shared, columns_shared = (2, 1) if tiling.exchanged else (1, 2 if tiling.matrix else 1)
     read = tiling.item_rows / rows_shared + tiling.item_columns / columns_shared
@@ -354,6 +360,8 @@ def _loop(
         one_warp = groups * items * tiling.slices <= constants.schedulers * WARP
         longer = constants.eight_terms if tiling.eight_terms else constants.one_warp if one_warp else 1.0
         computed *= longer
+    elif _part(problem) == "float64":
+        computed *= constants.double_issue
     slots = max((multiplied + reads + overhead) / constants.issue, computed)
     if tiling.matrix and tiling.resident == 1:
         slots += constants.alone_clocks
@@ -363,7 +371,7 @@ def _loop(
         multiply_adds=groups * steps * slots,
         copies=groups * steps * copied.clocks,
         latency=steps
-        * max(constants.term_clocks * tiling.depth / tiling.slices, constants.far_clocks / (tiling.stages - 1)),
+        * max(constants.term_clocks * awaited / tiling.slices, constants.far_clocks / (tiling.stages - 1)),
         stores=beside,
         others=others,
     )
