@@ -32,6 +32,7 @@ FITTED = {
     "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
     "alone_clocks": "of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier",
     "part_clocks": "of adding up one more part of a shared tile",
+    "combine_clocks": "of the launch that adds up parts, beside them and its start: it waits for the last of all sharers",
     "most_registers": "of a work-item",
     "addresses": "registers of a work-item beside sums and what is read ahead",
 }
@@ -42,6 +43,9 @@ MOST_REGISTERS, ADDRESSES = 255, 48
 beside what is counted: 32 to 63 (NVRTC 13, sm_90).
 """
 
+MANY = 64
+"""Tiles along a side of D, of which larger ones would be enough: 64 by 64 of them are 4,096."""
+
 SMALLEST = {"TSM": 32, "TSN": 32, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 4, "GROUPS": 4}
 """Where the device's model has no tiling that fits."""
 
@@ -49,8 +53,8 @@ SMALLEST = {"TSM": 32, "TSN": 32, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 4, "G
 def considered(mma: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> list[Parameters]:
     """The tilings that fit, shared or not, and with operands laid out anew where some are not aligned, the best first."""
     own = constants(device, model)
-    tilings = (*model.tilings.get(mma.name, ()), SMALLEST)
-    fitted = [values for tiling in tilings if (values := fit(mma, tiling, problem, device, own))]
+    tilings = [each for each in model.tilings.get(mma.name, ()) if not _is_tiny(each, problem)]
+    fitted = [values for tiling in (*tilings, SMALLEST) if (values := fit(mma, tiling, problem, device, own))]
     unaligned = problem.alignment("a") % 16 or problem.alignment("b") % 16
     choices = [
         {**values, "SHARE": share, "ANEW": anew}
@@ -59,6 +63,11 @@ def considered(mma: KernelVariant, problem: GemmProblem, device: DeviceInfo, mod
         for anew in ((0, 1) if unaligned else (0,))
     ]
     return mma.ranked(choices, problem, device, model)
+
+
+def _is_tiny(tiling: Parameters, problem: GemmProblem) -> bool:
+    """Whether D has so many tiles of it along both sides that larger ones fill every device: those spare copies."""
+    return problem.m > MANY * int(tiling["TSM"]) and problem.n > MANY * int(tiling["TSN"])
 
 
 def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
@@ -76,6 +85,7 @@ def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "far_clocks": model.latency * hertz,
         "alone_clocks": 2 * barrier,
         "part_clocks": 3 * barrier,
+        "combine_clocks": 2 * barrier,
         "most_registers": MOST_REGISTERS,
         "addresses": ADDRESSES,
     }
@@ -257,7 +267,8 @@ def predictor(
             phases += [(rounds, part, at_once), (1, part, left)]
             # Most sharers have parts of two tiles, but where each tile has as many sharers. All are written and read again.
             moved = 2 * (sharers + (shared if sharers % shared else 0)) * rows * columns * problem.accumulator.sum_bytes
-            added = sharers / shared * own["part_clocks"] / hertz + moved / model.copy_bandwidth
+            added = (own["combine_clocks"] + sharers / shared * own["part_clocks"]) / hertz
+            added += moved / model.copy_bandwidth
         parts: dict[str, float] = {}
         looped = 0.0
         for times, of_group, groups in phases:

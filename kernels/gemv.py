@@ -82,6 +82,12 @@ CACHE_SHARE, NEAR_SHARE = 1 / 6, 1 / 4
 WORD_BYTES = 4
 """That one instruction multiplies and adds up (DOTS)."""
 
+EARLY_BYTES = 2
+"""Of elements, up to which launches begin early where the device has it: of longer ones, nobody measured what that brings."""
+
+_AT_ONCE = range(4, 9)
+"""Steps whose words a work-item reads at once (DOTS): those that leave the fewest for single steps."""
+
 _DOTS = {"int8": "S8", "uint8": "U8"}
 """By type of the operands, the end of the instruction's macro DOT_…."""
 
@@ -244,7 +250,8 @@ class Gemv(KernelVariant):
         work = _Work.of(problem, self.complete({"ITEMS": items, "SIDE": 1}))
         runs = ceil_div(max(work.terms if work.along else work.problem.m, 1), work.width)
         run_bytes = work.width * problem.dtype.itemsize
-        values: dict[str, ParameterValue] = {"ITEMS": items, "SIDE": 1}
+        early = problem.dtype.itemsize <= EARLY_BYTES and begins_launches_early(device)
+        values: dict[str, ParameterValue] = {"ITEMS": items, "SIDE": 1, "EARLY": int(early)}
         if work.along:
             few = [side for side in (8, 16) if 4 * side >= runs]  # a short k: several runs for each, a line for all
             many = [side for side in (64, 128, 256) if 4 * side <= runs]
@@ -264,6 +271,9 @@ class Gemv(KernelVariant):
             work = _Work.of(problem, self.complete(values))
             if work.groups >= wanted:
                 break
+        if values.get("DOTS") and work.vectors == 1:  # a step that is read alone takes as long as several at once
+            steps = ceil_div(runs, int(values["SIDE"]))
+            values["UNROLL"] = min(_AT_ONCE, key=lambda unroll: (steps % unroll, unroll)) if steps >= _AT_ONCE[0] else 4
         registers = self.registers(self.complete(values), problem)
         light = work.vectors == 1 and registers <= own["few_registers"] and not work.along
         while light and 2 * work.groups * (work.items // ITEMS) <= wanted and 2 * work.items <= most_items:
