@@ -81,6 +81,7 @@ def linked(ptx: bytes, compute_capability: int) -> bytes:
 @contextmanager
 def primary_context(compute_capability: int) -> Iterator[None]:
     """Makes the primary context of a device of a compute capability current for a while. A process of OpenCL has no other.
+    What is done there breaks no graph that another thread captures meanwhile.
 
     Args:
         compute_capability: times ten.
@@ -91,15 +92,16 @@ def primary_context(compute_capability: int) -> Iterator[None]:
     """
     check("cuInit", ctypes.c_uint(0))
     device, context = _device_of(compute_capability), ctypes.c_void_p()
-    check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-    try:
-        check("cuCtxPushCurrent_v2", context)
+    with Relaxed():
+        check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         try:
-            yield
+            check("cuCtxPushCurrent_v2", context)
+            try:
+                yield
+            finally:
+                driver().cuCtxPopCurrent_v2(ctypes.byref(context))
         finally:
-            driver().cuCtxPopCurrent_v2(ctypes.byref(context))
-    finally:
-        driver().cuDevicePrimaryCtxRelease_v2(device)
+            driver().cuDevicePrimaryCtxRelease_v2(device)
 
 
 def _device_of(compute_capability: int) -> ctypes.c_int:

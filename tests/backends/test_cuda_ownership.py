@@ -237,3 +237,21 @@ class TestAProgram:
         for _ in range(2):
             with pytest.raises(gp.DeviceLostError):
                 cuda.load(b"", "source")
+
+
+def test_a_program_that_is_linked_breaks_no_graph_that_another_thread_captures(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA lets a thread do so only in relaxed mode; linked are OpenCL's programs, beside the caller."""
+    found: list[int] = []
+
+    def link(*_: Any) -> int:
+        found.append(driver.modes.get(threading.get_ident(), 0))
+        return 0
+
+    monkeypatch.setattr(_cudadriver, "_device_of", lambda capability: ctypes.c_int(0))
+    for name in ("cuDevicePrimaryCtxRetain", "cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy"):
+        monkeypatch.setattr(driver, name, link, raising=False)
+    _cudadriver.linked(b"ptx", 90)
+    assert found == [2] * 5
+    assert driver.modes[threading.get_ident()] == 0

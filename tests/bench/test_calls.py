@@ -226,6 +226,13 @@ def test_an_out_that_is_not_written_is_refused(best_backend: gp.Backend, monkeyp
     assert (found.status, found.reason.partition(":")[0]) == ("failed", "out")
 
 
+@pytest.fixture
+def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's product stands beside NumPy's arrays, on an NVIDIA GPU with PyTorch, too."""
+    monkeypatch.setattr(libraries._NumPy, "beside", property(lambda own: own))
+
+
+@pytest.mark.usefixtures("numpy_alone")
 def test_a_library_that_multiplies_imprecisely_has_no_ratio(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +248,7 @@ def test_a_library_that_multiplies_imprecisely_has_no_ratio(
     assert found.ratio("host", "new") is None
 
 
+@pytest.mark.usefixtures("numpy_alone")
 def test_a_library_that_refuses_its_own_product_says_why(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,7 +172,8 @@ def test_products_as_they_are_called_have_the_document_of_calls(gemmport_command
     status, out, _ = gemmport_command("bench", "calls", "--repeat", 1, "--compare", then, "--html", page)
     assert status in (0, 1)  # ratios of one sample each
     assert "beside " in out
-    assert "numpy.matmul" in page.read_text()
+    told = page.read_text()
+    assert "numpy.matmul" in told or "torch.matmul with copies" in told  # on an NVIDIA GPU
 
 
 def test_a_baseline_that_is_not_installed_is_told_once(gemmport_command, tiny, monkeypatch):

@@ -59,8 +59,9 @@ def test_a_row_for_each_library_and_shape_and_the_ratios_summed_up(gemmport_comm
     status, out, _ = gemmport_command("calls", "--turns", 1, "--sizes", "8,16", "--arrays", "numpy,device")
     assert status == 0
     assert out.count("PASS") == 4
-    for word in ("host, out", "host, new", "back to back", "awaited", "numpy.matmul", "16×16×16"):
+    for word in ("host, out", "host, new", "back to back", "awaited", "16×16×16"):
         assert word in out
+    assert "numpy.matmul" in out or "torch.matmul with copies" in out  # on an NVIDIA GPU
     assert out.count("geometric mean") in (4, 8)  # arrays on a GPU have a product beside them, too
     assert "awaited with out: geometric mean" in out
     assert "a kernel that does nothing is launched and awaited in" in out
