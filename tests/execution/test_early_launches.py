@@ -1,4 +1,4 @@
-"""Launches that begin while the one before still runs (EARLY of `wgmma`): a stream keeps its order all the same.
+"""Launches that begin while the one before still runs (EARLY of `wgmma`, `mma`, `gemv`): a stream keeps its order all the same.
 
 A chain is a matrix of small integers that one step after the other makes of the one before, in place of another one: by
 products that begin early, and between them by all else that a stream holds. What is read too early, or written, is that of
@@ -34,6 +34,9 @@ several tiles.
 """
 
 CHOSEN = [name for name, (_, params) in TILES.items() if params is None]
+
+BY_WARPS: Parameters = {"TSM": 32, "TSN": 32, "TSK": 128, "WM": 32, "WN": 16, "STAGES": 3, "EARLY": 1}
+"""Of `mma`."""
 
 SHARED: Parameters = {"TSM": 128, "TSN": 128, "STAGES": 4, "SHARE": 1, "EARLY": 0}
 """Of sums in parts, which a second launch adds up."""
@@ -74,7 +77,15 @@ class Steps:
             self.library, self.float32, self.copied,
         ]  # fmt: skip
         if not captured:  # only calls that are kept can be
-            own += [self.shared, self.added, self.rounded, self.scaled]
+            own += [
+                self.shared,
+                self.added,
+                self.rounded,
+                self.scaled,
+                self.by_warps,
+                self.shared_by_warps,
+                self.vector_in_parts,
+            ]
         self.made = [own[self.chance.integers(len(own))]() for _ in range(LENGTH - len(own))]
         self.made += [each() for each in own]
         self.chance.shuffle(self.made)  # type: ignore[arg-type]  # a list is a sequence
@@ -129,6 +140,16 @@ class Steps:
         y, mirror = self._permuted()
         return Step(lambda x, out: gp.matmul(x, y, out=out, kernel="wgmma", params=SHARED), mirror)
 
+    def by_warps(self, share: int = 0) -> Step:
+        """By `mma`, whose groups, many to a multiprocessor, leave room for those of the next launch."""
+        y, mirror = self._permuted()
+        params = {**BY_WARPS, "SHARE": share}
+        return Step(lambda x, out: gp.matmul(x, y, out=out, kernel="mma", params=params), mirror)
+
+    def shared_by_warps(self) -> Step:
+        """Likewise by two launches, and scratch memory, which all begin early."""
+        return self.by_warps(share=2)
+
     def added(self) -> Step:
         y, mirror = self._permuted()
 
@@ -153,14 +174,18 @@ class Steps:
         wide = y.float()
         return Step(lambda x, out: out.copy_(gp.matmul(x.float(), wide, precision="tf32", **self.early)), mirror)
 
-    def vector(self) -> Step:
+    def vector_in_parts(self) -> Step:
+        """As `vector`, by two launches of `gemv`, and scratch memory."""
+        return self.vector(kernel="gemv", params={"SPLIT": 3, "EARLY": 1})
+
+    def vector(self, **chosen: Any) -> Step:
         """A column, by a product with a vector, becomes another one."""
         column, to = map(int, self.chance.choice(self.size, 2, replace=False))
         unit = self.torch.zeros(self.size, dtype=self.torch.float16, device="cuda")
         unit[column] = 1
 
         def enqueue(x: Any, out: Any) -> None:
-            product = gp.matmul(x, unit)
+            product = gp.matmul(x, unit, **chosen)
             out.copy_(x)
             out[:, to] = product
 
