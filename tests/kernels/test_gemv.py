@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import gemmport as gp
+import opencl_for_nvidia
 from absences import CUDA_COMPILER, needs
 from gemmport.backends import _nvrtc
 from gemmport.core.problem import Layout
@@ -64,13 +66,13 @@ def test_what_does_not_come_in_words_is_refused(problem: gp.GemmProblem, told: s
             planned(problem, device, DOTS=1)
 
 
-@pytest.mark.parametrize("device", NVIDIA)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_a_program_has_the_instruction_that_it_asks_for(device: str, dtype: str) -> None:
-    """As OpenCL's compiler, which no other test has, would tell of a name that is not there."""
-    source = assemble(planned(decoding(dtype=dtype), device).launches[0].kernel, DEVICES[device].language)
-    (kind,) = re.findall(r"^#define DOT_TYPE (\w+)$", source, re.MULTILINE)
-    assert len(re.findall(rf"^#define DOT_{kind}\(", source, re.MULTILINE)) == 1
+@pytest.mark.parametrize("rows", [1, 4])
+def test_opencl_compiles_the_instruction(dtype: str, rows: int, tmp_path: Path) -> None:
+    ptx = opencl_for_nvidia.compiled(planned(decoding(rows, dtype), NVIDIA[2]).launches[0], "sm_90", tmp_path)
+    sign = {"int8": "s32", "uint8": "u32"}[dtype]
+    assert f"dp4a.{sign}.{sign}" in ptx
+    assert "ld.global.v4" in ptx
 
 
 @needs(CUDA_COMPILER)
