@@ -573,6 +573,11 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_dense(array: DeviceArray) -> bool:
+    """Whether elements lie one after another in their (C) order."""
+    return array.strides == dense_strides(array.shape) or array.size <= 1
+
+
 def merged(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The fewest dimensions that visit the same elements in the same order, through each of several sets of strides.
 

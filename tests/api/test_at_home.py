@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 import gemmport as gp
 from absences import INTEL, skip_without
 from exact import integers
-from gemmport.api import at_home, dealt
+from gemmport.api import at_home, dealt, routine
+from gemmport.backends.objects import Event
 from gemmport.core.errors import DeviceLostError
 from gemmport.multidevice.tiles import Room
 from pairs import counting_allocations
@@ -130,19 +135,166 @@ def test_what_others_have_comes_once_and_products_of_what_is_there_go_first(
     out = gp.ShardedArray([one.empty((64, 96), dtype) for one in twins])
     for one in twins:
         copies(one)
-    enqueue = at_home.enqueue
-    monkeypatch.setattr(at_home, "enqueue", lambda *given: (told.append("product"), enqueue(*given))[1])
+    enqueue = routine.enqueue
+    monkeypatch.setattr(routine, "enqueue", lambda *given: (told.append("product"), enqueue(*given))[1])
     gp.matmul(x, y, out)
     np.testing.assert_array_equal(out.get(), a @ b)
     products = 2 if dtype == "float16" else 4
     assert told == [f"{b.nbytes // 2} come"] * 2 + ["product"] * products
 
 
+@pytest.mark.usefixtures("undealt")
+@pytest.mark.sample(cuts=["rows", "columns"], ops=["NN"], dtype=["float16"])
+@pytest.mark.parametrize("cuts", ["rows", "columns", "whole"])
+@pytest.mark.parametrize("ops", ["NN", "TC"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_panels_of_what_comes_are_multiplied_one_after_another(
+    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, dtype: str, ops: str, cuts: str
+) -> None:
+    """Of halves, and of an operand that one device has: the other begins with a panel."""
+    sizes = []
+    monkeypatch.setattr(at_home, "panels", lambda lines, *_: sizes.append(lines) or [32, lines - 32])
+    rng = np.random.default_rng(0)
+    a, b = integers((212, 76), dtype, rng), integers((76, 188), dtype, rng)
+    x, y = a.T.copy() if ops[0] == "T" else a, b.T.copy() if ops[1] == "C" else b
+    axis = 1 if cuts == "columns" else 0
+    left = in_shards(x, twins, axis)
+    right: Any = in_shards(y, twins, axis)
+    if cuts == "whole":
+        left, right = in_shards(x, twins, ops[0] == "T"), twins[0].asarray(y)
+    out = in_shards(np.full((212, 188), 7, dtype), twins, axis)
+    for _ in range(2):
+        gp.gemm(left, right, trans_a=ops[0], trans_b=ops[1], alpha=2, out=out)
+        np.testing.assert_array_equal(out.get(), 2 * (a @ b))
+    whole = 212 if cuts == "columns" else 188
+    away = {"whole": [188]}.get(cuts, [whole] * 2 if dtype == "float16" and ops == "NN" else [])
+    assert sizes == away or ops == "TC"
+
+
+@pytest.mark.usefixtures("undealt")
+@pytest.mark.sample(dtype=["float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_lies_alike_is_not_worked_out_again(
+    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    rng = np.random.default_rng(0)
+    a, b, c = (integers(shape, dtype, rng) for shape in ((4, 128, 64), (4, 64, 96), (4, 128, 96)))
+    x, y, z = ([in_shards(each, twins, 0) for each in given] for given in (a, b, c))
+    outs = [in_shards(np.zeros((128, 96), dtype), twins, 0) for _ in range(4)]
+
+    def multiplied(n: int) -> None:
+        np.testing.assert_array_equal((x[n] @ y[n]).get(), a[n] @ b[n])
+        assert gp.matmul(x[n], y[n], outs[n]) is outs[n]
+        np.testing.assert_array_equal(outs[n].get(), a[n] @ b[n])
+        assert gp.gemm(x[n], y[n], c=z[n], beta=2, out=outs[n]) is outs[n]
+        np.testing.assert_array_equal(outs[n].get(), a[n] @ b[n] + 2 * c[n])
+
+    multiplied(0)
+    with monkeypatch.context() as patch:
+        for module in ("gemm", "matmul"):
+            patch.setattr(import_module(f"gemmport.api.{module}"), "computed", lambda *_, **__: pytest.fail("anew"))
+        patch.setattr(routine, "enqueue", lambda *_: pytest.fail("planned anew"))
+        held = counting_allocations(twins).held
+        multiplied(1)
+        gp.matmul(x[2], y[3], outs[2])
+        np.testing.assert_array_equal(outs[2].get(), a[2] @ b[3])
+        gc.collect()
+        assert [*held.values()] == [0, 0]
+    other = outs[3].shards[1][:, ::-1][:, ::-1]  # lies alike, in the same memory
+    with pytest.raises(gp.ArrayError, match="shards that do not overlap"):
+        gp.matmul(x[3], y[3], gp.ShardedArray([other, outs[3].shards[1]]))
+    gp.gemm(x[3], y[3], c=outs[2], beta=1, out=outs[2])
+    np.testing.assert_array_equal(outs[2].get(), a[2] @ b[3] + a[3] @ b[3])
+    x[1].shards[0].release()
+    with pytest.raises(gp.ArrayError, match="released"):
+        gp.matmul(x[1], y[1], outs[1])
+
+
+@pytest.mark.usefixtures("undealt")
+def test_another_thread_works_it_out_for_itself(twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = integers((64, 64), "float32"), integers((64, 64), "float32", np.random.default_rng(1))
+    x, y = in_shards(a, twins, 0), in_shards(b, twins, 0)
+    run, found = routine.Routine._run, []
+
+    def at_once(one: routine.Routine, table: Any) -> Any:
+        if not found:
+            found.append(None)
+            thread = threading.Thread(target=lambda: found.append(gp.matmul(x, y)))
+            thread.start()
+            thread.join(60)
+        return run(one, table)
+
+    gp.matmul(x, y)
+    monkeypatch.setattr(routine.Routine, "_run", at_once)
+    np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
+    np.testing.assert_array_equal(found[1].get(), a @ b)
+
+
+def late(one: gp.Backend, queue: Any = None) -> None:
+    """Has what is enqueued from now on wait for a while."""
+    event = cl.UserEvent(one.context)
+    one.wait([Event(event)], queue=queue)
+    threading.Timer(0.1, lambda: event.set_status(cl.command_execution_status.COMPLETE)).start()
+
+
+@pytest.mark.usefixtures("undealt")
+@pytest.mark.sample(dtype=["float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_products_come_after_what_was_enqueued_on_operands_and_after_what_arrives(
+    twins: list[gp.Backend], dtype: str
+) -> None:
+    """Each in turn is late: what writes B on one device, and what copies its other shard there, on a queue beside its own."""
+    a, b, other = (
+        integers(shape, dtype, np.random.default_rng(n)) for n, shape in enumerate([(64, 48)] + [(48, 80)] * 2)
+    )
+    x, y, z = (in_shards(each, twins, 0) for each in (a, b, other))
+    gp.matmul(x, y)
+    late(twins[1])
+    twins[1].copy(z.shards[1].memory, y.shards[1].memory, z.shards[1].nbytes)
+    b[24:] = other[24:]
+    np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
+
+    def copy_from(
+        device: gp.Backend, source: Any, target: Any, nbytes: int, *, source_offset: int, offset: int, queue: Any, **_: Any
+    ) -> bool:  # fmt: skip
+        passed = np.empty(nbytes, np.uint8)
+        device.download(source, passed, offset=source_offset)
+        staged = twins[0].asarray(passed)
+        late(twins[0], queue)
+        cl.enqueue_copy(queue, target.native, staged.memory.native, byte_count=nbytes, dst_offset=offset)
+        queue.flush()
+        return True
+
+    twins[0].copy_from = copy_from
+    for _ in range(2):
+        np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
+        y.shards[1].set(other[:24])
+        b[24:] = other[:24]
+
+
+def test_a_device_that_fails_at_what_lies_alike_costs_time(
+    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = integers((128, 64), "float32"), integers((64, 96), "float32")
+    x, y = in_shards(a, twins, 0), in_shards(b, twins, 0)
+    gp.matmul(x, y)
+    synchronize = twins[1].synchronize
+
+    def fails() -> None:
+        monkeypatch.setattr(twins[1], "synchronize", synchronize)
+        synchronize()
+        raise gp.LaunchError("out of order")
+
+    monkeypatch.setattr(twins[1], "synchronize", fails)
+    np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
+    assert "failed, and what needs it is computed again: out of order" in caplog.text
+
+
 def test_what_a_device_fails_at_is_dealt_again(
     twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """C is the result, and read again as it was."""
-    enqueue = at_home.enqueue
+    enqueue = routine.enqueue
 
     def fails(place: Any, *given: Any) -> Any:
         found = enqueue(place, *given)
@@ -152,12 +304,12 @@ def test_what_a_device_fails_at_is_dealt_again(
 
     apart, calls = dealt._apart, []
     monkeypatch.setattr(dealt, "_apart", lambda *given: (calls.append(given), apart(*given))[1])
-    monkeypatch.setattr(at_home, "enqueue", fails)
+    monkeypatch.setattr(routine, "enqueue", fails)
     a, b, c = integers((300, 64), "float32"), integers((64, 96), "float32"), integers((300, 96), "float32")
     x, y, z = (in_shards(each, twins, 0) for each in (a, b, c))
     gp.gemm(x, y, c=z, beta=2, out=z)
     np.testing.assert_array_equal(z.get(), a @ b + 2 * c)
-    assert "failed, and its part is dealt again: full" in caplog.text
+    assert "failed, and what needs it is computed again: full" in caplog.text
     assert len(calls) == 1, "C is copied once"
 
 
@@ -165,14 +317,14 @@ def test_a_device_that_is_lost_takes_its_arrays_with_it(
     twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B is on the device that stays, whose rows are right; those of the other are named."""
-    enqueue = at_home.enqueue
+    enqueue = routine.enqueue
 
     def loses(place: Any, *given: Any) -> Any:
         if place.backend is twins[1]:
             twins[1].lose(DeviceLostError("a bus fell off"))
         return enqueue(place, *given)
 
-    monkeypatch.setattr(at_home, "enqueue", loses)
+    monkeypatch.setattr(routine, "enqueue", loses)
     a, b = integers((300, 64), "float32"), integers((64, 96), "float32")
     x, out = in_shards(a, twins, 0), in_shards(np.zeros((300, 96), "float32"), twins, 0)
     told = (
@@ -230,22 +382,22 @@ def test_a_product_at_home_takes_what_it_was_to_take_and_gives_it_back(
     a, b = integers((64, 64), types[0]), integers((64, 96 * step), types[1])
     x, y = in_shards(a, twins, 0), in_shards(b, twins, 0)[:, ::step]
     out = in_shards(np.zeros((64, 96), types[2]), twins, 0)
-    gp.gemm(x, y, out=out, kernel="tiled")
+    gp.gemm(x, y, out=out, kernel="tiled", devices=twins)
     allocations = counting_allocations(twins)
-    gp.gemm(x, y, out=out, kernel="tiled")
+    gp.gemm(x, y, out=out, kernel="tiled", devices=twins)
     np.testing.assert_array_equal(out.get(), a @ b[:, ::step])
     assert [*allocations.held.values()] == [0, 0]
     room = max(allocations.most.values())
-    gp.gemm(x, y, out=out, kernel="tiled")
+    gp.gemm(x, y, out=out, kernel="tiled", devices=twins)
     room -= 1
     with pytest.raises(pytest.fail.Exception, match="a part was dealt"):
-        gp.gemm(x, y, out=out, kernel="tiled")
+        gp.gemm(x, y, out=out, kernel="tiled", devices=twins)
 
 
 def test_what_has_no_room_or_lies_elsewhere_is_dealt(
     twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(at_home, "_run", lambda *_: pytest.fail("not all of it is at home"))
+    monkeypatch.setattr(routine.Routine, "_run", lambda *_: pytest.fail("not all of it is at home"))
     a, b = integers((300, 64), "float32"), integers((64, 96), "float32")
     x, y = in_shards(a, twins, 0), in_shards(b, twins, 0)
     np.testing.assert_array_equal(gp.gemm(x, y, device_memory=200_000).get(), a @ b)

@@ -1,43 +1,51 @@
-"""Products of arrays in shards, each part of the result by the device that has it: all is enqueued at once, and awaited once.
+"""Products of arrays in shards, each part of the result by the device that has it: what is done, and in which order.
 
-A device reads its own shards where they lie. What others have of the operands comes to it, each shard in one copy, on a queue
-of its own; products of what is there go first. Sums over several shards are added up in the result (beta = 1), where its type
-holds them as they are, so that each sum is rounded once. Where the product's own type does not, the shards are put together
-before they are multiplied; where only that of `out` does not, sums are added up beside it.
-
-One thread enqueues it all for all devices. Nothing waits with the host but the end, where devices copy between each other;
-else what travels passes through the host, when the products of what is there are enqueued.
+A device reads its own shards where they lie. What others have of the operands comes to it, each block in one copy, on a queue
+of its own; products of what is there go first, then each as what it reads has come. Sums over several shards are added up in
+the result (beta = 1), where its type holds them as they are, so that each sum is rounded once. Where the product's own type
+does not, the shards are put together before they are multiplied; where only that of `out` does not, sums are added up beside
+it. A device that has nothing to multiply by itself begins with a panel of what comes (`gemmport.multidevice.panels`).
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, cast
 
-import numpy as np
-
-from gemmport.api.placement import Placement
-from gemmport.api.product import Choice, Product, copied_bytes, enqueue, written_in_place
+from gemmport.api.plans import plan
+from gemmport.api.product import Choice, Product, copied_bytes, problem_of_arrays, written_in_place
+from gemmport.api.routine import (
+    Beside,
+    Laid,
+    Multiplied,
+    Order,
+    Part,
+    Routine,
+    Sent,
+    Slot,
+    Stage,
+    Step,
+    Table,
+    number_of,
+    shards_of,
+)  # fmt: skip
 from gemmport.api.sharded import line_axis
 from gemmport.api.spread import pieces
-from gemmport.backends.array import DeviceArray
+from gemmport.backends.array import DeviceArray, is_dense
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.backends.segments import is_segmented
-from gemmport.core.errors import GemmportError, LaunchError
 from gemmport.core.problem import GemmProblem, Op
-from gemmport.execution.copies import copy_strided
+from gemmport.execution.links import between
 from gemmport.execution.sharded import ShardedArray
-from gemmport.multidevice.crew import FAILURES, lost
-from gemmport.multidevice.homes import Home, are_even
+from gemmport.multidevice.homes import Home, Lines, are_even
+from gemmport.multidevice.outlook import expected_seconds
+from gemmport.multidevice.panels import panels
 from gemmport.multidevice.tiles import Room, Span, Tile
-from gemmport.outofcore.elsewhere import BUFFER, gone, is_dense, on_queue
+from gemmport.planning.lookup import Configuration
 from gemmport.planning.schedule import converts
 
 log = logging.getLogger(__name__)
@@ -47,158 +55,62 @@ Block: TypeAlias = "tuple[Span, ...]"
 """A part of an array: of each dimension from where to where."""
 
 
-@dataclass(frozen=True)
-class AtHome:
-    """What a device computed where it lies: parts of a result, all of them in so many seconds."""
-
-    backend: Backend
-    tiles: Sequence[Tile]
-    seconds: float
-
-
-def compute_at_home(
+def routine_at_home(
     homes: Sequence[Home], backends: Sequence[Backend], rooms: Mapping[Backend, Room], problem: GemmProblem, product: Product,
-    out: Any, choice: Choice,
-) -> list[AtHome]:  # fmt: skip
-    """Computes parts of a result where they lie, and waits for them.
-
-    Nothing is done where devices are unlike each other or have unlike parts, where an array is in the host's memory, or in
-    several allocations, and where a device has no room for what comes to it, is packed to leave it, or is copied there.
+    out: Any, choice: Choice, configuration: Configuration,
+) -> Routine | None:  # fmt: skip
+    """What computes parts of a result where they lie.
 
     Args:
         homes: the parts of the result by their device's number.
         rooms: of each device, also of those that have arrays alone, for what is not among the arrays.
         out: where the result is written, on devices.
+        configuration: with the devices' models.
 
     Returns:
-        What is done, but for parts at which a device failed that is not lost.
+        None where devices are unlike each other or have unlike parts, where an array is in the host's memory, or in several
+        allocations, and where a device has no room for what comes to it, is packed to leave it, or is copied there.
 
     Raises:
-        ArrayLostError: a device was lost, and with it what lies there. Others, but for `FAILURES`, as `enqueue`.
+        As `gemmport.api.plans.plan`.
     """
     if not homes or product.k == 0 or not are_even(homes, [one.device.identity for one in backends]):
-        return []
+        return None
     arrays = [x for x in (product.a, product.b, product.c, out) if x is not None]
     if not all(isinstance(x, DeviceArray | ShardedArray) for x in arrays) or any(map(is_segmented, pieces(arrays))):
-        return []
+        return None
+    draft = _Draft(
+        backends, rooms, product, cast("Array", out), replace(choice, precision=problem.precision), configuration
+    )
     gathers = converts(problem, scaled=product.scales is not None)
-    parts: list[_Part] = []
-    needs = _Needs()
     for number, backend in enumerate(backends):
-        arrivals = _Arrivals(backend)
         for home in homes:
-            if home.owner != number or not home.tile.size:
-                continue
-            part = _part(home.tile, arrivals, product, out, gathers=gathers)
-            if part is None:
-                return []
-            parts.append(part)
-            needs.pass_by(part, product)
-        needs.keep(arrivals)
-    if (lacking := needs.lacking(rooms)) is not None:
+            if home.owner == number and home.tile.size and not draft.add(backend, home.tile, gathers=gathers):
+                return None
+    if (lacking := draft.lacking()) is not None:
         short, nbytes = lacking
         log.info(
             "%s is dealt: %s has no room beside its arrays for %s bytes that come to it, are packed to leave it, or are copied",
             problem, short.device.label, f"{nbytes:,}",
         )  # fmt: skip
-        return []
-    return _run(backends, parts, product, replace(choice, precision=problem.precision))
-
-
-class _Needs:
-    """Memory that a product takes of devices beside its arrays."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Backend, list[int]] = {}  # until the end
-        self._passing: dict[Backend, list[int]] = {}  # of the product whose copies take the most
-
-    def keep(self, arrivals: _Arrivals) -> None:
-        """Takes note of what comes to a device, is packed elsewhere for that, and of sums that are added up beside a result."""
-        for backend, nbytes in arrivals.takes():
-            self._kept.setdefault(backend, []).append(nbytes)
-
-    def pass_by(self, part: _Part, product: Product) -> None:
-        """Takes note of copies that a device makes for one product after another."""
-        for group in part.groups:
-            for number, cell in enumerate(group.cells):
-                c = None if number else group.c
-                found = copied_bytes(cell.a.like, cell.b.like, c, group.written, product.types)
-                self._passing[part.backend] = max(self._passing.get(part.backend, []), found, key=sum)
-
-    def lacking(self, rooms: Mapping[Backend, Room]) -> tuple[Backend, int] | None:
-        """A device that has no room, and for how many bytes; None where all have."""
-        for backend in self._kept.keys() | self._passing.keys():
-            sizes = [*self._kept.get(backend, []), *self._passing.get(backend, [])]
-            if sum(sizes) > rooms[backend].memory or max(sizes, default=0) > rooms[backend].allocation:
-                return backend, sum(sizes)
         return None
+    return draft.routine()
 
 
-def _run(
-    backends: Sequence[Backend], parts: Sequence[_Part], product: Product, choice: Choice
-) -> list[AtHome]:  # fmt: skip
-    """Enqueues all parts, and waits for them."""
-    begun = time.perf_counter()
-    failures: dict[Backend, Exception] = {}
-    is_over = False
-
-    def each(step: Callable[[_Part], object]) -> None:
-        for part in parts:
-            if part.backend not in failures:
-                try:
-                    step(part)
-                except FAILURES as error:
-                    failures[part.backend] = error
-
-    all_arrivals = list({id(part.arrivals): part.arrivals for part in parts}.values())
-    try:
-        each(lambda part: part.arrivals.begin())
-        each(lambda part: part.enqueue(product, choice, there=True))
-        each(lambda part: part.arrivals.end())
-        each(lambda part: part.enqueue(product, choice, there=False))
-        is_over = True
-    finally:
-        for backend in backends:
-            try:
-                backend.synchronize()
-            except FAILURES as error:
-                failures.setdefault(backend, error)
-        for arrivals in all_arrivals:
-            if failures or not is_over:  # something may be on its way that no product waits for
-                with suppress(GemmportError):
-                    arrivals.await_all()
-            arrivals.release()
-    seconds = time.perf_counter() - begun
-    done = [part for part in parts if not {part.backend, *part.senders} & failures.keys()]
-    _raise_lost(backends, parts, done)
-    for backend, failure in failures.items():
-        log.warning("%s failed, and its part is dealt again: %s", backend.device.label, failure)
-    tiles = {backend: [part.tile for part in done if part.backend is backend] for backend in backends}
-    return [AtHome(backend, each, seconds) for backend, each in tiles.items() if each]
-
-
-def _raise_lost(backends: Sequence[Backend], parts: Sequence[_Part], done: Sequence[_Part]) -> None:
-    """Raises ArrayLostError, with the parts that are not done, where a device was lost, which has arrays."""
-    for backend in dict.fromkeys([*backends, *(sender for part in parts for sender in part.senders)]):
-        try:
-            backend.check_open()
-        except LaunchError as error:
-            raise lost([part.tile for part in parts if part not in done], gone(backend, error)) from error
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Operand:
     """A block of an operand on the device that multiplies it.
 
     Attributes:
-        array: makes it, when all that comes is enqueued.
-        like: how it lies there, in whatever memory.
-        senders: the devices of which it comes; none where it lies there.
+        array: over a stand-in.
+        sent: what comes of other devices; nothing where all lies there. packed: on these, of what is sent.
+        beside: what lies on the device, and where it is laid beside that.
     """
 
-    array: Callable[[], DeviceArray]
-    like: DeviceArray
-    senders: frozenset[Backend] = frozenset()
+    array: DeviceArray
+    sent: Sequence[Sent] = ()
+    packed: Sequence[Laid] = ()
+    beside: Sequence[tuple[DeviceArray, DeviceArray]] = ()
 
 
 @dataclass(frozen=True)
@@ -210,353 +122,333 @@ class _Cell:
     terms: int
 
     @property
-    def there(self) -> bool:
-        """Whether all of it lies on the device."""
-        return not (self.a.senders or self.b.senders)
+    def senders(self) -> list[Backend]:
+        """The devices of which something comes; none where all lies on the device."""
+        return [sent.source.backend for x in (self.a, self.b) for sent in x.sent]
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Some rows and columns of a part: the sum of cells, in order.
+class _Visit:
+    """What one device does: products of what lies there, and then stage by stage.
 
     Attributes:
-        target, c: what is written, and what is read of C.
-        sums: beside the target, where cells are added up that the target does not hold as they are; None: in the target.
+        stages: what is on its way, each stage with what other devices pack for it.
+        work: of no stage, and of each, what is enqueued when it has come.
+        senders: the devices of which something comes.
+        known: blocks of operands on the device.
     """
-
-    cells: Sequence[_Cell]
-    rows: Span
-    columns: Span
-    target: DeviceArray
-    c: DeviceArray | None
-    sums: _Space | None
-
-    @property
-    def written(self) -> DeviceArray:
-        """As the products of the cells are written."""
-        return self.target if self.sums is None else self.sums.like
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A part of the result that a device computes where it lies."""
-
-    tile: Tile
-    arrivals: _Arrivals
-    groups: Sequence[_Group]
-
-    @property
-    def backend(self) -> Backend:
-        """The device."""
-        return self.arrivals.backend
-
-    @property
-    def senders(self) -> set[Backend]:
-        """The devices that have something of what it reads."""
-        operands = [x for group in self.groups for cell in group.cells for x in (cell.a, cell.b)]
-        return {sender for x in operands for sender in x.senders}
-
-    def enqueue(self, product: Product, choice: Choice, *, there: bool) -> None:
-        """Enqueues its products: of those of what is there, or the others."""
-        scales = product.scales
-        for group in self.groups:
-            for number, cell in enumerate(group.cells):
-                if cell.there != there:
-                    continue
-                written = group.target if group.sums is None else group.sums.array()
-                one = replace(
-                    product, a=cell.a.array(), b=cell.b.array(), c=written if number else group.c,
-                    beta=1 if number else product.beta, shape=written.shape, k=cell.terms,
-                    scales=None if scales is None else scales.part(self.tile.matrices, group.rows, group.columns),
-                )  # fmt: skip
-                place = Placement(self.backend, awaited=True, queue=self.backend.as_queue(None))
-                enqueue(place, one, written, choice)
-                if group.sums is not None and cell is group.cells[-1]:
-                    copy_strided(written, group.target)
-
-
-def _part(tile: Tile, arrivals: _Arrivals, product: Product, out: Array, *, gathers: bool) -> _Part | None:
-    """A part of the result by what a device has of it; None where C or the result lie elsewhere.
-
-    Args:
-        gathers: whether no sum may be added up in the product's type.
-    """
-    backend = arrivals.backend
-    terms = _cut(Span(0, product.k), [_borders(x, _terms(name, op)) for name, x, op in _operands(product)])
-    rows = _cut(tile.rows, [_borders(cast("Array", product.a), line_axis("a", product.op_a))])
-    columns = _cut(tile.columns, [_borders(cast("Array", product.b), line_axis("b", product.op_b))])
-    if gathers:
-        terms = [Span(0, product.k)]
-    groups: list[_Group] = []
-    for down in rows:
-        for across in columns:
-            one = replace(tile, rows=down, columns=across)
-            target, c = _own(out, one, backend), None if product.c is None else _own(product.c, one, backend)
-            if target is None or (product.c is not None and c is None):
-                return None
-            cells = []
-            for each in terms:
-                a, b = (arrivals.operand(x, _block(x, name, op, one, each)) for name, x, op in _operands(product))
-                if a is None or b is None:
-                    return None
-                cells.append(_Cell(a, b, each.size))
-            apart = len(cells) > 1 and written_in_place(target, product.types.output) is None
-            sums = arrivals.sums(target.shape, product.types.output) if apart else None
-            groups.append(_Group(sorted(cells, key=lambda cell: not cell.there), down, across, target, c, sums))
-    return _Part(tile, arrivals, groups)
-
-
-class _Arrivals:
-    """What comes to a device of what others have, each block once; and sums that are added up there beside a result."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._known: dict[Any, _Arrival | _Gathered] = {}
-        self._sums: list[_Space] = []
-        self._stage = 0
+        self.stages: list[tuple[Stage, Sequence[Laid]]] = []
+        self.work: list[list[Callable[[Table], object]]] = [[]]
+        self.senders: set[Backend] = set()
+        self.known: dict[Any, _Operand] = {}
+        self._begun: set[Any] = set()
 
-    def sums(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Space:
-        """Memory for sums."""
-        self._sums.append(_Space(DeviceArray.dense(self.backend, _NOWHERE, shape, dtype)))
-        return self._sums[-1]
+    def reach(self, cell: _Cell, order: Order) -> list[Callable[[Table], object]]:
+        """The work of the stage with which all has come that a cell reads.
 
-    def operand(self, x: Array, block: Block) -> _Operand | None:
-        """A block of an operand on the device.
-
-        Returns:
-            None where it lies in shards along a dimension of the batch.
+        Args:
+            order: of the device.
         """
-        found = _shards(x, block)
-        if len(found) == 1:
-            own, _ = found[0]
-            if own.backend is self.backend:
-                return _Operand(lambda: own, own)
-            arrival = self._kept((id(x), block), lambda: _Arrival(self.backend, own))
-            return _Operand(arrival.array, arrival.space.like, frozenset([own.backend]))
-        axis = cast("ShardedArray", x).axis
-        if axis < x.ndim - 2:
-            return None
-
-        def gathered() -> _Gathered:
-            sizes = tuple(span.size for span in block)
-            pieces = [(own, inner[axis].start - block[axis].start) for own, inner in found]
-            return _Gathered(self.backend, sizes, found[0][0].dtype, pieces, axis)
-
-        whole = self._kept((id(x), block), gathered)
-        return _Operand(whole.array, whole.space.like, frozenset(own.backend for own, _ in found))
-
-    def _kept(self, key: Any, made: Callable[[], _Arrival | _Gathered]) -> _Arrival | _Gathered:
-        if key not in self._known:
-            self._known[key] = made()
-        return self._known[key]
-
-    def takes(self) -> Iterator[tuple[Backend, int]]:
-        """Bytes of each memory that it takes, and of which device."""
-        for each in (*self._known.values(), *self._sums):
-            yield from each.takes()
-
-    def begin(self) -> None:
-        """Enqueues all copies from devices that the device copies from."""
-        if self._stage == 0:
-            self._stage = 1
-            for each in self._known.values():
-                each.begin()
-
-    def end(self) -> None:
-        """Brings what comes through the host, and puts in its place what could not arrive there."""
-        if self._stage == 1:
-            self._stage = 2
-            for each in self._known.values():
-                each.end()
-
-    def await_all(self) -> None:
-        """Waits for what is on its way."""
-        self.backend.wait([self.backend.mark(queue=_queue(self.backend, "comes"))])
-        self.backend.synchronize()
-
-    def release(self) -> None:
-        """Gives the memory back to the pool, where the next product finds it."""
-        for each in (*self._known.values(), *self._sums):
-            each.release()
+        if not cell.senders:
+            return self.work[0]
+        new = [x for x in (cell.a, cell.b) if x.sent and x not in self._begun]
+        if new:
+            # At first the device's own queue has nothing else to do; then it multiplies.
+            what: Beside | None = "comes" if self.stages else None
+            laid = [Laid(*pair, what) for x in new for pair in x.beside]
+            if what is not None:
+                order.use(what, *(each.source for each in laid))
+            stage = Stage(self.backend, [sent for x in new for sent in x.sent], laid)
+            self.stages.append((stage, [each for x in new for each in x.packed]))
+            self.work.append([])
+            self._begun.update(new)
+            self.senders.update(cell.senders)
+        return self.work[-1]
 
 
-class _Space:
-    """Memory for an array on a device, from when it is first needed on.
+class _Draft:
+    """A routine in the making.
 
     Attributes:
-        like: how it lies there.
+        given, out: as of `Routine`. product: of arrays over stand-ins.
     """
 
-    def __init__(self, like: DeviceArray) -> None:
-        self.like = like
-        self._memory: Memory | None = None
+    def __init__(
+        self, backends: Sequence[Backend], rooms: Mapping[Backend, Room], product: Product, out: Array, choice: Choice,
+        configuration: Configuration,
+    ) -> None:  # fmt: skip
+        self._backends, self._rooms, self._choice, self._configuration = backends, rooms, choice, configuration
+        self._count = 0
+        arrays = {"a": product.a, "b": product.b, "c": product.c, "out": out}
+        stood: dict[str, Any] = {name: self._stood_in(cast("Array", x)) for name, x in arrays.items() if x is not None}
+        self.given, self.out = [*stood], stood["out"]
+        self.product = replace(product, a=stood["a"], b=stood["b"], c=stood.get("c"))
+        self._operands: Sequence[tuple[str, Array, Op]] = (
+            ("a", stood["a"], product.op_a), ("b", stood["b"], product.op_b)
+        )  # fmt: skip
+        self._visits = {backend: _Visit(backend) for backend in backends}
+        self._tiles: list[tuple[Backend, Tile]] = []
+        self._orders: dict[Backend, Order] = {}
+        self._packed: dict[Any, tuple[DeviceArray, Laid]] = {}
+        self._blocks: list[_Block] = []
+        self._passing: dict[Backend, list[int]] = {}
 
-    def takes(self) -> Iterator[tuple[Backend, int]]:
-        """As `_Arrivals.takes`."""
-        yield self.like.backend, self.like.nbytes
+    def routine(self) -> Routine:
+        """It, when all parts are added."""
+        parts = [Part(tile, backend, frozenset(self._visits[backend].senders)) for backend, tile in self._tiles]
+        blocks = [(each.backend, each.nbytes) for each in self._blocks]
+        return Routine(self._backends, self.given, self.out, blocks, [*self._steps()], parts)
 
-    def array(self) -> DeviceArray:
-        """It, on the device."""
-        if self._memory is None:
-            self._memory = self.like.backend.allocate(self.like.nbytes)
-        return replace(self.like, memory=self._memory)
+    def _steps(self) -> Iterator[Step]:
+        """What is done first of all devices, and then stage by stage: each comes while the one before is multiplied, and is
+        enqueued after its products.
+        """
+        visits = [*self._visits.values()]
+        packed: set[int] = set()
 
-    def place(self, axis: int, start: int, size: int) -> DeviceArray:
-        """Some lines of it along an axis."""
-        whole = self.array()
-        shape = (*whole.shape[:axis], size, *whole.shape[axis + 1 :])
-        return replace(whole, shape=shape, offset=start * whole.strides[axis])
+        def begun(number: int) -> Iterator[Step]:
+            for visit, needs in zip(visits, all_needs, strict=True):
+                if number < len(visit.stages):
+                    stage, packs = visit.stages[number]
+                    for laid in packs:
+                        if id(laid) not in packed:
+                            packed.add(id(laid))
+                            yield Step(laid.source.backend, frozenset([laid.source.backend]), laid)
+                    yield Step(visit.backend, needs, stage.begin)
 
-    def release(self) -> None:
-        """Gives the memory back."""
-        if self._memory is not None:
-            self._memory.release()
-            self._memory = None
+        all_needs = [frozenset([visit.backend, *visit.senders]) for visit in visits]
+        yield from (Step(backend, frozenset([backend]), order) for backend, order in self._orders.items())
+        yield from begun(0)
+        for number in range(max(len(visit.work) for visit in visits)):
+            for visit, needs in zip(visits, all_needs, strict=True):
+                if 0 < number <= len(visit.stages):
+                    yield Step(visit.backend, needs, visit.stages[number - 1][0].end)
+                if number < len(visit.work):
+                    yield from (Step(visit.backend, needs, work) for work in visit.work[number])
+            if number:
+                yield from begun(number)
 
+    def lacking(self) -> tuple[Backend, int] | None:
+        """A device that has no room for what is taken beside the arrays, and bytes of that; None where all have."""
+        sizes = {backend: [*found] for backend, found in self._passing.items()}
+        for block in self._blocks:
+            sizes.setdefault(block.backend, []).append(block.nbytes)
+        for backend, found in sizes.items():
+            room = self._rooms[backend]
+            if sum(found) > room.memory or max(found, default=0) > room.allocation:
+                return backend, sum(found)
+        return None
+
+    def add(self, backend: Backend, tile: Tile, *, gathers: bool) -> bool:
+        """Adds a part of the result, and says whether it can be computed by a device with what that has of C and the result.
+
+        Args:
+            gathers: whether no sum may be added up in the product's type.
+        """
+        product, visit = self.product, self._visits[backend]
+        terms, rows, columns = self._cuts(backend, tile, gathers=gathers)
+        for down in rows:
+            for across in columns:
+                one = replace(tile, rows=down, columns=across)
+                target, c = _own(self.out, one, backend), None if product.c is None else _own(product.c, one, backend)
+                if target is None or (product.c is not None and c is None):
+                    return False
+                cells = []
+                for each in terms:
+                    a, b = (self._operand(visit, x, _block(x, name, op, one, each)) for name, x, op in self._operands)
+                    if a is None or b is None:
+                        return False
+                    cells.append(_Cell(a, b, each.size))
+                cells.sort(key=lambda cell: min([self._turn(backend, sender) for sender in cell.senders], default=-1))
+                self._add_cells(visit, one, cells, target, c)
+        self._tiles.append((backend, tile))
+        return True
+
+    def _add_cells(
+        self, visit: _Visit, tile: Tile, cells: Sequence[_Cell], target: DeviceArray, c: DeviceArray | None
+    ) -> None:
+        """Adds products whose sum is a tile of the result, in order."""
+        product, backend = self.product, visit.backend
+        apart = len(cells) > 1 and written_in_place(target, product.types.output) is None
+        written = (
+            self._space(DeviceArray.dense(backend, _NOWHERE, target.shape, product.types.output)) if apart else target
+        )
+        scales = None if product.scales is None else product.scales.part(tile.matrices, tile.rows, tile.columns)
+        for number, cell in enumerate(cells):
+            one = replace(
+                product, a=cell.a.array, b=cell.b.array, c=written if number else c, beta=1 if number else product.beta,
+                shape=target.shape, k=cell.terms, scales=scales,
+            )  # fmt: skip
+            visit.reach(cell, self._order(backend)).append(Multiplied(backend, one, written, self._choice))
+            copies = copied_bytes(cell.a.array, cell.b.array, cast("Any", one.c), written, product.types)
+            self._passing[backend] = max(self._passing.get(backend, []), copies, key=sum)
+        if apart:
+            visit.reach(cells[-1], self._order(backend)).append(Laid(written, target))
+
+    def _cuts(self, backend: Backend, tile: Tile, *, gathers: bool) -> tuple[list[Span], list[Span], list[Span]]:
+        """Between which terms, rows and columns a part is computed by products of its own."""
+        (_, a, op_a), (_, b, op_b) = self._operands
+        whole = Span(0, self.product.k)
+        terms = [whole] if gathers else _cut(whole, [_borders(x, _terms(name, op)) for name, x, op in self._operands])
+        rows = _cut(tile.rows, [_borders(a, line_axis("a", op_a))])
+        columns = _cut(tile.columns, [_borders(b, line_axis("b", op_b))])
+        for each in terms:
+            for down in rows:
+                for across in columns:
+                    one = replace(tile, rows=down, columns=across)
+                    if not any(
+                        self._away(backend, x, _block(x, name, op, one, each)) for name, x, op in self._operands
+                    ):
+                        return terms, rows, columns  # it has something to multiply at once
+        if self._away(backend, b, _block(b, "b", op_b, tile, whole)):
+            return terms, rows, self._panels(backend, tile, "columns") if len(columns) == 1 else columns
+        return terms, self._panels(backend, tile, "rows") if len(rows) == 1 else rows, columns
+
+    def _panels(self, backend: Backend, tile: Tile, along: Lines) -> list[Span]:
+        """The columns, with the panels of B, or rows, with those of A, that are multiplied one after another."""
+        name, x, op = self._operands[along == "columns"]
+        lines: Span = getattr(tile, along)
+        away = self._away(backend, x, _block(x, name, op, tile, Span(0, self.product.k)))
+        seconds = sum(piece.nbytes / between(piece.backend, backend, self._configuration).rate for piece in away)
+        choice, device = self._choice, backend.device
+
+        def problem(size: int) -> GemmProblem:
+            one = replace(tile, **{along: Span(0, size)})
+            shape = (one.matrices.size, one.rows.size, one.columns.size)[-len(self.product.shape) :]
+            return problem_of_arrays(replace(self.product, shape=shape), choice)
+
+        found = plan(problem(lines.size), device, kernel=choice.kernel, params=choice.params, config=choice.config)
+        sizes = panels(
+            lines.size,
+            seconds / max(lines.size, 1),
+            lambda size: expected_seconds(problem(size), found, self._configuration),
+            len(self._backends),
+        )
+        return [Span(*pair) for pair in pairwise([lines.start, *(lines.start + stop for stop in accumulate(sizes))])]
+
+    def _away(self, backend: Backend, x: Array, block: Block) -> list[DeviceArray]:
+        """What other devices have of a block."""
+        return [piece for piece, _ in _shards(x, block) if piece.backend is not backend]
+
+    def _turn(self, backend: Backend, sender: Backend) -> int:
+        """When something comes of a device: all begin with another one."""
+        order = [*self._backends, sender]
+        return (order.index(sender) - order.index(backend)) % len(order)
+
+    # Where blocks of operands are
+
+    def _operand(self, visit: _Visit, x: Array, block: Block) -> _Operand | None:
+        """A block on a device; None where it lies in shards along a dimension of the batch."""
+        key, backend = (id(x), block), visit.backend
+        if key not in visit.known:
+            found = _shards(x, block)
+            if len(found) == 1 and found[0][0].backend is backend:
+                return _Operand(found[0][0])
+            axis = x.axis if isinstance(x, ShardedArray) else 0
+            if len(found) > 1 and axis < x.ndim - 2:
+                return None
+            if len(found) == 1:
+                visit.known[key] = self._arrival(backend, found[0][0])
+            else:
+                visit.known[key] = self._gathered(backend, found, block, axis)
+        return visit.known[key]
+
+    def _arrival(self, backend: Backend, piece: DeviceArray) -> _Operand:
+        """What one device has: it arrives as it lies there where its elements lie one after another, else packed."""
+        source, packed = self._leaving(piece, turned=True)
+        target = self._space(DeviceArray(backend, _NOWHERE, piece.shape, piece.dtype, source.strides))
+        return _Operand(target, [self._sent(source, target)], packed)
+
+    def _gathered(
+        self, backend: Backend, found: Sequence[tuple[DeviceArray, Block]], block: Block, axis: int
+    ) -> _Operand:
+        """What several devices have, in one piece."""
+        shape, dtype = tuple(span.size for span in block), found[0][0].dtype
+        whole = self._space(DeviceArray.dense(backend, _NOWHERE, shape, dtype))
+        in_place = all(size == 1 for size in shape[:axis])  # else the rows of what comes lie apart
+        sent: list[Sent] = []
+        packed: list[Laid] = []
+        beside: list[tuple[DeviceArray, DeviceArray]] = []
+        for piece, inner in sorted(found, key=lambda each: self._turn(backend, each[0].backend)):
+            place = whole[tuple(slice(i.start - o.start, i.stop - o.start) for i, o in zip(inner, block, strict=True))]
+            if piece.backend is backend:
+                beside.append((piece, place))
+                continue
+            source, packs = self._leaving(piece)
+            packed += packs
+            if in_place:
+                sent.append(self._sent(source, place))
+            else:
+                arrived = self._space(DeviceArray.dense(backend, _NOWHERE, piece.shape, dtype))
+                sent.append(self._sent(source, arrived, Laid(arrived, place, "comes")))
+        return _Operand(whole, sent, packed, beside)
+
+    def _sent(self, source: DeviceArray, target: DeviceArray, then: Laid | None = None) -> Sent:
+        self._order(source.backend).use("leaves")
+        self._order(target.backend).use("comes")
+        return Sent(source, target, then)
+
+    def _leaving(self, piece: DeviceArray, *, turned: bool = False) -> tuple[DeviceArray, list[Laid]]:
+        """A piece as it leaves: packed, once for all devices, where its elements do not lie one after another.
+
+        Args:
+            turned: whether they may do so in the order of its columns.
+        """
+        self._order(piece.backend).use("leaves", piece)
+        if is_dense(piece) or (turned and is_dense(piece.mT)):
+            return piece, []
+        key = number_of(piece), piece.shape, piece.strides, piece.offset
+        if key not in self._packed:
+            target = self._space(DeviceArray.dense(piece.backend, _NOWHERE, piece.shape, piece.dtype))
+            self._packed[key] = target, Laid(piece, target, "leaves")
+        source, laid = self._packed[key]
+        return source, [laid]
+
+    def _order(self, backend: Backend) -> Order:
+        return self._orders.setdefault(backend, Order(backend))
+
+    def _space(self, like: DeviceArray) -> DeviceArray:
+        """An array that lies as another in memory that each run takes, and gives back: in one block of a device, or more where
+        one allocation has no room.
+        """
+        backend = like.backend
+        block = next((each for each in reversed(self._blocks) if each.backend is backend), None)
+        first = 0 if block is None else -(-block.nbytes // _ALIGNED) * _ALIGNED
+        if block is None or first + like.nbytes > self._rooms[backend].allocation:
+            block, first = _Block(backend, self._next_slot(_NOWHERE)), 0
+            self._blocks.append(block)
+        block.nbytes = first + like.nbytes
+        return replace(like, memory=block.slot, offset=first // like.itemsize)
+
+    def _stood_in(self, x: Array) -> Array:
+        shards = [replace(shard, memory=self._next_slot(shard.memory)) for shard in shards_of(x)]
+        return ShardedArray(shards, x.axis) if isinstance(x, ShardedArray) else shards[0]
+
+    def _next_slot(self, memory: Memory) -> Slot:
+        """The next stand-in. Those of what is given come first."""
+        self._count += 1
+        return Slot.like(memory, self._count - 1)
+
+
+@dataclass
+class _Block:
+    """Memory that a run takes of a device, of so many bytes."""
+
+    backend: Backend
+    slot: Slot
+    nbytes: int = 0
+
+
+_ALIGNED = 512
+"""Bytes at multiples of which arrays begin in a block: no less than where memory of its own begins."""
 
 _NOWHERE = Memory(None, 0, 0)
 """Of what is planned, and lies nowhere yet."""
 
 
-class _Arrival:
-    """A block of another device's, which arrives as it lies there where its elements lie one after another, else packed.
-
-    Attributes:
-        into: makes where it arrives; None for memory of its own.
-        space: that memory.
-    """
-
-    def __init__(self, backend: Backend, source: DeviceArray, into: Callable[[], DeviceArray] | None = None) -> None:
-        self.backend, self.source, self.into = backend, source, into
-        dense = DeviceArray.dense(source.backend, _NOWHERE, source.shape, source.dtype)
-        packs = not (is_dense(source) or (into is None and is_dense(source.mT)))
-        self._packed = _Space(dense) if packs else None
-        strides = dense.strides if packs else source.strides
-        self.space = _Space(DeviceArray(backend, _NOWHERE, source.shape, source.dtype, strides))
-        self._directly = False
-
-    def takes(self) -> Iterator[tuple[Backend, int]]:
-        """As `_Arrivals.takes`."""
-        if self.into is None:
-            yield from self.space.takes()
-        if self._packed is not None:
-            yield from self._packed.takes()
-
-    def array(self) -> DeviceArray:
-        """It, on the device."""
-        return self.space.array() if self.into is None else self.into()
-
-    def begin(self) -> None:
-        """Has what travels come after what was done to it so far, and enqueues the copy where there is a direct one."""
-        source, sender, target = self.source, self.source.backend, self.array()
-        self._leaving, self._coming = _queue(sender, "leaves"), _queue(self.backend, "comes")
-        if self._packed is not None:
-            packed = self._packed.array()
-            copy_strided(source, packed, queue=self._leaving)
-            source = packed
-        else:
-            with sender.ordered(self._leaving, reads=[source.memory]):
-                pass
-        self._memory, self._first = source.memory, source.offset * source.dtype.itemsize
-        with self.backend.ordered(self._coming, writes=[target.memory]):
-            self._directly = self.backend.copy_from(
-                sender, self._memory, target.memory, source.nbytes, source_offset=self._first,
-                offset=target.offset * target.dtype.itemsize, sender=self._leaving, queue=self._coming,
-            )  # fmt: skip
-
-    def end(self) -> None:
-        """Brings it through the host, where there is no direct copy."""
-        if self._directly:
-            return
-        target, nbytes = self.array(), self.source.nbytes
-        staging = np.empty(min(BUFFER, nbytes), np.uint8)
-        leaving, coming = on_queue(self._memory, self._leaving), on_queue(target.memory, self._coming)
-        for first in range(0, nbytes, BUFFER):
-            view = staging[: nbytes - first]
-            self.source.backend.download(leaving, view, offset=self._first + first, queue=self._leaving)
-            place = target.offset * target.dtype.itemsize + first
-            self.backend.upload(coming, view, offset=place, queue=self._coming)
-
-    def release(self) -> None:
-        """Gives the memory back."""
-        self.space.release()
-        if self._packed is not None:
-            self._packed.release()
-
-
-class _Gathered:
-    """A block that lies in shards, in one piece.
-
-    Attributes:
-        space: its memory.
-    """
-
-    def __init__(
-        self, backend: Backend, shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Sequence[tuple[DeviceArray, int]],
-        axis: int,
-    ) -> None:  # fmt: skip
-        """Of pieces along an axis, each with where it begins."""
-        self.space = _Space(DeviceArray.dense(backend, _NOWHERE, shape, dtype))
-        self._axis = axis
-        self._own: list[tuple[DeviceArray, int]] = []
-        self._others: list[tuple[_Arrival, int]] = []
-        for piece, start in pieces:
-            if piece.backend is backend:
-                self._own.append((piece, start))
-                continue
-            place = partial(self.space.place, axis, start, piece.shape[axis])
-            in_place = all(size == 1 for size in shape[:axis])  # else its rows lie apart
-            self._others.append((_Arrival(backend, piece, place if in_place else None), start))
-
-    def takes(self) -> Iterator[tuple[Backend, int]]:
-        """As `_Arrivals.takes`."""
-        yield from self.space.takes()
-        for each, _ in self._others:
-            yield from each.takes()
-
-    def array(self) -> DeviceArray:
-        """It, on the device."""
-        return self.space.array()
-
-    def begin(self) -> None:
-        """As `_Arrival.begin`; and copies what lies on the device."""
-        for each, _ in self._others:
-            each.begin()
-        for piece, start in self._own:
-            place = self.space.place(self._axis, start, piece.shape[self._axis])
-            # Beside what arrives, which is written elsewhere.
-            copied(piece, replace(place, memory=on_queue(place.memory, None)))
-
-    def end(self) -> None:
-        """As `_Arrival.end`."""
-        for each, start in self._others:
-            each.end()
-            if each.into is None:
-                copied(each.array(), self.space.place(self._axis, start, each.source.shape[self._axis]))
-
-    def release(self) -> None:
-        """Gives the memory back."""
-        for each, _ in self._others:
-            each.release()
-        self.space.release()
-
-
-def copied(source: DeviceArray, target: DeviceArray) -> None:
-    """Enqueues a copy between arrays of one device and type, on its own queue."""
-    backend, size = source.backend, source.dtype.itemsize
-    if is_dense(source) and is_dense(target):
-        blocks = [backend.part(x.memory, x.offset * size) for x in (source, target)]
-        if all(block is not None for block in blocks):
-            backend.copy(cast("Memory", blocks[0]), cast("Memory", blocks[1]), source.nbytes)
-            return
-    copy_strided(source, target)
-
-
 # How arrays lie
-
-
-def _operands(product: Product) -> tuple[tuple[str, Any, Op], tuple[str, Any, Op]]:
-    return ("a", product.a, product.op_a), ("b", product.b, product.op_b)
 
 
 def _terms(name: str, op: Op) -> int:
@@ -611,11 +503,3 @@ def _part_of(x: DeviceArray, block: Block) -> DeviceArray:
     if all(span.size == size for span, size in zip(block, x.shape, strict=True)):
         return x
     return x[tuple(span.slice for span in block)]
-
-
-def _queue(backend: Backend, what: str) -> Any:
-    """A queue beside the backend's own, for what leaves the device or comes to it; kept as long as it is open."""
-    key = "queue of shards", what
-    if key not in backend.kept:
-        backend.kept[key] = backend.as_queue(backend.new_queue())
-    return backend.kept[key]

@@ -12,12 +12,13 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from gemmport.api.arguments import Given, HostArray
-from gemmport.api.at_home import AtHome, compute_at_home
+from gemmport.api.at_home import routine_at_home
 from gemmport.api.host import result_of
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement
 from gemmport.api.plans import configuration_of, plan
 from gemmport.api.product import Choice, Product, check_written, enqueue, problem_of_arrays
+from gemmport.api.routine import AtHome, Routine
 from gemmport.api.sharded import line_axis
 from gemmport.api.spread import Spread, labels, pieces
 from gemmport.api.streamed import Bounds, problem_of, run_streamed, streamed_result
@@ -64,12 +65,14 @@ class Dealt:
         backends: the devices that can compute it, in the order in which they were given.
         members: what each of these did; one alone where dealing was not expected to pay.
         outlook: what was expected; None where there was nothing to compute, or each device computed what it has.
+        routine: by which each did; None where it does not serve for other arrays that lie alike.
     """
 
     result: HostArray
     backends: Sequence[Backend]
     members: Sequence[Member]
     outlook: Outlook | None
+    routine: Routine | None = None
 
     @property
     def names(self) -> list[str]:
@@ -118,9 +121,12 @@ def dealt_product(
         lies = pieces([apart.a, apart.b, apart.c, out])
         everyone = [*dict.fromkeys([*backends, *(x.backend for x in lies)])]
         rooms = dict(zip(everyone, _rooms(everyone, bounds, lies), strict=True))
-        done = compute_at_home(spread.homes, backends, rooms, problem, apart, out, choice)
-        if sum(len(each.tiles) for each in done) == sum(1 for home in spread.homes if home.tile.size):
-            return _at_home(problem, backends, out, done)
+        routine = routine_at_home(spread.homes, backends, rooms, problem, apart, out, choice, configuration)
+        if routine is not None:
+            done = routine.run({"a": apart.a, "b": apart.b, "c": apart.c, "out": out})
+            if sum(len(each.tiles) for each in done) == sum(1 for home in spread.homes if home.tile.size):
+                lasts = apart is product and product.scales is None
+                return _at_home(problem, backends, out, done, routine if lasts else None)
     found = _plans([each.device for each in backends], problem, choice, named=not isinstance(devices, str))
     backends, plans = zip(*[(each, plan) for each, plan in zip(backends, found, strict=True) if plan], strict=True)
     if len(backends) < len(found):
@@ -191,15 +197,16 @@ def _members(
 
 
 def _at_home(
-    problem: GemmProblem, backends: Sequence[Backend], out: DeviceArray | ShardedArray, done: Sequence[AtHome]
-) -> Dealt:
+    problem: GemmProblem, backends: Sequence[Backend], out: DeviceArray | ShardedArray, done: Sequence[AtHome],
+    routine: Routine | None,
+) -> Dealt:  # fmt: skip
     """A product of which each device has computed what it has."""
     members = [Member(name, 0.0, Room(0, 0)) for name in labels(backends)]
     for each in done:
         member = members[[*backends].index(each.backend)]
         member.tiles, member.seconds = [*each.tiles], each.seconds
     _tell(problem, members, max(member.seconds for member in members))
-    return Dealt(cast("Any", out), backends, members, None)
+    return Dealt(cast("Any", out), backends, members, None, routine)
 
 
 def _tell(problem: GemmProblem, members: Sequence[Member], seconds: float) -> None:
@@ -396,8 +403,11 @@ def _apart(product: Product, out: DeviceArray | ShardedArray) -> Product:
                 check_written(piece, {name: other})
     if isinstance(c, ShardedArray):
         shards = [_apart_from(shard, written) for shard in c.shards]
-        return replace(product, c=cast("Any", ShardedArray(shards, c.axis)))
-    return replace(product, c=_apart_from(c, written)) if isinstance(c, DeviceArray) else product
+        copied = any(shard is not given for shard, given in zip(shards, c.shards, strict=True))
+        return replace(product, c=cast("Any", ShardedArray(shards, c.axis))) if copied else product
+    if isinstance(c, DeviceArray) and (copy := _apart_from(c, written)) is not c:
+        return replace(product, c=copy)
+    return product
 
 
 def _apart_from(x: DeviceArray, written: Sequence[DeviceArray]) -> DeviceArray:

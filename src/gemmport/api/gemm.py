@@ -238,6 +238,9 @@ class Computed:
 
     def keep(self, wanted: Hashable, *, elsewhere: bool, scales: Sequence[Any] = ()) -> None:
         """Keeps it under a key, for others of its kind; None for none."""
+        if self.dealt is not None and self.dealt.routine is not None:
+            repeated.keep_in_shards(wanted, cast("Any", self.operands[0]), self.dealt.routine)
+            return
         self.place.keep(wanted, self.operands, self.result, elsewhere=elsewhere, scales=scales)
 
     def reads(self, a: DeviceArray | HostArray, b: DeviceArray | HostArray) -> bool:

@@ -217,7 +217,7 @@ def product_by_rules(
         how = {**how, "devices": spread}
     on_device = any(is_on_device(x) for x in given) or any(x.on_device for x in scales.values())
     if any(is_sliced(x) for x in given) or ("devices" in how and on_device):
-        return _of_matrices(a, b, out, rules, how)
+        return _of_matrices(a, b, out, rules, how, wanted)
     if on_device:
         return _on_a_device(a, b, out, rules, how, wanted)
     if any(library_of(x) is not None for x in given):
@@ -287,7 +287,9 @@ def _of_host_arrays_of_libraries(
     return library.from_host(np.asarray(product))
 
 
-def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> Any:
+def _of_matrices(
+    a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any], wanted: Hashable
+) -> Any:  # fmt: skip
     """The product of operands that have no views of all shapes: in slices, or on devices beside which others compute."""
     for name in ("axes", "order", "subok"):
         if name in rules:
@@ -316,15 +318,19 @@ def _of_matrices(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str,
             "arrays in slices, or on a device where devices= names others, must be matrices, or one batch of them; got shapes "
             f"{a.shape} and {b.shape}: multiply parts"
         )
-    if _is_converted(x, y, dtype):
+    is_converted = _is_converted(x, y, dtype)
+    if is_converted:
         x, y = (each.astype(dtype) for each in (x, y))
     has_views = row or column
     written = put(there, given, "N", "N", _product_shape(x, y), dtype) if out is None or has_views else None
     if written is None:
-        product = computed(x, y, None, target if has_views else out, dtype=dtype, **how).given
+        found = computed(x, y, None, target if has_views else out, dtype=dtype, **how)
+        product = found.given
     else:
-        computed(x, y, None, written.array if out is None else target, dtype=dtype, **how)
+        found = computed(x, y, None, written.array if out is None else target, dtype=dtype, **how)
         product = written.delivered()
+    if not (has_views or is_converted):
+        found.keep(wanted, elsewhere=False)
     if out is not None:
         return out
     product = product[..., 0, :] if row else product

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gemmport.backends.array import DeviceArray, merged
-from gemmport.backends.objects import Event
+from gemmport.backends.array import DeviceArray, is_dense, merged
+from gemmport.backends.base import Launcher
+from gemmport.backends.objects import Event, Memory
 from gemmport.backends.segments import is_segmented, pieces
 from gemmport.core.dtypes import KINDS, as_dtype
 from gemmport.core.errors import DtypeError
-from gemmport.execution.executor import enqueue_launches
+from gemmport.core.plan import Launch
+from gemmport.execution.executor import bound_launches, enqueue_launches
 from gemmport.kernels import copy_strided as kernel
 
 log = logging.getLogger(__name__)
@@ -47,18 +49,54 @@ def copy_strided(
 
 def _copy(source: DeviceArray, target: DeviceArray, queue: Any) -> None:
     """A copy between arrays that lie in one allocation each."""
-    backend = source.backend
+    memory = {"source": source.memory, "target": target.memory}
+    enqueue_launches(_launches(source, target), source.backend, memory, writes=("target",), queue=queue)
+
+
+def _launches(source: DeviceArray, target: DeviceArray) -> list[Launch]:
     shape, read, written = merged(source.shape, source.strides, target.strides)
-    launches = kernel.PASS.launches(
+    found = kernel.PASS.launches(
         shape,
         kernel.Strided(read, source.offset),
         kernel.Strided(written, target.offset),
         as_dtype(source.dtype),
         as_dtype(target.dtype),
-        backend.device.max_work_group,
+        source.backend.device.max_work_group,
     )
-    memory = {"source": source.memory, "target": target.memory}
-    enqueue_launches(launches, backend, memory, writes=("target",), queue=queue)
+    return [*found]
+
+
+class PreparedCopy:
+    """A copy as of `copy_strided`, worked out once for arrays that lie alike in whatever memory; for one thread at a time."""
+
+    def __init__(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Of arrays in one allocation each, and of such kinds as `copy_strided` takes; their memory may be a stand-in."""
+        self.source, self.target = source, target
+        self._is_dense = source.dtype == target.dtype and is_dense(source) and is_dense(target)
+        self._launch: Launcher | None = None
+
+    def enqueue(self, source: Memory, target: Memory, *, queue: Any = None) -> None:
+        """Enqueues it between memory of these arrays.
+
+        Raises:
+            CompileError, LaunchError: as the backend.
+        """
+        backend = self.source.backend
+        if not self.source.size:
+            return
+        if self._is_dense:
+            parts = [
+                backend.part(x, like.offset * like.itemsize)
+                for x, like in ((source, self.source), (target, self.target))
+            ]
+            if parts[0] is not None and parts[1] is not None:
+                backend.copy(parts[0], parts[1], self.source.nbytes, queue=queue)
+                return
+        with backend.ordered(queue, reads=[source], writes=[target]):
+            if self._launch is None:
+                memory = {"source": source, "target": target}
+                self._launch = bound_launches(_launches(self.source, self.target), backend, memory)
+            self._launch((backend.argument(source), backend.argument(target)), backend.as_queue(queue), False)
 
 
 def _loses_kind(source: DeviceArray, target: DeviceArray) -> bool:

@@ -295,6 +295,19 @@ def enqueue_launches(
             _launch_again(launch, backend, memory, queue)
 
 
+def bound_launches(launches: Sequence[Launch], backend: Backend, memory: Mapping[str, Memory]) -> Launcher:
+    """Launches that belong to no plan, bound once: what enqueues them in order with other memory, for one thread at a time.
+
+    Args:
+        memory: by the names in the launches, in the order in which the other memory is given.
+
+    Raises:
+        As `prepare_launch`.
+    """
+    names = [*memory]
+    return backend.launcher([(prepare_launch(one, backend, memory), _places(one, names)) for one in launches])
+
+
 _LAUNCHES, _MOST_LAUNCHES = "calls of launches that belong to no plan", 256
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceMemoryError, LaunchError
 from gemmport.execution.adapters import Library, address_on_host, library_of_type, views_on_host
 from gemmport.execution.prepared import Prepared, keep
+from gemmport.execution.sharded import ShardedArray
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,11 @@ class Repeated:
     dtype: np.dtype[Any]
     spans: Sequence[tuple[int, int]] = ()
     adds: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """As of the prepared call."""
+        return self.prepared.usable
 
     def of_host_arrays(
         self,
@@ -248,6 +254,17 @@ def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Me
     return Memory(None, library.memory(lent[-1]), nbytes)
 
 
+class InShards(Protocol):
+    """A product of arrays in shards that may be computed again."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may."""
+
+    def again(self, a: ShardedArray, b: Any, c: Any, out: Any) -> ShardedArray | None:
+        """The product of arrays that lie as those before did; None where it must be computed anew."""
+
+
 _known: dict[Hashable, Repeated] = {}
 """Products of host arrays. Those of a device's arrays are kept by its backend."""
 
@@ -280,7 +297,7 @@ def again(
             if not all(type(x) is DeviceArray and x.backend is a.backend for x in scales):
                 return None, None
             key = (*key, *(x.lies for x in scales))
-        found = _found(a.backend.kept, key)
+        found: Repeated | None = _found(a.backend.kept, key)
         if found is None:
             return key, None
         try:
@@ -309,6 +326,10 @@ def again(
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
             return key, None
+    if kind is ShardedArray:
+        if backend is not None or device is not None or queue is not None or scales:
+            return None, None
+        return _again_in_shards(a, b, c, out, choices)
     library = library_of_type(kind)
     if library is None or scales:
         return None, None
@@ -341,6 +362,27 @@ def again(
         return key, None
 
 
+def _again_in_shards(a: ShardedArray, b: Any, c: Any, out: Any, choices: Hashable) -> tuple[Hashable, Any]:
+    """As `again`, of arrays in shards, which their devices multiply."""
+    lying = [_lies_on_devices(x) for x in (a, b, c, out)]
+    if None in lying:
+        return None, None
+    key: Hashable = (*lying, choices, _variable(_CONFIG_PATH))
+    found: InShards | None = _found(a.shards[0].backend.kept, key)
+    return key, None if found is None else found.again(a, b, c, out)
+
+
+def _lies_on_devices(x: Any) -> Hashable:
+    """How an array, or each shard of it, lies on which device; True for none, None where it is another library's."""
+    if x is None:
+        return True
+    if type(x) is DeviceArray:
+        return x.backend, x.lies
+    if type(x) is not ShardedArray or any(type(shard) is not DeviceArray for shard in x.shards):
+        return None
+    return x.axis, *((shard.backend, shard.lies) for shard in x.shards)
+
+
 def _are_on_one_device(a: DeviceArray, b: Any, c: Any, out: Any) -> bool:
     backend = a.backend
     return (
@@ -369,14 +411,14 @@ def _reader() -> Callable[[bytes], object]:
 _variable = _reader()
 
 
-def _found(known: dict[Hashable, Any], wanted: Hashable) -> Repeated | None:
+def _found(known: dict[Hashable, Any], wanted: Hashable) -> Any:
     try:
-        found: Repeated | None = known.get(wanted)
+        found = known.get(wanted)
     except TypeError:  # a choice cannot be a key, such as an array for alpha
         return None
     if found is None:
         return None
-    if not found.prepared.usable:
+    if not found.usable:
         known.pop(wanted, None)
         return None
     return found
@@ -418,7 +460,13 @@ def keep_of_device_arrays(
         _keep(known, wanted, Repeated(prepared, turned, result.shape, result.dtype, spans, adds))
 
 
-def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated) -> None:
+def keep_in_shards(wanted: Hashable, a: ShardedArray, found: InShards) -> None:
+    """Keeps a product of arrays in shards, of which A was one, for others of its key; of None it keeps none."""
+    if wanted is not None:
+        _keep(a.shards[0].backend.kept, wanted, found)
+
+
+def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated | InShards) -> None:
     with suppress(TypeError):  # a choice cannot be a key
         hash(wanted)
         keep(known, wanted, found)

@@ -266,11 +266,16 @@ def outlook(
     expected = []
     for number, plan in enumerate(plans):
         device = plan.device
-        variant, model = kernels.variant(plan.variant), configuration.model(device)
-        predicted = preparation.predicted(variant, problem, device, model, plan.values)
-        sent = 0.0 if device.type == "cpu" else problem.bytes / model.link_bandwidth
-        expected.append(Expected(plan, predicted.seconds, sent if transfers is None else transfers[number]))
+        sent = 0.0 if device.type == "cpu" else problem.bytes / configuration.model(device).link_bandwidth
+        seconds = expected_seconds(problem, plan, configuration)
+        expected.append(Expected(plan, seconds, sent if transfers is None else transfers[number]))
     return Outlook(problem, tuple(expected), usable_cores())
+
+
+def expected_seconds(problem: GemmProblem, plan: Plan, configuration: Configuration) -> float:
+    """Seconds that a product with elements is expected to take by the kernel and the parameters of a plan, on its device."""
+    variant, model = kernels.variant(plan.variant), configuration.model(plan.device)
+    return preparation.predicted(variant, problem, plan.device, model, plan.values).seconds
 
 
 def placed(found: Outlook, placement: Placement, between: Callable[[DeviceInfo, DeviceInfo], Between]) -> Outlook:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends.array import DeviceArray, dense_strides
+from gemmport.backends.array import DeviceArray, is_dense
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Access, Event, Memory
 from gemmport.backends.segments import SegmentedMemory, is_segmented, pieces
@@ -388,11 +388,6 @@ def await_queue(memory: Memory, backend: Backend, queue: Any) -> None:
     """Waits for what is enqueued on a queue, by a byte of a memory that comes after it."""
     if memory.nbytes:
         backend.download(memory, np.empty(1, np.uint8), queue=queue)
-
-
-def is_dense(array: DeviceArray) -> bool:
-    """Whether elements lie one after another in their (C) order."""
-    return array.strides == dense_strides(array.shape) or array.size <= 1
 
 
 def on_queue(block: Memory, queue: Any) -> Memory:
