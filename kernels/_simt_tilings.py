@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock
-from gemmport.contracts.gpu_model import WARP, Constants, Tiling, clocks, pass_clocks, phases
+from gemmport.contracts.gpu_model import FEW_SUMS, NEIGHBOURS, WARP, Constants, Tiling, clocks, pass_clocks, phases
 from gemmport.contracts.kernel import KernelVariant, Parameters, check_limits
-from gemmport.contracts.nvidia import copies_asynchronously, float64_matrix_rows, is_hopper
+from gemmport.contracts.nvidia import MOST_REGISTERS, copies_asynchronously, float64_matrix_rows, is_hopper
 from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import FLOAT64
+from gemmport.core.dtypes import FLOAT32, FLOAT64
 from gemmport.core.errors import ParameterError
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
@@ -48,6 +48,12 @@ _EXTENTS = (16, 32, 64, 128)
 
 _ITEM_TILES = ((8, 8), (8, 4), (4, 4))
 
+_LARGE_EXTENTS, _LARGE_ITEM_TILES = (64, 128, 256), ((8, 16), (16, 8))
+"""Of work-items with many sums, where they may have the registers: so many multiply-adds for each read of local memory."""
+
+MANY_SUMS = 128
+"""Of a work-item of these."""
+
 _MOST_ITEMS = 256
 
 USUAL_STAGES, STAGES_OF_COPIES = 3, 4
@@ -58,8 +64,11 @@ them, and spills on Intel's GPUs (ocloc, dg2).
 _USUAL_ITEMS = 512
 """Work-items of a compute unit that hide each other's waits."""
 
+_FEW_ITEMS = 256
+"""Work-items of a compute unit that have all registers that one may have, on NVIDIA's GPUs."""
 
-def generated(width: int = WARP, stages: int = USUAL_STAGES) -> tuple[Mapping[str, int], ...]:
+
+def generated(width: int = WARP, stages: int = USUAL_STAGES, *, ports: bool = False) -> tuple[Mapping[str, int], ...]:
     """Tilings for a device of which no file has any.
 
     Large tiles need few loads; small ones, and slices, fill a device with small products. Extents are powers of two. A side is
@@ -70,27 +79,42 @@ def generated(width: int = WARP, stages: int = USUAL_STAGES) -> tuple[Mapping[st
         width: of the device's own warps, wavefronts or sub-groups, which a group consists of; 0 where it is not known. A warp
             of 32 work-items is here no more than a part of the tile.
         stages: as many as hide memory's latency.
+        ports: whether there is an order of instructions for the register file's ports: those with the registers for it come
+            in that order, too, and first.
     """
     found = []
-    for rows, columns in itertools.product(_EXTENTS, _EXTENTS):
-        for item_rows, item_columns in _ITEM_TILES:
-            items = rows * columns // (item_rows * item_columns)
-            warp = _warp_tile(rows, columns, item_rows, item_columns)
-            if warp is None or max(rows, columns) > 4 * min(rows, columns):
+    for rows, columns, item_rows, item_columns in _tiles():
+        items = rows * columns // (item_rows * item_columns)
+        warp = _warp_tile(rows, columns, item_rows, item_columns)
+        if warp is None or max(rows, columns) > 4 * min(rows, columns):
+            continue
+        sums = item_rows * item_columns
+        many = sums >= MANY_SUMS
+        for slices in (1, 2, 4):
+            if items * slices > _MOST_ITEMS or (slices > 1 and items > 128) or items * slices % max(width, 1):
                 continue
-            for slices in (1, 2, 4):
-                if items * slices > _MOST_ITEMS or (slices > 1 and items > 128) or items * slices % max(width, 1):
-                    continue
-                most = min(max(_USUAL_ITEMS // (items * slices), 1), 8)
-                found += [
-                    {
-                        "TSM": rows, "TSN": columns, "TSK": 8 if items > 128 else 32 if slices == 4 else 16,
-                        "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices,
-                        "STAGES": stages, "GROUPS": groups, "PORTS": 0,
-                    }
-                    for groups in sorted({most, max(most // 2, 1)})
-                ]  # fmt: skip
+            depth = 32 if slices == 4 else 8 if items > 128 or (many and slices == 1) else 16
+            if slices > 1 and rows * columns > USUAL_STAGES * depth * (rows + columns):  # sums go where the tiles were
+                continue
+            most = min(max(_USUAL_ITEMS // (items * slices), 1), 8)
+            found += [
+                {
+                    "TSM": rows, "TSN": columns, "TSK": depth,
+                    "WM": warp[0], "WN": warp[1], "WPTM": item_rows, "WPTN": item_columns, "SLICES": slices,
+                    "STAGES": stages, "GROUPS": groups, "PORTS": order,
+                }
+                for groups in sorted({most, max(most // 2, 1)})
+                for order in ((1, 0) if ports and sums >= FEW_SUMS and groups * items * slices <= _FEW_ITEMS else (0,))
+            ]  # fmt: skip
     return tuple(found)
+
+
+def _tiles() -> Iterator[tuple[int, int, int, int]]:
+    """Rows and columns of tiles, and those of a work-item."""
+    for extents, item_tiles in ((_EXTENTS, _ITEM_TILES), (_LARGE_EXTENTS, _LARGE_ITEM_TILES)):
+        for rows, columns in itertools.product(extents, extents):
+            for item_rows, item_columns in item_tiles:
+                yield rows, columns, item_rows, item_columns
 
 
 RUN_BYTES = 16
@@ -123,11 +147,15 @@ def generated_for_matrix_unit() -> tuple[Mapping[str, int], ...]:
                 sums_fit = slices == 1 or rows * columns <= 3 * 8 * slices * (rows + columns)  # where the tiles were
                 if not (sums_fit and _LEAST_MATRIX_ITEMS <= items <= _MOST_ITEMS):
                     continue
-                found.append({
-                    "TSM": rows, "TSN": columns, "TSK": 8 * slices, "WM": warp[0], "WN": warp[1], "WPTM": item_rows,
-                    "WPTN": item_columns, "SLICES": slices, "STAGES": 3,
-                    "GROUPS": min(max(_USUAL_ITEMS // items, 1), 8), "PORTS": 0, "MMA": 1, "PAD": 0,
-                })  # fmt: skip
+                most = min(max(_USUAL_ITEMS // items, 1), 8)
+                found += [
+                    {
+                        "TSM": rows, "TSN": columns, "TSK": 8 * slices, "WM": warp[0], "WN": warp[1], "WPTM": item_rows,
+                        "WPTN": item_columns, "SLICES": slices, "STAGES": STAGES_OF_COPIES, "GROUPS": groups, "PORTS": 0,
+                        "MMA": 1, "PAD": 0,
+                    }
+                    for groups in sorted({most, max(most // 2, 1)})
+                ]  # fmt: skip
     return tuple(found)
 
 
@@ -188,13 +216,15 @@ def by_8_rows(dtype: str) -> str:
 
 
 def _warp_tile(rows: int, columns: int, item_rows: int, item_columns: int) -> tuple[int, int] | None:
-    """Rows and columns of a warp's tile, nearly square; None where none divides the tile."""
+    """Rows and columns of a warp's tile, nearly square, with whole lines of work-items side by side where it can be; None where
+    none divides the tile.
+    """
     found = [
         (item_rows * side, item_columns * (WARP // side))
         for side in (1, 2, 4, 8, 16, 32)
         if rows % (item_rows * side) == 0 and columns % (item_columns * (WARP // side)) == 0
     ]
-    return min(found, key=lambda tile: abs(tile[0] - tile[1]), default=None)
+    return min(found, key=lambda tile: (tile[1] < NEIGHBOURS * item_columns, abs(tile[0] - tile[1])), default=None)
 
 
 def considered(
@@ -203,13 +233,17 @@ def considered(
     """The tilings that fit, shared or not, and the best of them with operands across, with the clocks that
     `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
-    constants, own = Constants.of(device, model), {**USUAL, **model.constants("simt")}
+    constants = Constants.of(device, model)
+    of_vendor = {"most_registers": MOST_REGISTERS} if device.platform == "nvidia" else {}
+    own = {**USUAL, **of_vendor, **model.constants("simt")}
     sums = problem.accumulator.name
     cores = FOR_CORES[sums] if model.has_verified(simt.name, by_cores(sums)) else ()
     by_unit = (*_by_matrix_unit(problem, device, model), *cores)
     of_type = model.tilings.get(f"{simt.name}.{problem.dtype.name}", ())
     stages = STAGES_OF_COPIES if copies_asynchronously(device) else USUAL_STAGES
-    tilings = (*by_unit, *of_type, *(model.tilings.get(simt.name) or generated(device.sub_group, stages)))
+    ports = has_known_ports(device) and problem.accumulator.precision == FLOAT32.precision
+    generic = model.tilings.get(simt.name) or generated(device.sub_group, stages, ports=ports)
+    tilings = (*by_unit, *of_type, *generic)
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
@@ -275,6 +309,13 @@ def fit(
     if device.registers:
         values["GROUPS"] = max(min(int(full["GROUPS"]), device.registers // (items * registers)), 1)
     return {**values, "STAGES": stages}
+
+
+def has_known_ports(device: DeviceInfo) -> bool:
+    """Whether the device's compiler leaves undone what `gemmport.backends` then does: an order of instructions in which the
+    register files' banks deliver what the multiply-adds ask for. Measured for NVIDIA's compute capability 9.0 alone.
+    """
+    return is_hopper(device)
 
 
 def across(problem: GemmProblem) -> tuple[GemmProblem, dict[Operand, transpose.Prepared]]:

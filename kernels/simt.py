@@ -20,7 +20,7 @@ from gemmport.contracts.kernel import (
     gemm_arguments,
     run_defines,
 )
-from gemmport.contracts.nvidia import copies_asynchronously, float64_matrix_rows, is_hopper
+from gemmport.contracts.nvidia import copies_asynchronously, float64_matrix_rows
 from gemmport.contracts.register_tiles import FEW_SUMS, WHOLE_BLOCKS, padding
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, FLOAT64
@@ -331,7 +331,11 @@ class Simt(KernelVariant):
             "ASYNC_COPIES": int(copies_asynchronously(device)),
             "GIVEN": int(given),
         }
-        if parameters["PORTS"] and has_known_ports(device) and problem.accumulator.precision == FLOAT32.precision:
+        if (
+            parameters["PORTS"]
+            and _simt_tilings.has_known_ports(device)
+            and problem.accumulator.precision == FLOAT32.precision
+        ):
             defines["SCHEDULE_FOR_PORTS"] = parameters["GROUPS"]
         if parameters["MMA"] == 1:
             defines["UNIT_ROWS"] = float64_matrix_rows(device)
@@ -377,13 +381,6 @@ def _slice(parameters: Parameters) -> int:
     """Work-items of a slice."""
     p = {name: int(parameters[name]) for name in ("TSM", "TSN", "WPTM", "WPTN")}
     return p["TSM"] // p["WPTM"] * (p["TSN"] // p["WPTN"])
-
-
-def has_known_ports(device: DeviceInfo) -> bool:
-    """Whether the device's compiler leaves undone what `gemmport.backends` then does: an order of instructions in which the
-    register files' banks deliver what the multiply-adds ask for. Measured for NVIDIA's compute capability 9.0 alone.
-    """
-    return is_hopper(device)
 
 
 VARIANT = Simt()

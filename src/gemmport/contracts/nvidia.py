@@ -15,6 +15,9 @@ def is_hopper(device: DeviceInfo) -> bool:
     return device.platform == "nvidia" and re.match(r"sm_90\b|sm_90a", device.architecture) is not None
 
 
+MOST_REGISTERS = 255
+"""Of a work-item (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+
 ASYNC_COPIES, READ_ONLY_LOADS = "cp.async", "ld.global.nc"
 MATRIX_UNIT, MATRIX_UNIT_OF_8_ROWS = "mma.m16n8k4.f64", "mma.m8n8k4.f64"
 WARP_PRODUCTS, WARP_GROUP_PRODUCTS = "mma.sync", "wgmma"
