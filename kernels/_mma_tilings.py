@@ -15,7 +15,7 @@ from gemmport.contracts import occupancy
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
 from gemmport.contracts.gpu_model import WARP, sharing_of
 from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, ceil_div
-from gemmport.contracts.nvidia import has_float8_unit
+from gemmport.contracts.nvidia import MOST_REGISTERS, has_float8_unit
 from gemmport.contracts.prediction import facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S
@@ -38,10 +38,8 @@ FITTED = {
 }
 """What a device's model may state for the choice, with its meaning."""
 
-MOST_REGISTERS, ADDRESSES = 255, 48
-"""Registers of a work-item that NVIDIA's instructions can name (NVIDIA, CUDA Binary Utilities); and those that compilers take
-beside what is counted: 32 to 63 (NVRTC 13, sm_90).
-"""
+ADDRESSES = 48
+"""Registers of a work-item that compilers take beside what is counted: 32 to 63 (NVRTC 13, sm_90)."""
 
 MANY = 64
 """Tiles along a side of D, of which larger ones would be enough: 64 by 64 of them are 4,096."""

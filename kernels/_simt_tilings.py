@@ -35,9 +35,9 @@ FITTED = {
 
 USUAL = {
     "most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.005, "across_matrix_doubt": 1.02,
-    "read_share": 0.85, "line_stages": 2,
+    "read_share": 0.85, "line_stages": 3,
 }  # fmt: skip
-"""Where it states nothing: registers that most GPUs have, defaults, and nothing that was not measured."""
+"""Where it states nothing: registers that most GPUs have, and NVIDIA's more; defaults; nothing that was not measured."""
 
 SMALLEST = {
     "TSM": 16, "TSN": 32, "TSK": 8, "WM": 16, "WN": 32, "WPTM": 4, "WPTN": 4, "SLICES": 1, "STAGES": 2, "GROUPS": 8, "PORTS": 0,
@@ -159,6 +159,38 @@ def generated_for_matrix_unit() -> tuple[Mapping[str, int], ...]:
     return tuple(found)
 
 
+_LINE_ITEM_TILES = ((8, 8), (16, 4), (8, 4))
+"""Of a work-item, by the unit's columns and rows."""
+
+
+def generated_by_line(operand: Operand) -> tuple[Mapping[str, int], ...]:
+    """Likewise of float64, with an operand that lies along k copied by line: that of the unit's columns, of which a warp has 4
+    work-items side by side, and 8 of the other. Of 8 terms, each slice has pairs.
+    """
+    found = []
+    for lines, others in itertools.product(_EXTENTS[1:], _EXTENTS[1:]):
+        for item_lines, item_others in _LINE_ITEM_TILES:
+            warp = 4 * item_lines, 8 * item_others
+            if lines % warp[0] or others % warp[1]:
+                continue
+            for slices in (1, 2):
+                items = lines * others // (item_lines * item_others) * slices
+                depth = 16 * slices
+                sums_fit = slices == 1 or lines * others <= 3 * depth * (lines + others)
+                if not (sums_fit and _LEAST_MATRIX_ITEMS <= items <= _MOST_ITEMS):
+                    continue
+                sides = ((lines, others), warp, (item_lines, item_others))
+                (rows, columns), (down, across), (item_rows, item_columns) = (
+                    sides if operand == "a" else tuple(side[::-1] for side in sides)
+                )
+                found.append({
+                    "TSM": rows, "TSN": columns, "TSK": depth, "WM": down, "WN": across, "WPTM": item_rows,
+                    "WPTN": item_columns, "SLICES": slices, "STAGES": 4, "GROUPS": min(max(_USUAL_ITEMS // items, 1), 8),
+                    "PORTS": 0, "MMA": 1, "PAD": 0, "LINES": 2,
+                })  # fmt: skip
+    return tuple(found)
+
+
 # AMD's matrix cores spread a tile of 4 · WPTM rows and 16 · WPTN columns over a wave.
 _OF_CORES = {"SLICES": 1, "STAGES": 2, "GROUPS": 1, "PORTS": 0, "MMA": 2, "PAD": 4}
 FOR_CORES: Mapping[str, tuple[Mapping[str, int], ...]] = {
@@ -190,12 +222,18 @@ def by_line(parameters: Parameters, problem: GemmProblem) -> str:
     """
     if not parameters.get("LINES"):
         return ""
-    along = {"a": not transposes(problem.trans_a), "b": transposes(problem.trans_b)}
-    able = "".join(x for x in INPUTS if along[x] and problem.alignment(x) % RUN_BYTES == 0)
+    able = "".join(operand for operand in INPUTS if lies_by_line(problem, operand))
     own = of_columns(parameters)
-    if own not in able or problem.k % (RUN_BYTES // problem.dtype.itemsize):
+    if own not in able:
         return ""
     return able if parameters["LINES"] == 2 else own
+
+
+def lies_by_line(problem: GemmProblem, operand: Operand) -> bool:
+    """Whether an operand lies along k, in whole runs that are aligned."""
+    along = not transposes(problem.trans_a) if operand == "a" else transposes(problem.trans_b)
+    whole = problem.k % (RUN_BYTES // problem.dtype.itemsize) == 0
+    return along and whole and problem.alignment(operand) % RUN_BYTES == 0
 
 
 def by_cores(dtype: str) -> str:
@@ -233,9 +271,7 @@ def considered(
     """The tilings that fit, shared or not, and the best of them with operands across, with the clocks that
     `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
-    constants = Constants.of(device, model)
-    of_vendor = {"most_registers": MOST_REGISTERS} if device.platform == "nvidia" else {}
-    own = {**USUAL, **of_vendor, **model.constants("simt")}
+    constants, own = Constants.of(device, model), _own(device, model)
     sums = problem.accumulator.name
     cores = FOR_CORES[sums] if model.has_verified(simt.name, by_cores(sums)) else ()
     by_unit = (*_by_matrix_unit(problem, device, model), *cores)
@@ -262,12 +298,19 @@ def considered(
     return sorted(expected, key=_first)
 
 
+def _own(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
+    """The constants of `FITTED`."""
+    told = {"most_registers": MOST_REGISTERS} if device.platform == "nvidia" else {}
+    return {**USUAL, **told, **model.constants("simt")}
+
+
 def _by_matrix_unit(problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
     """The tilings by NVIDIA's matrix unit that may be chosen without being asked for: of float64, with 16 rows at once; of
     complex128 on Hopper, where it was verified; with 8 rows at once, where `gemmport doctor` has found them right.
     """
     if problem.accumulator == FLOAT64 and float64_matrix_rows(device) == MATRIX_ROWS:
-        return model.tilings.get("simt.mma") or generated_for_matrix_unit()
+        by_line = [each for operand in INPUTS if lies_by_line(problem, operand) for each in generated_by_line(operand)]
+        return model.tilings.get("simt.mma") or (*generated_for_matrix_unit(), *by_line)
     if problem.accumulator.name == "complex128" and is_hopper(device):
         return model.tilings.get("simt.mma.complex128") or generated_for_matrix_unit()
     if float64_matrix_rows(device) == MATRIX_ROWS // 2 and model.has_verified(
@@ -307,9 +350,12 @@ def fit(
         or simt.unfit(full, problem, device)
     ):
         return {}
+    groups = int(full["GROUPS"])
     if device.registers:
-        values["GROUPS"] = max(min(int(full["GROUPS"]), device.registers // (items * registers)), 1)
-    return {**values, "STAGES": stages}
+        groups = min(groups, device.registers // (items * registers))
+    if given:  # a unit has hardly more than a group may have
+        groups = min(groups, room // simt.local_bytes(full, problem))
+    return {**values, "STAGES": stages, "GROUPS": max(groups, 1)}
 
 
 def has_known_ports(device: DeviceInfo) -> bool:
@@ -392,6 +438,6 @@ def predicted(problem: GemmProblem, device: DeviceInfo, model: DeviceModel, para
     hertz = clock(device)
     seconds = {name: value / hertz for name, value in parts.items()}
     total = (passes + sum(phase.clocks(constants) for phase in found)) / hertz
-    read_share = {**USUAL, **model.constants("simt")}["read_share"]
+    read_share = _own(device, model)["read_share"]
     seconds["global memory"] = problem.bytes / (read_share * model.read_bandwidth)
     return Prediction(seconds, max(total, seconds.get("launches", 0.0) + seconds["global memory"]), facts)

@@ -464,6 +464,14 @@ def test_what_a_tiling_of_a_model_does_not_state_is_as_usual() -> None:
         assert {**usual, **each, "SHARE": 0} == usual
 
 
+def test_nvidias_gpus_have_more_registers_than_others() -> None:
+    """Without a file that says so: large tiles of float64 are for them alone."""
+    problem = gp.GemmProblem.create(4096, 4096, 4096, dtype="float64")
+    for device, most in ((GPU, 64), (DEVICES["AMD gfx90a"], 16)):
+        found = SIMT.considered(problem, replace(device, computes=device.computes | {"float64"}), derived(device))
+        assert max(each["WPTM"] * each["WPTN"] for each in found if not each.get("MMA")) == most
+
+
 def test_a_wavefront_of_64_gets_no_group_of_32() -> None:
     wide = DEVICES["AMD gfx90a"]
     for problem in (gp.GemmProblem.create(16, 32, 64), gp.GemmProblem.create(1000, 999, 77)):

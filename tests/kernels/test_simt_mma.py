@@ -22,7 +22,7 @@ from gemmport.contracts.device_model import derived
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.named_devices import device_of
 from gemmport.contracts.nvidia import float64_matrix_rows
-from gemmport.kernels._simt_tilings import generated_for_matrix_unit, of_columns
+from gemmport.kernels._simt_tilings import generated_by_line, generated_for_matrix_unit, of_columns
 from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import make_plan
@@ -372,6 +372,37 @@ def test_generated_tilings_have_a_warp_for_each_scheduler() -> None:
     assert len({tuple(sorted(each.items())) for each in found}) == len(found)
     assert all(128 <= SIMT.work_group(SIMT.complete(each))[0] <= 256 for each in found)
     assert {(each["TSM"], each["TSN"]) for each in found} >= {(128, 128), (64, 64), (32, 32), (128, 32)}
+
+
+@pytest.mark.parametrize("operand", ["a", "b"])
+def test_generated_tilings_by_line_are_of_either_operand(operand: str) -> None:
+    found = generated_by_line(operand)
+    assert len({tuple(sorted(each.items())) for each in found}) == len(found)
+    assert all(128 <= SIMT.work_group(SIMT.complete(each))[0] <= 256 for each in found)
+    assert {of_columns(each) for each in found} == {operand}
+    assert {(each["TSM"], each["TSN"]) for each in found} >= {(128, 128), (64, 64), (32, 64), (64, 32)}
+
+
+@pytest.mark.parametrize(
+    ("ops", "sizes", "lines"),
+    [
+        ("NN", (1024, 1024, 1024), {"a"}), ("TT", (1024, 1024, 1024), {"b"}), ("NT", (1024, 1024, 1024), {"a", "b"}),
+        ("TN", (1024, 1024, 1024), set()), ("NN", (1024, 1024, 1023), set()),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("device", [CUDA, NVIDIA], ids=["CUDA", "OpenCL"])
+def test_a_derived_model_has_tilings_by_line_of_what_lies_so(
+    device: gp.DeviceInfo, ops: str, sizes: tuple[int, int, int], lines: set[str]
+) -> None:
+    """With three stages at least, and no more groups than local memory has room for."""
+    device = replace(device, computes=device.computes | {"float64"})
+    problem = gp.GemmProblem.create(*sizes, dtype="float64", trans_a=ops[0], trans_b=ops[1])
+    found = [each for each in SIMT.considered(problem, device, derived(device)) if each.get("LINES")]
+    assert {of_columns(each) for each in found} == lines
+    for each in found:
+        assert each["STAGES"] >= 3
+        nbytes = SIMT.local_bytes(SIMT.complete(each), problem)
+        assert each["GROUPS"] * nbytes <= (232_448 if device is CUDA else 4 * 49_152)
 
 
 @needs(CUDA_COMPILER)
