@@ -244,7 +244,8 @@ class DeviceArray:
         device, which may overlap this one, nothing is awaited.
 
         Raises:
-            ShapeError: the shape does not broadcast to the array's. DtypeError: the type is not cast to the array's.
+            ShapeError: the shape does not broadcast to the array's. DtypeError: the type is not cast to the array's, or a whole
+                number of Python's is none of its type.
             ArrayError: an element is masked, or the array was released.
         """
         self.check_held()
@@ -259,6 +260,10 @@ class DeviceArray:
         check_plain("values", values)
         host = as_numpy("values", values)
         # A number of Python's is of any type that holds it, as in NumPy.
+        if isinstance(values, int) and self.dtype.kind in "iu":
+            least, most = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+            if not least <= values <= most:
+                raise DtypeError(f"a number of an array of {self.dtype} must be from {least} to {most}; got {values}")
         self._check_cast(host.dtype if hasattr(values, "dtype") or host.ndim else np.min_scalar_type(values))
         try:
             host = np.broadcast_to(host, self.shape)

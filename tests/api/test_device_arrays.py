@@ -124,6 +124,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "objects": (lambda x: x.backend.asarray([object()]), gp.ArrayError, "must be an array of numbers"),
     "type of text": (lambda x: x.astype("U3"), gp.DtypeError, "must be numbers"),
     "fraction as a whole number": (lambda x: x.astype("int32").fill(1.5), gp.DtypeError, "convert it first"),
+    "number beyond the type": (lambda x: x.astype("uint8").fill(300), gp.DtypeError, "must be from 0 to 255; got 300"),
+    "number below the type": (lambda x: x.astype("uint8").__setitem__(0, -1), gp.DtypeError, "got -1"),
     "list of indices": (lambda x: x[[0, 1]], IndexError, "indexed by"),
     "mask": (lambda x: x[np.ones((3, 4), bool)], IndexError, "indexed by"),
     "beyond the end": (lambda x: x[3], IndexError, "out of bounds"),
