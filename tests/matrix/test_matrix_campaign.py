@@ -287,9 +287,10 @@ class TestCommand:
         [
             (["--kernel", "absent"], 2, "absent"), (["--dtype", "int7"], 2, "int7"), (["--ops", "XX"], 2, "XX"),
             (["--shape", "round"], 2, "round"), (["--cell", "naive"], 2, "KERNEL/TYPES"), (["--shard", "3/2"], 2, "3/2"),
-            (["--import", "no_such_module"], 2, "no_such_module"), (["--import", ""], 2, "--import ''"),
-            (["--time-limit", "nan"], 2, "above 0"), (["--output", "/no/such/folder/x"], 2, "--output"),
-            (["--html", "/no/such/folder/x"], 2, "--html"), (["--device", "no such device"], 3, "no such device"),
+            (["--import", "no_such_module"], 2, "no_such_module'; PYTHONPATH must have its folder"),
+            (["--import", ""], 2, "--import ''"), (["--time-limit", "nan"], 2, "above 0"),
+            (["--output", "/no/such/folder/x"], 2, "--output"), (["--html", "/no/such/folder/x"], 2, "--html"),
+            (["--device", "no such device"], 3, "no such device"),
         ],
     )  # fmt: skip
     @pytest.mark.processes

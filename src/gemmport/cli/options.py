@@ -413,7 +413,9 @@ def import_modules(names: Sequence[str]) -> None:
         try:
             importlib.import_module(name)
         except Exception as error:
-            raise click.UsageError(f"--import {name!r}: {type(error).__name__}: {error}") from error
+            # A command, unlike python -m, does not look for modules in the folder that it runs in.
+            hint = "; PYTHONPATH must have its folder" if isinstance(error, ModuleNotFoundError) else ""
+            raise click.UsageError(f"--import {name!r}: {type(error).__name__}: {error}{hint}") from error
 
 
 def check_writable(option: str, path: Path) -> None:
