@@ -111,6 +111,29 @@ def test_scratch_memory_of_the_kernel_has_room() -> None:
     assert found.device_bytes <= 2**22
 
 
+@pytest.mark.parametrize("times", [1, 4, 32])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 0.9])
+def test_scratch_memory_that_grows_with_the_tile_has_room(share: float, times: int) -> None:
+    """As that of kernels that pack bytes as wider numbers."""
+    problem = gp.GemmProblem.create(2000, 2000, 2000, dtype="int8", output="int32")
+
+    def needed(panel: gp.GemmProblem) -> int:
+        return times * (panel.m + panel.n) * panel.k
+
+    memory = int(share * (4 + 1 + 1) * 2000**2)
+    found = schedule(problem, GPU, MODEL, memory=memory, cost=lambda panel: (1e-3, needed(panel)))
+    assert found.scratch >= needed(found.panel_product)
+    assert found.device_bytes <= memory
+
+
+def test_scratch_memory_without_room_is_told() -> None:
+    problem = gp.GemmProblem.create(100, 100, 100)
+    with pytest.raises(gp.DeviceMemoryError, match="beside 5,000 of scratch memory") as refused:
+        schedule(problem, GPU, MODEL, memory=4000, cost=lambda _: (1e-3, 5000))
+    allowed = int(str(refused.value).split()[-3].replace(",", ""))
+    assert schedule(problem, GPU, MODEL, memory=allowed, cost=lambda _: (1e-3, 5000)).device_bytes <= allowed
+
+
 def test_a_product_that_has_no_tile_is_refused_by_name() -> None:
     with pytest.raises(gp.DeviceMemoryError, match="has no tile that fits into 8 bytes"):
         made(gp.GemmProblem.create(100, 100, 100), 8)

@@ -52,8 +52,8 @@ Orders of magnitude, for every device: no chip's rates are in them. At the 10 to
 to 25 ms, beside which the launches of one more tile, microseconds, do not count; the last quarter is what nothing hides.
 """
 
-_ROUNDS = 4
-"""Of making room for scratch memory."""
+_ROUNDS = 12
+"""Of making room for scratch memory. The first few find it, mostly; the others halve what is left."""
 
 
 @dataclass(frozen=True)
@@ -502,14 +502,23 @@ def schedule(
         DeviceMemoryError: there is no room for the least tile.
     """
     limit = device.memory if memory is None else memory
-    scratch = 0
+    scratch, too_little, too_much = 0, 0, limit
+    least = math.inf  # of what tiles were seen to need
     for _ in range(_ROUNDS):
-        found = _best(problem, device, model, limit, scratch, cost, multiples, scaled=scaled)
-        needed = cost(found.panel_product)[1] if cost is not None and found.count else 0
-        if needed <= scratch:
-            break
-        scratch = needed
-    return found
+        try:
+            found = _best(problem, device, model, limit, scratch, cost, multiples, scaled=scaled)
+        except DeviceMemoryError:
+            if scratch == 0:
+                raise
+            needed = too_much = scratch
+        else:
+            needed = cost(found.panel_product)[1] if cost is not None and found.count else 0
+            if needed <= scratch:
+                return found
+            too_little, least = scratch, min(least, needed)
+        # Smaller tiles mostly need less scratch memory: what the last one needs may be more than there is.
+        scratch = needed if needed < too_much else (too_little + too_much) // 2
+    raise _no_room(problem, device, limit, int(least), multiples, scaled=scaled)
 
 
 def one_pass(problem: GemmProblem, *, stays: Operand, memory: int, allocation: int, scaled: bool = False) -> Schedule:
@@ -539,6 +548,16 @@ def one_pass(problem: GemmProblem, *, stays: Operand, memory: int, allocation: i
     return replace(made, a_panels=passing, b_panels=made.panels)
 
 
+def _no_room(
+    problem: GemmProblem, device: DeviceInfo, limit: int, scratch: int, multiples: tuple[int, int], *, scaled: bool
+) -> DeviceMemoryError:
+    least = max(_least(problem, multiples, scaled=scaled) + scratch, limit + 1)
+    return DeviceMemoryError(
+        f"{device.label}: {problem} has no tile that fits into {limit:,} bytes of the device, beside {scratch:,} of scratch "
+        f"memory: allow {least:,} or more"
+    )
+
+
 def _best(
     problem: GemmProblem, device: DeviceInfo, model: DeviceModel, limit: int, scratch: int, cost: Cost | None,
     multiples: tuple[int, int], *, scaled: bool,
@@ -550,11 +569,7 @@ def _best(
         if found.depth not in by_depth or key < by_depth[found.depth][0]:
             by_depth[found.depth] = key, found
     if not by_depth:
-        least = max(_least(problem, multiples, scaled=scaled) + scratch, limit + 1)
-        raise DeviceMemoryError(
-            f"{device.label}: {problem} has no tile that fits into {limit:,} bytes of the device, {scratch:,} of them scratch "
-            f"memory: allow {least:,} or more"
-        )
+        raise _no_room(problem, device, limit, scratch, multiples, scaled=scaled)
     near = sorted(by_depth.values(), key=lambda each: each[0])
     rated = []
     for (excess, usual), each in near:
