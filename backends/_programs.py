@@ -179,8 +179,7 @@ class Programs:
             program = backend._compiled(source)
             with self.lock:
                 self.counts.compiled += 1
-            if program.binary:
-                cache.store_program(compiled, program.binary)
+            _store(compiled, program.binary)
         improvement = None
         if improvable:
             improvement = Improvement(
@@ -209,7 +208,7 @@ class Programs:
                     made = backend._compiled_beside(source)
                     with self.lock:
                         self.counts.compiled += 1
-                    cache.store_program(compiled, made.binary)
+                    _store(compiled, made.binary)
             with self.lock:
                 program = self.find(key)
                 if program is None:
@@ -240,11 +239,17 @@ class Programs:
                     binary = backend._reworked(program)
                     with self.lock:
                         better = program if binary == program.binary else backend.load(binary, program.source)
-                    cache.store_program(stored, binary)
+                    _store(stored, binary)
             if better is not program:
                 self.replace(key, program, better)
         finally:
             self.pending.pop(key, None)
+
+
+def _store(key: str, binary: bytes) -> None:
+    """Stores a program on disk; not where the runtime itself keeps what it compiled, and gives no binary."""
+    if binary:
+        cache.store_program(key, binary)
 
 
 def _key(backend: Backend, source: str) -> str:

@@ -311,6 +311,18 @@ class Backend(NoCopy, ABC):
         """Options for the compiler on this device."""
         return _compilation.options(self.device)
 
+    @property
+    def compiles_at_once(self) -> bool:
+        """Whether its compiler is known to take several sources at the same time, each in a thread."""
+        return False
+
+    @property
+    def compiles_beside(self) -> bool:
+        """Whether a program can be made beside the caller, which goes on and has others compiled: by another process, or by the
+        runtime in another thread.
+        """
+        return False
+
     def _rework(self, source: str) -> tuple[str, ...]:
         """What is done to the code that the compiler made of a source, with its version; empty: nothing."""
         return _compilation.rework(self.device, source)
@@ -887,18 +899,6 @@ class Backend(NoCopy, ABC):
     def program_counts(self) -> ProgramCounts:
         """How many programs were compiled, and how many came from a cache."""
         return self._programs.counts
-
-    @property
-    def compiles_at_once(self) -> bool:
-        """Whether its compiler is known to take several sources at the same time, each in a thread."""
-        return False
-
-    @property
-    def compiles_beside(self) -> bool:
-        """Whether a program can be made beside the caller, which goes on and has others compiled: by another process, or by the
-        runtime in another thread.
-        """
-        return False
 
     def program(self, source: str, *, at_once: bool = False) -> Program:
         """The program of a source: from memory, from disk, or compiled now.

@@ -46,6 +46,7 @@ from gemmport.core.errors import (
 )
 from gemmport.core.plan import TensorMap
 from gemmport.core.problem import alignment_of
+from gemmport.runtime.kept import keep
 
 _MOST_STREAMS = 64
 """That are known by their numbers at a time."""
@@ -428,9 +429,7 @@ class CUDA(Backend):
         with self.current():
             stream = streams.Stream(handle, None if isinstance(queue, int) else queue)
         if type(queue) is int and stream.number != streams.CAPTURED:
-            if len(self._streams) >= _MOST_STREAMS:
-                self._streams.clear()
-            self._streams[queue] = stream
+            keep(self._streams, queue, stream, _MOST_STREAMS)
         return stream
 
     def is_captured(self, queue: Any) -> bool:

@@ -38,6 +38,7 @@ from gemmport.core.errors import (
 )
 from gemmport.core.plan import TensorMap
 from gemmport.core.quirks import quirks_of
+from gemmport.runtime.kept import keep, last
 
 if TYPE_CHECKING:
     import pyopencl.array
@@ -115,9 +116,7 @@ class OpenCL(Backend):
             self.context = context or cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self.queue = cl.CommandQueue(self.context, self._device, properties=profiling)
-            self._queues: set[Any] = (
-                set()
-            )  # of callers, which are known to be right; kept, since handles are used again
+            self._queues: dict[Any, None] = {}  # of callers, known to be right; kept, since handles are used again
             self._recent: Any = None  # the one of these that was given last
             self._queue_in_c = ctypes.c_void_p(self.queue.int_ptr)
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
@@ -386,7 +385,7 @@ class OpenCL(Backend):
         try:
             # A kernel object keeps its arguments and is not thread-safe: each call has its own.
             idle = cast("_Program", program).idle.setdefault((function, len(native)), [])
-            kernel = _last(idle) or cl.Kernel(program.native, function)
+            kernel = last(idle) or cl.Kernel(program.native, function)
             # One by one: set_args would write, compile and cache a function of Python for it.
             for number, value in enumerate(native):
                 kernel.set_arg(number, value)
@@ -541,9 +540,7 @@ class OpenCL(Backend):
             return None
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise LaunchError("queue must run its commands in order; got one that does not: pass another")
-        if len(self._queues) >= _MOST_QUEUES:
-            self._queues.clear()
-        self._queues.add(queue)
+        keep(self._queues, queue, None, _MOST_QUEUES)
         return queue
 
     def as_owner(self, queue: Any) -> Any:
@@ -595,14 +592,6 @@ def _without_maps(call: Call, places: Places) -> Places:
 def _shared(address: int, nbytes: int) -> cl.SVM[Any]:
     """Memory of the host's that kernels take by its address."""
     return cl.SVM((ctypes.c_char * nbytes).from_address(address))
-
-
-def _last(idle: list[cl.Kernel]) -> cl.Kernel | None:
-    """A kernel of a call that is gone, if there is one."""
-    try:
-        return idle.pop()
-    except IndexError:  # also where another thread was faster
-        return None
 
 
 # PyOpenCL does not say that its pool is thread-safe: a lock keeps threads apart, whoever drops the last reference. The pool's

@@ -33,6 +33,7 @@ from gemmport.execution.selection import share_backend
 from gemmport.kernels import simt
 from gemmport.runtime import cache
 from test_sass import compiled
+from test_strangers import DEVICE, Stranger
 
 PTX = b"// PTX"  # which is no cubin, and stays as it is
 
@@ -500,6 +501,27 @@ def test_where_the_runtime_refuses_it_the_compilers_stays(
     assert backend.program(old.source) is old
     assert cache.cache_use().programs == 1  # no other process finds what this one could not load
     np.testing.assert_array_equal(gp.matmul(a, a, kernel="naive").get(), numbers() @ numbers())
+
+
+def test_where_the_runtime_gives_no_binary_nothing_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither what is made beside the caller, nor what is done to it: the next device compiles, and is told of no fault."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(_improvement, "_improver", _improvement._Improver())
+    monkeypatch.setattr(Stranger, "compiles_beside", True)
+    monkeypatch.setattr(Stranger, "_rework", lambda *_: ("better",))
+    monkeypatch.setattr(Stranger, "_compiled_beside", Stranger.compile)
+    for make in (lambda device: device.make_later(["source"]), lambda device: device.program("source")):
+        with Stranger(DEVICE) as first, Stranger(DEVICE) as second:
+            make(first)
+            settle(first)
+            assert first.program_counts.compiled == 1
+            assert [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"] == []
+            assert second.program("source").source == "source"
+            settle(second)
+    assert caplog.text == ""
+    _improvement._improver.end()
 
 
 def test_closing_a_device_does_not_wait_for_better_programs(improving: Callable[[], Any]) -> None:

@@ -18,6 +18,7 @@ from absences import beyond
 from gemmport.core.errors import ArrayError, DeviceMemoryError, LaunchError
 from gemmport.core.quirks import quirks_of
 from gemmport.execution import executor, prepared, repeated
+from gemmport.runtime import kept
 from launched import launch_one_by_one
 
 RNG = np.random.default_rng(7)
@@ -371,7 +372,7 @@ class TestRepeated:
     def test_the_oldest_are_forgotten(
         self, backend: gp.Backend, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(prepared, "MOST", 2)
+        monkeypatch.setattr(kept, "MOST", 2)
         for size in (4, 5, 6):
             a = numbers(size, size)
             np.testing.assert_array_equal(gp.matmul(a, a, device=backend.device), a @ a)

@@ -23,6 +23,7 @@ from gemmport.backends import _scripts
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.errors import ArrayError, DeviceMemoryError, LaunchError
 from gemmport.execution import adapters, executor, prepared, repeated
+from gemmport.runtime import kept
 from launched import launch_one_by_one
 
 RNG = np.random.default_rng(11)
@@ -461,7 +462,7 @@ def test_what_is_at_work_is_not_bound_to_others(
 
 
 def test_the_oldest_are_forgotten(backend: gp.Backend, bound: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "MOST", 2)
+    monkeypatch.setattr(kept, "MOST", 2)
     for size in (4, 5, 6):
         x = backend.asarray(numbers(size, size))
         gemm(x, x)
@@ -478,11 +479,11 @@ def test_threads_may_keep_and_forget_at_once(backend: gp.Backend, monkeypatch: p
     def keep() -> None:
         try:
             for _ in range(3000):
-                prepared.keep(known, object(), found)
+                kept.keep(known, object(), found)
         except (RuntimeError, KeyError, IndexError) as error:  # of a dictionary that another thread changed
             errors.append(error)
 
-    monkeypatch.setattr(prepared, "MOST", 4)
+    monkeypatch.setattr(kept, "MOST", 4)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

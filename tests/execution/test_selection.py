@@ -21,6 +21,7 @@ from gemmport.core.errors import (
     ArrayError,
     BackendUnavailableError,
     DeviceNotFoundError,
+    ForkError,
     UnknownNameError,
 )
 from gemmport.execution import selection
@@ -410,6 +411,17 @@ def test_a_backend_whose_discovery_fails_leaves_the_others(folder: Path, caplog:
     assert {device.backend for device in selection.devices()}.isdisjoint({"third"})
     with pytest.raises(BackendUnavailableError, match="does not discover devices: OSError"):
         selection.get_backend("third", "third")
+
+
+def test_an_error_of_gemmport_comes_out_of_a_discovery_as_it_is(folder: Path) -> None:
+    """Of a runtime that does not survive a fork, say: its words are what to do, and no backend is unusable for good."""
+    fails = "from gemmport.core.errors import ForkError\n" + THIRD.replace(
+        "return Discovery", "raise ForkError('use spawn') or Discovery"
+    )
+    (folder / "third.py").write_text(fails)
+    for asked in (selection.backend_status, selection.devices, selection.get_backend):
+        with pytest.raises(ForkError, match=r"^use spawn$"):
+            asked("third")
 
 
 def test_a_third_backend_whose_package_is_missing_says_which(folder: Path) -> None:

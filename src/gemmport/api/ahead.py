@@ -92,36 +92,32 @@ def prepare_all(
 
 
 def compile_ahead(backend: Backend, sources: Sequence[str], progress: Callable[[str], None]) -> None:
-    """Has other processes compile the programs of sources that are neither in memory nor on disk, and wait for better ones.
-
-    Where there are few of them, or the cache cannot be written, nothing is done. What a process refuses is told to whoever
-    uses it.
+    """As `compile_without`, of the programs of sources that are neither in memory nor on disk; better ones are waited for.
 
     Args:
         progress: gets a text that says what is being done.
     """
     missing = [source for source in dict.fromkeys(sources) if not backend.has_best(source)]
-    jobs = min(usable_cores(), len(missing))
-    if len(missing) <= FEW or jobs < 2:
-        return
-    try:
-        check_writable()
-    except (GemmportError, OSError):
-        return
-    device = backend.device.to_dict()
     label = backend.device.label
-    progress(f"compiling for {label}: 0 of {len(missing)}")
-    with suppress(LaunchError):  # it can be done without
-        told = [{"device": device, "source": source} for source in missing]
-        for done, _ in enumerate(_answers(told, jobs), 1):
-            progress(f"compiling for {label}: {done} of {len(missing)}")
+    compile_without(
+        backend.device, missing, progress=lambda done: progress(f"compiling for {label}: {done} of {len(missing)}")
+    )
 
 
-def compile_without(device: DeviceInfo, sources: Sequence[str], seconds: float) -> None:
-    """Has other processes compile programs for a device that this process does not open, for so long at most.
+def compile_without(
+    device: DeviceInfo,
+    sources: Sequence[str],
+    seconds: float | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Has other processes compile programs for a device that this process need not open, for so long at most.
 
     Where there are few of them, or the cache cannot be written, nothing is done. What a process refuses, and what is not done
     by then, is left to whoever uses it.
+
+    Args:
+        seconds: None: however long it takes.
+        progress: told how many are done, none at first.
     """
     jobs = min(usable_cores(), len(sources))
     if len(sources) <= FEW or jobs < 2:
@@ -131,9 +127,10 @@ def compile_without(device: DeviceInfo, sources: Sequence[str], seconds: float) 
     except (GemmportError, OSError):
         return
     told = [{"device": device.to_dict(), "source": source} for source in sources]
+    progress(0)
     with suppress(LaunchError):  # it can be done without
-        for _ in _answers(told, jobs, seconds):
-            pass
+        for done, _ in enumerate(_answers(told, jobs, seconds), 1):
+            progress(done)
 
 
 def _answers(

@@ -33,11 +33,12 @@ from gemmport.core.precision import default_for, rounded_to
 from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, scalar_key, transposed
 from gemmport.execution.copies import copy_strided, dense_copy
 from gemmport.execution.executor import bind_or_choose, check_operands
-from gemmport.execution.prepared import Prepared, find, keep
+from gemmport.execution.prepared import Prepared, find
 from gemmport.kernels import rescale
 from gemmport.planning.planner import AUTO
 from gemmport.planning.rescaling import ScaleSteps, scaled, sums_bytes
 from gemmport.planning.schedule import resident_type
+from gemmport.runtime.kept import keep
 
 log = logging.getLogger(__name__)
 

@@ -24,13 +24,13 @@ from gemmport.core.dtypes import FLOAT32, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Op
 from gemmport.core.units import as_bytes
-from gemmport.execution.prepared import keep
 from gemmport.outofcore.checkpoint import Checkpoint
 from gemmport.outofcore.operands import Matrix, Sliced, may_share
 from gemmport.outofcore.progress import Tell
 from gemmport.outofcore.streaming import Kept, Operands, Streamed, digest_of_array
 from gemmport.planning import preparation
 from gemmport.planning.schedule import USUAL_SHARE, Cost, Schedule, schedule, usual_memory
+from gemmport.runtime.kept import keep
 
 log = logging.getLogger(__name__)
 

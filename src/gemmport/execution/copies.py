@@ -50,7 +50,8 @@ def copy_strided(
 def _copy(source: DeviceArray, target: DeviceArray, queue: Any) -> None:
     """A copy between arrays that lie in one allocation each."""
     memory = {"source": source.memory, "target": target.memory}
-    enqueue_launches(_launches(source, target), source.backend, memory, writes=("target",), queue=queue)
+    launches = _launches(source, target)
+    enqueue_launches(launches, source.backend, memory, writes=("target",), queue=queue, keeps=True)
 
 
 def _launches(source: DeviceArray, target: DeviceArray) -> list[Launch]:

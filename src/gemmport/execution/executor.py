@@ -24,6 +24,7 @@ from gemmport.core.errors import (
 )
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, Plan, Scalar, TensorMap
 from gemmport.core.problem import OPERANDS, GemmProblem
+from gemmport.runtime.kept import keep, last
 from gemmport.runtime.sources import assemble
 
 log = logging.getLogger(__name__)
@@ -276,12 +277,14 @@ def enqueue_launches(
     *,
     writes: Collection[str],
     queue: Any = None,
+    keeps: bool = False,
 ) -> None:
-    """Enqueues launches that belong to no plan, in order, after what other queues did to the memory. Each is compiled and bound
-    once, for other memory the next time.
+    """Enqueues launches that belong to no plan, in order, after what other queues did to the memory.
 
     Args:
         memory: by the names in the launches; `writes`: which of them are written.
+        keeps: whether each is bound once, for other memory the next time: of launches that come again, such as those of copies.
+            What is kept may hold the memory that it was launched with last.
 
     Raises:
         As `prepare_launch`.
@@ -292,7 +295,15 @@ def enqueue_launches(
         writes=[block for name, block in memory.items() if name in writes],
     ):
         for launch in launches:
-            _launch_again(launch, backend, memory, queue)
+            idle = _idle(launch, backend) if keeps else []
+            call = last(idle)
+            if call is None:
+                call = prepare_launch(launch, backend, memory)
+            else:
+                names = [*memory]
+                backend.set_memory(call, _places(launch, names), [backend.argument(memory[name]) for name in names])
+            backend.launch(call, queue=queue)
+            idle.append(call)
 
 
 def bound_launches(launches: Sequence[Launch], backend: Backend, memory: Mapping[str, Memory]) -> Launcher:
@@ -311,23 +322,13 @@ def bound_launches(launches: Sequence[Launch], backend: Backend, memory: Mapping
 _LAUNCHES, _MOST_LAUNCHES = "calls of launches that belong to no plan", 256
 
 
-def _launch_again(launch: Launch, backend: Backend, memory: Mapping[str, Memory], queue: Any) -> None:
-    """Enqueues a launch by a call that no thread is using, or another."""
+def _idle(launch: Launch, backend: Backend) -> list[Call]:
+    """Calls of a launch that no thread is using."""
     known: dict[Launch, list[Call]] = backend.kept.setdefault(_LAUNCHES, {})
     idle = known.get(launch)
     if idle is None:
-        while len(known) >= _MOST_LAUNCHES:
-            known.pop(next(iter(tuple(known)), launch), None)
-        idle = known.setdefault(launch, [])
-    try:
-        call = idle.pop()
-    except IndexError:
-        call = prepare_launch(launch, backend, memory)
-    else:
-        names = [*memory]
-        backend.set_memory(call, _places(launch, names), [backend.argument(memory[name]) for name in names])
-    backend.launch(call, queue=queue)
-    idle.append(call)
+        keep(known, launch, idle := [], _MOST_LAUNCHES)
+    return idle
 
 
 def prepare_launch(

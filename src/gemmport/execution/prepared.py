@@ -15,9 +15,6 @@ from gemmport.core.plan import SCALES, Plan
 from gemmport.core.problem import OPERANDS
 from gemmport.execution.executor import BoundPlan, bind
 
-MOST = 1024
-"""Kinds of products that are remembered, of a device and of those who look for them. The oldest is forgotten first."""
-
 
 @dataclass(eq=False)
 class Prepared:
@@ -115,10 +112,3 @@ def find(known: Mapping[Hashable, Prepared], key: Hashable) -> Prepared | None:
     """The prepared call of a key; None where there is none that is usable."""
     found = known.get(key)
     return found if found is not None and found.usable else None
-
-
-def keep(known: dict[Hashable, Any], key: Hashable, value: Any) -> None:
-    """Remembers a value under a key."""
-    while len(known) >= MOST:
-        known.pop(next(iter(tuple(known)), None), None)  # a copy: other threads keep and forget meanwhile
-    known[key] = value

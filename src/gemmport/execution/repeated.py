@@ -25,8 +25,9 @@ from gemmport.backends.objects import Memory
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceMemoryError, LaunchError
 from gemmport.execution.adapters import Library, address_on_host, library_of_type, views_on_host
-from gemmport.execution.prepared import Prepared, keep
+from gemmport.execution.prepared import Prepared
 from gemmport.execution.sharded import ShardedArray
+from gemmport.runtime.kept import keep
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from gemmport.core.errors import (
     ArrayError,
     BackendUnavailableError,
     DeviceNotFoundError,
+    GemmportError,
     UnknownNameError,
 )
 from gemmport.runtime.last_words import if_it_ends
@@ -57,6 +58,7 @@ def backend_status(name: str) -> BackendStatus:
 
     Raises:
         UnknownNameError: there is no such backend.
+        ForkError: this process was forked off one that used the backend's runtime, which does not go on here.
     """
     try:
         backend = backends.load(name)
@@ -64,7 +66,7 @@ def backend_status(name: str) -> BackendStatus:
             found = backend.discover()
     except BackendUnavailableError as error:
         return BackendStatus(name, error=str(error))
-    except UnknownNameError:
+    except GemmportError:  # which says itself what to do
         raise
     except Exception as error:  # a backend of somebody else's: its fault must not take the others away
         log.warning("backend %s is passed over: its discovery failed", name, exc_info=True)

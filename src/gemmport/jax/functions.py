@@ -13,9 +13,9 @@ from gemmport.api.precision import current
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import ArrayError, UnknownNameError
 from gemmport.core.precision import FULL, PRECISIONS, as_precision, rounded_to
-from gemmport.execution.prepared import MOST
 from gemmport.jax.handlers import Choices
 from gemmport.jax.primitive import product
+from gemmport.runtime.kept import MOST
 
 
 def matmul(

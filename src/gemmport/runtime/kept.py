@@ -1,0 +1,26 @@
+"""What is kept for the next time, in dictionaries that hold so much at most, and in lists of what nobody is using."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST = 1024
+"""Values of one dictionary, where whoever keeps them does not say."""
+
+
+def keep(known: dict[Any, Any], key: Hashable, value: Any, most: int | None = None) -> None:
+    """Remembers a value under a key, in the place of the oldest where there are so many; None: `MOST`."""
+    while len(known) >= (most or MOST):
+        known.pop(next(iter(tuple(known)), None), None)  # a copy: other threads keep and forget meanwhile
+    known[key] = value
+
+
+def last(idle: list[T]) -> T | None:
+    """One that nobody is using, which is the caller's from now on; None where there is none."""
+    try:
+        return idle.pop()
+    except IndexError:  # also where another thread was faster
+        return None
