@@ -67,7 +67,7 @@ class _Improver:
 
     def __init__(self) -> None:
         self.rescheduler: Rescheduler | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._waiting: queue.SimpleQueue[Improvement | None] = queue.SimpleQueue()
         self.unfinished: dict[Improvement, None] = {}
         self._thread: threading.Thread | None = None
@@ -89,11 +89,12 @@ class _Improver:
         if self._thread is None:
             self.rescheduler = self.rescheduler or _new_rescheduler()
             thread = threading.Thread(target=self._work, name="gemmport improves programs", daemon=True)
+            self._thread = thread  # first: a handler of signals may submit another while it starts
             try:
                 thread.start()
             except RuntimeError:  # Python is at its end, or there are no more threads
+                self._thread = None
                 return False
-            self._thread = thread
         return True
 
     def end(self) -> None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from gemmport.backends.segments import as_bytes
 from gemmport.core.errors import DeviceMemoryError
 from gemmport.runtime.copying import convert, copy_shared
+from gemmport.runtime.kept import last
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Staging:
     def __init__(self) -> None:
         self._idle: list[Bytes] = []
         self._count, self._most = 0, MOST_BLOCKS
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def upload(self, data: HostArray, dtype: np.dtype[Any], begin: Begin, pin: Pin) -> None:
         """Has elements of an array in pageable memory sent in their (C) order, and waits for it.
@@ -131,8 +132,8 @@ class Staging:
 
     def _take(self, pin: Pin) -> Bytes | None:
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
+            if (block := last(self._idle)) is not None:
+                return block
             if self._count >= self._most:
                 return None
             self._count += 1

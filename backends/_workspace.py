@@ -2,6 +2,9 @@
 
 What runs on a queue runs in order, so that the next product may write where the one before has finished reading. Threads that
 enqueue on one queue take turns: a product holds the workspace until its last launch is enqueued.
+
+A thread may come to a product in the middle of another: by a handler of signals or of the log, or by a finalizer. The inner one
+has scratch memory of its own. To wait for the outer one would be to wait for ever, and that one's is still to be read.
 """
 
 from __future__ import annotations
@@ -24,17 +27,39 @@ class Workspace:
     """The scratch memory of one queue.
 
     Attributes:
-        lock: held by whoever uses it, from `take` to the last launch.
+        lock: held by the thread that uses it, from `take` to the last launch.
+        in_use: while the lock is held, whether that thread is in the middle of this.
         blocks: one for each piece of scratch memory that a product may have, as large as was ever asked for.
     """
 
     def __init__(self, queue: Any) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.in_use = False
         self.blocks: tuple[Memory, ...] = ()
         self._queue = queue
 
+    def for_now(self, backend: Backend, sizes: Sequence[int]) -> tuple[Memory, ...]:
+        """Blocks of at least so many bytes each, to be named by what is bound now; when it is launched, there may be others.
+
+        Raises:
+            DeviceMemoryError: there is no room.
+        """
+        with self.lock:
+            if self.in_use:
+                return self.apart(backend, sizes)
+            self.in_use = True
+            try:
+                return self.take(backend, sizes)
+            finally:
+                self.in_use = False
+
+    def apart(self, backend: Backend, sizes: Sequence[int]) -> tuple[Memory, ...]:
+        """Blocks that are the caller's alone, for a product in the middle of another; errors as `take`."""
+        return tuple(self._allocated(backend, size) for size in sizes)
+
     def take(self, backend: Backend, sizes: Sequence[int]) -> tuple[Memory, ...]:
-        """Blocks of at least so many bytes each: the same tuple as long as none is replaced. The lock must be held.
+        """Blocks of at least so many bytes each: the same tuple as long as none is replaced. The lock must be held, and
+        `in_use` be set.
 
         Raises:
             DeviceMemoryError: there is no room.
@@ -66,7 +91,7 @@ class Workspace:
         """Gives the memory back, when the work on it is done. The queue may be gone by then: the device is awaited.
 
         Args:
-            wait: for those who use it; else nothing is given back then.
+            wait: for other threads that use it; else nothing is given back then. Nor is it where this thread does.
 
         Returns:
             Whether there was some.
@@ -74,6 +99,8 @@ class Workspace:
         if not self.lock.acquire(blocking=wait):
             return False
         try:
+            if self.in_use:
+                return False
             blocks, self.blocks = self.blocks, ()
         finally:
             self.lock.release()
@@ -88,7 +115,7 @@ class Workspaces:
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, Workspace] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def of(self, queue: Any) -> Workspace:
         """That of a queue of `Backend.as_queue`, which it keeps alive where that is in Python's hands."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -533,6 +534,33 @@ def test_which_device_is_opened_is_told_once(opened: dict[object, object], caplo
         for _ in range(2):
             get_backend(device=V100)
     assert caplog.messages == [f"{V100.label} is opened, for all of this process"]
+
+
+def test_a_device_that_is_opened_while_it_is_opened_is_one(
+    opened: dict[object, object], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a handler of signals, or of the log, that computes a product."""
+    within: list[object] = []
+
+    class Interrupted(Opened):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            if not within:
+                within.append(None)
+                within.append(get_backend(device=V100))
+
+    monkeypatch.setattr(backends, "load", lambda name: Interrupted)
+    thread = threading.Thread(target=lambda: within.append(get_backend(device=V100)), daemon=True)
+    with caplog.at_level("INFO", "gemmport"):
+        thread.start()
+        thread.join(60)
+    assert not thread.is_alive()
+    _, inner, outer = within
+    assert inner is outer is get_backend(device=V100)
+    assert outer.shared  # type: ignore[attr-defined]
+    assert len(caplog.messages) == 1
+    inner.closed = True  # type: ignore[attr-defined]
+    assert get_backend(device=V100) is not inner
 
 
 def test_a_shared_backend_is_the_one_of_its_device(opened: dict[object, object]) -> None:

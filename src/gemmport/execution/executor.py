@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gemmport.backends._workspace import Workspace
 from gemmport.backends.base import Backend, Launcher, Places
 from gemmport.backends.objects import Call, Event, Memory, NoCopy, Program
 from gemmport.core.device import DeviceInfo
@@ -90,11 +91,28 @@ class BoundPlan(NoCopy):
             return self._launch(operands, queue, marked)
         workspace = backend.workspace(backend.as_queue(queue))
         with workspace.lock:
-            if workspace.blocks is not self._blocks or not self._blocks:
-                blocks = workspace.take(backend, self._sizes)
-                if blocks is not self._blocks:
-                    self._name(blocks)
+            if workspace.in_use:
+                return self._launch_apart(workspace, operands, queue, marked)
+            workspace.in_use = True
+            try:
+                if workspace.blocks is not self._blocks or not self._blocks:
+                    blocks = workspace.take(backend, self._sizes)
+                    if blocks is not self._blocks:
+                        self._name(blocks)
+                return self._launch(operands, queue, marked)
+            finally:
+                workspace.in_use = False
+
+    def _launch_apart(self, workspace: Workspace, operands: tuple[Any, ...], queue: Any, marked: bool) -> Event | None:
+        """Enqueues every launch in the middle of another product of this thread, with scratch memory of its own."""
+        blocks = workspace.apart(self.backend, self._sizes)
+        try:
+            self._name(blocks)
             return self._launch(operands, queue, marked)
+        finally:
+            self._blocks = ()
+            for block in blocks:
+                block.release()
 
     def _name(self, blocks: tuple[Memory, ...]) -> None:
         """Has the arguments name blocks of a workspace."""
@@ -166,9 +184,7 @@ def bind(
     if allocate is not None:
         memory.update({scratch.name: allocate(scratch.nbytes) for scratch in plan.scratch})
     elif plan.scratch:
-        workspace = backend.workspace(backend.as_queue(queue))
-        with workspace.lock:
-            blocks = workspace.take(backend, [scratch.nbytes for scratch in plan.scratch])
+        blocks = backend.workspace(backend.as_queue(queue)).for_now(backend, [each.nbytes for each in plan.scratch])
     named = memory | {scratch.name: block for scratch, block in zip(plan.scratch, blocks, strict=False)}
     launches, sources = plan.launches, sources_of(plan, backend)
     compiled = sources

@@ -25,7 +25,7 @@ SENT = 2**26
 ROUNDS = 4
 """The fastest counts: the first enables peer access."""
 
-_measuring = threading.Lock()
+_measuring = threading.RLock()
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ def _nothing_found(backend: str) -> str:
 
 # By backend, device and, where it is another library's, context; see `backend_of`.
 _open: dict[tuple[str, tuple[int, int], Hashable], Backend] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # a handler of signals, or of the log, may come to a product while a device is opened
 
 _MOST_ADOPTED = 8
 """Contexts of other libraries that are remembered with their compiled programs; the oldest is forgotten first."""
@@ -314,12 +314,15 @@ def backend_of(name: str, array: Any) -> Backend:
 
 def _opened(info: DeviceInfo, context: Hashable) -> Backend:
     key = (info.backend, info.index, context)
-    if key not in _open or _open[key].closed:
+    found = _open.get(key)
+    if found is None or found.closed:
         opened = backends.load(info.backend)(info, context)
-        opened.shared = True
-        _open[key] = opened
-        log.info("%s is opened, for all of this process", info.label)
-    return _open[key]
+        found = _open.get(key)
+        if found is None or found.closed:  # else it was opened within, by a handler of signals or of the log
+            _open[key] = found = opened
+            found.shared = True
+            log.info("%s is opened, for all of this process", info.label)
+    return found
 
 
 def parse_backends(text: str) -> tuple[str, ...]:

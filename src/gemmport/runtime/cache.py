@@ -214,7 +214,7 @@ def _size(path: Path) -> int | None:
 
 
 _warned: set[Path] = set()
-_warned_lock = threading.Lock()
+_warned_lock = threading.RLock()
 
 
 def warn_once(message: str, path: Path, error: OSError) -> None:
