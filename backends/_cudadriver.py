@@ -147,7 +147,9 @@ def fail(name: str, result: int) -> NoReturn:
 
 
 class Relaxed:
-    """Inside, the thread may allocate and load while a stream captures a graph. The graph has no part in that.
+    """Inside, the thread may allocate, load and wait while a stream captures a graph. The graph has no part in that.
+
+    Outside, a capture of CUDA's default mode, as PyTorch's and CuPy's, is broken off where any thread of the process does so.
 
     No generator: it stands around every allocation.
     """

@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from gemmport.backends import _cudadriver, _scripts
+from gemmport.backends._cudadriver import Relaxed
 from gemmport.core.errors import LaunchError
 
 log = logging.getLogger(__name__)
@@ -116,8 +117,9 @@ def event_handle(event: Any) -> int:
 
 def upload(target: int, data: Data, stream: int) -> None:
     """Copies a contiguous host array to a device pointer, and waits for it."""
-    enqueue_upload(target, data, stream)
-    synchronize(stream)
+    with Relaxed():
+        enqueue_upload(target, data, stream)
+        synchronize(stream)
 
 
 def enqueue_upload(target: int, data: Data, stream: int) -> None:
@@ -129,8 +131,9 @@ def enqueue_upload(target: int, data: Data, stream: int) -> None:
 
 def download(source: int, out: Data, stream: int) -> None:
     """Fills a contiguous host array from a device pointer, and waits for it."""
-    enqueue_download(source, out, stream)
-    synchronize(stream)
+    with Relaxed():
+        enqueue_download(source, out, stream)
+        synchronize(stream)
 
 
 def enqueue_download(source: int, out: Data, stream: int) -> None:
@@ -175,7 +178,8 @@ def synchronize(stream: int) -> None:
     Raises:
         LaunchError: something of it failed.
     """
-    _cudadriver.check("cuStreamSynchronize", _pointer(stream))
+    with Relaxed():
+        _cudadriver.check("cuStreamSynchronize", _pointer(stream))
 
 
 # Events
@@ -212,7 +216,8 @@ def await_event(event: StreamEvent) -> None:
     Raises:
         LaunchError: something before it failed.
     """
-    _cudadriver.check("cuEventSynchronize", ctypes.c_void_p(event.handle))
+    with Relaxed():
+        _cudadriver.check("cuEventSynchronize", ctypes.c_void_p(event.handle))
 
 
 def elapsed(start: StreamEvent, end: StreamEvent) -> float:

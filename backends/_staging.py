@@ -68,7 +68,9 @@ class Staging:
         coming: deque[Wait] = deque()
         with self._ring(pin) as blocks:
             if not blocks:
-                begin(as_bytes(np.ascontiguousarray(data, dtype)), 0)()
+                dense = np.empty(data.shape, dtype)
+                convert(data, dense)
+                begin(as_bytes(dense), 0)()  # which is there until that is done
                 return
             for number, rows in enumerate(_parts(len(data), size)):
                 if number >= len(blocks):

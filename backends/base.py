@@ -627,7 +627,13 @@ class Backend(NoCopy, ABC):
                     self._upload(block, as_bytes(data)[part], start, queue)
 
     def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
-        """Fills a C-contiguous host array from `offset` bytes into the memory, and waits for it."""
+        """Fills a C-contiguous host array from `offset` bytes into the memory, and waits for it.
+
+        Raises:
+            ArrayError: the host array is read-only.
+        """
+        if not out.flags.writeable:  # which C would not see
+            raise ArrayError(f"out of shape {out.shape} is read-only: use another array")
         with self.ordered(queue, reads=[memory]):
             if self._stages(out.nbytes, out, queue):
                 begin = partial(_begun, self._begin_download, memory, offset, queue)

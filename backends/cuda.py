@@ -468,7 +468,7 @@ class CUDA(Backend):
         return self._queue_handle
 
     def _finish(self) -> None:
-        with self.current():
+        with self.current(), _cudadriver.Relaxed():
             cu.Context.synchronize()
 
     def _close(self) -> None:

@@ -17,11 +17,17 @@ import pytest
 import gemmport as gp
 from gemmport import backends
 from gemmport.backends import _cudadriver, _cudahost, _cudamodules, _cudastreams, _fork
+from gemmport.backends.objects import Memory
 from made_up_devices import DEVICES
 
 CONTEXT = SimpleNamespace(handle=0xC0)
 
 GIVING_BACK = ("cuStreamDestroy_v2", "cuMemFreeHost", "cuModuleUnload")
+
+WAITING = (
+    "cuStreamSynchronize", "cuEventSynchronize", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuCtxSynchronize",
+)  # fmt: skip
+"""What waits, or may: copies from and to pageable memory do."""
 
 
 class Driver:
@@ -33,6 +39,7 @@ class Driver:
         self.contexts: dict[int, list[int]] = {}
         self.modes: dict[int, int] = {}
         self.results: dict[str, int] = {}
+        self.waited: list[tuple[str, bool]] = []
 
     @property
     def current(self) -> list[int]:
@@ -77,6 +84,8 @@ class Driver:
                 own = threading.get_ident()
                 relaxed = self.modes.get(own, 0) == 2
                 self.given_back.append((name, arguments[0].value, list(self.current), relaxed, own))
+            if name in WAITING:
+                self.waited.append((name, self.modes.get(threading.get_ident(), 0) == 2))
             return self.results.get(name, 0)
 
         return answer
@@ -175,9 +184,9 @@ class Context:
     def pop(cls) -> None:
         cls.opened.current.pop()
 
-    @staticmethod
-    def synchronize() -> None:
-        pass
+    @classmethod
+    def synchronize(cls) -> None:
+        cls.opened.cuCtxSynchronize()
 
 
 @pytest.fixture
@@ -219,6 +228,34 @@ def test_queues_and_host_buffers_of_a_backend_are_given_back_elsewhere(cuda: Any
     told = [(name, contexts, own) for name, _, contexts, _, own in driver.given_back]
     context = [CONTEXT.handle]
     assert sorted(told) == [("cuMemFreeHost", context, thread), ("cuStreamDestroy_v2", context, thread)]
+
+
+@pytest.mark.parametrize(
+    ("wait", "told"),
+    [
+        (lambda cuda, memory, data: cuda.synchronize(), ["cuStreamSynchronize"]),
+        (lambda cuda, memory, data: cuda._finish(), ["cuCtxSynchronize"]),
+        (lambda cuda, memory, data: cuda.elapsed(cuda.record(), cuda.record()), ["cuEventSynchronize"]),
+        (
+            lambda cuda, memory, data: cuda._upload(memory, data, 0, None),
+            ["cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"],
+        ),
+        (
+            lambda cuda, memory, data: cuda._download(memory, data, 0, None),
+            ["cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"],
+        ),
+        (lambda cuda, memory, data: cuda._begin_upload(memory, data, 0, None)(), ["cuEventSynchronize"]),
+        (lambda cuda, memory, data: cuda._begin_download(memory, data, 0, None)(), ["cuEventSynchronize"]),
+    ],
+    ids=["queue", "device", "events", "upload", "download", "pinned upload", "pinned download"],
+)
+def test_who_waits_breaks_no_graph_that_another_thread_captures(
+    cuda: Any, driver: Driver, wait: Any, told: list[str]
+) -> None:
+    """In CUDA's default mode a capture forbids waiting to all threads of the process, but to those that say they know."""
+    wait(cuda, Memory(None, 0x100, 64), np.zeros(64, np.uint8))
+    assert [(name, relaxed) for name, relaxed in driver.waited if name in told] == [(name, True) for name in told]
+    assert driver.modes[threading.get_ident()] == 0
 
 
 class TestAProgram:

@@ -108,6 +108,77 @@ def test_strided_and_converted_arrays_are_laid_out_on_their_way(staged: Staged) 
     assert (array.get() == 3).all()
 
 
+def test_the_other_byte_order_arrives_as_numbers_and_its_bytes_as_they_are(staged: Staged) -> None:
+    host = np.random.default_rng(2).integers(-9, 10, (1201, 903)).astype(">f4")
+    for view in (host, host.T, host[:, 1:]):
+        staged.copied.clear()
+        array = staged.asarray(view)
+        assert array.dtype == np.dtype(np.float32)
+        np.testing.assert_array_equal(array.get(), view)
+        array[:] = -view
+        np.testing.assert_array_equal(array.get(), -view)
+        assert all(pinned for _, pinned in staged.copied)
+    with staged.allocate(host.nbytes) as memory:
+        staged.upload(memory, host)
+        out = np.zeros_like(host)
+        staged.download(memory, out)
+    assert out.tobytes() == host.tobytes()
+
+
+def test_read_only_arrays_are_read_and_not_written(staged: Staged) -> None:
+    host = np.random.default_rng(3).integers(-9, 10, (1201, 903)).astype(np.float32)
+    host.flags.writeable = False
+    np.testing.assert_array_equal(staged.asarray(host).get(), host)
+    np.testing.assert_array_equal(staged.asarray(host[:, 1:], np.float64).get(), host[:, 1:])
+    assert all(pinned for _, pinned in staged.copied)
+    with staged.allocate(host.nbytes) as memory:
+        staged.fill(memory, 0)
+        staged.copied.clear()
+        for out in (host, host[:2]):
+            before = out.copy()
+            with pytest.raises(gp.ArrayError, match=r"^out of shape \(\d+, 903\) is read-only: use another array$"):
+                staged.download(memory, out)
+            np.testing.assert_array_equal(out, before)
+    assert staged.copied == []
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_numbers_that_a_type_does_not_hold_are_nobodys_error(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, *, pinned: bool
+) -> None:
+    """Whatever the caller has NumPy do with such; as in `numpy.astype` without it."""
+    if not pinned:
+        monkeypatch.setattr(staged._staging, "_take", lambda pin: None)
+    host = np.full((1201, 903), 1e300)
+    host[0, :3] = np.nan, 1, 1e-300
+    with np.errstate(all="ignore"):
+        wanted = host.astype(np.float32)
+    with np.errstate(all="raise"):
+        array = staged.asarray(host, np.float32)
+        array[1:] = host[1:]
+        assert np.geterr() == dict.fromkeys(("divide", "over", "under", "invalid"), "raise")
+    np.testing.assert_array_equal(array.get(), wanted)
+    assert {told for _, told in staged.copied} == {pinned}
+
+
+def test_a_queue_that_is_captured_has_no_copies_beside_it(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To wait for a block would break the capture off."""
+    asked: list[Any] = []
+    monkeypatch.setattr(staged, "as_queue", lambda queue: queue)
+    monkeypatch.setattr(staged, "is_captured", lambda queue: asked.append(queue) or queue == "captured")
+    data, out = numbers(2 * LEAST), np.zeros(2 * LEAST, np.uint8)
+    with staged.allocate(data.nbytes) as memory:
+        staged.upload(memory, data, queue="captured")
+        staged.upload(memory, data.view(">u4"), queue="captured", dtype=np.dtype("<u4"))
+        staged.download(memory, out, queue="captured")
+        assert not any(pinned for _, pinned in staged.copied)
+        assert len(staged.copied) == 3
+        staged.copied.clear()
+        staged.download(memory, out)
+        assert all(pinned for _, pinned in staged.copied)
+    assert {"captured", None} <= set(asked)
+
+
 def test_a_host_with_few_cores_has_no_threads_for_it(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(copying, "usable_cores", lambda: 3)

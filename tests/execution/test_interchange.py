@@ -1520,6 +1520,38 @@ class TestTorch:
         torch.cuda.synchronize()
         np.testing.assert_array_equal(kind.get(out), a @ b)
 
+    @pytest.mark.parametrize("rows", [7, 4099], ids=["small", "through_pinned_blocks"])
+    def test_copies_in_another_thread_break_no_graph(self, rows: int) -> None:
+        """Nor do products of arrays in the host's memory, which wait for what they compute."""
+        kind = _Kind("torch")
+        torch, (a, b) = kind.module, pair((64, 32), (32, 16))
+        x, y = kind.array(a), kind.array(b)
+        out = kind.array(np.zeros((64, 16), np.float32))
+        host, right = pair((rows, 1024), (1024, 8))
+        gemm(x, y, out=out)
+        gemm(host, right, backend="cuda")  # whose programs are there, then
+        torch.cuda.synchronize()
+        out.zero_()
+        arrived: list[np.ndarray] = []
+
+        def copies() -> None:
+            there = gp.get_backend("cuda").asarray(host)
+            arrived.append(there.get())
+            arrived.append(gemm(host, right, backend="cuda"))
+
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            gemm(x, y, out=out)
+            thread = threading.Thread(target=copies)
+            thread.start()
+            thread.join()
+        np.testing.assert_array_equal(arrived[0], host)
+        np.testing.assert_array_equal(arrived[1], host @ right)
+        assert not out.any()
+        graph.replay()
+        torch.cuda.synchronize()
+        np.testing.assert_array_equal(kind.get(out), a @ b)
+
     def test_on_the_cpu_give_tensors(self, best_backend: gp.Backend) -> None:
         skip_without(TORCH)
         torch, (a, b) = importlib.import_module("torch"), pair((8, 4), (4, 6))
