@@ -142,6 +142,17 @@ def test_the_roof_of_what_the_matrix_unit_multiplies_is_its_rate(
     assert "by the matrix unit" not in str(plain)
 
 
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_the_roof_of_rounded_operands_is_that_of_what_they_become(precision: str) -> None:
+    """A kernel that takes them in the narrow type has no instruction for float32."""
+    device, own = DEVICES["AMD gfx90a"], GemmProblem.create(4096, 4096, 4096, precision=precision)
+    found = explain(own, device, RATES, kernel="sub_group_mma")
+    halves = GemmProblem.create(4096, 4096, 4096, dtype=precision, output="float32")
+    assert found.roofline.by_unit
+    assert found.roofline.peak == explain(halves, device, RATES, kernel="sub_group_mma").roofline.peak
+    assert section(found, "roofline").endswith("FLOPS by the matrix unit")
+
+
 def test_the_page_tells_the_roof() -> None:
     told = section(explain(GemmProblem.create(1000, 1000, 1000), HOPPER, RATES), "roofline")
     assert told == (

@@ -269,7 +269,7 @@ class KernelVariant(Contract):
 
     def unit_rate(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> float:
         """Multiply-adds per second of the device's matrix unit, by its model, where this kernel multiplies the problem's
-        numbers by it; 0 where it does not.
+        numbers by it; 0 where it does not. The problem is as the kernel takes it: rounded operands may have another type.
         """
         return 0.0
 

@@ -288,9 +288,9 @@ def _roofline(plan: Plan, model: DeviceModel) -> Roofline:
 
 def peak_by_unit(plan: Plan, model: DeviceModel) -> float:
     """Operations per second of the matrix unit, by the device's model, where a plan's kernel multiplies by it; else 0."""
-    problem = plan.problem
-    rate = kernels.variant(plan.variant).unit_rate(problem, plan.device, model, plan.values)
-    return operations_per_multiply_add(problem) * rate
+    variant = kernels.variant(plan.variant)
+    taken = preparation.as_taken(variant, plan.problem)
+    return operations_per_multiply_add(taken) * variant.unit_rate(taken, plan.device, model, plan.values)
 
 
 def operations_per_multiply_add(problem: GemmProblem) -> int:
