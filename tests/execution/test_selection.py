@@ -250,6 +250,37 @@ def test_a_number_means_a_device_of_the_backend() -> None:
     assert not selection.is_meant(V100, None, 1)
 
 
+@pytest.mark.parametrize(
+    "backend_name", [np.zeros(2), np.array(["cuda"]), np.array([]), [], ["cuda"], {}, 0, False, b"cuda"], ids=repr
+)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        selection.backend_name, selection.devices, selection.asked_backend, lambda given: selection.is_meant(V100, given, None),
+        lambda given: selection.is_meant(V100, given, "nvidia"), lambda given: select_device(None, given),
+        lambda given: select_device(V100, given), get_backend, open_backend,
+    ],
+    ids=["name", "devices", "asked", "meant", "device meant", "select", "selected", "get", "open"],
+)  # fmt: skip
+def test_what_is_no_text_is_no_backend(asked: Any, backend_name: Any) -> None:
+    kind = type(backend_name).__name__
+    told = rf"^backend must be the name of one, or 'auto'; got a {kind}: there are cuda, opencl$"
+    with pytest.raises(UnknownNameError, match=told):
+        asked(backend_name)
+
+
+@pytest.mark.parametrize("backend_name", [None, ""])
+def test_a_backend_without_a_name_is_whichever(backend_name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert selection.asked_backend(backend_name) == "auto"
+    assert select_device(None, backend_name) == H100
+    assert selection.is_meant(ARC, backend_name, None)
+    assert selection.is_meant(ARC, backend_name, "arc")
+    monkeypatch.setenv("GEMMPORT_BACKEND", "OpenCL")
+    assert selection.asked_backend(backend_name) == "opencl"
+    assert selection.asked_backend("CUDA") == "cuda"
+    assert select_device(None, backend_name) == H100_CL
+
+
 def test_of_an_unknown_backend_no_device_is_meant_and_it_is_named() -> None:
     with pytest.raises(UnknownNameError, match="no backend 'metal'"):
         selection.is_meant(H100, "metal", None)
@@ -462,8 +493,11 @@ class Opened:
 
     name = "cuda"
 
+    made = 0
+
     def __init__(self, device: DeviceInfo, context: object = None) -> None:
         self.device, self.context, self.closed, self.shared = device, context or "its own", False, False
+        Opened.made += 1
 
     @classmethod
     def locate(cls, array: object) -> object:
@@ -473,6 +507,7 @@ class Opened:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> dict[object, object]:
     """The backends that are open: none at first."""
+    monkeypatch.setattr(Opened, "made", 0)
     loaded = {"cuda": Opened, "opencl": Opened}
     monkeypatch.setattr(backends, "load", lambda name: loaded[name])
     monkeypatch.setattr(selection, "_open", found := {})
@@ -498,7 +533,7 @@ def test_a_backend_is_opened_once_for_each_device(
     assert asked == [
         ((device.backend, device.label), {"survives": True}) for device in (V100, V100, V100, H100_CL)
     ]  # fmt: skip
-    assert len(opened) == 2
+    assert len(opened) == Opened.made == 2
 
 
 @pytest.mark.parametrize(

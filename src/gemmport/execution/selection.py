@@ -75,9 +75,31 @@ def backend_status(name: str) -> BackendStatus:
 
 
 def backend_name(text: str) -> str:
-    """The name of a backend, or "auto", that is written in either case; another text as it is."""
+    """The name of a backend, or "auto", that is written in either case; another text as it is.
+
+    Raises:
+        UnknownNameError: it is no text.
+    """
     names = backends.names()
-    return text if text in names else {name.lower(): name for name in (*names, AUTO)}.get(str(text).lower(), text)
+    if not isinstance(text, str):
+        raise UnknownNameError(
+            f"backend must be the name of one, or {AUTO!r}; got a {type(text).__name__}: there are {', '.join(names)}"
+        )
+    return text if text in names else {name.lower(): name for name in (*names, AUTO)}.get(text.lower(), text)
+
+
+def asked_backend(backend: str | None) -> str:
+    """The name of the backend that an argument asks for; without one, GEMMPORT_BACKEND, or "auto".
+
+    Raises:
+        UnknownNameError: as `backend_name`.
+    """
+    return _named(backend) or backend_name(os.environ.get("GEMMPORT_BACKEND") or AUTO)
+
+
+def _named(backend: str | None) -> str:
+    """The name of a backend; empty for none, whose name is None or empty."""
+    return "" if backend is None else backend_name(backend)
 
 
 def devices(backend: str = AUTO) -> list[DeviceInfo]:
@@ -122,7 +144,7 @@ def select_device(device: str | int | DeviceInfo | None = None, backend: str | N
         raise DeviceNotFoundError(
             f"device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got {device!r}"
         )
-    backend = backend_name(backend or os.environ.get("GEMMPORT_BACKEND") or AUTO)
+    backend = asked_backend(backend)
     description = os.environ.get("GEMMPORT_DEVICE") if device is None or device == "" else device
     if backend != AUTO and (error := backend_status(backend).error):
         raise BackendUnavailableError(error)
@@ -167,9 +189,9 @@ def is_meant(found: DeviceInfo, backend: str | None, device: str | int | DeviceI
         DeviceNotFoundError: as `select_device`, where the text describes no device that is here.
     """
     if isinstance(device, str):
-        meant = match_devices(device, devices(backend or AUTO))
+        meant = match_devices(device, devices(_named(backend) or AUTO))
     elif device is None:
-        meant = devices(backend or AUTO)
+        meant = devices(_named(backend) or AUTO)
     else:
         meant = [select_device(device, backend)]
     return any((found.backend, found.index) == (one.backend, one.index) for one in meant)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError
-from gemmport.execution.selection import ALL, AUTO, devices, get_backend, select_device
+from gemmport.execution.selection import ALL, asked_backend, devices, get_backend, select_device
 
 Described: TypeAlias = str | int | DeviceInfo | Backend
 """One device: as `get_backend` takes it, or open."""
@@ -41,7 +40,7 @@ def chosen_devices(given: Devices, backend: str | None = None) -> Sequence[Devic
     if isinstance(given, str):
         if given.lower() != ALL:
             raise DeviceNotFoundError(f"devices must be 'all' or a list; got {given!r}: write [{given!r}], or device=")
-        found = distinct(devices(backend or os.environ.get("GEMMPORT_BACKEND") or AUTO))
+        found = distinct(devices(asked_backend(backend)))
         if not found:
             raise BackendUnavailableError("no device: gemmport doctor says what is missing")
         return found
