@@ -55,7 +55,7 @@ _MOST_AHEAD = 256
 """Products that a CPU may be behind its callers, about."""
 
 _LONGEST_WAIT, _LOOKS_AGAIN = 10.0, 2e-4
-"""Seconds that a caller waits for a CPU at most, which may be waiting for the caller; and from one look at it to the next."""
+"""Seconds that a caller waits at most for a CPU that may be waiting for the caller; and from one look at it to the next."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,9 @@ class OpenCL(Backend):
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
             self._launches_without_events = device.type != "cpu"
             self._ahead = 0  # products that were enqueued since a CPU was last waited for, about
+            self._from_outside: list[
+                cl.Event
+            ] = []  # events that our own queue waits for, as far as they are known to come
             self._pool_lock = threading.RLock()
             # A CPU's runtime reads and writes the host's memory where it lies; some take its addresses as they are. To give
             # it back, it is mapped (rusticl-lost-maps).
@@ -477,7 +480,8 @@ class OpenCL(Backend):
         """Waits now and then for products that a CPU has not computed yet, which nobody else has waited for.
 
         Launches in C outrun a busy CPU. clFinish of Intel's runtime (2026.22) waits for what other threads enqueue meanwhile,
-        too, and so for ever. It would do so, too, where the work waits for an event that the caller sets later.
+        too, and so for ever. On our own queue the work itself is waited for, however long it takes. Where it may wait for an
+        event that the caller sets later, the wait ends: on a caller's queue, and on ours for events from outside.
         """
         self._ahead += 1
         if self._ahead > _MOST_AHEAD:
@@ -486,8 +490,13 @@ class OpenCL(Backend):
                 reached = cl.enqueue_marker(queue or self.queue)
                 (queue or self.queue).flush()
             end = time.monotonic() + _LONGEST_WAIT
-            while reached.command_execution_status > cl.command_execution_status.COMPLETE and time.monotonic() < end:
+            while _is_to_come(reached) and (time.monotonic() < end or (queue is None and not self._waits_for_others())):
                 time.sleep(_LOOKS_AGAIN)
+
+    def _waits_for_others(self) -> bool:
+        """Whether our own queue waits for an event from outside."""
+        self._from_outside = [event for event in self._from_outside if _is_to_come(event)]
+        return bool(self._from_outside)
 
     def disassemble(self, call: Call) -> Disassembly:
         ask = cl.kernel_work_group_info
@@ -523,6 +532,10 @@ class OpenCL(Backend):
         if natives:
             with self.current():
                 cl.enqueue_barrier(queue or self.queue, wait_for=natives)
+            if self.device.type == "cpu" and (queue is None or queue == self.queue):
+                if len(self._from_outside) > _MOST_AHEAD:
+                    self._waits_for_others()  # which forgets those that came
+                self._from_outside += natives
 
     def new_queue(self) -> Any:
         profiling = cl.command_queue_properties.PROFILING_ENABLE
@@ -581,6 +594,11 @@ class OpenCL(Backend):
             self._queues.clear()
             with self._pool_lock:
                 self._pool.stop_holding()
+
+
+def _is_to_come(event: cl.Event) -> bool:
+    """Whether what an event stands for is neither done nor has failed."""
+    return bool(event.command_execution_status > cl.command_execution_status.COMPLETE)
 
 
 def _without_maps(call: Call, places: Places) -> Places:

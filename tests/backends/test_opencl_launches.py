@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import gemmport as gp
 from absences import beyond
-from gemmport.backends.objects import Program
+from gemmport.backends.objects import Event, Program
 from test_backend_contract import (
     check_elapsed,
     check_order_of_queues,
@@ -130,6 +131,77 @@ def test_what_the_runtime_refuses_is_told_in_its_words(device: gp.Backend, probe
     call = device.prepare(probe, "scale_add", (1, 1, 1), (1, 1, 1), [memory, np.int32(2), np.int32(1)])
     with pytest.raises(gp.LaunchError, match=r"WORK_(GROUP|ITEM)_SIZE"):
         device.launch(replace(call, work_group=(2 * device.device.max_work_group, 1, 1)))
+
+
+class TestACpuThatIsBehind:
+    """It is waited for at each fifth product."""
+
+    @pytest.fixture
+    def cpu(self, backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[gp.Backend]:
+        if backend.name != "opencl" or backend.device.type != "cpu":
+            pytest.skip(beyond(backend.device, "it is OpenCL's CPUs that are outrun"))
+        if opencl._scripts.launching is None:
+            pytest.skip("launches are made in Python here, which outrun nobody")
+        monkeypatch.setattr(opencl, "_MOST_AHEAD", 4)
+        monkeypatch.setattr(opencl, "_LONGEST_WAIT", 0.3)
+        with opencl.OpenCL(backend.device) as opened:
+            yield opened
+
+    @pytest.fixture
+    def products(self, cpu: gp.Backend) -> Callable[..., float]:
+        """Enqueues five of them, and tells how long the host took."""
+        x, out = cpu.asarray(np.full((8, 8), 2, np.float32)), cpu.empty((8, 8), np.float32)
+        gp.matmul(x, x, out=out)
+        np.testing.assert_array_equal(out.get(), np.full((8, 8), 32))
+
+        def enqueue(queue: Any = None) -> float:
+            cpu._ahead, begun = 0, time.monotonic()  # type: ignore[attr-defined]
+            for _ in range(5):
+                gp.gemm(x, x, out=out, queue=queue)
+            return time.monotonic() - begun
+
+        enqueue()
+        return enqueue
+
+    def test_is_waited_for_on_our_queue_until_it_is_done(self, cpu: gp.Backend, products: Callable[..., float]) -> None:
+        gate, took = cl.UserEvent(cpu.context), []
+        cl.enqueue_marker(cpu.queue, wait_for=[gate])  # stands for work that takes long
+        caller = threading.Thread(target=lambda: took.append(products()), daemon=True)
+        caller.start()
+        caller.join(1.0)
+        waits = caller.is_alive()
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        caller.join(60)
+        assert waits
+        assert len(took) == 1
+
+    @pytest.mark.parametrize("whose", ["ours", "a caller's"])
+    def test_that_waits_for_the_caller_is_not_waited_for_for_ever(
+        self, cpu: gp.Backend, products: Callable[..., float], whose: str
+    ) -> None:
+        gate, queue = cl.UserEvent(cpu.context), None
+        if whose == "ours":
+            cpu.wait([Event(gate)])
+        else:
+            queue = cl.CommandQueue(cpu.context)
+            cl.enqueue_marker(queue, wait_for=[gate])
+        took: list[float] = []
+        caller = threading.Thread(target=lambda: took.append(products(queue)), daemon=True)
+        caller.start()
+        caller.join(30)
+        waits = caller.is_alive()
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        caller.join(60)
+        (queue or cpu.queue).finish()
+        assert not waits
+        assert took[0] >= 0.3
+
+    def test_forgets_the_events_that_came(self, cpu: gp.Backend) -> None:
+        for _ in range(20):
+            gate = cl.UserEvent(cpu.context)
+            cpu.wait([Event(gate)])
+            gate.set_status(cl.command_execution_status.COMPLETE)
+        assert len(cpu._from_outside) < 10  # type: ignore[attr-defined]
 
 
 def test_nvidias_programs_are_made_beside_the_caller(device: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
