@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -38,6 +39,28 @@ def test_bytes_are_copied_together_and_no_others(monkeypatch: pytest.MonkeyPatch
     child.start()
     child.join(60)
     assert child.exitcode == 0
+
+
+@pytest.mark.skipif(copying.in_c is None, reason="copies are one thread's without the module in C")
+def test_helpers_take_part_and_no_more_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a thread of its own: where cores are busy, one may come too late for some copies, but not for all."""
+    monkeypatch.setattr(copying, "threads", lambda: 3)
+    copying.helpers.cache_clear()  # two more, at least
+    source, target = np.random.default_rng(1).integers(0, 256, 2**24, np.uint8), np.zeros(2**24, np.uint8)
+    assert copying.in_c is not None
+
+    def shared_by(helpers: int) -> int:
+        target[:] = 0
+        chunks: int = copying.in_c.copy(target.ctypes.data, source.ctypes.data, source.nbytes, helpers)  # type: ignore[union-attr]
+        assert np.array_equal(target, source)
+        return chunks
+
+    assert copying.helpers() == 2
+    assert [shared_by(0) for _ in range(20)] == [0] * 20
+    end = time.monotonic() + 60
+    while not (found := shared_by(2)) and time.monotonic() < end:
+        pass
+    assert 0 < found <= source.nbytes // 2**18
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (3, 1), (8, 4), (200, 16)])

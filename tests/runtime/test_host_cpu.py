@@ -1,7 +1,9 @@
-"""The caches of the processor, read from files such as Linux shows."""
+"""The caches of the processor and a container's share of it, read from files such as Linux shows."""
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from gemmport import kernels
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem, Layout
-from gemmport.runtime.host_cpu import data_caches
+from gemmport.runtime import copying, host_cpu
+from gemmport.runtime.host_cpu import cpu_quota, data_caches, usable_cores
 
 ZEN_4 = (
     ("1", "Data", "32K", "0"),
@@ -144,3 +147,73 @@ def test_a_lowered_instruction_set_has_shorter_vectors_and_programs_of_its_own(
     monkeypatch.setenv("CL_CONFIG_CPU_TARGET_ARCH", target)
     told = discovery.lowered(replace(cpu(), platform=platform))
     assert (told.vector_width, told.architecture) == (lanes, architecture)
+
+
+# A container's share of the processors
+
+
+def grouped(folder: Path, told: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """The groups of a process, and where they are."""
+    (folder / "told").write_text(told)
+    for name, text in files.items():
+        path = folder / "mounted" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return folder / "told", folder / "mounted"
+
+
+@pytest.mark.parametrize(
+    ("told", "files", "quota"),
+    [
+        ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
+        ("0::/\n", {"cpu.max": "max 100000"}, math.inf),
+        ("0::/\n", {}, math.inf),  # the root of a host has no such file
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "200000 100000"}, 2.0),
+        ("0::/a/b\n", {"a/b/cpu.max": "50000 100000", "a/cpu.max": "200000 100000"}, 0.5),
+        ("0::/of/the/host\n", {"cpu.max": "300000 100000"}, 3.0),
+        ("0::/../x\n", {"cpu.max": "300000 100000"}, 3.0),
+        (
+            "4:memory:/m\n3:cpu,cpuacct:/d\n",
+            {"cpu,cpuacct/d/cpu.cfs_quota_us": "400000", "cpu,cpuacct/d/cpu.cfs_period_us": "100000"}, 4.0,
+        ),
+        ("1:cpu:/of/the/host\n0::/\n", {"cpu/cpu.cfs_quota_us": "25000", "cpu/cpu.cfs_period_us": "50000"}, 0.5),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
+        ("2:cpuset:/s\n", {"cpuset/s/cpu.max": "100000 100000"}, math.inf),  # of another controller
+        ("0::/\n", {"cpu.max": "100000 0"}, math.inf),
+        ("0::/\n", {"cpu.max": "many"}, math.inf),
+        ("nonsense\n0::/a:b\n", {"a:b/cpu.max": "100000 100000"}, 1.0),
+    ],
+)  # fmt: skip
+def test_the_time_that_groups_may_take_is_read_from_each_around(
+    tmp_path: Path, told: str, files: dict[str, str], quota: float
+) -> None:
+    assert cpu_quota(*grouped(tmp_path, told, files)) == quota
+
+
+def test_where_there_are_no_groups_nothing_bounds_it(tmp_path: Path) -> None:
+    assert cpu_quota(tmp_path / "none", tmp_path) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores", "threads"), [(math.inf, 12, 6), (4.5, 5, 2), (4.0, 4, 2), (0.5, 1, 1), (64.0, 12, 6)]
+)
+def test_cores_beyond_a_containers_share_have_no_threads(
+    monkeypatch: pytest.MonkeyPatch, quota: float, cores: int, threads: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 12, raising=False)
+    monkeypatch.setattr(host_cpu, "_own_quota", lambda: quota)
+    assert usable_cores() == cores
+    assert copying.threads() == (1 if copying.in_c is None else threads)
+
+
+def test_the_affinity_counts_where_python_does_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_cpu, "_own_quota", lambda: math.inf)
+    monkeypatch.delattr(os, "process_cpu_count", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert usable_cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cores() == 64
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1

@@ -21,8 +21,8 @@
 #define CHUNK ((size_t)256 << 10)
 #define SPINS 4000 /* about 50 us on x86: several blocks of one copy come one after another */
 
-/* turn: odd while a job is open. joined: helpers at the job. */
-static uint32_t turn, joined, sleeping, taken;
+/* turn: odd while a job is open. joined: helpers at the job. helped: chunks that they copied of it. */
+static uint32_t turn, joined, sleeping, taken, helped;
 static uint32_t most;
 static char *target;
 static const char *source;
@@ -61,13 +61,15 @@ static void await_change(uint32_t *word, uint32_t seen)
     add(&sleeping, -1u);
 }
 
-static void copy_chunks(void)
+static uint32_t copy_chunks(void)
 {
     char *to = target;
     const char *from = source;
     size_t all = size, at;
-    while ((at = __atomic_fetch_add(&next, CHUNK, __ATOMIC_SEQ_CST)) < all)
+    uint32_t copied = 0;
+    for (; (at = __atomic_fetch_add(&next, CHUNK, __ATOMIC_SEQ_CST)) < all; copied++)
         memcpy(to + at, from + at, all - at < CHUNK ? all - at : CHUNK);
+    return copied;
 }
 
 /* serve(): helps, and never returns. */
@@ -80,7 +82,7 @@ static PyObject *serve(PyObject *module, PyObject *nothing)
         if (seen & 1) {
             /* Who joins first and then finds the job open is waited for; `turn` is closed before `joined` is looked at. */
             if (add(&joined, 1) < load(&most) && load(&turn) == seen)
-                copy_chunks();
+                add(&helped, copy_chunks());
             add(&joined, -1u);
         }
         await_change(&turn, seen);
@@ -89,15 +91,15 @@ static PyObject *serve(PyObject *module, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
-static void copy_shared(char *to, const char *from, size_t count, uint32_t helpers)
+static uint32_t copy_shared(char *to, const char *from, size_t count, uint32_t helpers)
 {
-    uint32_t nobody = 0;
+    uint32_t nobody = 0, by_helpers;
     if (helpers == 0 || count <= CHUNK
         || !__atomic_compare_exchange_n(&taken, &nobody, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         memcpy(to, from, count);
-        return;
+        return 0;
     }
-    target = to, source = from, size = count;
+    target = to, source = from, size = count, helped = 0;
     __atomic_store_n(&most, helpers, __ATOMIC_SEQ_CST);
     __atomic_store_n(&next, 0, __ATOMIC_SEQ_CST);
     add(&turn, 1);
@@ -110,15 +112,18 @@ static void copy_shared(char *to, const char *from, size_t count, uint32_t helpe
             rest();
         else
             sched_yield();
+    by_helpers = load(&helped);
     __atomic_store_n(&taken, 0, __ATOMIC_SEQ_CST);
+    return by_helpers;
 }
 
 /* copy(target, source, nbytes, helpers): copies between two addresses, of memory that does not overlap, by this thread and so
-   many others at most. */
+   many others at most. Returns how many chunks the others copied. */
 static PyObject *copy(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
     void *to, *from;
     size_t count, helpers;
+    uint32_t by_helpers;
     (void)module;
     if (given != 4) {
         PyErr_Format(PyExc_TypeError, "copy must be given 4 arguments; got %zd", given);
@@ -131,9 +136,9 @@ static PyObject *copy(PyObject *module, PyObject *const *arguments, Py_ssize_t g
     if (PyErr_Occurred())
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    copy_shared(to, from, count, (uint32_t)helpers);
+    by_helpers = copy_shared(to, from, count, (uint32_t)helpers);
     Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(by_helpers);
 }
 
 /* forget(): after a fork no helper is here, nor another caller. */
@@ -146,7 +151,7 @@ static PyObject *forget(PyObject *module, PyObject *nothing)
 }
 
 static PyMethodDef functions[] = {
-    {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL, "copy(target, source, nbytes, helpers)"},
+    {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL, "copy(target, source, nbytes, helpers) -> chunks by helpers"},
     {"forget", forget, METH_NOARGS, "forget()"},
     {"serve", serve, METH_NOARGS, "serve()"},
     {NULL, NULL, 0, NULL},
