@@ -356,7 +356,8 @@ class CUDA(Backend):
         launches = [(cast("_Call", call).enqueue, places) for call, places in calls]
         script = modules.script(launches, self._context_handle)
 
-        def launch(memory: tuple[int, ...], queue: Any, marked: bool) -> Event | None:
+        # The script has addresses in what the launches hold: they stay as long as this.
+        def launch(memory: tuple[int, ...], queue: Any, marked: bool, _held: object = launches) -> Event | None:
             if self.closed:
                 self.check_open()
             stream = queue if type(queue) is int else self._handle(queue)

@@ -7,6 +7,7 @@ import gc
 import importlib
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 import gemmport as gp
 from gemmport import backends
-from gemmport.backends import _cudadriver, _cudahost, _cudamodules, _cudastreams, _fork
+from gemmport.backends import _cudadriver, _cudahost, _cudamodules, _cudastreams, _fork, _scripts
 from gemmport.backends.objects import Memory
 from made_up_devices import DEVICES
 
@@ -292,3 +293,22 @@ def test_a_program_that_is_linked_breaks_no_graph_that_another_thread_captures(
     _cudadriver.linked(b"ptx", 90)
     assert found == [2] * 5
     assert driver.modes[threading.get_ident()] == 0
+
+
+def test_a_launcher_keeps_what_its_script_reads(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else need: those of copies and of products in shards are held by their launcher alone."""
+
+    class Enqueued:
+        pass
+
+    monkeypatch.setattr(_cudamodules, "script", lambda *_: b"")
+    monkeypatch.setattr(_scripts, "launching", SimpleNamespace(cuda=lambda *_: 0))
+    launched = Enqueued()
+    seen = weakref.ref(launched)
+    kept = [cuda.launcher([(SimpleNamespace(enqueue=launched), [])])]
+    del launched
+    gc.collect()
+    assert seen() is not None
+    kept.clear()
+    gc.collect()
+    assert seen() is None
