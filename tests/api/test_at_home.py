@@ -1,4 +1,6 @@
-"""Products of arrays in shards on devices of one kind, each of which computes its own part: a runtime of a CPU, open twice."""
+"""Products of arrays in shards on devices of one kind, each of which computes its own part: two GPUs, where these are tested,
+or a runtime of a CPU, open twice.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ import pyopencl as cl
 import pytest
 
 import gemmport as gp
-from absences import INTEL, skip_without
+import tested
+from absences import INTEL, TWO_GPUS, skip_without
 from exact import integers
 from gemmport.api import at_home, dealt, routine
 from gemmport.backends.objects import Event
@@ -24,8 +27,22 @@ from runtimes import RUNTIMES
 
 
 @pytest.fixture
-def twins() -> Iterator[list[gp.Backend]]:
+def twins(request: pytest.FixtureRequest) -> Iterator[list[gp.Backend]]:
     """Two devices of one kind, opened for the test alone."""
+    found = tested.devices(request.config)
+    gpus = [device for device in found if device.backend == "cuda"]
+    if len(gpus) > 1:
+        with gp.open_backend(device=gpus[0]) as one, gp.open_backend(device=gpus[1]) as other:
+            yield [one, other]
+        return
+    if len(gpus) == len(found):
+        skip_without(TWO_GPUS)
+    yield request.getfixturevalue("cpus")
+
+
+@pytest.fixture
+def cpus() -> Iterator[list[gp.Backend]]:
+    """A runtime of a CPU, open twice: for stand-ins, and what fails."""
     skip_without(INTEL)
     intel = next(device for device in gp.devices("opencl") if RUNTIMES[2].is_of(device))
     with gp.open_backend(device=intel) as one, gp.open_backend(device=intel) as other:
@@ -109,7 +126,7 @@ def test_a_result_of_a_narrower_type_is_rounded_once(
 @pytest.mark.usefixtures("undealt")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_others_have_comes_once_and_products_of_what_is_there_go_first(
-    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, dtype: str
+    cpus: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     """With a stand-in for copies between devices, which CUDA has."""
     told: list[str] = []
@@ -131,9 +148,9 @@ def test_what_others_have_comes_once_and_products_of_what_is_there_go_first(
         one._upload = lambda *_: pytest.fail("it went through the host")
 
     a, b = integers((128, 64), dtype), integers((64, 96), dtype)
-    x, y = in_shards(a, twins, 0), in_shards(b, twins, 0)
-    out = gp.ShardedArray([one.empty((64, 96), dtype) for one in twins])
-    for one in twins:
+    x, y = in_shards(a, cpus, 0), in_shards(b, cpus, 0)
+    out = gp.ShardedArray([one.empty((64, 96), dtype) for one in cpus])
+    for one in cpus:
         copies(one)
     enqueue = routine.enqueue
     monkeypatch.setattr(routine, "enqueue", lambda *given: (told.append("product"), enqueue(*given))[1])
@@ -211,6 +228,24 @@ def test_what_lies_alike_is_not_worked_out_again(
 
 
 @pytest.mark.usefixtures("undealt")
+@pytest.mark.sample(dtype=["float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_products_come_after_those_that_were_enqueued(twins: list[gp.Backend], dtype: str) -> None:
+    """Nothing waits for what writes the other's shard of B; on GPUs it takes as long as the product."""
+    size = 2048 if twins[0].name == "cuda" else 256
+    rng, half = np.random.default_rng(0), size // 2
+    a, left, right = (integers(shape, dtype, rng) for shape in ((size, size), (half, size), (size, size)))
+    left[:, 6:] = a[:, half + 6 :] = 0  # sums of six terms of six are exact in halves, too
+    x, y = in_shards(a, twins, 0), in_shards(np.zeros_like(a), twins, 0)
+    first, second = twins[1].asarray(left), twins[1].asarray(right)
+    expected = (a[:, half:].astype("float64") @ (left.astype("float64") @ right)).astype(dtype)
+    for _ in range(3):
+        y.shards[1].set(np.zeros((half, size), dtype))
+        gp.matmul(first, second, y.shards[1])
+        np.testing.assert_array_equal(gp.matmul(x, y).get(), expected)
+
+
+@pytest.mark.usefixtures("undealt")
 def test_another_thread_works_it_out_for_itself(twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = integers((64, 64), "float32"), integers((64, 64), "float32", np.random.default_rng(1))
     x, y = in_shards(a, twins, 0), in_shards(b, twins, 0)
@@ -241,16 +276,16 @@ def late(one: gp.Backend, queue: Any = None) -> None:
 @pytest.mark.sample(dtype=["float16"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_products_come_after_what_was_enqueued_on_operands_and_after_what_arrives(
-    twins: list[gp.Backend], dtype: str
+    cpus: list[gp.Backend], dtype: str
 ) -> None:
     """Each in turn is late: what writes B on one device, and what copies its other shard there, on a queue beside its own."""
     a, b, other = (
         integers(shape, dtype, np.random.default_rng(n)) for n, shape in enumerate([(64, 48)] + [(48, 80)] * 2)
     )
-    x, y, z = (in_shards(each, twins, 0) for each in (a, b, other))
+    x, y, z = (in_shards(each, cpus, 0) for each in (a, b, other))
     gp.matmul(x, y)
-    late(twins[1])
-    twins[1].copy(z.shards[1].memory, y.shards[1].memory, z.shards[1].nbytes)
+    late(cpus[1])
+    cpus[1].copy(z.shards[1].memory, y.shards[1].memory, z.shards[1].nbytes)
     b[24:] = other[24:]
     np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
 
@@ -259,13 +294,13 @@ def test_products_come_after_what_was_enqueued_on_operands_and_after_what_arrive
     ) -> bool:  # fmt: skip
         passed = np.empty(nbytes, np.uint8)
         device.download(source, passed, offset=source_offset)
-        staged = twins[0].asarray(passed)
-        late(twins[0], queue)
+        staged = cpus[0].asarray(passed)
+        late(cpus[0], queue)
         cl.enqueue_copy(queue, target.native, staged.memory.native, byte_count=nbytes, dst_offset=offset)
         queue.flush()
         return True
 
-    twins[0].copy_from = copy_from
+    cpus[0].copy_from = copy_from
     for _ in range(2):
         np.testing.assert_array_equal(gp.matmul(x, y).get(), a @ b)
         y.shards[1].set(other[:24])
@@ -314,37 +349,37 @@ def test_what_a_device_fails_at_is_dealt_again(
 
 
 def test_a_device_that_is_lost_takes_its_arrays_with_it(
-    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
+    cpus: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B is on the device that stays, whose rows are right; those of the other are named."""
     enqueue = routine.enqueue
 
     def loses(place: Any, *given: Any) -> Any:
-        if place.backend is twins[1]:
-            twins[1].lose(DeviceLostError("a bus fell off"))
+        if place.backend is cpus[1]:
+            cpus[1].lose(DeviceLostError("a bus fell off"))
         return enqueue(place, *given)
 
     monkeypatch.setattr(routine, "enqueue", loses)
     a, b = integers((300, 64), "float32"), integers((64, 96), "float32")
-    x, out = in_shards(a, twins, 0), in_shards(np.zeros((300, 96), "float32"), twins, 0)
+    x, out = in_shards(a, cpus, 0), in_shards(np.zeros((300, 96), "float32"), cpus, 0)
     told = (
         "must give and take what lies there.*a bus fell off.*not computed: rows 150–300, columns 0–96; all others are"
     )
     with pytest.raises(gp.ArrayLostError, match=told):
-        gp.gemm(x, twins[0].asarray(b), out=out)
+        gp.gemm(x, cpus[0].asarray(b), out=out)
     np.testing.assert_array_equal(out.shards[0].get(), (a @ b)[:150])
 
 
 def test_what_came_of_a_device_that_is_lost_is_not_trusted(
-    twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
+    cpus: list[gp.Backend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of B a shard came from there."""
 
     def loses() -> None:
-        twins[1].lose(DeviceLostError("a bus fell off"))
+        cpus[1].lose(DeviceLostError("a bus fell off"))
 
-    monkeypatch.setattr(twins[1], "synchronize", loses)
-    x, y = (in_shards(integers((64, 64), "float32"), twins, 0) for _ in range(2))
+    monkeypatch.setattr(cpus[1], "synchronize", loses)
+    x, y = (in_shards(integers((64, 64), "float32"), cpus, 0) for _ in range(2))
     with pytest.raises(gp.ArrayLostError, match=r"not computed: rows 0–32, .*; rows 32–64, "):
         gp.matmul(x, y)
 

@@ -37,6 +37,12 @@ def test_a_product_is_verified_and_timed_beside_each_alone(two: list[gp.Backend]
     assert found.to_dict()["parts"][1]["alone"]["samples"] == 1
 
 
+def test_of_devices_of_one_kind_the_first_is_timed_alone(two: list[gp.Backend]) -> None:
+    with gp.open_backend(device=two[0].device) as like:
+        found = run_dealt(PROBLEM, [*two, like], DealtOptions(repeat=1))
+    assert [part.alone is not None for part in found.parts] == [True, True, False]
+
+
 def test_a_device_that_computes_wrongly_is_named(two: list[gp.Backend]) -> None:
     give_back = two[1].give_back
 

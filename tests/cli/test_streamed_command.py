@@ -25,6 +25,22 @@ def test_products_in_tiles_are_verified(gemmport_command):
     assert "PASS" in gemmport_command("run", *SMALL)[1]
 
 
+def test_operands_are_read_from_maps(gemmport_command, monkeypatch, tmp_path):
+    product, given = streamed.gemm, []
+    monkeypatch.setattr(
+        streamed, "gemm", lambda *x, **options: given.append((*x, options["c"])) or product(*x, **options)
+    )
+    status, out, _ = gemmport_command("run", *SMALL, "--beta", 2, "--mapped", tmp_path, "--format", "json")
+    (result,) = json.loads(out)["results"]
+    assert (status, result["verified"], result["mapped"]) == (0, True, True)
+    assert all(type(x) is np.memmap and x.filename.is_relative_to(tmp_path) for each in given for x in each)
+    assert not [*tmp_path.iterdir()]
+    assert json.loads(gemmport_command("run", *SMALL, "--format", "json")[1])["results"][0]["mapped"] is False
+    status, _, err = gemmport_command("run", "--size", 30, "--mapped", tmp_path)
+    assert status == 2
+    assert "--mapped says nothing without --device-memory" in err
+
+
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
 def test_products_in_tiles_are_rounded_as_was_asked_for(gemmport_command, monkeypatch, precision):
     product = streamed.gemm

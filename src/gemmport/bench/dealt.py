@@ -1,11 +1,11 @@
-"""The work behind `gemmport run --devices`: products that several devices compute together, verified, and timed beside each
-of the devices alone.
+"""The work behind `gemmport run --devices`: products that several devices compute together, verified, and timed beside one
+device of each kind alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -41,7 +41,7 @@ class Part:
     Attributes:
         name: the device's label, with a number where several have one.
         share: of the result's elements, in the last product that was timed, or verified. tiles: in how many.
-        alone: what it takes for the whole product; None where it cannot.
+        alone: what it takes for the whole product; None where it was not asked: of devices of one kind the first is.
         wrong: what is wrong with what it computed; empty where nothing is, or nothing was looked at.
     """
 
@@ -129,7 +129,7 @@ def run_dealt(
     problem: GemmProblem, backends: Sequence[Backend], options: DealtOptions, *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> DealtResult:  # fmt: skip
-    """Computes a product by several devices, checks it, and times it beside each device alone.
+    """Computes a product by several devices, checks it, and times it beside one device of each kind alone.
 
     Args:
         backends: the devices; where dealing is not expected to pay, one of them computes.
@@ -319,7 +319,7 @@ class _Work:
         return wrong
 
     def timings(self, backends: Sequence[Backend], random: Matrices) -> tuple[Dealt, dict[str, Timing]]:
-        """The product as it was dealt last; and what all together take, and each alone, in turns."""
+        """The product as it was dealt last; and what all together take, and one of each kind alone, in turns."""
         problem = self.problem
         if self.last is None:
             out: HostArray | _Out = np.empty((problem.batch, problem.m, problem.n), problem.output.numpy)
@@ -342,8 +342,12 @@ class _Work:
         if not problem.flops or not self.options.repeat:
             return dealt[0], {}
         contestants = [Contestant(_TOGETHER, together, "host")]
+        kinds: set[Hashable] = set()
         for name, backend in zip(dealt[0].names, dealt[0].backends, strict=True):
-            contestants.append(Contestant(name, partial(alone, name, backend), "host"))
+            kind = backend.device.identity
+            if kind is None or kind not in kinds:  # others would take as long
+                kinds.add(kind)
+                contestants.append(Contestant(name, partial(alone, name, backend), "host"))
         timings = measure(backends[0], contestants, repeat=self.options.repeat, patience=self.options.patience)
         return dealt[0], timings
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ class StreamedResult:
     Attributes:
         seconds: of the call, of arrays in the host's memory, to the result there; the shortest of the repetitions.
         verified: whether at least a row of each tile was exact; None where it was not looked at.
+        mapped: whether the operands were memory maps of files.
     """
 
     device: DeviceInfo
@@ -43,6 +46,7 @@ class StreamedResult:
     schedule: Schedule
     seconds: float
     verified: bool | None
+    mapped: bool
 
     @property
     def gflops(self) -> float:
@@ -58,6 +62,7 @@ class StreamedResult:
             "seconds": self.seconds,
             "gflops": self.gflops,
             "verified": self.verified,
+            "mapped": self.mapped,
         }
 
 
@@ -70,14 +75,15 @@ _MORE = np.float32(1 + 2.0**-13)
 
 def run_streamed(
     problem: GemmProblem, device: DeviceInfo, memory: int, *, kernel: str, params: Parameters, config: Sequence[Path],
-    verify: bool, repeat: int, seed: int, patience: float = math.inf, progress: Tell | None = None,
+    verify: bool, repeat: int, seed: int, mapped: Path | None = None, patience: float = math.inf, progress: Tell | None = None,
 ) -> StreamedResult:  # fmt: skip
     """Computes a product of small whole numbers, once to compile and to verify, and then so many times into the same memory.
     Where A and B are rounded before they are multiplied, they are such numbers when they were.
 
     Args:
         patience: seconds after which it is computed no more, once there are `LEAST_SAMPLES`.
-        memory: bytes of the device that it may take. Others as `gemmport.gemm`.
+        memory: bytes of the device that it may take.
+        mapped: a folder in which the operands are files, which are mapped and read again and again. Others as `gemmport.gemm`.
 
     Raises:
         DeviceMemoryError: no tile has room. Others as `gemmport.gemm`.
@@ -88,31 +94,41 @@ def run_streamed(
         operand: _whole((*batch, *problem.stored_shape(operand)), problem.element_type(operand), rng)
         for operand in inputs(problem)
     }
-    a, b, c = operands["a"], operands["b"], operands.get("c")
     choice = Choice(
         kernel, params or None, tuple(config) or None, problem.accumulator.numpy, precision=problem.precision
     )  # fmt: skip
     found = scheduled(problem, device, choice, memory)
-    given = [x if problem.precision == FULL else x * _MORE for x in (a, b)]
+    given = {name: x * _MORE if name != "c" and problem.precision != FULL else x for name, x in operands.items()}
     taken: list[float] = []
 
     def timed(out: Any) -> HostArray:
         begin = time.perf_counter()
         d: HostArray = gemm(
-            *given, alpha=problem.alpha, beta=problem.beta, c=c, trans_a=problem.trans_a, trans_b=problem.trans_b,
-            dtype=problem.output.numpy, accumulator=problem.accumulator.numpy, device=device, kernel=kernel,
-            params=params or None, config=tuple(config) or None, device_memory=memory, progress=progress,
+            given["a"], given["b"], alpha=problem.alpha, beta=problem.beta, c=given.get("c"), trans_a=problem.trans_a,
+            trans_b=problem.trans_b, dtype=problem.output.numpy, accumulator=problem.accumulator.numpy, device=device,
+            kernel=kernel, params=params or None, config=tuple(config) or None, device_memory=memory, progress=progress,
             precision=problem.precision, out=out,
         )  # fmt: skip
         taken.append(time.perf_counter() - begin)
         return d
 
-    d = timed(None)
-    verified = _is_exact(found, a, b, c, d, rng) if verify else None
-    taken.clear()
-    while len(taken) < repeat and (len(taken) < LEAST_SAMPLES or sum(taken) < patience):
-        timed(d)
-    return StreamedResult(device, problem, found, min(taken), verified)
+    with ExitStack() as stack:
+        if mapped is not None:
+            folder = Path(stack.enter_context(TemporaryDirectory(dir=mapped, ignore_cleanup_errors=True)))
+            given = {name: _mapped(x, folder / name) for name, x in given.items()}
+        d = timed(None)
+        a, b, c = operands["a"], operands["b"], operands.get("c")
+        verified = _is_exact(found, a, b, c, d, rng) if verify else None
+        taken.clear()
+        while len(taken) < repeat and (len(taken) < LEAST_SAMPLES or sum(taken) < patience):
+            timed(d)
+    return StreamedResult(device, problem, found, min(taken), verified, mapped is not None)
+
+
+def _mapped(x: HostArray, file: Path) -> HostArray:
+    """An array as a map of a file, whose pages are in the system's cache by then."""
+    x.tofile(file)
+    return np.memmap(file, x.dtype, "r", shape=x.shape)
 
 
 def _whole(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> HostArray:

@@ -105,6 +105,12 @@ Examples:
 @options.config_files
 @options.settings
 @options.device_memory
+@click.option(
+    "--mapped",
+    type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
+    metavar="FOLDER",
+    help="With --device-memory: read A, B and C from memory maps of files there, for the time being.",
+)
 @options.baseline
 @options.measurement
 @click.option(
@@ -129,8 +135,9 @@ def run(
     n: int | None, k: int | None, size: int | None, sizes: str | None, shapes: Path | None, dtype: str,
     output_dtype: str | None, accumulator: str | None, precision: str | None, trans_a: str, trans_b: str, alpha: complex,
     beta: complex, batch: int, scales: str | None,
-    config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, baseline: str, verify: bool,
-    repeat: int, seed: int, threshold: float, committed: Path | None, form: str, output: Path | None, plot_file: Path | None,
+    config_files: tuple[Path, ...], settings: tuple[str, ...], device_memory: int | None, mapped: Path | None,
+    baseline: str, verify: bool, repeat: int, seed: int, threshold: float, committed: Path | None, form: str,
+    output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Compute products, verify them, and time them beside the baselines.
 
@@ -143,8 +150,9 @@ def run(
     With --device-memory, arrays on the host pass through the device in tiles; time is that of the whole call, without
     baselines.
 
-    With --devices, several devices compute each product together, from arrays in the host's memory; beside it stands what each
-    device takes alone, in turns. With --placement they are on the devices. --device measures devices one after another.
+    With --devices, several devices compute each product together, from arrays in the host's memory; beside it stands what the
+    first device of each kind takes alone, in turns. With --placement they are on the devices. --device measures devices one
+    after another.
 
     With --device-memory or --devices, products that take seconds are timed three times, or for 15 s, unless --repeat is given.
 
@@ -171,7 +179,7 @@ def run(
     if devices_together:
         return _together(
             workloads, devices_together, placement, backend, kernel, settings, config_files,
-            {"device": device, "compare": committed, "plot": plot_file,
+            {"device": device, "compare": committed, "plot": plot_file, "mapped": mapped,
              "baseline": baseline not in (AUTO, "none")},
             verify=verify, repeat=repeat, seed=seed, device_memory=device_memory, form=form, output=output,
         )  # fmt: skip
@@ -201,21 +209,10 @@ def run(
             raise click.UsageError(
                 "--device-memory takes one kernel, and --format table or json: leave out --baseline, --compare and --plot"
             )
-        with bytes_on_terminal() as told:
-            streamed = [
-                run_streamed(
-                    workload.problem, each, device_memory, kernel=kernel, params=chosen.params, config=config_files,
-                    verify=verify, repeat=repeat, seed=seed, patience=options.patience(), progress=told,
-                )
-                for workload in workloads
-                for each in devices
-            ]  # fmt: skip
         here = Conditions(devices, unavailable, {}, options.told_choice(backend, device, devices))
-        if form == "json":
-            write(to_json({"results": [one.to_dict() for one in streamed]}, here), output)
-        else:
-            write(drawn(streamed_sheet(streamed, here), to_terminal=output is None), output)
-        return int(any(one.verified is False for one in streamed))
+        return _in_tiles(workloads, here, chosen, kernel, config_files, device_memory, mapped, form=form, output=output)
+    if mapped is not None:
+        raise click.UsageError("--mapped says nothing without --device-memory: add it, or leave --mapped out")
     meter = ProgramMeter(devices)
     measured = _measured(workloads, devices, chosen)
     results = [one.result for one in measured]
@@ -242,6 +239,27 @@ def run(
     for line in slower_than_numpy(results):
         streams.tell(f"warning: {line}")
     return exit_status(results) or (0 if then is None else then.status())
+
+
+def _in_tiles(
+    workloads: Sequence[Workload], here: Conditions, chosen: Options, kernel: str, config_files: Sequence[Path], memory: int,
+    mapped: Path | None, *, form: str, output: Path | None,
+) -> int:  # fmt: skip
+    """What --device-memory does, on one device after another."""
+    with bytes_on_terminal() as told:
+        streamed = [
+            run_streamed(
+                workload.problem, each, memory, kernel=kernel, params=chosen.params, config=config_files, verify=chosen.verify,
+                repeat=chosen.repeat, seed=chosen.seed, mapped=mapped, patience=options.patience(), progress=told,
+            )
+            for workload in workloads
+            for each in here.devices
+        ]  # fmt: skip
+    if form == "json":
+        write(to_json({"results": [one.to_dict() for one in streamed]}, here), output)
+    else:
+        write(drawn(streamed_sheet(streamed, here), to_terminal=output is None), output)
+    return int(any(one.verified is False for one in streamed))
 
 
 def _measured(workloads: Sequence[Workload], devices: Sequence[DeviceInfo], chosen: Options) -> list[Measured]:
