@@ -10,7 +10,7 @@ after a barrier, its seconds those of its slowest process. gemmport's product is
 --patience seconds, once there are three.
 
 Prints JSON: medians, their ratio (over 1: gemmport is the faster) and its extremes over the turns, and each device's share.
-Exits with 1 where gemmport's product is wrong.
+Exits with 1 where gemmport's product is wrong, or the last has other bits than the first.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 
 import gemmport as gp
 from gemmport.api.gemm import computed
@@ -119,7 +120,8 @@ def compared(
         return {"size": size, "dtype": dtype, "status": checked.status, "reason": checked.reason}
     tell(f"{problem}: drawing operands")
     a, b = (gp.ShardedArray.distribute(x[0], backends) for x in random_operands(problem, 0).values())
-    c = gp.matmul(a, b)
+    first = gp.matmul(a, b)
+    c = gp.ShardedArray.distribute(np.zeros((size, size), first.dtype), backends)
     dealt = computed(a, b, None, c, devices=backends, choice=Choice()).dealt
     version, *_ = told(workers, (size, dtype))
     ours: list[float] = []
@@ -136,6 +138,13 @@ def compared(
             ours.append(seconds)
             theirs.append(other)
     assert dealt is not None
+    if not np.array_equal(c.get(), first.get()):
+        return {
+            "size": size,
+            "dtype": dtype,
+            "status": "failed",
+            "reason": "the last product has other bits than the first",
+        }
     ratios = sorted(other / own for own, other in zip(ours, theirs, strict=True))
     own, other = statistics.median(ours), statistics.median(theirs)
     return {
