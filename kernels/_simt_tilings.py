@@ -280,8 +280,7 @@ def considered(
     ports = has_known_ports(device) and problem.accumulator.precision == FLOAT32.precision
     generic = model.tilings.get(simt.name) or generated(device.sub_group, stages, ports=ports)
     tilings = (*by_unit, *of_type, *generic)
-    each = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
-    fitted = [*{tuple(values.items()): values for values in each}.values()]  # with as many groups as there is room for
+    fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
     choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, int(values["GROUPS"]))]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ConfigError, ParameterError
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import expectation, parser
@@ -40,10 +41,10 @@ def predictions(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], float]
     """Seconds by kernel and TS; 1 of those that nobody names."""
     found: dict[tuple[str, int], float] = {}
 
-    def predict(kernel: str, values: Any, *_: Any) -> float:
-        return found.get((kernel, values.get("TS", 0)), 1.0)
+    def predict(kernel: str, stated: Any, problem: GemmProblem, device: DeviceInfo, *_: Any) -> float:
+        return found.get((kernel, stated.get("TS", 0)), 1.0)
 
-    monkeypatch.setattr(expectation, "predicted", predict)
+    monkeypatch.setattr(expectation, "predict", predict)
     return found
 
 

@@ -13,9 +13,9 @@ from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.tuning import journal
 from gemmport.tuning.crew import Candidate, Outcome
-from gemmport.tuning.outlook import HOPELESS, Outlook
+from gemmport.tuning.outlook import Outlook
 from gemmport.tuning.space import Space
-from gemmport.tuning.study import BEHIND, WORTH_A_TRY, Asked, Study, tried_in
+from gemmport.tuning.study import BEHIND, HOPELESS, WORTH_A_TRY, Asked, Study, tried_in
 from made_up_devices import DEVICES
 
 PROBLEM = GemmProblem.create(96, 96, 96)
@@ -37,8 +37,8 @@ class Told(Outlook):
     def modelled(self, space: Space) -> list[Plan]:
         return list(self._told)
 
-    def each(self, plans: Sequence[Plan]) -> list[float]:
-        return [self._expected(plan) for plan in plans]
+    def seconds(self, plan: Plan) -> float:
+        return self._expected(plan)
 
     def knows(self, kernel: str) -> bool:
         return kernel != self.unknown

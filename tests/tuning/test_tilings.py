@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmport.core.problem import GemmProblem
-from gemmport.tuning.tilings import MOST_TILINGS, Tiling, Times, chosen_tilings, nearby, tiling_of
+from gemmport.tuning.tilings import Tiling, Times, chosen_tilings, tiling_of
 
 A: Tiling = ("tiled", (("TS", 8),))
 B: Tiling = ("tiled", (("TS", 16),))
@@ -36,33 +36,6 @@ def test_what_is_needed_is_kept_in_any_case_and_once() -> None:
     assert chosen_tilings([times(a=1.0)], [C, A, C]) == [A, C]
     assert chosen_tilings([], [C]) == [C]
     assert chosen_tilings([]) == []
-
-
-def test_what_is_expected_to_serve_products_nearby_is_kept_for_them() -> None:
-    """B is the best for none that was tuned, and expected to be for most of those around them."""
-    seen, near = times(a=1.0, b=1.01), Times(GemmProblem.create(10, 10, 10), {}, {A: 1.5, B: 1.0})
-    assert chosen_tilings([seen]) == [A]
-    assert chosen_tilings([seen, near, near]) == [B, A]
-
-
-def test_no_expectation_makes_a_measured_time_worse() -> None:
-    """That A was measured to be the best stays, however much is expected of B."""
-    assert chosen_tilings([Times(GemmProblem.create(8, 8, 8), {A: 1.0}, {B: 0.5})]) == [A]
-
-
-def test_no_more_are_kept_than_planners_compare() -> None:
-    tilings: list[Tiling] = [("tiled", (("TS", at),)) for at in range(1, 40)]
-    assert (
-        len(chosen_tilings([Times(GemmProblem.create(8, 8, 8), {tiling: 1.0}) for tiling in tilings])) == MOST_TILINGS
-    )
-
-
-def test_products_nearby_are_a_bit_smaller_and_larger_in_the_same_layouts() -> None:
-    problem = GemmProblem.create(100, 1, 1000, batch=3, trans_a="T", dtype="float64")
-    found = list(nearby(problem))
-    assert [(one.m, one.n, one.k) for one in found] == [(80, 1, 800), (125, 1, 1250)]
-    assert all((one.batch, one.ops, one.dtype) == (3, "TN", problem.dtype) for one in found)
-    assert list(nearby(GemmProblem.create(1, 2, 3))) == []
 
 
 def test_parameters_are_a_key() -> None:

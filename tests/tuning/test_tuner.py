@@ -20,11 +20,10 @@ from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import parser
 from gemmport.planning.lookup import Configuration
-from gemmport.planning.planner import candidates, make_plan
+from gemmport.planning.planner import make_plan
 from gemmport.planning.schema import LoadedEntry
 from gemmport.tuning import session, suite, tuner
 from gemmport.tuning.crew import Candidate, Outcome
-from gemmport.tuning.outlook import Outlook
 from gemmport.tuning.session import Step
 from gemmport.tuning.suite import Task
 from gemmport.tuning.tuner import Options, Report, Tuner
@@ -102,10 +101,8 @@ def test_the_best_that_was_tried_is_chosen_by_the_planner_and_near_it_for_produc
         plan = make_plan(problem, DEVICE, tuned)
         tried = [formula(problem, kernel, values) for m, kernel, values in crew.asked if m == problem.m]
         assert formula(problem, plan.variant, plan.values) == pytest.approx(min(tried), rel=0.01)
-    # Edges are as they are for LARGE: the formula has none, and the model does.
-    unseen = GemmProblem.create(944, 1072, 1040)
-    found, large = make_plan(unseen, DEVICE, tuned), make_plan(LARGE, DEVICE, tuned)
-    assert formula(unseen, found.variant, found.values) < 1.1 * formula(unseen, large.variant, large.values)
+    unseen = make_plan(GemmProblem.create(900, 1100, 1000), DEVICE, tuned)
+    assert unseen.values == make_plan(LARGE, DEVICE, tuned).values
 
 
 def test_the_products_share_the_time(tmp_path: Path) -> None:
@@ -150,40 +147,15 @@ def test_a_current_choice_that_is_far_behind_is_not_measured_again(tmp_path: Pat
     assert len(report.entries) == 1
 
 
-def never_better(crew: FormulaCrew) -> None:
-    """In turns, what is new takes twice as long as the current choice."""
-    real = crew.in_turns
-    crew.in_turns = lambda problem, each, **how: [real(problem, each)[1], [2 * x for x in real(problem, each)[1]]]  # type: ignore[method-assign]
-
-
 def test_what_is_not_better_in_turns_is_not_taken(tmp_path: Path) -> None:
-    """The search finds tiled twice as fast; in turns it is half as fast. The model is right, and trials need not tell it so."""
-    model = Outlook(DEVICE, CURRENT)
-
-    def seconds(problem: GemmProblem, kernel: str, values: Mapping[str, ParameterValue]) -> float:
-        return model.predicted(problem, kernel, values)
-
-    with opened(tmp_path, seconds=seconds) as (found, crew):
-        never_better(crew)
+    """The search finds tiled twice as fast; in turns it is half as fast."""
+    with opened(tmp_path) as (found, crew):
+        real = crew.in_turns
+        crew.in_turns = lambda problem, each, **how: [real(problem, each)[1], [2 * x for x in real(problem, each)[1]]]  # type: ignore[method-assign]
         report = found.run(lambda step: None)
     assert report.entries == ()
     assert not any(one.is_better for one in report.compared)
     assert report.geometric_mean == 1.0
-
-
-def test_trials_are_written_where_the_model_is_off_and_choices_stay(tmp_path: Path) -> None:
-    """Nothing is better. But the model is off by an order of magnitude: trials correct what is predicted."""
-    with opened(tmp_path) as (found, crew):
-        never_better(crew)
-        report = found.run(lambda step: None)
-    (entry,) = report.entries
-    tuned = CURRENT.with_first(LoadedEntry(entry, "tuned.yaml", "call"))
-    for problem in (SMALL, MIDDLE, LARGE):
-        plan = make_plan(problem, DEVICE, tuned)
-        assert (plan.variant, plan.values) == ("naive", {"TS": 1})
-        chosen = next(one for one in candidates(problem, DEVICE, tuned) if not one.reason)
-        assert chosen.prediction is not None
-        assert chosen.prediction.seconds * chosen.factor < 2 * formula(problem, "naive", {"TS": 1})
 
 
 def test_the_current_choice_is_kept_for_the_product_it_is_better_for(tmp_path: Path) -> None:

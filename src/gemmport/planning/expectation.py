@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gemmport import kernels
 from gemmport.contracts.device_model import DeviceModel
@@ -43,30 +43,32 @@ def ordered(entry: Entry, problem: GemmProblem, rankings: Rankings) -> list[Choi
     listed = [Choice(name, tiling) for name, tilings in entry.kernels.items() for tiling in tilings]
     if not entry.is_searched or problem.empty:
         return listed
-    possible = [resolved(each.kernel, each.stated, problem, rankings) for each in listed]
     if entry.trials:
-        able = [at for at, values in enumerate(possible) if values is not None]
-        candidates = [(listed[at].kernel, possible[at] or {}) for at in able]
-        said = _correction(entry, device, model).corrected(Place.of(problem), candidates)
-        for at, each in zip(able, said, strict=True):
-            listed[at] = replace(listed[at], factor=each.factor, doubt=each.doubt)
+        correction, place = _correction(entry, device, model), Place.of(problem)
+        listed = [
+            Choice(
+                each.kernel,
+                each.stated,
+                correction.factor(place, each.kernel, each.stated),
+                correction.doubt(place, each.kernel, each.stated),
+            )
+            for each in listed
+        ]
     names = list(entry.kernels)
 
-    def key(at: int) -> tuple[float, float]:
-        each, values = listed[at], possible[at]
-        expected = (
-            math.inf if values is None else predicted(each.kernel, values, problem, rankings) * each.factor * each.doubt
-        )
+    def key(each: Choice) -> tuple[float, float]:
+        predicted = predict(each.kernel, each.stated, problem, rankings)
+        expected = math.inf if predicted is None else predicted * each.factor * each.doubt
         return (0.0 if entry.trials else names.index(each.kernel)), expected
 
-    return [listed[at] for at in sorted(range(len(listed)), key=key)]
+    return sorted(listed, key=key)
 
 
-def resolved(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Rankings) -> Parameters | None:
-    """All parameters of a kernel for a problem: those that are stated, or where none are, those that its model suggests; None
-    where it cannot compute the problem on the device of these rankings with them.
+def predict(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Rankings) -> float | None:
+    """Seconds that a kernel is expected to take with the parameters that are stated; None where it cannot compute the problem
+    on the device of these rankings with them.
     """
-    variant, device = kernels.variant(kernel), rankings.device
+    variant, device, model = kernels.variant(kernel), rankings.device, rankings.model
     taken = preparation.as_taken(variant, problem)
     if variant.unsupported(taken, device):
         return None
@@ -74,12 +76,9 @@ def resolved(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Ra
         values = variant.complete(stated or rankings.suggested(variant, taken))
     except GemmportError:
         return None
-    return None if variant.unfit(values, taken, device) else values
-
-
-def predicted(kernel: str, values: Parameters, problem: GemmProblem, rankings: Rankings) -> float:
-    """That the model expects."""
-    return preparation.predicted(kernels.variant(kernel), problem, rankings.device, rankings.model, values).seconds
+    if variant.unfit(values, taken, device):
+        return None
+    return preparation.predicted(variant, problem, device, model, values).seconds
 
 
 _corrections: dict[int, tuple[Entry, DeviceInfo, DeviceModel, Correction]] = {}
@@ -106,9 +105,10 @@ def _ratios(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Iterator[Ra
         problem, place = _problem(trial), _place(trial)
         for kernel, each in trial.seconds.items():
             for at, seconds in each.items():
-                values = resolved(kernel, entry.kernels[kernel][at], problem, rankings)
-                if values is not None and (expected := predicted(kernel, values, problem, rankings)):
-                    yield Ratio(place, kernel, values, seconds / expected)
+                tiling = entry.kernels[kernel][at]
+                predicted = predict(kernel, tiling, problem, rankings)
+                if predicted:
+                    yield Ratio(place, kernel, tiling, seconds / predicted)
 
 
 def _problem(trial: Trial) -> GemmProblem:

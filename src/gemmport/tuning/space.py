@@ -20,7 +20,6 @@ from gemmport.planning import preparation
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.fingerprint import of_texts
-from gemmport.tuning.tilings import Tiling, tiling_of
 
 FORM = "1"
 """Counts the ways in which points of a search were made candidates."""
@@ -61,7 +60,6 @@ class Space:
         """
         self.problem, self.device = problem, device
         self._bare = Configuration(()) if models is None else models.of_models()
-        self._plans: dict[Tiling, Plan | None] = {}
         self.kernels = tuple(
             variant.name for variant in kernels.variants()
             if (not only or variant.name in only) and self._may_serve(variant)
@@ -69,10 +67,10 @@ class Space:
 
     def plan(self, kernel: str, values: Parameters) -> Plan | None:
         """How a candidate computes the product; None where a rule or a limit forbids it."""
-        tiling = tiling_of(kernel, values)
-        if tiling not in self._plans:
-            self._plans[tiling] = self._planned(kernel, values)
-        return self._plans[tiling]
+        try:
+            return make_plan(self.problem, self.device, self._bare, kernel=kernel, params=values)
+        except (DtypeError, ParameterError, UnsupportedError):
+            return None
 
     def suggests(self, kernel: str) -> bool:
         """Whether a kernel's model has parameters to suggest for the product."""
@@ -96,12 +94,6 @@ class Space:
             if plan is not None:
                 return plan
         return None
-
-    def _planned(self, kernel: str, values: Parameters) -> Plan | None:
-        try:
-            return make_plan(self.problem, self.device, self._bare, kernel=kernel, params=values)
-        except (DtypeError, ParameterError, UnsupportedError):
-            return None
 
     def _may_serve(self, variant: KernelVariant) -> bool:
         problem, device = preparation.as_taken(variant, self.problem), self.device

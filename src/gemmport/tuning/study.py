@@ -20,7 +20,7 @@ from gemmport.core.plan import Launch, ParameterValue, Plan
 from gemmport.runtime.child_processes import signals_held
 from gemmport.runtime.fingerprint import of_texts
 from gemmport.tuning.crew import Candidate, Outcome
-from gemmport.tuning.outlook import HOPELESS, Outlook
+from gemmport.tuning.outlook import Outlook
 from gemmport.tuning.space import Space
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ MOST_KNOWN, MOST_HOPELESS = 20, 60
 LOOKS_BEFORE_PRUNING, KEPT_PERCENT = 3, 75.0
 """Of Optuna's pruner: after so many whole trials, a candidate is left whose first call is not among the fastest, of so many
 percent."""
+
+HOPELESS = 4.0
+"""Times the best time: a candidate that is expected to take so long is not tried."""
 
 BEHIND = 2.0
 """Times the best time: a candidate whose first call takes so long is not timed any further."""
@@ -122,8 +125,7 @@ class Study:
         self.tried: list[Tried] = []
         self.spent = 0.0
         self.at_end = False
-        self._first, self._outlook = first, outlook
-        self._modelled = {plan.launches: plan for plan in outlook.modelled(space)}
+        self._first, self._modelled, self._outlook = first, list(outlook.modelled(space)), outlook
         self._known: dict[tuple[Launch, ...], Tried] = {}
         self._in_turns: dict[tuple[Launch, ...], float] = {}
         self._optuna = optuna
@@ -182,10 +184,10 @@ class Study:
         """
         if self._first is not None:
             first, self._first = self._first, None
-            if self.is_new(first):
+            if self._is_new(first):
                 return self._enqueued(first, "current")
         for plan, origin in self._expected_first(elsewhere):
-            if self.is_new(plan):
+            if self._is_new(plan):
                 return self._enqueued(plan, origin)
         return self._from_optuna()
 
@@ -197,11 +199,11 @@ class Study:
         """
         first = [] if self._first is None else [self._first]
         expected = (plan for plan, _ in self._expected_first(elsewhere))
-        return list(islice(filter(self.is_new, chain(first, expected)), count))
+        return list(islice(filter(self._is_new, chain(first, expected)), count))
 
     def ask_for(self, plan: Plan) -> Asked | None:
         """A candidate that somebody names; None where it was tried, or is of a kernel that is not searched."""
-        return self._enqueued(plan, "elsewhere") if self.is_new(plan) else None
+        return self._enqueued(plan, "elsewhere") if self._is_new(plan) else None
 
     def tell(self, asked: Asked, outcome: Outcome) -> Tried:
         """Keeps what came of a candidate."""
@@ -218,15 +220,13 @@ class Study:
         plan = self.space.plan(*tried.candidate)
         if plan is not None and plan.launches not in self._known:
             self._known[plan.launches] = tried
-            self._modelled.pop(plan.launches, None)
             self.tried.append(tried)
             if tried.outcome.seconds is not None:
                 self._outlook.learn(plan, tried.outcome.seconds)
             else:
                 self._outlook.learn_failure(plan)
 
-    def is_new(self, plan: Plan) -> bool:
-        """Whether a candidate is of a kernel that is searched, and was not tried yet."""
+    def _is_new(self, plan: Plan) -> bool:
         return plan.launches not in self._known and plan.variant in self._kernels
 
     def _expected_first(self, elsewhere: Iterable[Candidate]) -> Iterator[tuple[Plan, Origin]]:
@@ -234,19 +234,16 @@ class Study:
 
         Kernels of which nothing was tried for any product come before all others: a model may be wrong about one.
         """
-        plans: list[tuple[Plan, Origin]] = [
-            (plan, "model") for plan in self._modelled.values() if plan.variant in self._kernels
-        ]
+        plans: list[tuple[Plan, Origin]] = [(plan, "model") for plan in self._modelled if self._is_new(plan)]
+        self._modelled = [plan for plan, _ in plans]
         for kernel, values in elsewhere:
             plan = self.space.plan(kernel, values) if kernel in self._kernels else None
             if plan is not None:
                 plans.append((plan, "elsewhere"))
         best = self.best
         most = float("inf") if best is None else WORTH_A_TRY * (best.outcome.seconds or 0.0)
-        each = self._outlook.each([plan for plan, _ in plans])
         expected = [
-            (self._outlook.knows(plan.variant), seconds, at)
-            for at, ((plan, _), seconds) in enumerate(zip(plans, each, strict=True))
+            (self._outlook.knows(plan.variant), self._outlook.seconds(plan), at) for at, (plan, _) in enumerate(plans)
         ]
         return (plans[at] for known, seconds, at in sorted(expected) if not known or seconds <= most)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from gemmport.tuning.outlook import Outlook
 from gemmport.tuning.session import LEAST_COMPILE_SECONDS, Step, search, try_asked
 from gemmport.tuning.study import Study
 from gemmport.tuning.suite import Task
-from gemmport.tuning.tilings import Tiling, Times, chosen_tilings, nearby, tiling_of
+from gemmport.tuning.tilings import Tiling, Times, chosen_tilings, tiling_of
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +49,8 @@ BETTER = 1.01
 CLEAR = 4.0
 """Times the time of the new choice: a current one that took so long in the search is not measured once more."""
 
-NEAR_BEST = 1.2
-"""Times the best time of some product: a tiling that never was so near is not kept."""
-
-OFF = 1.1
-"""Times, by which predictions of what was tried are off in the median: trials are worth writing for that alone."""
+NEAR_BEST = 1.5
+"""Times the best time of some product: a tiling that never was so near is not asked for others."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +132,7 @@ class Tuner:
     options: Options
     crew: Crew
     journal: Path
-    outlook: Outlook
     studies: list[Study] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._ahead = Ahead(self.options.device)
 
     def run(self, told: Callable[[Step], None]) -> Report:
         """Searches, compares, and says what is worth writing.
@@ -151,26 +143,19 @@ class Tuner:
         Raises:
             LaunchError: no process opens the device any more.
         """
-        for step in search(self.studies, self.crew, SEARCH_SHARE * self.options.seconds, self._ahead):
+        for step in search(self.studies, self.crew, SEARCH_SHARE * self.options.seconds, Ahead(self.options.device)):
             told(step)
         return self.finish()
 
     def finish(self) -> Report:
         """Tries what the planner would choose and was not tried, and sets its choices beside the current ones, in turns."""
         for _ in range(ROUNDS):
-            if not self._try_choices():
+            if not self._try_choices(self._entries()):
                 break
-        compared: dict[Study, Compared] = {}
-        for _ in range(ROUNDS):  # what is not better in turns is as slow as that from then on, which may change choices
-            new = [
-                (study, plan) for study, plan in self._choices() if self._is_to_be_compared(compared.get(study), plan)
-            ]
-            if not new:
-                break
-            compared.update((study, self._compared(study, plan)) for study, plan in new)
-        better = {one.workload.problem.dtype.name for one in compared.values() if one.is_better}
-        found = tuple(entry for dtype, entry in self._entries().items() if dtype in better or self._is_off(dtype))
-        return Report(self.options.device, tuple(compared.values()), found, self.tried, self.crew.replaced)
+        compared = [self._compared(study, entry) for study, entry in self._with_entries()]
+        better = {one.workload.problem.dtype.name for one in compared if one.is_better}
+        found = tuple(entry for dtype, entry in self._entries().items() if dtype in better)
+        return Report(self.options.device, tuple(compared), found, self.tried, self.crew.replaced)
 
     @property
     def tried(self) -> int:
@@ -193,58 +178,38 @@ class Tuner:
             studies = [study for study in self._searched() if study.workload.problem.dtype.name == dtype]
             alone = [study for study in self.studies if study.alone and study.workload.problem.dtype.name == dtype]
             table = table_of(studies)
-            known = [*dict.fromkeys(tiling for times in table for tiling in times.seconds)]
-            others = [*dict.fromkeys(near for study in studies for near in nearby(study.workload.problem))]
-            for times in (*table, *(everywhere := [Times(problem) for problem in others])):
-                untried = [tiling for tiling in known if tiling not in times.seconds]
-                times.expected = self.outlook.likely(times.problem, untried)
             needed = [tiling_of(*study.best.candidate) for study in alone if study.best is not None]
-            kept = chosen_tilings([*table, *(times for times in everywhere if times.expected)], needed)
-            # For products far from all of these, what the model suggests.
-            kept += [model for model in known if not model[1] and model not in kept and model[0] in dict(kept)]
+            kept = chosen_tilings(table, needed)
             tried = sum(len(study.tried) for study in (*studies, *alone))
             if kept:
                 found[dtype] = entry_of(self.options.device, dtype, [*table, *table_of(alone)], kept, tried)
         return found
 
-    def _choices(self) -> list[tuple[Study, Plan]]:
-        """Studies of products that planners choose for, each with what they would choose by the entry of its type."""
-        configurations = {
-            dtype: self.options.configuration.with_first(LoadedEntry(entry, "what was found", "call"))
-            for dtype, entry in self._entries().items()
-        }
-        return [
-            (study, make_plan(study.workload.problem, self.options.device, configuration))
-            for study in self._searched()
-            if (configuration := configurations.get(study.workload.problem.dtype.name))
-        ]
-
-    def _try_choices(self) -> bool:
-        """Tries what the planner would choose where it was not tried; whether there was any."""
-        new = [(study, plan) for study, plan in self._choices() if study.is_new(plan)]
-        self._ahead.compile([plan for _, plan in new], LEAST_COMPILE_SECONDS)
-        for study, plan in new:
-            if asked := study.ask_for(plan):
-                try_asked(study, asked, self.crew, LEAST_COMPILE_SECONDS)
-        return bool(new)
-
-    def _is_off(self, dtype: str) -> bool:
-        """Whether the model's predictions of the best for products of a type are off by as much as is worth telling."""
-        off = []
+    def _with_entries(self) -> Iterator[tuple[Study, Entry]]:
+        """Studies of products that planners choose for, each with the entry of its type."""
+        entries = self._entries()
         for study in self._searched():
-            problem, best = study.workload.problem, study.best
-            if problem.dtype.name == dtype and best is not None and best.outcome.seconds:
-                predicted = self.outlook.predicted(problem, best.kernel, best.parameters)
-                off.append(abs(math.log(best.outcome.seconds / predicted)))
-        return bool(off) and statistics.median(off) > math.log(OFF)
+            if entry := entries.get(study.workload.problem.dtype.name):
+                yield study, entry
 
-    def _is_to_be_compared(self, known: Compared | None, plan: Plan) -> bool:
-        """Whether a choice is another one than was compared for its product, or than the current one."""
-        choice = plan.variant, plan.values
-        return known is None or choice not in (known.tuned, known.current)
+    def _try_choices(self, entries: Mapping[str, Entry]) -> bool:
+        """Tries what the planner would choose by these entries where it was not tried; whether there was any."""
+        found = False
+        for study, entry in self._with_entries():
+            asked = study.ask_for(self._choice(study, entry))
+            if asked is not None:
+                found = True
+                try_asked(study, asked, self.crew, LEAST_COMPILE_SECONDS)
+        return found
 
-    def _compared(self, study: Study, tuned: Plan) -> Compared:
+    def _choice(self, study: Study, entry: Entry) -> Plan:
+        """What the planner chooses with an entry before all others."""
+        with_entry = self.options.configuration.with_first(LoadedEntry(entry, "what was found", "call"))
+        return make_plan(study.workload.problem, self.options.device, with_entry)
+
+    def _compared(self, study: Study, entry: Entry) -> Compared:
         problem, workload = study.workload.problem, study.workload
+        tuned = self._choice(study, entry)
         current = current_choice(workload, self.options)
         candidate = (tuned.variant, tuned.values)
         if current is None:
@@ -291,8 +256,8 @@ def opened_with(options: Options, crew: Crew) -> Iterator[Tuner]:
     """
     path = options.journal or journal.default_path(key_of(options.device))
     with journal.opened(path) as storage:
+        tuner = Tuner(options, crew, path)
         outlook = Outlook(options.device, options.configuration)
-        tuner = Tuner(options, crew, path, outlook)
         for number, task in enumerate(options.tasks):
             only = task.only or options.kernels
             own = space.Space(task.workload.problem, options.device, only, options.configuration)
