@@ -191,6 +191,17 @@ def test_panels_of_what_comes_are_multiplied_one_after_another(
 @pytest.mark.usefixtures("undealt")
 @pytest.mark.sample(dtype=["float16"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_shards_of_one_device_are_put_together_there(twins: list[gp.Backend], dtype: str) -> None:
+    """Of B one device has all, in two shards."""
+    a, b = integers((64, 48), dtype), integers((48, 80), dtype, np.random.default_rng(1))
+    y = gp.ShardedArray([twins[0].asarray(part) for part in np.array_split(b, 2)])
+    for _ in range(2):
+        np.testing.assert_array_equal(gp.matmul(in_shards(a, twins, 0), y).get(), a @ b)
+
+
+@pytest.mark.usefixtures("undealt")
+@pytest.mark.sample(dtype=["float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_lies_alike_is_not_worked_out_again(
     twins: list[gp.Backend], monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:

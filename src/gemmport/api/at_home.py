@@ -103,14 +103,19 @@ class _Operand:
 
     Attributes:
         array: over a stand-in.
-        sent: what comes of other devices; nothing where all lies there. packed: on these, of what is sent.
-        beside: what lies on the device, and where it is laid beside that.
+        sent: what comes of other devices. packed: on these, of what is sent.
+        beside: what lies on the device, and where it is laid beside what comes, or beside other shards there.
     """
 
     array: DeviceArray
     sent: Sequence[Sent] = ()
     packed: Sequence[Laid] = ()
     beside: Sequence[tuple[DeviceArray, DeviceArray]] = ()
+
+    @property
+    def is_made(self) -> bool:
+        """Whether something is to be done before it is read."""
+        return bool(self.sent or self.beside)
 
 
 @dataclass(frozen=True)
@@ -122,17 +127,22 @@ class _Cell:
     terms: int
 
     @property
+    def made(self) -> list[_Operand]:
+        """The operands for which something is to be done before."""
+        return [x for x in (self.a, self.b) if x.is_made]
+
+    @property
     def senders(self) -> list[Backend]:
-        """The devices of which something comes; none where all lies on the device."""
-        return [sent.source.backend for x in (self.a, self.b) for sent in x.sent]
+        """The devices of which something comes."""
+        return [sent.source.backend for x in self.made for sent in x.sent]
 
 
 class _Visit:
     """What one device does: products of what lies there, and then stage by stage.
 
     Attributes:
-        stages: what is on its way, each stage with what other devices pack for it.
-        work: of no stage, and of each, what is enqueued when it has come.
+        stages: what is on its way, or laid together, each stage with what other devices pack for it.
+        work: of no stage, and of each, what is enqueued when it is there.
         senders: the devices of which something comes.
         known: blocks of operands on the device.
     """
@@ -146,14 +156,14 @@ class _Visit:
         self._begun: set[Any] = set()
 
     def reach(self, cell: _Cell, order: Order) -> list[Callable[[Table], object]]:
-        """The work of the stage with which all has come that a cell reads.
+        """The work of the stage with which all is there that a cell reads.
 
         Args:
             order: of the device.
         """
-        if not cell.senders:
+        if not cell.made:
             return self.work[0]
-        new = [x for x in (cell.a, cell.b) if x.sent and x not in self._begun]
+        new = [x for x in cell.made if x not in self._begun]
         if new:
             # At first the device's own queue has nothing else to do; then it multiplies.
             what: Beside | None = "comes" if self.stages else None
@@ -261,7 +271,7 @@ class _Draft:
                     if a is None or b is None:
                         return False
                     cells.append(_Cell(a, b, each.size))
-                cells.sort(key=lambda cell: min([self._turn(backend, sender) for sender in cell.senders], default=-1))
+                cells.sort(key=lambda cell: self._when(backend, cell))
                 self._add_cells(visit, one, cells, target, c)
         self._tiles.append((backend, tile))
         return True
@@ -331,6 +341,10 @@ class _Draft:
     def _away(self, backend: Backend, x: Array, block: Block) -> list[DeviceArray]:
         """What other devices have of a block."""
         return [piece for piece, _ in _shards(x, block) if piece.backend is not backend]
+
+    def _when(self, backend: Backend, cell: _Cell) -> tuple[bool, int]:
+        """Which cells go first: those of what lies on the device, then as they come."""
+        return bool(cell.made), min([self._turn(backend, sender) for sender in cell.senders], default=0)
 
     def _turn(self, backend: Backend, sender: Backend) -> int:
         """When something comes of a device: all begin with another one."""
