@@ -383,13 +383,6 @@ def test_the_command_counts_what_it_judged_and_exits_with_0(best_backend: gp.Bac
         assert word in told
 
 
-@pytest.mark.processes
-def test_where_no_problem_was_judged_in_time_the_status_is_not_0(best_backend: gp.Backend) -> None:
-    done = command(best_backend.device, "--seconds", 0.01)
-    assert done.returncode == 1, done.stderr
-    assert "none was judged: give more --seconds" in done.stdout
-
-
 def test_a_reproducer_says_all_that_decides_a_problem(best_backend: gp.Backend) -> None:
     options = Options(seed=7, kernels=("naive", "auto"), imports=("mine",))
     words = shlex.split(reproducer(best_backend.device, options, 12345))
