@@ -379,7 +379,7 @@ class Backend(NoCopy, ABC):
     def launcher(self, calls: Sequence[tuple[Call, Places]]) -> Launcher:
         """What enqueues calls in order, with other memory in the given places each time, as `set_memory` and `launch`.
 
-        The caller keeps the calls.
+        It holds the calls: nobody else need.
         """
 
         def launch(memory: tuple[Any, ...], queue: Any, marked: bool) -> Event | None:
