@@ -35,6 +35,9 @@ NEVER_END = ("clblas-no-terms",)
 BY_CHANCE = ("nvidia-immediate-allocator",)
 """Races: that one is not seen says nothing."""
 
+BY_PROCESSOR = ("pocl-vector-loads",)
+"""Those that a compiler's code for one processor has, and for another not: a Skylake with AVX-512 does not have it."""
+
 
 class CannotShow(Exception):  # noqa: N818 - nothing went wrong
     """The machine is not one on which the symptom shows, whatever the runtime does."""
