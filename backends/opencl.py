@@ -122,9 +122,8 @@ class OpenCL(Backend):
             # An event for each launch holds a GPU's queue up (_opencldriver). It costs a CPU nothing, and ctypes half a µs.
             self._launches_without_events = device.type != "cpu"
             self._ahead = 0  # products that were enqueued since a CPU was last waited for, about
-            self._from_outside: list[
-                cl.Event
-            ] = []  # events that our own queue waits for, as far as they are known to come
+            # Events from outside that our own queue waits for, and that had not come when they were last looked at.
+            self._from_outside: list[cl.Event] = []
             self._pool_lock = threading.RLock()
             # A CPU's runtime reads and writes the host's memory where it lies; some take its addresses as they are. To give
             # it back, it is mapped (rusticl-lost-maps).

@@ -54,6 +54,11 @@ _LARGE_EXTENTS, _LARGE_ITEM_TILES = (64, 128, 256), ((8, 16), (16, 8))
 MANY_SUMS = 128
 """Of a work-item of these."""
 
+_LEAST_LARGE_ITEMS = 128
+"""Of a group of these, without slices: smaller groups and slices took 1.4 to 1.9 times as long as the model expects on an H100
+(benchmarks/results/h100/tuning/kriging-cuda.json, kriging-opencl.json).
+"""
+
 _MOST_ITEMS = 256
 
 USUAL_STAGES, STAGES_OF_COPIES = 3, 4
@@ -93,7 +98,9 @@ def generated(width: int = WARP, stages: int = USUAL_STAGES, *, ports: bool = Fa
         for slices in (1, 2, 4):
             if items * slices > _MOST_ITEMS or (slices > 1 and items > 128) or items * slices % max(width, 1):
                 continue
-            depth = 32 if slices == 4 else 8 if items > 128 or (many and slices == 1) else 16
+            if many and (slices > 1 or items < _LEAST_LARGE_ITEMS):
+                continue
+            depth = 32 if slices == 4 else 8 if items > 128 or many else 16
             if slices > 1 and rows * columns > USUAL_STAGES * depth * (rows + columns):  # sums go where the tiles were
                 continue
             most = min(max(_USUAL_ITEMS // (items * slices), 1), 8)
