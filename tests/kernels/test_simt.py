@@ -455,6 +455,15 @@ def test_generated_tilings_leave_room_for_fewer_groups_that_share() -> None:
     assert all(max(each) == 1 or len(each) == 2 for each in groups.values())
 
 
+def test_generated_tilings_with_many_sums_have_large_groups_and_no_slices() -> None:
+    """Others took up to 1.9 times as long as expected (docs/tuning.md)."""
+    found = [tiling for tiling in generated() if tiling["WPTM"] * tiling["WPTN"] >= _simt_tilings.MANY_SUMS]
+    assert {(tiling["TSM"], tiling["TSN"]) for tiling in found} >= {(128, 128), (128, 256)}
+    for tiling in found:
+        assert tiling["SLICES"] == 1
+        assert SIMT.work_group(SIMT.complete(tiling))[0] >= 128
+
+
 def test_what_a_tiling_of_a_model_does_not_state_is_as_usual() -> None:
     model = derived(GPU).over({"tilings": {"simt": ({"TSM": 64, "TSN": 64},)}}, "")
     problem = gp.GemmProblem.create(512, 512, 512)
