@@ -452,6 +452,13 @@ def test_a_device_that_is_no_text_is_refused():
         gp.gemm(np.eye(2), np.eye(2), device=0.5)
 
 
+@pytest.mark.parametrize("multiply", [gp.gemm, gp.matmul])
+@pytest.mark.parametrize("word", ["no", None, 1, np.eye(2)], ids=str)
+def test_what_is_no_truth_value_is_refused_as_deterministic(multiply, word):
+    with pytest.raises(gp.ParameterError, match="deterministic must be True or False; got"):
+        multiply(np.eye(2), np.eye(2), deterministic=word)
+
+
 def test_a_device_may_be_a_number_and_a_backend_in_capitals(best_backend):
     device, x = best_backend.device, np.eye(2, dtype=np.float32)
     place = {"backend": device.backend.upper(), "device": gp.devices(device.backend).index(device)}

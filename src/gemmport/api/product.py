@@ -26,7 +26,7 @@ from gemmport.backends.segments import is_segmented
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, DType, as_dtype
-from gemmport.core.errors import ArrayError, DeviceMemoryError, UnsupportedError
+from gemmport.core.errors import ArrayError, DeviceMemoryError, ParameterError, UnsupportedError
 from gemmport.core.layout import overlaps_itself, writable_in_place
 from gemmport.core.plan import SCALES, Plan
 from gemmport.core.precision import default_for, rounded_to
@@ -73,6 +73,9 @@ class Choice:
     Attributes:
         precision: the argument. within: the word of the context around the call, where there is no argument.
         hurries: whether a plan's launches for the time being may stand in for its own while these are compiled.
+
+    Raises:
+        UnknownNameError: `kernel` is no text. ParameterError: `deterministic` is no truth value.
     """
 
     kernel: str = AUTO
@@ -86,6 +89,8 @@ class Choice:
 
     def __post_init__(self) -> None:
         check_kernel(self.kernel)
+        if not isinstance(self.deterministic, bool | np.bool_):  # the text "no" would count as true
+            raise ParameterError(f"deterministic must be True or False; got {self.deterministic!r}: give one of them")
 
     def precision_of(self, dtype: DType) -> str:
         """What operands of a type are rounded to: the argument must suit the type, and a default holds where it does.
