@@ -61,6 +61,14 @@ def test_the_nearest_candidate_is_allowed_and_near(kernel: str, data: st.DataObj
     assert again.values == plan.values
 
 
+def test_a_candidate_is_planned_once() -> None:
+    own = Space(PROBLEM, CPU)
+    plan = own.plan("wpt", {"TS": 32, "WPT": 4})
+    assert plan is not None
+    assert own.plan("wpt", {"WPT": 4, "TS": 32}) is plan
+    assert own.plan("wpt", {"WPT": 4, "TS": 16}) is not plan
+
+
 def test_a_rule_is_kept_by_moving_as_little_as_that_takes() -> None:
     plan = Space(PROBLEM, CPU).nearest("wpt", {"TS": 32, "WPT": 5, "PAD": 1})
     assert plan is not None

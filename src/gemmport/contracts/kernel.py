@@ -82,9 +82,9 @@ class Constraint:
 
     def check(self, parameters: Parameters) -> None:
         """Raises ParameterError, with the numbers, where the rule is broken."""
-        values = {name: parameters[name] for name in self.reads}
-        if not self._holds(**values):
-            numbers = ", ".join(f"{name} = {value}" for name, value in values.items())
+        values = [parameters[name] for name in self.reads]
+        if not self._holds(*values):
+            numbers = ", ".join(f"{name} = {value}" for name, value in zip(self.reads, values, strict=True))
             raise ParameterError(f"{numbers}: the rule is {self.rule}")
 
 
@@ -128,7 +128,7 @@ class Contract(ABC):
             except ParameterError as error:
                 yield ParameterError(f"{self.name}: {error}")
         for constraint in self.constraints:
-            if sound.keys() >= set(constraint.reads):
+            if len(sound) == len(known) or sound.keys() >= set(constraint.reads):
                 try:
                     constraint.check(sound)
                 except ParameterError as error:

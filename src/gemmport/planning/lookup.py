@@ -56,7 +56,7 @@ class Configuration:
 
     def of_models(self) -> Configuration:
         """The same without any entry."""
-        return replace(self, entries=())
+        return replace(self, entries=()) if self.entries else self
 
     def without(self, source: Source) -> Configuration:
         """The same without the entries of one source."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from gemmport import kernels
-from gemmport.contracts.device_model import DeviceModel
+from gemmport.contracts.kernel import Rankings
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, UnsupportedError
 from gemmport.core.plan import Plan
+from gemmport.core.problem import GemmProblem
 from gemmport.planning import preparation
 from gemmport.planning.correction import Correction, Place, Ratio
 from gemmport.planning.lookup import Configuration
@@ -20,19 +23,21 @@ FAILURE = 8.0
 class Outlook:
     """Predictions for one device, which trials of any product correct."""
 
-    def __init__(self, device: DeviceInfo, configuration: Configuration) -> None:
+    def __init__(self, device: DeviceInfo, configuration: Configuration, rankings: Rankings | None = None) -> None:
         """Args:
         configuration: of which the models count, and no entry.
+        rankings: by these models; None: there are none yet.
         """
         self._device, self._bare = device, configuration.of_models()
-        self._model: DeviceModel = configuration.model(device)
+        self._rankings = rankings or Rankings(device, self._bare.model(device))
         self._correction = Correction()
         self._tried: set[str] = set()
+        self._known: dict[tuple[GemmProblem, str, Hashable], float] = {}
 
     def modelled(self, space: Space) -> list[Plan]:
         """The plans of all that kernels consider for a product, in the order of what the model expects of them."""
         try:
-            found = candidates(space.problem, self._device, self._bare)
+            found = candidates(space.problem, self._device, self._bare, self._rankings)
         except (DtypeError, UnsupportedError):
             return []
         known = [(one.prediction.seconds, one) for one in found if one.prediction is not None and not one.reason]
@@ -62,6 +67,9 @@ class Outlook:
     def _predicted(self, plan: Plan) -> float:
         if plan.problem.empty:
             return 0.0
-        return preparation.predicted(
-            kernels.variant(plan.variant), plan.problem, self._device, self._model, plan.values
-        ).seconds
+        key = plan.problem, plan.variant, tuple(plan.values.items())
+        if key not in self._known:  # all candidates are asked for before each trial
+            variant = kernels.variant(plan.variant)
+            found = preparation.predicted(variant, plan.problem, self._device, self._rankings.model, plan.values)
+            self._known[key] = found.seconds
+        return self._known[key]

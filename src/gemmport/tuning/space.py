@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from gemmport import kernels
-from gemmport.contracts.kernel import KernelVariant, Parameter, Parameters
+from gemmport.contracts.kernel import KernelVariant, Parameter, Parameters, Rankings
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
 from gemmport.core.plan import ParameterValue, Plan
@@ -52,14 +53,18 @@ class Space:
     """
 
     def __init__(
-        self, problem: GemmProblem, device: DeviceInfo, only: Collection[str] = (), models: Configuration | None = None
-    ) -> None:
+        self, problem: GemmProblem, device: DeviceInfo, only: Collection[str] = (), models: Configuration | None = None,
+        rankings: Rankings | None = None,
+    ) -> None:  # fmt: skip
         """Args:
         only: names of kernels; none for all.
         models: of which the models count, and no entry; None for what the device tells.
+        rankings: by these models, where other products' candidates are asked for, too; None: there are none yet.
         """
         self.problem, self.device = problem, device
         self._bare = Configuration(()) if models is None else models.of_models()
+        self._rankings = rankings or Rankings(device, self._bare.model(device))
+        self._plans: dict[Hashable, Plan | None] = {}
         self.kernels = tuple(
             variant.name for variant in kernels.variants()
             if (not only or variant.name in only) and self._may_serve(variant)
@@ -67,16 +72,22 @@ class Space:
 
     def plan(self, kernel: str, values: Parameters) -> Plan | None:
         """How a candidate computes the product; None where a rule or a limit forbids it."""
+        key = kernel, *sorted(values.items())
+        if key not in self._plans:
+            self._plans[key] = self._plan(kernel, values)
+        return self._plans[key]
+
+    def _plan(self, kernel: str, values: Parameters) -> Plan | None:
+        how: dict[str, Any] = {"kernel": kernel, "params": values, "rankings": self._rankings}
         try:
-            return make_plan(self.problem, self.device, self._bare, kernel=kernel, params=values)
+            return make_plan(self.problem, self.device, self._bare, **how)
         except (DtypeError, ParameterError, UnsupportedError):
             return None
 
     def suggests(self, kernel: str) -> bool:
         """Whether a kernel's model has parameters to suggest for the product."""
         variant = kernels.variant(kernel)
-        taken = preparation.as_taken(variant, self.problem)
-        return bool(variant.suggested(taken, self.device, self._bare.model(self.device)))
+        return bool(self._rankings.suggested(variant, preparation.as_taken(variant, self.problem)))
 
     def nearest(self, kernel: str, values: Parameters) -> Plan | None:
         """The plan of the allowed candidate on the grid that is nearest to the values of all parameters, by the sum of squared
@@ -97,7 +108,7 @@ class Space:
 
     def _may_serve(self, variant: KernelVariant) -> bool:
         problem, device = preparation.as_taken(variant, self.problem), self.device
-        declined = variant.declined(problem, device, self._bare.model(device))
+        declined = variant.declined(problem, device, self._rankings.model, self._rankings)
         return not (variant.unsupported(problem, device) or declined)
 
 

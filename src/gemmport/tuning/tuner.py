@@ -7,12 +7,14 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from gemmport import kernels
 from gemmport.bench.environment import host_environment
 from gemmport.bench.standings import Workload
 from gemmport.bench.sweeps import header
+from gemmport.contracts.kernel import Rankings
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LaunchError, ParameterError, UnsupportedError
 from gemmport.core.plan import Plan
@@ -73,6 +75,11 @@ class Options:
     journal: Path | None = None
     imports: Sequence[str] = ()
     seed: int = 0
+
+    @cached_property
+    def rankings(self) -> Rankings:
+        """What kernels consider by the configuration's models, which no entry changes: to rank a product may take a second."""
+        return Rankings(self.device, self.configuration.model(self.device))
 
 
 @dataclass(frozen=True)
@@ -205,7 +212,7 @@ class Tuner:
     def _choice(self, study: Study, entry: Entry) -> Plan:
         """What the planner chooses with an entry before all others."""
         with_entry = self.options.configuration.with_first(LoadedEntry(entry, "what was found", "call"))
-        return make_plan(study.workload.problem, self.options.device, with_entry)
+        return make_plan(study.workload.problem, self.options.device, with_entry, rankings=self.options.rankings)
 
     def _compared(self, study: Study, entry: Entry) -> Compared:
         problem, workload = study.workload.problem, study.workload
@@ -257,10 +264,11 @@ def opened_with(options: Options, crew: Crew) -> Iterator[Tuner]:
     path = options.journal or journal.default_path(key_of(options.device))
     with journal.opened(path) as storage:
         tuner = Tuner(options, crew, path)
-        outlook = Outlook(options.device, options.configuration)
+        bare = options.configuration.of_models()
+        outlook = Outlook(options.device, bare, options.rankings)
         for number, task in enumerate(options.tasks):
             only = task.only or options.kernels
-            own = space.Space(task.workload.problem, options.device, only, options.configuration)
+            own = space.Space(task.workload.problem, options.device, only, bare, options.rankings)
             first = None if task.only else current_choice(task.workload, options)
             study = Study(task.workload, own, storage, first, outlook, options.seed + number, alone=bool(task.only))
             tuner.studies.append(study)
@@ -279,7 +287,7 @@ def current_choice(workload: Workload, options: Options) -> Plan | None:
         DtypeError: the device does not compute in the product's type.
     """
     try:
-        return make_plan(workload.problem, options.device, options.configuration)
+        return make_plan(workload.problem, options.device, options.configuration, rankings=options.rankings)
     except (ParameterError, UnsupportedError) as error:
         log.info("no current choice for %s: %s", workload.name, error)
         return None
