@@ -46,7 +46,6 @@ from gemmport.planning.lookup import Configuration, load_configuration
 from gemmport.planning.planner import candidates, make_plan
 from gemmport.planning.schema import LoadedEntry
 from gemmport.tuning import journal
-from gemmport.tuning.ahead import Ahead
 from gemmport.tuning.crew import Candidate, Crew
 from gemmport.tuning.session import Step, search
 from gemmport.tuning.study import Tried, tried_in
@@ -165,7 +164,7 @@ def _stages(
         options = Options(device, configurations["tuned"], tasks[UNSEEN], journal=folder / "unseen.journal")
         with opened(options) as tuner:
             seconds = min(look, SEARCH_SHARE * (end - time.monotonic()))
-            for _ in search(tuner.studies, tuner.crew, seconds, Ahead(device)):
+            for _ in search(tuner.studies, tuner.crew, seconds):
                 pass
             found |= {"searched": tuner.tried, "search": look}
             best = {study.workload.problem: study.best.candidate for study in tuner.studies if study.best is not None}

@@ -34,8 +34,8 @@ def files(tmp_path):
 def few_candidates(monkeypatch):
     """A run in this process ends when it has tried some for each product, and at least one, however fast the machine is."""
 
-    def search(studies, crew, seconds, ahead):
-        for step in session.search(studies, crew, 300.0, ahead):
+    def search(studies, crew, seconds):
+        for step in session.search(studies, crew, 300.0):
             yield step
             if all(len(study.tried) >= 3 for study in studies):
                 return

@@ -15,7 +15,7 @@ from gemmport.tuning import journal
 from gemmport.tuning.crew import Candidate, Outcome
 from gemmport.tuning.outlook import Outlook
 from gemmport.tuning.space import Space
-from gemmport.tuning.study import BEHIND, HOPELESS, WORTH_A_TRY, Asked, Study, tried_in
+from gemmport.tuning.study import AHEAD, BEHIND, HOPELESS, WORTH_A_TRY, Asked, Study, tried_in
 from made_up_devices import DEVICES
 
 PROBLEM = GemmProblem.create(96, 96, 96)
@@ -32,7 +32,7 @@ class Told(Outlook):
     """Expects what it is told to."""
 
     def __init__(self, modelled: Sequence[Plan], expected: Callable[[Plan], float]) -> None:
-        self._told, self._expected, self.unknown = modelled, expected, ""
+        self._told, self._expected, self.unknown, self.learned = modelled, expected, "", 0
 
     def modelled(self, space: Space) -> list[Plan]:
         return list(self._told)
@@ -44,10 +44,10 @@ class Told(Outlook):
         return kernel != self.unknown
 
     def learn(self, plan: Plan, seconds: float) -> None:
-        pass
+        self.learned += 1
 
     def learn_failure(self, plan: Plan) -> None:
-        pass
+        self.learned += 1
 
 
 @contextmanager
@@ -116,6 +116,43 @@ def test_a_kernel_of_which_nothing_is_known_is_tried_whatever_is_expected(tmp_pa
         study.tell(one, timed(9.0))
         outlook.unknown = ""
         assert study.ask([]) is None
+
+
+def test_one_that_is_ready_goes_first_where_it_comes_soon(tmp_path: Path) -> None:
+    plans = [plan("naive", TS=side) for side in range(1, AHEAD + 2)]
+    with study_of(tmp_path / "j", None, plans, lambda one: float(one.values["TS"])) as study:
+        assert study.upcoming([], 3) == plans[:3]
+        assert study.ask([], lambda one: one is plans[AHEAD]) is None
+        assert not study.at_end
+        one = study.ask([], lambda one: one in (plans[2], plans[3]))
+        assert one is not None
+        assert one.plan is plans[2]
+        study.tell(one, timed(100.0))
+        assert study.upcoming([], 3) == [plans[0], plans[1], plans[3]]
+
+
+def test_what_optuna_asks_for_is_kept_until_it_is_ready(tmp_path: Path) -> None:
+    with study_of(tmp_path / "j") as study:
+        assert study.ask([], lambda _: False) is None
+        (one,) = study.upcoming([], 3)
+        assert study.ask([], lambda _: False) is None
+        assert study.upcoming([], 3) == [one]
+        found = asked(study)
+        assert (found.origin, found.plan) == ("optuna", one)
+        study.tell(found, timed(1.0))
+        assert study.upcoming([], 3) == []
+
+
+def test_what_optuna_asked_for_is_not_tried_once_more(tmp_path: Path) -> None:
+    with study_of(tmp_path / "j") as study:
+        assert study.ask([], lambda _: False) is None
+        (one,) = study.upcoming([], 1)
+        elsewhere = study.ask_for(one)
+        assert elsewhere is not None
+        study.tell(elsewhere, timed(1.0))
+        assert study.upcoming([], 1) == [one]
+        assert asked(study).plan is not one
+        assert len(study.tried) == 1
 
 
 def test_no_candidate_is_tried_twice_and_the_search_ends(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from gemmport.api.prepare import prepare
 from gemmport.backends.base import Backend
@@ -28,6 +28,9 @@ LIMIT = 600.0
 
 FEW = 4
 """Products or programs for which no process is started: that takes half a second on a CPU, and one or two on a GPU."""
+
+_Task: TypeAlias = "tuple[int, Mapping[str, Any]]"
+"""Its number, and what a process is told."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,7 @@ def compile_without(
 def _answers(
     tasks: Sequence[Mapping[str, Any]], jobs: int, seconds: float | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What processes of `gemmport.api.ahead_worker` answer to tasks, with the number of the task, as they are done.
-
-    Leaving it ends the processes.
+    """What processes answer to tasks, with the number of the task, as they are done. Leaving it ends the processes.
 
     Args:
         seconds: after which no further answer is waited for; None: however long they take.
@@ -146,45 +147,87 @@ def _answers(
     Raises:
         LaunchError: Python does not start.
     """
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(len(tasks)):
-        waiting.put(number)
-    done: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
-    workers: list[_Worker] = []
     end = None if seconds is None else time.monotonic() + seconds
-    try:
-        for _ in range(jobs):
-            workers.append(_Worker(tasks, waiting, done))
-            workers[-1].start()
+    with Pool(jobs) as pool:
+        for task in tasks:
+            pool.ask(task)
         for _ in tasks:
-            yield done.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
-    except queue.Empty:
-        return
-    finally:
-        for worker in workers:
+            answer = pool.hear(None if end is None else max(end - time.monotonic(), 0.0))
+            if answer is None:
+                return
+            yield answer
+
+
+class Pool:
+    """Processes of `gemmport.api.ahead_worker`, which answer tasks as they come. Leaving the block ends them."""
+
+    def __init__(self, jobs: int, limit: float = LIMIT) -> None:
+        """Starts the processes.
+
+        Args:
+            limit: seconds for one answer.
+
+        Raises:
+            LaunchError: Python does not start.
+        """
+        self._waiting: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        self._asked = 0
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(jobs):
+                self._workers.append(_Worker(self._waiting, self._done, limit))
+                self._workers[-1].start()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, task: Mapping[str, Any]) -> int:
+        """Gives them one more task; its number, counted from 0."""
+        self._waiting.put((self._asked, task))
+        self._asked += 1
+        return self._asked - 1
+
+    def hear(self, seconds: float | None) -> tuple[int, dict[str, Any]] | None:
+        """The number of a task that is done, and the answer; None where none is for so many seconds. None waits for ever."""
+        try:
+            return self._done.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """Ends the processes, whatever they are at."""
+        for _ in self._workers:
+            self._waiting.put(None)
+        for worker in self._workers:
             worker.end()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class _Worker(threading.Thread):
     """A thread that has tasks done by a process of its own, and by another where that crashes."""
 
     def __init__(
-        self, tasks: Sequence[Mapping[str, Any]], waiting: queue.SimpleQueue[int],
+        self,
+        waiting: queue.SimpleQueue[_Task | None],
         done: queue.SimpleQueue[tuple[int, dict[str, Any]]],
-    ) -> None:  # fmt: skip
+        limit: float,
+    ) -> None:
         super().__init__(daemon=True)
-        self._tasks, self._waiting, self._done = tasks, waiting, done
+        self._waiting, self._done, self._limit = waiting, done, limit
         self._lock = threading.Lock()
         self._ended = False
         self._process: Conversation | None = self._new()
 
     def run(self) -> None:
-        while not self._ended:
-            try:
-                number = self._waiting.get_nowait()
-            except queue.Empty:
-                return
-            self._done.put((number, self._answer(self._tasks[number])))
+        while not self._ended and (asked := self._waiting.get()) is not None:
+            number, task = asked
+            self._done.put((number, self._answer(task)))
 
     def end(self) -> None:
         """Ends the process, whatever it is at."""
@@ -206,7 +249,7 @@ class _Worker(threading.Thread):
             if process is None:
                 return {"refusal": "interrupted"}
             process.tell(task)
-            answer = process.hear(LIMIT)
+            answer = process.hear(self._limit)
             if answer is not None:
                 return answer
             raise LaunchError(process.last_words())

@@ -1,42 +1,90 @@
-"""Candidates whose programs other processes compile before they are tried: a compiler uses one core of many."""
+"""Candidates whose programs other processes compile while others are tried: a compiler uses one core of many."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
-from gemmport.api.ahead import compile_without
+from gemmport.api.ahead import Pool
 from gemmport.core.device import DeviceInfo
-from gemmport.core.plan import Plan
+from gemmport.core.errors import GemmportError
+from gemmport.core.plan import KernelSource, Plan
+from gemmport.runtime.cache import check_writable
 from gemmport.runtime.host_cpu import usable_cores
 from gemmport.runtime.sources import assemble
 
 BATCH = 4
-"""Candidates for each core, that are compiled at once: so that starting the processes takes a small part of it."""
+"""Programs for each core that wait to be compiled: what is asked for later may be expected to be faster."""
 
 
 class Ahead:
-    """Compiles what is tried next, each program once. Nothing is done for CPUs: some of their runtimes compile at the first
-    call.
+    """Compiles what is tried next, each program once, in processes of its own. Leaving the block ends them.
 
-    Attributes:
-        size: candidates that are worth compiling at once; 0 where none are.
+    Nothing is done for CPUs, which would compile what they time at that moment; nor where the cache cannot be written, through
+    which programs come to the process that tries candidates.
     """
 
-    def __init__(self, device: DeviceInfo) -> None:
-        self._device = device
-        self._known: set[str] = set()
-        self.size = BATCH * usable_cores() if device.type != "cpu" and usable_cores() > 1 else 0
+    def __init__(self, device: DeviceInfo, seconds: float) -> None:
+        """Starts none yet.
 
-    def misses(self, plan: Plan) -> bool:
-        """Whether there is a program of a candidate that was not to be compiled yet."""
-        return self.size > 0 and not self._known.issuperset(self._sources(plan))
+        Args:
+            seconds: that a program may take: what was not done by then compiles, or is cut off, as it is tried.
+        """
+        self._device, self._seconds = device, seconds
+        # One core is left to the process that tries candidates.
+        self._jobs = usable_cores() - 1 if device.type != "cpu" else 0
+        self._pool: Pool | None = None
+        self._compiled: set[KernelSource] = set()
+        self._at_work: dict[int, KernelSource] = {}
 
-    def compile(self, plans: Iterable[Plan], seconds: float) -> None:
-        """Has the programs of candidates compiled, for so long at most: what is not done by then compiles as it is tried."""
-        sources = dict.fromkeys(source for plan in plans for source in self._sources(plan))
-        missing = [source for source in sources if source not in self._known]
-        self._known.update(missing)
-        compile_without(self._device, missing, seconds)
+    def __enter__(self) -> Ahead:
+        return self
 
-    def _sources(self, plan: Plan) -> list[str]:
-        return [assemble(launch.kernel, self._device.language) for launch in plan.launches]
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+    @property
+    def room(self) -> int:
+        """For programs that are worth asking for."""
+        return max(BATCH * self._jobs - len(self._at_work), 0)
+
+    def ask(self, plans: Iterable[Plan]) -> None:
+        """Has the programs of candidates compiled, the first first, those that were not asked for yet."""
+        for plan in plans:
+            for launch in plan.launches:
+                if self._jobs and launch.kernel not in self._compiled and launch.kernel not in self._at_work.values():
+                    self._start(launch.kernel)
+
+    def has(self, plan: Plan) -> bool:
+        """Whether a candidate's programs are compiled, or will not be here."""
+        self._hear(0.0)
+        return not self._jobs or self._compiled.issuperset(launch.kernel for launch in plan.launches)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until one more program is compiled, for so long at most; whether any is on its way."""
+        is_at_work = bool(self._at_work)
+        if is_at_work:
+            self._hear(seconds)
+        return is_at_work
+
+    def _start(self, kernel: KernelSource) -> None:
+        try:
+            if self._pool is None:
+                check_writable()
+                self._pool = Pool(self._jobs, self._seconds)
+        except (GemmportError, OSError):  # it can be done without
+            self._jobs = 0
+            return
+        source = assemble(kernel, self._device.language)
+        self._at_work[self._pool.ask({"device": self._device.to_dict(), "source": source})] = kernel
+
+    def _hear(self, seconds: float) -> None:
+        """Takes note of what is compiled, or refused: that is told as it is tried."""
+        end = time.monotonic() + seconds
+        while self._at_work and self._pool is not None:
+            answer = self._pool.hear(max(end - time.monotonic(), 0.0))
+            if answer is None:
+                return
+            self._compiled.add(self._at_work.pop(answer[0]))
+            end = 0.0  # what else there is

@@ -21,7 +21,11 @@ FAILURE = 8.0
 
 
 class Outlook:
-    """Predictions for one device, which trials of any product correct."""
+    """Predictions for one device, which trials of any product correct.
+
+    Attributes:
+        learned: how many trials.
+    """
 
     def __init__(self, device: DeviceInfo, configuration: Configuration, rankings: Rankings | None = None) -> None:
         """Args:
@@ -32,6 +36,7 @@ class Outlook:
         self._rankings = rankings or Rankings(device, self._bare.model(device))
         self._correction = Correction()
         self._tried: set[str] = set()
+        self.learned = 0
         self._known: dict[tuple[GemmProblem, str, Hashable], float] = {}
 
     def modelled(self, space: Space) -> list[Plan]:
@@ -56,6 +61,7 @@ class Outlook:
     def learn(self, plan: Plan, seconds: float) -> None:
         """Takes note of what a candidate took."""
         self._tried.add(plan.variant)
+        self.learned += 1
         predicted = self._predicted(plan)
         if predicted > 0:
             self._correction.add(Ratio(Place.of(plan.problem), plan.variant, plan.values, seconds / predicted))

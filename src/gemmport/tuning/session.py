@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,29 +38,32 @@ class Step:
     share: float
 
 
-def search(studies: Sequence[Study], crew: Crew, seconds: float, ahead: Ahead | None = None) -> Iterator[Step]:
-    """Tries candidates until the time is up or nothing is left to try, the product first on which the least time was spent.
-
-    Args:
-        ahead: compiles what is tried next; None: each program is compiled as it is tried.
+def search(studies: Sequence[Study], crew: Crew, seconds: float) -> Iterator[Step]:
+    """Tries candidates until the time is up or nothing is left to try, the product first on which the least time was spent and
+    that has a candidate whose programs are compiled.
 
     Raises:
         LaunchError: no process opens the device any more.
     """
+    if not studies:
+        return
     start = time.monotonic()
-    while (spent := time.monotonic() - start) < seconds:
-        waiting = [study for study in studies if not study.at_end]
-        if not waiting:
-            return
-        study = min(waiting, key=lambda one: one.spent)
-        asked = study.ask(_elsewhere(study, studies))
-        if asked is None:
-            continue
-        limit = max(min(COMPILE_SHARE * seconds, seconds - spent), LEAST_COMPILE_SECONDS)
-        if ahead is not None and ahead.misses(asked.plan):
-            ahead.compile([asked.plan, *_upcoming(waiting, ahead.size)], limit)
-        tried = try_asked(study, asked, crew, limit)
-        yield Step(study, tried, tried is study.best, min((time.monotonic() - start) / seconds, 1.0))
+    most = max(COMPILE_SHARE * seconds, LEAST_COMPILE_SECONDS)
+    with Ahead(studies[0].space.device, most) as ahead:
+        while (spent := time.monotonic() - start) < seconds:
+            waiting = sorted((study for study in studies if not study.at_end), key=lambda one: one.spent)
+            if not waiting:
+                return
+            if ahead.room:
+                ahead.ask(_upcoming(waiting, studies, ahead.room))
+            found = next(filter(None, (_asked(study, studies, ahead) for study in waiting)), None)
+            if found is None:  # either nothing is left of a product, or it is what Optuna asks for
+                ahead.wait(seconds - spent)
+                continue
+            study, asked = found
+            limit = max(min(most, seconds - spent), LEAST_COMPILE_SECONDS)
+            tried = try_asked(study, asked, crew, limit)
+            yield Step(study, tried, tried is study.best, min((time.monotonic() - start) / seconds, 1.0))
 
 
 def try_asked(study: Study, asked: Asked, crew: Crew, compile_seconds: float) -> Tried:
@@ -75,10 +79,18 @@ def try_asked(study: Study, asked: Asked, crew: Crew, compile_seconds: float) ->
     return study.tell(asked, outcome)
 
 
-def _upcoming(studies: Sequence[Study], count: int) -> Iterator[Plan]:
-    """What studies ask for next, about so many candidates of all of them."""
-    for study in studies:
-        yield from study.upcoming(_elsewhere(study, studies), max(count // len(studies), 1))
+def _asked(study: Study, studies: Sequence[Study], ahead: Ahead) -> tuple[Study, Asked] | None:
+    """A product with its next candidate whose programs are compiled; None where there is none yet, or none is left."""
+    asked = study.ask(_elsewhere(study, studies), ahead.has)
+    return None if asked is None else (study, asked)
+
+
+def _upcoming(waiting: Sequence[Study], studies: Sequence[Study], count: int) -> Iterator[Plan]:
+    """What products are to ask for next, about so many candidates of them all: the first of each before the second of any."""
+    share = -(-count // len(waiting))
+    each = [study.upcoming(_elsewhere(study, studies), share) for study in waiting]
+    for plans in itertools.zip_longest(*each):
+        yield from filter(None, plans)
 
 
 def _elsewhere(study: Study, studies: Sequence[Study]) -> Iterator[Candidate]:

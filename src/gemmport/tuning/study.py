@@ -8,9 +8,9 @@ point that breaks a rule stands for the nearest candidate that does not, and has
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmport import kernels
@@ -44,6 +44,9 @@ BEHIND = 2.0
 
 WORTH_A_TRY = 1.5
 """Times the best time: candidates that are expected to take longer are left to Optuna."""
+
+AHEAD = 4
+"""Candidates of which one that is ready goes before those that are not yet: further ones are expected to be too slow."""
 
 _TRIED, _ORIGIN, _KERNELS = "tried", "origin", "kernels"
 
@@ -128,6 +131,9 @@ class Study:
         self._first, self._modelled, self._outlook = first, list(outlook.modelled(space)), outlook
         self._known: dict[tuple[Launch, ...], Tried] = {}
         self._in_turns: dict[tuple[Launch, ...], float] = {}
+        self._expected: list[tuple[Plan, Origin]] | None = None
+        self._learned = 0
+        self._of_optuna: Asked | None = None
         self._optuna = optuna
         with signals_held():
             self._study = optuna.create_study(
@@ -176,30 +182,40 @@ class Study:
         ]
         return Swept(self.workload, tuple(sorted(timed, key=lambda one: one.seconds)))
 
-    def ask(self, elsewhere: Iterable[Candidate]) -> Asked | None:
-        """The next candidate; None where there is none any more.
+    def ask(self, elsewhere: Iterable[Candidate], is_ready: Callable[[Plan], bool] = lambda _: True) -> Asked | None:
+        """The next candidate, or one that comes soon and is ready; None where none is, or, `at_end`, where none is left.
 
         Args:
             elsewhere: the best of other products, the nearest of them first.
+            is_ready: whether a candidate may be tried: what it needs is there.
         """
-        if self._first is not None:
-            first, self._first = self._first, None
-            if self._is_new(first):
-                return self._enqueued(first, "current")
-        for plan, origin in self._expected_first(elsewhere):
-            if self._is_new(plan):
+        if self._expected is not None and self._learned != self._outlook.learned:
+            self._expected = None  # what was tried since may have changed their order
+        found = self._next(elsewhere)
+        for plan, origin in found[:AHEAD]:
+            if is_ready(plan):
                 return self._enqueued(plan, origin)
-        return self._from_optuna()
+        if found:
+            return None
+        asked, self._of_optuna = self._of_optuna, None
+        if asked is not None and not self._is_new(asked.plan):  # it was the best elsewhere meanwhile
+            with signals_held():
+                self._close(asked.trial, self._known[asked.plan.launches].outcome)
+            asked = None
+        asked = asked or self._from_optuna()
+        if asked is None or is_ready(asked.plan):
+            return asked
+        self._of_optuna = asked
+        return None
 
     def upcoming(self, elsewhere: Iterable[Candidate], count: int) -> list[Plan]:
-        """What `ask` gives next, so many candidates at most; what Optuna will ask for is not known.
+        """What `ask` gives next, so many candidates at most; of what Optuna asks for, the next one is known at most.
 
         Args:
             elsewhere: as `ask`.
         """
-        first = [] if self._first is None else [self._first]
-        expected = (plan for plan, _ in self._expected_first(elsewhere))
-        return list(islice(filter(self._is_new, chain(first, expected)), count))
+        found = [plan for plan, _ in islice(self._next(elsewhere), count)]
+        return found or [asked.plan for asked in (self._of_optuna,) if asked is not None]
 
     def ask_for(self, plan: Plan) -> Asked | None:
         """A candidate that somebody names; None where it was tried, or is of a kernel that is not searched."""
@@ -229,7 +245,16 @@ class Study:
     def _is_new(self, plan: Plan) -> bool:
         return plan.launches not in self._known and plan.variant in self._kernels
 
-    def _expected_first(self, elsewhere: Iterable[Candidate]) -> Iterator[tuple[Plan, Origin]]:
+    def _next(self, elsewhere: Iterable[Candidate]) -> list[tuple[Plan, Origin]]:
+        """The candidates that were not tried, in the order in which they are to be: what the planner chooses as things are, and
+        what is worth a try.
+        """
+        if self._expected is None:
+            self._expected, self._learned = self._expected_first(elsewhere), self._outlook.learned
+        first: list[tuple[Plan, Origin]] = [] if self._first is None else [(self._first, "current")]
+        return [(plan, origin) for plan, origin in (*first, *self._expected) if self._is_new(plan)]
+
+    def _expected_first(self, elsewhere: Iterable[Candidate]) -> list[tuple[Plan, Origin]]:
         """What the model considers and what is best elsewhere, as far as it is worth a try, of which most is expected first.
 
         Kernels of which nothing was tried for any product come before all others: a model may be wrong about one.
@@ -245,7 +270,7 @@ class Study:
         expected = [
             (self._outlook.knows(plan.variant), self._outlook.seconds(plan), at) for at, (plan, _) in enumerate(plans)
         ]
-        return (plans[at] for known, seconds, at in sorted(expected) if not known or seconds <= most)
+        return [plans[at] for known, seconds, at in sorted(expected) if not known or seconds <= most]
 
     def _is_beyond(self, plan: Plan, times: float) -> bool:
         """Whether a plan is expected to take longer than so many times the best."""

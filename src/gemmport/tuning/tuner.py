@@ -22,7 +22,6 @@ from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
 from gemmport.planning.schema import Entry, LoadedEntry
 from gemmport.tuning import journal, space
-from gemmport.tuning.ahead import Ahead
 from gemmport.tuning.crew import Candidate, Crew
 from gemmport.tuning.entries import entry_of
 from gemmport.tuning.outlook import Outlook
@@ -150,7 +149,7 @@ class Tuner:
         Raises:
             LaunchError: no process opens the device any more.
         """
-        for step in search(self.studies, self.crew, SEARCH_SHARE * self.options.seconds, Ahead(self.options.device)):
+        for step in search(self.studies, self.crew, SEARCH_SHARE * self.options.seconds):
             told(step)
         return self.finish()
 
