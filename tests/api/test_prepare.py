@@ -85,3 +85,33 @@ def test_explaining_a_plan_does_not_bring_in_a_folder_that_is_left_out(
     assert "own.yaml" not in gp.explain(problem, best_backend.device).plan.entry
     assert "own.yaml" not in gp.plan(problem, best_backend.device).entry
     plans._configuration.cache_clear()
+
+
+PROBLEM = gp.GemmProblem.create(4, 5, 6)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5, 6), None, "4,5,6"], ids=str)
+@pytest.mark.parametrize("function", [gp.plan, gp.prepare])
+def test_what_is_no_problem_is_refused_with_what_makes_one(function, sizes, best_backend):
+    with pytest.raises(gp.ShapeError, match=r"problem must be a GemmProblem; got .*: make it by GemmProblem\.create"):
+        function(sizes, best_backend.device)
+
+
+@pytest.mark.parametrize("device", ["intel", 0, None])
+@pytest.mark.parametrize("function", [gp.plan, gp.prepare])
+def test_what_is_no_device_is_refused_with_what_gives_one(function, device):
+    with pytest.raises(
+        gp.DeviceNotFoundError, match=r"device must be a DeviceInfo; got .*: take one of gemmport\.devices"
+    ):
+        function(PROBLEM, device)
+
+
+def test_arrays_in_the_place_of_a_plan_are_refused():
+    with pytest.raises(gp.ArrayError, match=r"plan must be what gemmport\.plan gives; got a ndarray"):
+        gp.run(np.eye(2), np.eye(2), np.eye(2))
+
+
+@pytest.mark.parametrize("sizes", [None, 3, (4, 5)], ids=str)
+def test_sizes_that_are_not_three_are_refused_in_an_explanation(sizes):
+    with pytest.raises(gp.ShapeError, match="problem must be a GemmProblem or its sizes"):
+        gp.explain(sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Literal, overload
 
 from gemmport.api.dealt import dealt_outlook
@@ -141,7 +141,7 @@ def _problem(
     problem: GemmProblem | Sequence[int], described: Mapping[str, object], config: Config
 ) -> GemmProblem:  # fmt: skip
     if not isinstance(problem, GemmProblem):
-        if isinstance(problem, str) or len(problem) != 3:
+        if isinstance(problem, str) or not isinstance(problem, Sized) or len(problem) != 3:
             raise ShapeError(f"problem must be a GemmProblem or its sizes (m, n, k); got {problem!r}")
         if described.get("precision") is None:  # as of `gemm`
             dtype = as_dtype(described.get("dtype", FLOAT32))

@@ -18,7 +18,15 @@ from gemmport.backends.array import check_plain
 from gemmport.backends.objects import Memory
 from gemmport.contracts.kernel import KernelVariant, Parameters
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import ArrayError, ConfigError, DtypeError, ParameterError, ShapeError, UnknownNameError
+from gemmport.core.errors import (
+    ArrayError,
+    ConfigError,
+    DeviceNotFoundError,
+    DtypeError,
+    ParameterError,
+    ShapeError,
+    UnknownNameError,
+)
 from gemmport.core.layout import matrices
 from gemmport.core.plan import ParameterValue, Plan
 from gemmport.core.problem import GemmProblem, Operand
@@ -52,8 +60,11 @@ def plan(
 
     Raises:
         ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `gemmport.planning.planner.make_plan`.
+        ShapeError, DeviceNotFoundError: problem or device is of another type.
     """
     check_kernel(kernel)
+    check_problem(problem)
+    check_device(device)
     asked = _asked(params)
     folders = os.environ.get("GEMMPORT_CONFIG_PATH")
     left_out, files = frozenset(without), _config_files(config)
@@ -100,6 +111,20 @@ def check_kernel(kernel: object) -> None:
     if not isinstance(kernel, str):
         raise UnknownNameError(
             f"kernel must be the name of one, or {AUTO!r}; got a {type(kernel).__name__}: name one of `gemmport kernels`"
+        )
+
+
+def check_problem(problem: object) -> None:
+    """Raises ShapeError where a problem is something else, such as its sizes."""
+    if not isinstance(problem, GemmProblem):
+        raise ShapeError(f"problem must be a GemmProblem; got {problem!r}: make it by GemmProblem.create(m, n, k)")
+
+
+def check_device(device: object) -> None:
+    """Raises DeviceNotFoundError where a device is something else, such as its description."""
+    if not isinstance(device, DeviceInfo):
+        raise DeviceNotFoundError(
+            f"device must be a DeviceInfo; got {device!r}: take one of gemmport.devices(), or get_backend(device=…).device"
         )
 
 
@@ -154,10 +179,12 @@ def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
         D, of shape (m, n) or (batch, m, n).
 
     Raises:
-        ShapeError: an operand of another shape. ArrayError: C is missing where beta is not 0.
+        ShapeError: an operand of another shape. ArrayError: C is missing where beta is not 0, or `plan` is no plan.
         DtypeError: an operand of another kind, which would lose a part: of complex numbers, or behind the point.
         Others as `gemm`.
     """
+    if not isinstance(plan, Plan):
+        raise ArrayError(f"plan must be what gemmport.plan gives; got a {type(plan).__name__}: arrays go behind it")
     problem = plan.problem
     backend = get_backend(device=plan.device)
     given: dict[Operand, Any] = {"a": a, "b": b} if problem.beta == 0 else {"a": a, "b": b, "c": c}

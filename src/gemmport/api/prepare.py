@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmport.api.arguments import HostArray, Types
 from gemmport.api.placement import Placement
-from gemmport.api.plans import Config
+from gemmport.api.plans import Config, check_device, check_problem
 from gemmport.api.product import Choice, Product, enqueue
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
@@ -46,11 +46,13 @@ def prepare(
         The plans that were carried out: of arrays on the host, where the device reads these in place, and of its own.
 
     Raises:
-        ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError: see `plan`.
+        ConfigError, UnknownNameError, ParameterError, UnsupportedError, DtypeError, ShapeError: see `plan`.
         BackendUnavailableError, DeviceNotFoundError: see `get_backend`.
         CompileError, InstructionsError, LaunchError, WorkGroupError, TensorMapError, DeviceMemoryError: the device refused, as
             in `gemm`.
     """
+    check_problem(problem)
+    check_device(device)
     backend = get_backend(device=device)
     choice = Choice(kernel, params, config, problem.accumulator.numpy, precision=problem.precision, hurries=False)
     operands: list[Operand] = ["a", "b", "d"] if problem.beta == 0 else ["a", "b", "c", "d"]
