@@ -89,17 +89,21 @@ def make_plan(
         )
     model = configuration.model(device)
     rankings = rankings or Rankings(device, model)
-    reasons: list[str] = []
+    reasons: dict[str, str] = {}  # of each kernel the first: many have dozens of tilings
+
+    def pass_over(name: str, reason: str) -> None:
+        reasons.setdefault(name, reason)
+        log.info("passed over %s", reason)
+
     for candidate in _candidates(problem, rankings, configuration, kernel):
         if candidate.variant.name in without:
             if candidate.alone and candidate.entry is not None and candidate.entry.asked_for:
                 raise UnsupportedError(f"{candidate.origin} asks for {candidate.variant.name}, which does not run here")
-            reasons.append(f"{candidate.variant.name}: left out")
+            pass_over(candidate.variant.name, f"{candidate.variant.name}: left out")
             continue
         taken = preparation.as_taken(candidate.variant, problem)
         if kernel == AUTO and (reason := candidate.variant.declined(taken, device, model, rankings)):
-            reasons.append(f"{candidate.variant.name}: {reason}")
-            log.info("passed over %s", reasons[-1])
+            pass_over(candidate.variant.name, f"{candidate.variant.name}: {reason}")
             continue
         user_chose = bool(params) or (candidate.alone and candidate.entry is not None and candidate.entry.asked_for)
         try:
@@ -107,17 +111,15 @@ def make_plan(
         except UnsupportedError as error:
             if kernel != AUTO:
                 raise
-            reasons.append(str(error))
-            log.info("passed over %s", reasons[-1])
+            pass_over(candidate.variant.name, str(error))
         except ParameterError as error:
             if user_chose:
                 raise
-            reasons.append(f"{candidate.origin}: {error}")
-            log.info("passed over %s", reasons[-1])
+            pass_over(candidate.variant.name, f"{candidate.origin}: {error}")
         else:
             log.info("%s on %s: %s from %s%s", problem, device.label, plan.variant, plan.entry, _told(plan))
             return plan
-    raise UnsupportedError(f"no kernel fits {problem} on {device.label}: " + "; ".join(reasons))
+    raise UnsupportedError(f"no kernel fits {problem} on {device.label}: " + "; ".join(reasons.values()))
 
 
 @dataclass(frozen=True)
