@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -21,10 +22,12 @@ import gemmport as gp
 import tested
 import tiers
 from gemmport.bench import timing
+from gemmport.runtime.locks import exclusive
 
 pytest_plugins = ["absences", "devices_only", "failures"]
 
 _FOLDER = pytest.StashKey[str]()
+_SHARED = pytest.StashKey[Path]()
 
 EXAMPLES = {tiers.Tier.TEST: 20, tiers.Tier.ALL: 30, tiers.Tier.EXHAUSTIVE: 100}
 """Of a property, where it does not say so itself."""
@@ -59,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         for name, own in (("POCL_CACHE_DIR", "pocl"), ("MESA_SHADER_CACHE_DIR", "mesa")):
             os.environ[name] = str(Path(folder) / own)
             Path(folder, own).mkdir(parents=True, exist_ok=True)
+    config.stash[_SHARED] = Path(os.environ["GEMMPORT_CACHE_DIR"])
     # The same examples in every run: `gemmport fuzz` searches at random.
     examples = EXAMPLES[tiers.tier_of(config)]
     hypothesis.settings.register_profile("tests", derandomize=True, database=None, deadline=None, max_examples=examples)
@@ -97,6 +101,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         *([f"left out by --backend and --device: {'; '.join(others)}"] if others else []),
         f"tier: {tiers.tier_of(config).name.lower()} (tests/tiers.py)",
     ]
+
+
+@pytest.fixture(autouse=True)
+def gigabytes_for_one_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Two large tests at once, of two workers of pytest-xdist, may need more memory than the machine has."""
+    is_large = request.node.get_closest_marker("large") is not None
+    with exclusive(request.config.stash[_SHARED], "large", 600.0) if is_large else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)
