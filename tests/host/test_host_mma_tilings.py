@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 import gemmport as gp
@@ -20,6 +23,13 @@ MMA = kernels.variant("mma")
 MODEL = model_of(device_of("sm_90"))
 LISTED = [*MODEL.tilings["mma"], _mma_tilings.SMALLEST]
 
+DEEPEST = max(next(each.choices for each in MMA.parameters if each.name == "TSK"))
+"""Terms of a step: of bytes, a listed tiling takes twice as many as it says."""
+
+
+def is_taken(row: Mapping[str, Any]) -> bool:
+    return row["dtype"] != "int8" or 2 * row["tiling"]["TSK"] <= DEEPEST
+
 
 @pytest.fixture(scope="module")
 def cpu() -> Host:
@@ -29,7 +39,7 @@ def cpu() -> Host:
 @pytest.mark.sample(tiling=LISTED[14:15])  # for few rows
 @pytest.mark.every_pair("tiling", LISTED)
 @pytest.mark.every_pair(("dtype", "ops"), [("float16", "NN"), ("float16", "TT"), ("int8", "NT")])
-@pytest.mark.every_pair("share", [0, 1])
+@pytest.mark.every_pair("share", [0, 1], where=is_taken)
 def test_each_listed_tiling_is_exact(cpu: Host, tiling: dict[str, int], dtype: str, ops: str, share: int) -> None:
     rows, columns = int(tiling["TSM"]) + 5, int(tiling["TSN"]) + 3
     problem = problem_of(Sizes(rows, columns, 4 * int(tiling["TSK"]) + 7), ops, dtype, alpha=2.0, beta=-1.0)
