@@ -491,9 +491,9 @@ def test_products_of_what_lies_along_k_are_those_of_their_type(dtype: str) -> No
 
 @needs(CUDA_COMPILER)
 @pytest.mark.sample(number=[4], odd=[True], dtype=["float8_e4m3fn", "int8"])
-@pytest.mark.parametrize("dtype", ALONG_K)
-@pytest.mark.parametrize("number", range(len(TILINGS)))
-@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.every_pair("dtype", [*ALONG_K])
+@pytest.mark.every_pair("number", range(len(TILINGS)))
+@pytest.mark.every_pair("odd", [False, True])
 def test_all_tilings_of_other_types_keep_their_sums_in_registers(dtype: str, number: int, odd: bool) -> None:
     for output in {"int8": ("int8", "int32"), "uint8": ("uint8", "int32")}.get(dtype, ("float32",)):
         more = {**more_of(dtype), "output": output, "beta": 1.0}
