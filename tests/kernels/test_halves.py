@@ -28,8 +28,8 @@ KERNELS = ("packed", "direct", "gemv")
 BLOCKS: dict[str, int | str] = {"MR": 4, "NR": 1, "VECTOR": 32, "MC": 8, "NC": 16, "KC": 16}
 """Sums of 40 terms are made in three blocks."""
 
-each_half = pytest.mark.parametrize("dtype", HALVES)
-each_kernel = pytest.mark.parametrize("kernel", KERNELS)
+each_half = pytest.mark.every_pair("dtype", HALVES)
+each_kernel = pytest.mark.every_pair("kernel", KERNELS)
 
 
 def plan(backend: gp.Backend, kernel: str, problem: gp.GemmProblem, **params: int | str) -> Plan:
