@@ -278,6 +278,20 @@ def beside_tuned_clblast(files: Files) -> Table:
     return Table(["m = n = k>", *head], rows)
 
 
+def without_avx512(files: Files) -> Table:
+    """docs/tuning.md: tiles of `packed` on a CPU without AVX-512 under PoCL 3.1; the first was shipped for all CPUs."""
+    results, tiles = files.results("zen3/study/packed-pocl31.json"), ((14, 2, 64), (6, 2, 32), (12, 1, 32))
+    rows = []
+    for own in results:
+        found = {
+            tuple(p[name] for name in ("MR", "NR", "VECTOR")): 2e-9 * own["m"] ** 3 / trial["seconds"]["median"]
+            for trial in reversed(own["trials"])
+            if (p := trial["parameters"])["MC"] != 768
+        }
+        rows.append([str(own["m"]), own["dtype"], *(f"{found[tile]:.0f}" for tile in tiles)])
+    return Table(["m = n = k>", "type", *(f"{', '.join(map(str, tile))}>" for tile in tiles)], rows)
+
+
 def untuned_choices(files: Files) -> Table:
     """docs/tuning.md: choices where nothing is shipped beside the shipped ones, of products that no tuner saw."""
     names = {"CUDA": "h100/tuning/unseen-cuda.json", "OpenCL": "h100/tuning/unseen-opencl.json"}
@@ -323,6 +337,7 @@ RECIPES: dict[str, Recipe] = {
     "shards beside DTensor": beside_dtensor,
     "beside tuned CLBlast": beside_tuned_clblast,
     "operands across": across,
+    "packed without AVX-512": without_avx512,
     "regrets": regrets,
     "tilings of complex128": tilings_of_complex128,
     "tilings of mma": tilings_of_mma,
