@@ -123,19 +123,22 @@ def _more_registers(problem: GemmProblem, device: DeviceInfo, full: Parameters) 
 
     Of FP8, where it becomes halves: what is read, as such. Of elements of four bytes: each operand along k, and edges twice,
     for each turn of a step; pieces that come in several copies; and a step of more than 16 terms, without which NVRTC 13.0
-    reads what it spilled in every step (13.5 spills nothing). Of bytes whose rows are not aligned: addresses of what is copied
-    in parts, in steps of 128 terms by warps' tiles of 64 × 64, of which NVRTC 13.5 spills up to 12 words.
+    reads what it spilled in every step (13.5 spills nothing). Of bytes, by warps' tiles of 64 × 64, of which NVRTC 13.5
+    spills up to 12 words: steps of 128 terms; and tiles with more rows than columns, whose operands both lie along k in rows
+    that are not aligned.
     """
     if problem.dtype in FLOAT8S and not has_float8_unit(device):
         return (int(full["WM"]) + int(full["WN"])) // 16 * 16
     depth = int(full["TSK"])
     in_parts = problem.alignment("a") % 16 != 0 or problem.alignment("b") % 16 != 0
+    along_k = int(not transposes(problem.trans_a)) + int(transposes(problem.trans_b))
     if problem.dtype.itemsize == 1:
-        return 16 * int(in_parts and depth > 64 and int(full["WM"]) * int(full["WN"]) == 64 * 64)
+        is_tall = int(full["TSM"]) > int(full["TSN"])
+        spills = depth > 64 or (in_parts and along_k == 2 and is_tall)
+        return 16 * int(spills and int(full["WM"]) * int(full["WN"]) == 64 * 64)
     if problem.dtype.itemsize != 4:
         return 0
     edges = problem.m % int(full["TSM"]) or problem.n % int(full["TSN"]) or problem.effective_k % depth
-    along_k = int(not transposes(problem.trans_a)) + int(transposes(problem.trans_b))
     return (along_k + 2 * int(edges != 0)) * depth // 4 + 16 * int(in_parts) + max(depth - 16, 0)
 
 

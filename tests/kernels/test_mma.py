@@ -35,8 +35,7 @@ OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 TYPES = ("float16", "bfloat16", *FLOAT8S, "int8", "uint8")
 TF32 = {"dtype": "float32", "precision": "tf32"}
-ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_120")
-"""Those between have the instructions and registers of one of these."""
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 def square(size: int, dtype: str = "float16", ops: str = "NN", **more: object) -> gp.GemmProblem:
@@ -282,27 +281,26 @@ def test_every_listed_tiling_has_room_in_registers(
 ) -> None:
     """Whole tiles; edges, with rows that are aligned to 8 bytes; and rows that are not aligned.
 
-    The tilings were found with NVRTC 13.5. Of warps' tiles of 64 × 64 it spills up to 9 words, of bytes, outside of the loop;
-    13.0 of all types, with at most 7 accesses among the 128 products of a step.
+    The tilings were found with NVRTC 13.5, which spills none. Of warps' tiles of 64 × 64, 13.0 spills up to 9 words, at most 7
+    accesses to which stand among the 128 products of a step.
     """
     if int(architecture.removeprefix("sm_")) not in _nvrtc.architectures():
         pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
     precision = "tf32" if dtype == "float32" else "full"
-    if dtype == "float8_e4m3fn" and architecture == "sm_80":
+    if dtype == "float8_e4m3fn" and architecture in ("sm_80", "sm_86"):
         assert "from sm_89 on" in str(MMA.unsupported(square(1, dtype), device_of(architecture)))
         return
     output = {"int8": "int32", "float8_e4m3fn": "float32"}.get(dtype, dtype)
     problem = square(size, dtype, ops, output=output, precision=precision, beta=1.0)
     tilings = fitted(architecture, problem)
-    some_have_no_room = dtype in ("float32", "float8_e4m3fn") or (dtype == "int8" and size != 1024)
-    assert len(tilings) == are_as_deep(dtype) or some_have_no_room
+    without_room = {"int8": 2 if ops == "NT" else 1}.get(dtype, 0)  # `_mma_tilings._more_registers` says which
+    assert len(tilings) == are_as_deep(dtype) - without_room or dtype in ("float32", "float8_e4m3fn")
     tiling = tilings[number % len(tilings)]
     told = _nvrtc.disassemble(product_of(problem, device_of(architecture), tiling), architecture, "mma")
     found = told.resources
     version = tuple(map(int, re.findall(r"\d+", _nvrtc.compiler())[:2]))
-    may_spill = tiling["WM"] * tiling["WN"] == 64 * 64 and (dtype == "int8" or version < (13, 5))
     assert found.spill_stores is not None
-    assert found.spill_stores <= (36 if may_spill else 0), tiling
+    assert found.spill_stores <= (0 if version >= (13, 5) or tiling["WM"] * tiling["WN"] < 64 * 64 else 36), tiling
     for listing in (each for each in told.listings if "MMA" in each.text):
         accesses = [each.text for each in hot_loop(sass.parse(listing.text)) if re.search(r"\b(LDL|STL)\b", each.text)]
         assert len(accesses) <= (0 if version >= (13, 5) else 7), accesses

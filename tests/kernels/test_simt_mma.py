@@ -170,9 +170,7 @@ def tried(architecture: str, dtype: str) -> list[Parameters]:
 
 @needs(CUDA_COMPILER)
 @pytest.mark.machine_code
-@pytest.mark.every_pair(
-    "architecture", ["sm_80", "sm_90", "sm_120"]
-)  # those between have the registers of one of these
+@pytest.mark.every_pair("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 @pytest.mark.every_pair("number", range(15))
 @pytest.mark.every_pair("share", [0, 1])
 @pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("TR", 1000), ("CN", 61), ("NC", 1001)])

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import gemmport as gp
-from gemmport.api.ahead import compile_without
 from gemmport.bench.standings import Workload
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import LaunchError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
-from gemmport.execution.executor import sources_of
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.sources import assemble
@@ -74,7 +71,7 @@ def sources(plan: Plan) -> list[str]:
 @contextmanager
 def searched(
     device: DeviceInfo, compilers: Compilers, path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 600.0
-) -> Iterator[tuple[Iterator[Step], Tries]]:
+) -> Iterator[tuple[Generator[Step, None, None], Tries]]:
     monkeypatch.setattr(ahead, "usable_cores", lambda: 4)
     monkeypatch.setattr(ahead, "Pool", lambda _jobs, _seconds: compilers)
     crew, tasks = Tries(device, compilers), [Task(Workload(problem)) for problem in (SMALL, LARGE)]
@@ -92,7 +89,7 @@ def test_what_is_tried_on_a_gpu_was_compiled_before_and_once(
         for _ in range(12):
             next(steps)
         assert compilers.closed is False
-        steps.close()  # type: ignore[attr-defined]
+        steps.close()
     assert len(compilers.sources) == len(set(compilers.sources))
     if device is GPU:
         assert all(crew.were_there)
@@ -133,14 +130,3 @@ def test_compilers_that_never_come_back_cost_the_time_and_no_more(
     with searched(GPU, Compilers(lambda _: True), tmp_path, monkeypatch, seconds=0.5) as (steps, crew):
         assert list(steps) == []
     assert crew.were_there == []
-
-
-def test_programs_are_on_disk_where_nobody_opened_the_device(best_backend: gp.Backend) -> None:
-    problem = GemmProblem.create(33, 35, 37)
-    plans = [gp.plan(problem, best_backend.device, kernel="naive", params={"TS": side}) for side in (1, 2, 4, 8, 16)]
-    wanted = [source for plan in plans for source in sources_of(plan, best_backend)]
-    compile_without(best_backend.device, wanted, 0.0)
-    before = [best_backend.has_best(source) for source in wanted]
-    compile_without(best_backend.device, wanted, 120.0)
-    assert not all(before)
-    assert all(best_backend.has_best(source) for source in wanted)

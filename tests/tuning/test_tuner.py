@@ -78,7 +78,7 @@ def opened(
     crew = FormulaCrew(seconds)
 
     def search(*given: Any) -> Iterator[Step]:
-        return itertools.islice(session.search(*given), candidates)
+        yield from itertools.islice(session.search(*given), candidates)
 
     with ExitStack() as stack:
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(tuner, "search", search)

@@ -95,66 +95,45 @@ def prepare_all(
 
 
 def compile_ahead(backend: Backend, sources: Sequence[str], progress: Callable[[str], None]) -> None:
-    """As `compile_without`, of the programs of sources that are neither in memory nor on disk; better ones are waited for.
+    """Has other processes compile the programs of sources that are neither in memory nor on disk; better ones are waited for.
+
+    Where there are few of them, or the cache cannot be written, nothing is done. What a process refuses is left to whoever uses
+    it.
 
     Args:
         progress: gets a text that says what is being done.
     """
     missing = [source for source in dict.fromkeys(sources) if not backend.has_best(source)]
-    label = backend.device.label
-    compile_without(
-        backend.device, missing, progress=lambda done: progress(f"compiling for {label}: {done} of {len(missing)}")
-    )
-
-
-def compile_without(
-    device: DeviceInfo,
-    sources: Sequence[str],
-    seconds: float | None = None,
-    progress: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Has other processes compile programs for a device that this process need not open, for so long at most.
-
-    Where there are few of them, or the cache cannot be written, nothing is done. What a process refuses, and what is not done
-    by then, is left to whoever uses it.
-
-    Args:
-        seconds: None: however long it takes.
-        progress: told how many are done, none at first.
-    """
-    jobs = min(usable_cores(), len(sources))
-    if len(sources) <= FEW or jobs < 2:
+    jobs = min(usable_cores(), len(missing))
+    if len(missing) <= FEW or jobs < 2:
         return
     try:
         check_writable()
     except (GemmportError, OSError):
         return
-    told = [{"device": device.to_dict(), "source": source} for source in sources]
-    progress(0)
+
+    def tell(done: int) -> None:
+        progress(f"compiling for {backend.device.label}: {done} of {len(missing)}")
+
+    told = [{"device": backend.device.to_dict(), "source": source} for source in missing]
+    tell(0)
     with suppress(LaunchError):  # it can be done without
-        for done, _ in enumerate(_answers(told, jobs, seconds), 1):
-            progress(done)
+        for done, _ in enumerate(_answers(told, jobs), 1):
+            tell(done)
 
 
-def _answers(
-    tasks: Sequence[Mapping[str, Any]], jobs: int, seconds: float | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _answers(tasks: Sequence[Mapping[str, Any]], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """What processes answer to tasks, with the number of the task, as they are done. Leaving it ends the processes.
-
-    Args:
-        seconds: after which no further answer is waited for; None: however long they take.
 
     Raises:
         LaunchError: Python does not start.
     """
-    end = None if seconds is None else time.monotonic() + seconds
     with Pool(jobs) as pool:
         for task in tasks:
             pool.ask(task)
         for _ in tasks:
-            answer = pool.hear(None if end is None else max(end - time.monotonic(), 0.0))
-            if answer is None:
-                return
+            answer = pool.hear(None)
+            assert answer is not None  # it waits for ever
             yield answer
 
 

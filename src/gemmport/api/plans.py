@@ -179,7 +179,7 @@ def run(plan: Plan, a: Any, b: Any, c: Any = None) -> HostArray:
         D, of shape (m, n) or (batch, m, n).
 
     Raises:
-        ShapeError: an operand of another shape. ArrayError: C is missing where beta is not 0, or `plan` is no plan.
+        ShapeError: an operand of another shape. ArrayError: C is missing where beta is not 0, or `plan` is not a Plan.
         DtypeError: an operand of another kind, which would lose a part: of complex numbers, or behind the point.
         Others as `gemm`.
     """

@@ -75,7 +75,7 @@ class Choice:
         hurries: whether a plan's launches for the time being may stand in for its own while these are compiled.
 
     Raises:
-        UnknownNameError: `kernel` is no text. ParameterError: `deterministic` is no truth value.
+        UnknownNameError: `kernel` is not a text. ParameterError: `deterministic` is neither True nor False.
     """
 
     kernel: str = AUTO

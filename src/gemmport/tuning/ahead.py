@@ -14,7 +14,7 @@ from gemmport.runtime.host_cpu import usable_cores
 from gemmport.runtime.sources import assemble
 
 BATCH = 4
-"""Programs for each core that wait to be compiled: what is asked for later may be expected to be faster."""
+"""Programs in the queue for each core. In a longer queue, better candidates that are found later would wait."""
 
 
 class Ahead:
@@ -61,12 +61,9 @@ class Ahead:
         self._hear(0.0)
         return not self._jobs or self._compiled.issuperset(launch.kernel for launch in plan.launches)
 
-    def wait(self, seconds: float) -> bool:
-        """Waits until one more program is compiled, for so long at most; whether any is on its way."""
-        is_at_work = bool(self._at_work)
-        if is_at_work:
-            self._hear(seconds)
-        return is_at_work
+    def wait(self, seconds: float) -> None:
+        """Waits until one more program is compiled, for so long at most; not at all where none is on its way."""
+        self._hear(seconds)
 
     def _start(self, kernel: KernelSource) -> None:
         try:

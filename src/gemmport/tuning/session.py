@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from gemmport.core.plan import Plan
@@ -38,9 +38,9 @@ class Step:
     share: float
 
 
-def search(studies: Sequence[Study], crew: Crew, seconds: float) -> Iterator[Step]:
+def search(studies: Sequence[Study], crew: Crew, seconds: float) -> Generator[Step, None, None]:
     """Tries candidates until the time is up or nothing is left to try, the product first on which the least time was spent and
-    that has a candidate whose programs are compiled.
+    that has a candidate whose programs are compiled. Closing it ends the processes that compile.
 
     Raises:
         LaunchError: no process opens the device any more.

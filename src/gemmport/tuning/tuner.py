@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -149,8 +149,9 @@ class Tuner:
         Raises:
             LaunchError: no process opens the device any more.
         """
-        for step in search(self.studies, self.crew, SEARCH_SHARE * self.options.seconds):
-            told(step)
+        with closing(search(self.studies, self.crew, SEARCH_SHARE * self.options.seconds)) as steps:
+            for step in steps:
+                told(step)
         return self.finish()
 
     def finish(self) -> Report:
