@@ -4,6 +4,7 @@
 #
 #     tests/newcomer.sh [TEST_OPTIONS]
 #
+# Where COMPILED names a folder, the tests keep there what they compile: what runs afterwards need not compile it again.
 # Hiding takes root and unshare (a mount namespace); without them it says so and runs with what is there. Changes nothing outside
 # of a temporary folder.
 set -euo pipefail
@@ -52,7 +53,7 @@ run_both() {
   make run
   echo "newcomer: make run took $SECONDS s"
   SECONDS=0
-  make test TEST_OPTIONS="$TEST_OPTIONS"
+  make test TEST_OPTIONS="$TEST_OPTIONS" ${COMPILED:+TESTS_CACHE_DIR="$COMPILED"}
   echo "newcomer: make test took $SECONDS s"
 }
 
