@@ -4,7 +4,8 @@ What runs on a queue runs in order, so that the next product may write where the
 enqueue on one queue take turns: a product holds the workspace until its last launch is enqueued.
 
 A thread may come to a product in the middle of another: by a handler of signals or of the log, or by a finalizer. The inner one
-has scratch memory of its own. To wait for the outer one would be to wait for ever, and that one's is still to be read.
+has scratch memory of its own, whatever queue it is on: that of the outer one is still to be read, and a thread that waited for
+one queue's while it holds another's could wait for ever, for a thread that does the same the other way round.
 """
 
 from __future__ import annotations
@@ -23,18 +24,29 @@ _MOST = 64
 """Queues of a device that have one: twice as many as PyTorch has streams in a pool."""
 
 
+class Holder(threading.local):
+    """A thread.
+
+    Attributes:
+        workspace: which it holds, or waits for: it waits for no other then.
+    """
+
+    workspace: Workspace | None = None
+
+
+this_thread = Holder()
+
+
 class Workspace:
     """The scratch memory of one queue.
 
     Attributes:
-        lock: held by the thread that uses it, from `take` to the last launch.
-        in_use: while the lock is held, whether that thread is in the middle of this.
+        lock: held by the thread that uses it, from `take` to the last launch. `this_thread` says so before it waits for it.
         blocks: one for each piece of scratch memory that a product may have, as large as was ever asked for.
     """
 
     def __init__(self, queue: Any) -> None:
         self.lock = threading.RLock()
-        self.in_use = False
         self.blocks: tuple[Memory, ...] = ()
         self._queue = queue
 
@@ -44,22 +56,21 @@ class Workspace:
         Raises:
             DeviceMemoryError: there is no room.
         """
-        with self.lock:
-            if self.in_use:
-                return self.apart(backend, sizes)
-            self.in_use = True
-            try:
+        if this_thread.workspace is not None:
+            return self.apart(backend, sizes)
+        this_thread.workspace = self
+        try:
+            with self.lock:
                 return self.take(backend, sizes)
-            finally:
-                self.in_use = False
+        finally:
+            this_thread.workspace = None
 
     def apart(self, backend: Backend, sizes: Sequence[int]) -> tuple[Memory, ...]:
         """Blocks that are the caller's alone, for a product in the middle of another; errors as `take`."""
         return tuple(self._allocated(backend, size) for size in sizes)
 
     def take(self, backend: Backend, sizes: Sequence[int]) -> tuple[Memory, ...]:
-        """Blocks of at least so many bytes each: the same tuple as long as none is replaced. The lock must be held, and
-        `in_use` be set.
+        """Blocks of at least so many bytes each: the same tuple as long as none is replaced. This thread must hold the lock.
 
         Raises:
             DeviceMemoryError: there is no room.
@@ -91,19 +102,23 @@ class Workspace:
         """Gives the memory back, when the work on it is done. The queue may be gone by then: the device is awaited.
 
         Args:
-            wait: for other threads that use it; else nothing is given back then. Nor is it where this thread does.
+            wait: for other threads that use it; else nothing is given back then. Nor is it where this thread does, nor where
+                another does while this one holds that of another queue.
 
         Returns:
             Whether there was some.
         """
-        if not self.lock.acquire(blocking=wait):
+        held = this_thread.workspace
+        if held is self:
             return False
+        this_thread.workspace = held or self
         try:
-            if self.in_use:
+            if not self.lock.acquire(blocking=wait and held is None):
                 return False
             blocks, self.blocks = self.blocks, ()
-        finally:
             self.lock.release()
+        finally:
+            this_thread.workspace = held
         for block in blocks:
             block.access.shared = self._queue is not None
             block.release()

@@ -29,13 +29,24 @@ SECONDS = 60.0
 
 def computed(work: Callable[[], Any]) -> Any:
     """What a function gives in a thread of its own, which comes to an end."""
-    given: list[Any] = []
-    thread = threading.Thread(target=lambda: given.append(work()), daemon=True)
-    thread.start()
-    thread.join(SECONDS)
-    assert not thread.is_alive(), "it waits for itself"
-    (result,) = given
+    (result,) = computed_together(work)
     return result
+
+
+def computed_together(*works: Callable[[], Any]) -> list[Any]:
+    """What functions give, each in a thread of its own, which comes to an end."""
+    given: dict[int, Any] = {}
+
+    def run(number: int, work: Callable[[], Any]) -> None:
+        given[number] = work()
+
+    threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert not any(thread.is_alive() for thread in threads), "it waits for itself, or each for the other"
+    return [given[number] for number in range(len(works))]
 
 
 def numbers(seed: int, *shape: int) -> np.ndarray:
@@ -126,6 +137,57 @@ def test_scratch_memory_in_use_is_not_given_back_within(
     fresh_backend.release_workspaces()
     assert held.released
     assert fresh_backend.workspace().blocks == ()
+
+
+@pytest.mark.every_value("within", ["product", "release"])
+def test_two_threads_in_the_middle_of_products_on_two_queues_do_not_wait_for_each_other(
+    fresh_backend: gp.Backend, kernel: str, monkeypatch: pytest.MonkeyPatch, within: str
+) -> None:
+    """Each comes to the other's queue: with a product, or to give scratch memory back."""
+    monkeypatch.setattr(type(fresh_backend), "launcher", gp.Backend.launcher)
+    own, both = threading.local(), threading.Barrier(2)
+    launch = fresh_backend.launch
+
+    def interrupted(*given: Any, **options: Any) -> Any:
+        result = launch(*given, **options)
+        work, own.work = getattr(own, "work", None), None
+        if work is not None:
+            both.wait(SECONDS / 2)
+            work()
+        return result
+
+    monkeypatch.setattr(fresh_backend, "launch", interrupted)
+    a, b = numbers(1, 64, 4096), numbers(2, 4096, 64)
+    queues = [fresh_backend.new_queue() for _ in range(2)]
+    if queues[0] is None:
+        pytest.skip(beyond(fresh_backend.device, "it has one queue alone"))
+    on_device = [[fresh_backend.asarray(each) for each in (a, b)] for _ in range(4)]
+    fresh_backend.synchronize()
+
+    def product(number: int, queue: Any) -> np.ndarray:
+        found: np.ndarray = gp.gemm(*on_device[number], kernel=kernel, queue=queue).get()
+        return found
+
+    for number in range(4):
+        product(number, queues[number % 2])
+
+    def outer(number: int) -> Callable[[], list[np.ndarray]]:
+        def work() -> list[np.ndarray]:
+            inner: list[np.ndarray] = []
+            own.work = {
+                "product": lambda: inner.append(product(2 + number, queues[1 - number])),
+                "release": fresh_backend.release_workspaces,
+            }[within]
+            found = product(number, queues[number])
+            assert own.work is None
+            return [found, *inner]
+
+        return work
+
+    for each in computed_together(outer(0), outer(1)):
+        assert len(each) == (2 if within == "product" else 1)
+        for found in each:
+            np.testing.assert_array_equal(found, a @ b)
 
 
 class Multiplying(logging.Handler):

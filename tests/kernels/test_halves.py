@@ -37,7 +37,7 @@ def plan(backend: gp.Backend, kernel: str, problem: gp.GemmProblem, **params: in
     if reason := kernels.variant(kernel).unsupported(problem, backend.device):
         pytest.skip(beyond(backend.device, reason))
     if kernel == "direct" and not params:
-        params = {"THREADSX": 4, "THREADSY": 4, "RX": 16, "RY": 8, "RK": 8, "WIDTH": 8}
+        params = {"THREADSX": 4, "THREADSY": 4, "RX": 8, "RY": 8, "RK": 8, "WIDTH": 8}
     return gp.plan(problem, backend.device, kernel=kernel, params=params)
 
 

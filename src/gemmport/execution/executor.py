@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmport.backends._workspace import Workspace
+from gemmport.backends._workspace import Workspace, this_thread
 from gemmport.backends.base import Backend, Launcher, Places
 from gemmport.backends.objects import Call, Event, Memory, NoCopy, Program
 from gemmport.core.device import DeviceInfo
@@ -90,18 +90,18 @@ class BoundPlan(NoCopy):
         if not self._shares:
             return self._launch(operands, queue, marked)
         workspace = backend.workspace(backend.as_queue(queue))
-        with workspace.lock:
-            if workspace.in_use:
-                return self._launch_apart(workspace, operands, queue, marked)
-            workspace.in_use = True
-            try:
+        if this_thread.workspace is not None:
+            return self._launch_apart(workspace, operands, queue, marked)
+        this_thread.workspace = workspace
+        try:
+            with workspace.lock:
                 if workspace.blocks is not self._blocks or not self._blocks:
                     blocks = workspace.take(backend, self._sizes)
                     if blocks is not self._blocks:
                         self._name(blocks)
                 return self._launch(operands, queue, marked)
-            finally:
-                workspace.in_use = False
+        finally:
+            this_thread.workspace = None
 
     def _launch_apart(self, workspace: Workspace, operands: tuple[Any, ...], queue: Any, marked: bool) -> Event | None:
         """Enqueues every launch in the middle of another product of this thread, with scratch memory of its own."""
