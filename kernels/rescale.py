@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gemmport.contracts.kernel import Pass, ceil_div, type_defines
+from gemmport.contracts.scales import ScaleLayouts, scale_arguments, scale_defines
 from gemmport.core.dtypes import FLOAT32
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, Scalar
 from gemmport.core.problem import GemmProblem, Layout, Operand
@@ -19,33 +20,18 @@ LONG_ROW = 64
 """Elements of a row from which on a group takes a part of one row: shorter ones would leave most of a group idle."""
 
 
-@dataclass(frozen=True)
-class Steps:
-    """Where scales lie, counted in elements of float32.
-
-    Attributes:
-        offset: of the first. step: to the next row's or column's, 0 where all have one. batch_stride: to the next matrix's.
-    """
-
-    offset: int
-    step: int
-    batch_stride: int = 0
-
-
 class Rescale(Pass):
     """A group takes elements of D side by side: of one row where rows are long, else of several."""
 
     name = "rescale"
     summary = "sums times the scales of their rows and columns, plus beta · C"
 
-    def launch(
-        self, problem: GemmProblem, rows: Steps | None, columns: Steps | None, max_work_group: int, sums_offset: int = 0
-    ) -> Launch:
+    def launch(self, problem: GemmProblem, layouts: ScaleLayouts, max_work_group: int, sums_offset: int = 0) -> Launch:
         """The launch that makes D of "sums", what `unscaled(problem)` has computed.
 
         Args:
             problem: with alpha, beta, C and D of the whole product; D has elements.
-            rows, columns: where "row_scales" and "column_scales" lie; None: there are none.
+            layouts: where "row_scales" and "column_scales" lie.
             max_work_group: work-items that a group of the device may have.
             sums_offset: elements before the first of the sums.
         """
@@ -53,19 +39,15 @@ class Rescale(Pass):
         lines, share = problem.m * problem.batch, items * EACH
         groups = lines * ceil_div(problem.n, share) if problem.n >= LONG_ROW else ceil_div(lines * problem.n, share)
         arguments: list[Argument] = [Buffer("sums"), Integer(sums_offset)]
-        for name, lying in (("row_scales", rows), ("column_scales", columns)):
-            if lying is not None:
-                arguments += [Buffer(name), *map(Integer, (lying.offset, lying.step, lying.batch_stride))]
         operands: tuple[Operand, ...] = ("c", "d")
         for operand in operands:
             layout = problem.layout(operand)
             arguments += [Buffer(operand), *map(Integer, (layout.offset, layout.ld, layout.batch_stride))]
         arguments += [Scalar(value, FLOAT32.name) for value in (problem.alpha, problem.beta)]
-        arguments += map(Integer, (problem.m, lines, problem.n))
+        arguments += [*map(Integer, (problem.m, lines, problem.n)), *scale_arguments(layouts)]
         defines = {
             **type_defines(FLOAT32, FLOAT32, problem.output),
-            **({} if rows is None else {"SCALES_ROWS": 1}),
-            **({} if columns is None else {"SCALES_COLUMNS": 1}),
+            **scale_defines(layouts),
             "ITEMS": items,
             "EACH": EACH,
             "LONG_ROW": LONG_ROW,

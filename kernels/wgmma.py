@@ -161,6 +161,7 @@ class Wgmma(KernelVariant):
     dtypes = frozenset(_UNITS)
     precisions = frozenset({TF32})
     narrow_precisions = frozenset({"float16", "bfloat16"})
+    takes_scales = True
     parameters = (
         Parameter("TSM", 128, "rows of the tile", choices=(64, 128, 192, 256)),
         Parameter("TSN", 128, "columns of the tile", choices=(64, 128, 192, 256)),

@@ -1693,12 +1693,14 @@ OF_PASSES = (
 """Only for Oclgrind, too."""
 
 OF_RESCALE = (
-    of_kernel("takes the scale of the next row", r"row \* row_step", "(row + 1) % rows * row_step", "rescale"),
-    of_kernel("takes the scales of the first matrix", r" \+ matrix \* row_stride", "", "rescale"),
-    of_kernel("scales rows as columns", r"row \* row_step", "column % rows * row_step", "rescale"),
-    of_kernel("leaves out the scale of the row", r"BY_COLUMN\(BY_ROW\((load\(.*?\))\)\)", r"BY_COLUMN(\1)", "rescale"),
-    of_kernel("scales twice by the column", r"BY_ROW\((load\(.*?\))\)", r"BY_COLUMN(\1)", "rescale"),
-    of_kernel("scales C, too", r"alpha, beta\);", "alpha, BY_ROW(beta));", "rescale"),
+    of_kernel(
+        "takes the scale of the next row", r"row_scale\(scales, row\)", "row_scale(scales, (row + 1) % rows)", "rescale"
+    ),
+    of_kernel("takes the scales of the first matrix", r"SCALES_OF\(matrix\)", "SCALES_OF(0)", "rescale"),
+    of_kernel("scales rows as columns", r"row_scale\(scales, row\)", "row_scale(scales, column % rows)", "rescale"),
+    of_kernel("leaves out the scale of the row", r" \* row_scale\(scales, row\)", "", "rescale"),
+    of_kernel("scales twice by the column", r"row_scale\(scales, row\)", "column_scale(scales, column)", "rescale"),
+    of_kernel("scales C, too", r"sum, alpha, beta\);", "sum, alpha, beta * row_scale(scales, row));", "rescale"),
     of_kernel("skips an element of each item", r"i < EACH;", "i < EACH - 1;", "rescale"),
     of_kernel("leaves out the last row", r"line < lines", "line < lines - 1", "rescale"),
     of_kernel("writes to the first matrix", r"matrix \* stride_d \+ ", "", "rescale"),

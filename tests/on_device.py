@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -26,19 +27,21 @@ from gemmport.calibration.bound import Bound
 from gemmport.checking import guarded_run
 from gemmport.checking.device_check import fill_random_on
 from gemmport.checking.guarded_run import changed, same_bits
-from gemmport.checking.reference import applied, rounded
-from gemmport.checking.verification import laid_out, poison
+from gemmport.checking.reference import applied, reference, rounded
+from gemmport.checking.verification import exact_operands, laid_out, poison
 from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.scales import ScaleLayout, ScaleLayouts
 from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.errors import CalibrationError
 from gemmport.core.layout import matrices
 from gemmport.core.precision import FORMATS, FULL
 from gemmport.core.problem import GemmProblem, Layout, Op, Operand, transposes
-from gemmport.execution.executor import prepare_launch
+from gemmport.execution.executor import bind, prepare_launch
 from gemmport.kernels import reduce, relayout, rescale, times_vector, transpose
 from gemmport.kernels.fill_random import Whole, predicted
 from gemmport.kernels.microbenchmarks import matrix_units
 from gemmport.kernels.times_vector import Sums
+from gemmport.planning.rescaling import scaled as with_scales
 
 HostArray = npt.NDArray[Any]
 
@@ -154,6 +157,61 @@ def summed(backend: gp.Backend, values: HostArray, parameters: Parameters, guard
     return total
 
 
+def scales_with_gaps(
+    problem: GemmProblem, scaled: str, rng: np.random.Generator
+) -> tuple[dict[str, HostArray], ScaleLayouts, HostArray]:
+    """Powers of two in memory, poison between them: where they lie, and what they make of each element of D.
+
+    Args:
+        scaled: "rows", "columns" or "rows, columns"; each row of each matrix has its own scale, in the order of memory or
+            against it.
+    """
+    flat: dict[str, HostArray] = {}
+    factors = np.ones((problem.batch, problem.m, problem.n))
+    layouts: dict[str, ScaleLayout] = {}
+    for name, size, step in (("rows", problem.m, 3), ("columns", problem.n, -2)):
+        scales = np.exp2(rng.integers(-3, 4, (problem.batch, size))).astype(np.float32)
+        lying = poison(5 + scales.size * abs(step), "float32")
+        gaps = lying[2:][: scales.size * abs(step)].reshape(problem.batch, size, abs(step))
+        (gaps if step > 0 else gaps[:, ::-1])[..., 0] = scales
+        flat[f"{name.removesuffix('s')}_scales"] = lying
+        if name in scaled:
+            first = 2 + (0 if step > 0 else (size - 1) * -step)
+            layouts[name] = ScaleLayout(first, step, size * abs(step))
+            factors *= scales[:, :, np.newaxis] if name == "rows" else scales[:, np.newaxis, :]
+    return flat, (layouts.get("rows"), layouts.get("columns")), factors
+
+
+def check_scales_of_kernel(
+    backend: gp.Backend, kernel: str, problem: GemmProblem, params: Parameters, scaled: str = "rows, columns"
+) -> None:
+    """A kernel that takes scales multiplies by them itself, each sum by its own: exactly, of small whole numbers. Nothing but D
+    is written.
+
+    Args:
+        scaled: as in `scales_with_gaps`.
+    """
+    flat, layouts, factors = scales_with_gaps(problem, scaled, np.random.default_rng(problem.n))
+    plan = with_scales(lambda each: gp.plan(each, backend.device, kernel=kernel, params=params), problem, layouts)
+    assert "rescale" not in {launch.kernel.stem for launch in plan.launches}
+    operands = exact_operands(problem, 7)
+    shape = (problem.batch, problem.m, problem.n)
+    before = laid_out(problem, "d", None, 9)
+    memory: dict[str, Memory] = dict(placed(backend, problem, operands, np.zeros(shape, problem.output.numpy)))
+    for name, each in {**flat, "d": before}.items():
+        memory[name] = backend.allocate(each.nbytes)
+        backend.upload(memory[name], each)
+    bind(plan, backend, {name: memory[name] for name in (*operands, "d", *flat) if name in memory}).enqueue()
+    got, wanted = np.empty_like(before), before.copy()
+    backend.download(memory["d"], got)
+    d = reference(replace(problem, beta=0.0), operands) * factors
+    if problem.beta != 0:
+        d += problem.beta * operands["c"].astype(np.float64)
+    matrices(wanted, problem.d, problem.m, problem.n, problem.batch)[...] = d
+    wrong = np.flatnonzero(got.view(f"u{got.itemsize}") != wanted.view(f"u{got.itemsize}"))
+    assert wrong.size == 0, f"{wrong.size} elements of D's memory are wrong, the first at {wrong[0]}"
+
+
 def rescaled(
     backend: gp.Backend, problem: GemmProblem, scaled: str, *, in_place: bool = False
 ) -> tuple[HostArray, HostArray]:
@@ -162,25 +220,13 @@ def rescaled(
     What is not to be read is poison: gaps between scales, between rows and between matrices, and C with beta = 0.
 
     Args:
-        scaled: "rows", "columns" or "rows, columns"; each row of each matrix has its own scale, in the order of memory or
-            against it.
+        scaled: as in `scales_with_gaps`.
     """
     rng = np.random.default_rng(problem.m)
     shape = (problem.batch, problem.m, problem.n)
     sums = rng.integers(-99, 100, shape).astype(np.float32)
-    flat = {"sums": np.concatenate([sums.ravel(), poison(9, "float32")])}
-    factors = np.ones(shape)
-    steps: dict[str, rescale.Steps] = {}
-    for name, size, step in (("rows", problem.m, 3), ("columns", problem.n, -2)):
-        scales = np.exp2(rng.integers(-3, 4, (problem.batch, size))).astype(np.float32)
-        lying = poison(5 + scales.size * abs(step), "float32")
-        gaps = lying[2:][: scales.size * abs(step)].reshape(problem.batch, size, abs(step))
-        (gaps if step > 0 else gaps[:, ::-1])[..., 0] = scales
-        flat[f"{name[:-1]}_scales"] = lying
-        if name in scaled:
-            first = 2 + (0 if step > 0 else (size - 1) * -step)
-            steps[name] = rescale.Steps(first, step, size * abs(step))
-            factors *= scales[:, :, np.newaxis] if name == "rows" else scales[:, np.newaxis, :]
+    flat, layouts, factors = scales_with_gaps(problem, scaled, rng)
+    flat["sums"] = np.concatenate([sums.ravel(), poison(9, "float32")])
     c = rng.integers(-99, 100, shape).astype(problem.output.numpy)
     flat["c"] = laid_out(problem, "c", c if problem.beta != 0 else None, 9)
     flat["d"] = flat["c"].copy() if in_place else laid_out(problem, "d", None, 9)
@@ -189,7 +235,7 @@ def rescaled(
         memory["c"] = memory["d"]
     for name, each in flat.items():
         backend.upload(memory[name], each)
-    launch = rescale.PASS.launch(problem, steps.get("rows"), steps.get("columns"), backend.device.max_work_group)
+    launch = rescale.PASS.launch(problem, layouts, backend.device.max_work_group)
     backend.launch(prepare_launch(launch, backend, memory))
     got, wanted = np.empty_like(flat["d"]), flat["d"]
     backend.download(memory["d"], got)

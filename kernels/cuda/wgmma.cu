@@ -12,6 +12,7 @@
 #include "runs.cu"
 #include "clusters.cu"
 #include "early.cu"
+#include "scales.cu"
 
 #define WARP 32
 #define GROUP (4 * WARP) // threads that ask the unit together
@@ -187,6 +188,25 @@ __device__ __forceinline__ void multiply_stage(
 }
 #endif
 
+#if SCALES
+// The scales of the columns of a run, and a run times its row's and these: what lies beyond D has none that could be read.
+__device__ __forceinline__ wide_t scales_of_columns(scales_t scales, int column, int present)
+{
+    wide_t x;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = w < present ? column_scale(scales, column + w) : 0;
+    return x;
+}
+__device__ __forceinline__ wide_t times_scales(wide_t sums, acc_t of_row, wide_t of_columns)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(sums, w) = ELEMENT(sums, w) * of_row * ELEMENT(of_columns, w);
+    return sums;
+}
+#endif
+
 // Stores 16 rows of a warp's tile, 64 columns of them. A thread's sums of eight columns are those of rows lane / 4 and lane / 4 + 8, each in
 // columns lane % 4 * 2 and the next (hopper.cu). The warp has shared memory of its own, `own`, in which runs of eight columns change
 // places, so that of 4 rows no two share a bank.
@@ -196,14 +216,16 @@ __device__ __forceinline__ void multiply_stage(
 #define RUNS_N (AT_ONCE / WIDTH)
 #define STEP (WARP / RUNS_N) // rows that a warp stores at once
 #define RUNS (WARP / 2 / STEP) // of a lane
-#if SOON
+#if SCALES
+#define READ_AT_ONCE 2 // of them: those of columns are in registers
+#elif SOON
 #define READ_AT_ONCE 1
 #else
-#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // of them: short numbers are taken apart in more registers
+#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more of these
 #endif
 __device__ __forceinline__ void store_columns(
     acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, index_t ld_c, acc_t alpha,
-    acc_t beta, int m, int n)
+    acc_t beta, int m, int n, scales_t scales)
 {
     TOUCH_NUMBER(lane); // without this the compiler keeps the addresses of all columns at once, and registers run out
     __syncwarp(); // no lane reads what was there any more
@@ -216,6 +238,9 @@ __device__ __forceinline__ void store_columns(
     const int i = row + lane / RUNS_N, j = column + lane % RUNS_N * WIDTH; // of the first run
     d += i * ld_d + j;
     c += i * ld_c + j;
+#if SCALES
+    const wide_t of_columns = scales_of_columns(scales, j, PRESENT(1, n - j));
+#endif
     // C is read before D, which may be C, is written there; as many runs at once as registers are left for.
 #if SOON
     #pragma unroll 1
@@ -233,8 +258,12 @@ __device__ __forceinline__ void store_columns(
             }
         #pragma unroll
         for (int x = 0; x < READ_AT_ONCE; ++x) {
-            const wide_t sums = *(const wide_t *)(own + STAGED_AT(lane / RUNS_N + (first + x) * STEP, lane % RUNS_N * WIDTH));
-            store_over(d, before[x], sums, alpha, beta, 0, PRESENT(i + (first + x) * STEP < m, n - j));
+            const int below = i + (first + x) * STEP;
+            wide_t sums = *(const wide_t *)(own + STAGED_AT(lane / RUNS_N + (first + x) * STEP, lane % RUNS_N * WIDTH));
+#if SCALES
+            sums = times_scales(sums, PRESENT(below < m, 1) > 0 ? row_scale(scales, below) : 0, of_columns);
+#endif
+            store_over(d, before[x], sums, alpha, beta, 0, PRESENT(below < m, n - j));
             d += STEP * ld_d;
             TOUCH_PLACE(d);
         }
@@ -259,7 +288,7 @@ __device__ __forceinline__ finished_t finished(const acc_t *own, const four_t *l
 extern "C" __global__ IN_CLUSTERS RESIDENT(THREADS, GROUPS)
 void wgmma(
     const __grid_constant__ map_t map_a, const __grid_constant__ map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b,
-    acc_t *parts, int whole, int shared, int sharers)
+    acc_t *parts, int whole, int shared, int sharers SCALE_ARGUMENTS)
 {
     extern __shared__ __align__(1024) char tiles[];
     acc_t *const staged = (acc_t *)(tiles + STAGES * STAGE_BYTES);
@@ -434,6 +463,7 @@ void wgmma(
             turn ^= 1;
 #endif
             const tile_t tile = own_tile(part.number, m, n);
+            const scales_t scales = SCALES_OF(tile.batch);
             AWAIT_BEFORE()
             #pragma unroll
             for (int r = 0; r < ROW_BLOCKS; ++r)
@@ -442,7 +472,8 @@ void wgmma(
                     store_columns(
                         staged + thread / WARP * STAGED, FINISHED(sum[r] + x * STAGED / WARP, r * (TSN / AT_ONCE) + x), lane,
                         tile.row + group * WM + r * UNIT_LINES + thread % GROUP / WARP * 16, tile.column + x * AT_ONCE,
-                        D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+                        D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n,
+                        scales);
 #if CLUSTER_D
             if (lane == 0 && next_part(part, steps).left > 0) // all lanes have met since they read what was left
                 CLUSTER_ARRIVE(taken, other);
@@ -456,7 +487,7 @@ void wgmma(
 #if SHARES
 // The parts of a shared tile, added up in their order: a block for each 64 columns of a row block of each group.
 extern "C" __global__ __launch_bounds__(MULTIPLIERS)
-void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int sharers)
+void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int sharers SCALE_ARGUMENTS)
 {
     __shared__ __align__(128) acc_t staged[MULTIPLIERS / WARP * STAGED];
     const int thread = (int)threadIdx.x;
@@ -476,10 +507,11 @@ void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int shar
         for (int s = 0; s < STAGED / WARP; ++s)
             sum[s] = sum_of(sum[s], parts[PART(sharer, 0, piece * (STAGED / WARP) + s, thread)]);
     const tile_t tile = tile_of(whole + number, m, n);
+    const scales_t scales = SCALES_OF(tile.batch);
     store_columns(
         staged + thread / WARP * STAGED, sum, thread % WARP,
         tile.row + thread / GROUP * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + thread % GROUP / WARP * 16,
         tile.column + piece % (TSN / AT_ONCE) * AT_ONCE, D + offset_d + tile.batch * stride_d, ld_d,
-        C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+        C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n, scales);
 }
 #endif

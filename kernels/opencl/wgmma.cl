@@ -9,6 +9,7 @@
 #include "runs.cl"
 #include "clusters.cl"
 #include "early.cl"
+#include "scales.cl"
 
 #define WARP 32
 #define GROUP (4 * WARP) // work-items that ask the unit together
@@ -173,6 +174,25 @@ inline __attribute__((always_inline)) void multiply_stage(
 }
 #endif
 
+#if SCALES
+// The scales of the columns of a run, and a run times its row's and these: what lies beyond D has none that could be read.
+inline __attribute__((always_inline)) wide_t scales_of_columns(scales_t scales, int column, int present)
+{
+    wide_t x;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = w < present ? column_scale(scales, column + w) : 0;
+    return x;
+}
+inline __attribute__((always_inline)) wide_t times_scales(wide_t sums, acc_t of_row, wide_t of_columns)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(sums, w) = ELEMENT(sums, w) * of_row * ELEMENT(of_columns, w);
+    return sums;
+}
+#endif
+
 // Stores 16 rows of a warp's tile, 64 columns of them. A work-item's sums of eight columns are those of rows lane / 4 and lane / 4 + 8, each in
 // columns lane % 4 * 2 and the next (hopper.cl). The warp has local memory of its own, `own`, in which runs of eight columns change
 // places, so that of 4 rows no two share a bank.
@@ -182,10 +202,14 @@ inline __attribute__((always_inline)) void multiply_stage(
 #define RUNS_N (AT_ONCE / WIDTH)
 #define STEP (WARP / RUNS_N) // rows that a warp stores at once
 #define RUNS (WARP / 2 / STEP) // of a lane
-#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // of them: short numbers are taken apart in more registers
+#if SCALES
+#define READ_AT_ONCE 2 // of them: those of columns are in registers
+#else
+#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more of these
+#endif
 inline __attribute__((always_inline)) void store_columns(
     __local acc_t *own, const acc_t *sum, int lane, int row, int column, __global out_t *d, index_t ld_d, __global const out_t *c,
-    index_t ld_c, acc_t alpha, acc_t beta, int m, int n)
+    index_t ld_c, acc_t alpha, acc_t beta, int m, int n, scales_t scales)
 {
     TOUCH_NUMBER(lane); // without this the compiler keeps the addresses of all columns at once, and registers run out
     WARP_SYNC(); // no lane reads what was there any more
@@ -198,6 +222,9 @@ inline __attribute__((always_inline)) void store_columns(
     const int i = row + lane / RUNS_N, j = column + lane % RUNS_N * WIDTH; // of the first run
     d += i * ld_d + j;
     c += i * ld_c + j;
+#if SCALES
+    const wide_t of_columns = scales_of_columns(scales, j, PRESENT(1, n - j));
+#endif
     // C is read before D, which may be C, is written there; as many runs at once as registers are left for.
     #pragma unroll
     for (int first = 0; first < RUNS; first += READ_AT_ONCE) {
@@ -211,8 +238,12 @@ inline __attribute__((always_inline)) void store_columns(
             }
         #pragma unroll
         for (int x = 0; x < READ_AT_ONCE; ++x) {
-            const wide_t sums = *(__local const wide_t *)(own + STAGED_AT(lane / RUNS_N + (first + x) * STEP, lane % RUNS_N * WIDTH));
-            store_over(d, before[x], sums, alpha, beta, 0, PRESENT(i + (first + x) * STEP < m, n - j));
+            const int below = i + (first + x) * STEP;
+            wide_t sums = *(__local const wide_t *)(own + STAGED_AT(lane / RUNS_N + (first + x) * STEP, lane % RUNS_N * WIDTH));
+#if SCALES
+            sums = times_scales(sums, PRESENT(below < m, 1) > 0 ? row_scale(scales, below) : 0, of_columns);
+#endif
+            store_over(d, before[x], sums, alpha, beta, 0, PRESENT(below < m, n - j));
             d += STEP * ld_d;
             TOUCH_PLACE(d);
         }
@@ -224,7 +255,7 @@ inline __attribute__((always_inline)) void store_columns(
 __kernel IN_CLUSTERS RESIDENT(THREADS, GROUPS)
 void wgmma(
     const map_t map_a, const map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b, __global acc_t *parts, int whole, int shared,
-    int sharers, __global map_t *maps)
+    int sharers, __global map_t *maps SCALE_ARGUMENTS)
 {
     __local char *tiles;
     DECLARE_LOCAL(tiles, LOCAL_BYTES);
@@ -366,6 +397,7 @@ void wgmma(
                 parts[PART(get_group_id(0), part.first == 0, s, item)] = sum[s / BLOCK_SUMS][s % BLOCK_SUMS];
 #else
             const tile_t tile = own_tile(part.number, m, n);
+            const scales_t scales = SCALES_OF(tile.batch);
             AWAIT_BEFORE()
             #pragma unroll
             for (int r = 0; r < ROW_BLOCKS; ++r)
@@ -374,7 +406,8 @@ void wgmma(
                     store_columns(
                         staged + item / WARP * STAGED, FINISHED(sum[r] + x * STAGED / WARP, r * (TSN / AT_ONCE) + x), lane,
                         tile.row + group * WM + r * UNIT_LINES + item % GROUP / WARP * 16, tile.column + x * AT_ONCE,
-                        D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+                        D + offset_d + tile.batch * stride_d, ld_d, C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n,
+                        scales);
 #endif
         }
     }
@@ -384,7 +417,7 @@ void wgmma(
 #if SHARES
 // The parts of a shared tile, added up in their order: a group for each 64 columns of a row block of each group.
 __kernel __attribute__((reqd_work_group_size(MULTIPLIERS, 1, 1)))
-void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared, int sharers)
+void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared, int sharers SCALE_ARGUMENTS)
 {
     __local acc_t staged[MULTIPLIERS / WARP * STAGED] __attribute__((aligned(128)));
     const int item = (int)get_local_id(0);
@@ -404,10 +437,11 @@ void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared,
         for (int s = 0; s < STAGED / WARP; ++s)
             sum[s] = sum_of(sum[s], parts[PART(sharer, 0, piece * (STAGED / WARP) + s, item)]);
     const tile_t tile = tile_of(whole + number, m, n);
+    const scales_t scales = SCALES_OF(tile.batch);
     store_columns(
         staged + item / WARP * STAGED, sum, item % WARP,
         tile.row + item / GROUP * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + item % GROUP / WARP * 16,
         tile.column + piece % (TSN / AT_ONCE) * AT_ONCE, D + offset_d + tile.batch * stride_d, ld_d,
-        C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n);
+        C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n, scales);
 }
 #endif

@@ -227,7 +227,7 @@ def test_a_wrong_scale_of_a_tile_is_noticed(
     monkeypatch.setattr(schedule, "LEAST_STRIP", 8)
     monkeypatch.setattr(
         type(rescale.PASS), "launch",
-        lambda _, problem, rows, columns, *rest, **more: launch(problem, *FAULTS[fault](rows, columns), *rest, **more),
+        lambda _, problem, layouts, *rest: launch(problem, FAULTS[fault](*layouts), *rest),
     )  # fmt: skip
     product = Case.of(131, 131, 120)
     with pytest.raises(AssertionError):

@@ -14,6 +14,7 @@ from gemmport.backends.objects import Resources
 from gemmport.contracts.kernel import Steps
 from gemmport.contracts.matrix_instructions import instruction_of
 from gemmport.contracts.named_devices import device_of
+from gemmport.contracts.scales import ScaleLayout
 from gemmport.core.dtypes import DTYPES
 from gemmport.core.errors import CompileError
 from gemmport.core.plan import KernelSource
@@ -98,8 +99,8 @@ def test_passes_compile(architecture: str, dtype: str) -> None:
         problem = gp.GemmProblem.create(61, 61, 61, dtype=dtype, precision=precision)
         launches += convert.PASS.before(problem, Steps([]), 1024).launches
     if dtype in ("float32", "float16", "bfloat16"):
-        lying = rescale.Steps(3, 1, 61)
-        launches.append(rescale.PASS.launch(gp.GemmProblem.create(61, 64, 2, dtype=dtype), lying, lying, 256))
+        lying = ScaleLayout(3, 1, 61)
+        launches.append(rescale.PASS.launch(gp.GemmProblem.create(61, 64, 2, dtype=dtype), (lying, lying), 256))
     for kernel in dict.fromkeys(launch.kernel for launch in launches):
         compiled(kernel, device)
 

@@ -723,6 +723,15 @@ def test_the_function_that_is_launched_is_that_of_the_source(variant: KernelVari
     ]
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("variant", kernels.variants(), ids=lambda variant: variant.name)
+def test_scales_are_taken_where_the_source_has_arguments_for_them(variant: KernelVariant, folder: str) -> None:
+    path = Path(kernels.__file__).parent / folder / f"{variant.name}.{'cu' if folder == 'cuda' else 'cl'}"
+    if path.exists() or variant.takes_scales:
+        text = path.read_text(encoding="utf-8")
+        assert ("SCALE_ARGUMENTS)" in text) == ("times_scales(" in text) == variant.takes_scales
+
+
 def test_stages_multiply_local_memory_and_what_is_read_ahead_takes_registers() -> None:
     variant, problem = kernels.variant("prefetch"), GemmProblem.create(9, 9, 9, dtype="float64")
     # Tiles of 48 × 8 and 80 × 8, of which each of 60 work-items holds runs of 4: two of A, three of B.

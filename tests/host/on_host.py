@@ -1,6 +1,6 @@
 """What is tried of CUDA sources on the host: small products and passes, exact in whichever order work-items take turns.
 
-As a program it tries kernels and passes by name, all where none is named, in an environment where sanitizers watch
+As a program it tries kernels, passes and SCALES by name, all where none is named, in an environment where sanitizers watch
 (`host_compiler.sanitized`); test_host.py starts it:
 
     python on_host.py [--fault FAULT] [NAME …]
@@ -29,7 +29,7 @@ from gemmport.checking import guarded_run  # noqa: E402
 from gemmport.contracts.kernel import Parameters  # noqa: E402
 from host import ORDERS, Host  # noqa: E402
 from mutations import Edit, Mutation, planted  # noqa: E402
-from on_device import summed  # noqa: E402
+from on_device import check_scales_of_kernel, summed  # noqa: E402
 from test_kernels import BASE, typed  # noqa: E402
 
 VARIANTS = tuple(
@@ -119,6 +119,17 @@ def reduce(backend: gp.Backend, ops: str) -> None:
 PASSES: dict[str, Callable[..., None]] = {**under_oclgrind.PASSES, "reduce": reduce}
 
 
+SCALES = "wgmma-scales"
+
+
+def scales(backend: Host) -> None:
+    """A product with edges, of a batch, which `wgmma` multiplies by scales."""
+    problem = gp.GemmProblem.create(
+        67, 131, 160, batch=2, dtype="float8_e4m3fn", output="bfloat16", trans_b="T", alpha=2.0, beta=-1.0
+    )
+    check_scales_of_kernel(backend, "wgmma", problem, {**BASE["wgmma"], "SHARE": 0})
+
+
 def run_pass(backend: Host, name: str) -> None:
     """What is tried of a pass."""
     in_every_order(backend, lambda: PASSES[name](backend, "NT"))
@@ -137,6 +148,8 @@ FAULTS = {
     "reads runs that are not aligned": fault(
         r"FETCH_RUN_A\((.*)\);", r"fetch_run(A + INDEX_A(\1), PRESENT_A(\1), true);", "prefetch"
     ),
+    "reads scales beyond the last row": fault(r"PRESENT\(below < m, 1\) > 0 \? row_scale", "1 ? row_scale", "wgmma"),
+    "reads scales beyond the last column": fault(r"w < present \? column_scale", "1 ? column_scale", "wgmma"),
     "overflows": fault("acc_t sum = ACC_ZERO;", "acc_t sum = (acc_t)(0x7fffffff + m) * 0;", "naive"),
 }
 
@@ -149,10 +162,12 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     guarded_run.GUARD = 0  # what is beyond an operand's end is the sanitizer's to see
     backend = opened()
-    for name in options.names or (*VARIANTS, *PASSES):
+    for name in options.names or (*VARIANTS, *PASSES, SCALES):
         sys.stdout.write(f"{name}\n")
-        with planted(FAULTS[options.fault], name) if options.fault else nullcontext():
-            if name in PASSES:
+        with planted(FAULTS[options.fault], name.partition("-")[0]) if options.fault else nullcontext():
+            if name == SCALES:
+                scales(backend)
+            elif name in PASSES:
                 run_pass(backend, name)
             else:
                 product(backend, name, "NT")

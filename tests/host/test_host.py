@@ -36,6 +36,7 @@ from on_host import (
     HELD_BY_LINE,
     MORE,
     PASSES,
+    SCALES,
     SHARED_SLICES,
     VARIANTS,
     fault,
@@ -596,7 +597,7 @@ def tried(*arguments: str, environment: dict[str, str], folder: Path) -> subproc
 def test_no_source_reads_or_writes_out_of_bounds(tmp_path: Path) -> None:
     done = tried(environment=host_compiler.sanitized(os.environ), folder=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.split() == [*VARIANTS, *PASSES]
+    assert done.stdout.split() == [*VARIANTS, *PASSES, SCALES]
 
 
 @needs(SANITIZERS)
@@ -608,10 +609,12 @@ def test_no_source_reads_or_writes_out_of_bounds(tmp_path: Path) -> None:
         ("writes beyond shared memory", r"global-buffer-overflow[^#]*WRITE of size 4"),
         ("reads runs that are not aligned", r"misaligned address"),
         ("overflows", r"signed integer overflow"),
+        ("reads scales beyond the last row", r"heap-buffer-overflow[^#]*READ of size 4"),
+        ("reads scales beyond the last column", r"heap-buffer-overflow[^#]*READ of size 4"),
     ],
 )
 def test_what_is_out_of_bounds_or_undefined_is_found(planted_fault: str, told: str, tmp_path: Path) -> None:
-    (kernel,) = FAULTS[planted_fault].kernels
+    (kernel,) = [SCALES] if "scales" in planted_fault else FAULTS[planted_fault].kernels
     environment = host_compiler.sanitized(os.environ)
     done = tried("--fault", planted_fault, kernel, environment=environment, folder=tmp_path)
     assert done.returncode != 0

@@ -22,6 +22,7 @@ from gemmport.core.dtypes import as_dtype
 from gemmport.core.problem import transposes
 from host import ORDERS, Host
 from mutations import OF_WGMMA, Edit, Mutation, planted
+from on_device import check_scales_of_kernel
 from on_host import fault, in_every_order, opened, product
 from test_kernels import BASE, STRUCTURES
 
@@ -276,6 +277,76 @@ def check_statistically(cpu: Host, dtype: str, terms: int = 4111) -> None:
 @pytest.mark.parametrize("terms", [32, 128, 4111])
 def test_promoted_sums_are_within_the_bound_of_what_is_cut(cpu: Host, dtype: str, terms: int) -> None:
     check_statistically(cpu, dtype, terms)
+
+
+# Scales
+
+SCALED_TYPES: Mapping[str, dict[str, str]] = {
+    "float8_e4m3fn": {"output": "bfloat16"},
+    "float8_e5m2": {"output": "float32"},
+    "bfloat16": {},
+    "float32": {"precision": "tf32"},
+}
+
+
+def check_scales(cpu: Host, dtype: str = "float8_e4m3fn", scaled: str = "rows, columns", **more: object) -> None:
+    """With edges, of a batch, which scales differ in; D has gaps."""
+    sizes = Sizes(67, 131, 201)
+    own: dict[str, object] = {"batch": 2, "alpha": 2.0, "beta": -1.0, "d": gp.Layout(139, 139 * 70, 5), **more}
+    params = own.pop("params", ALONE)
+    problem = addressable(sizes, "NT", dtype, multiple=16, **SCALED_TYPES[dtype], **own)
+    in_every_order(cpu, lambda: check_scales_of_kernel(cpu, "wgmma", problem, params, scaled))
+
+
+@pytest.mark.sample(dtype=["float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", SCALED_TYPES)
+def test_sums_are_scaled_as_they_are_stored(cpu: Host, dtype: str) -> None:
+    check_scales(cpu, dtype)
+
+
+@pytest.mark.parametrize("scaled", ["rows", "columns"])
+def test_rows_or_columns_alone_are_scaled(cpu: Host, scaled: str) -> None:
+    check_scales(cpu, scaled=scaled, beta=0.0)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{**BASE["wgmma"], "SHARE": 1}, {**ALONE, "EARLY": 1}, {**ALONE, "CLUSTER": "d"}],
+    ids=["shared", "early", "cluster"],
+)
+def test_sums_in_parts_of_launches_that_begin_early_and_of_clusters_are_scaled(cpu: Host, params: Parameters) -> None:
+    check_scales(cpu, params=params, batch=1)
+
+
+def test_whole_tiles_are_scaled(cpu: Host) -> None:
+    """Whose kernel asks of no row whether it is there."""
+    problem = gp.GemmProblem.create(128, 128, 256, dtype="float8_e4m3fn", output="bfloat16", trans_b="T")
+    check_scales_of_kernel(cpu, "wgmma", problem, {**ALONE, "TSM": 64, "TSN": 64})
+
+
+SCALE_FAULTS = (
+    ("the scale of the row above", r"row_scale\(scales, below\)", "row_scale(scales, below > 0 ? below - 1 : 1)"),
+    ("one column's scale for a run", r"column_scale\(scales, column \+ w\)", "column_scale(scales, column)"),
+    ("the first matrix's scales", r"SCALES_OF\(tile\.batch\)", "SCALES_OF(0)"),
+    ("no scale of columns", r" \* ELEMENT\(of_columns, w\)", ""),
+    ("twice the scale of the row", r"\* of_row \*", "* of_row * of_row *"),
+    (
+        "scales that C has, too",
+        r"sums, alpha, beta, 0, PRESENT\(below",
+        "sums, alpha, beta * row_scale(scales, min(below, m - 1)), 0, PRESENT(below",
+    ),
+)
+
+
+@pytest.mark.planted_fault
+@pytest.mark.sample(name=["the scale of the row above"])
+@pytest.mark.parametrize(("name", "pattern", "replacement"), SCALE_FAULTS, ids=[name for name, *_ in SCALE_FAULTS])
+def test_each_fault_of_scales_shows(cpu: Host, name: str, pattern: str, replacement: str) -> None:
+    times = 2 if "SCALES_OF" in pattern else 1
+    mutation = Mutation(name, (Edit(pattern, replacement, times),), ("wgmma",))
+    told = r"wrong|outside"
+    with planted(mutation, "wgmma"), pytest.raises((AssertionError, gp.LaunchError), match=told):
+        check_scales(cpu)
 
 
 # Faults

@@ -9,6 +9,7 @@ import pytest
 
 import gemmport as gp
 from gemmport.backends import _nvrtc
+from gemmport.contracts.scales import ScaleLayout
 from gemmport.core.problem import GemmProblem, Layout
 from gemmport.kernels import rescale
 from gemmport.runtime.sources import assemble, languages
@@ -76,8 +77,8 @@ def test_the_unbroken_pass_passes(backend: gp.Backend) -> None:
 
 @pytest.mark.parametrize("fault", OF_RESCALE, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_faults_are_planted_in_both_languages(fault: Mutation) -> None:
-    steps = rescale.Steps(0, 1, 9)
-    kernel = rescale.PASS.launch(problem_of("gaps", "float16", 1), steps, steps, 256).kernel
+    lying = ScaleLayout(0, 1, 9)
+    kernel = rescale.PASS.launch(problem_of("gaps", "float16", 1), (lying, lying), 256).kernel
     shipped = {language: assemble(kernel, language) for language in languages()}
     with planted(fault, "rescale"):
         broken = {language: assemble(kernel, language) for language in languages()}
@@ -88,6 +89,6 @@ def test_faults_are_planted_in_both_languages(fault: Mutation) -> None:
 
 def test_a_launch_has_as_few_groups_as_rows_and_lengths_need() -> None:
     for m, n, groups in ((1000, 7, 7), (10, 1024, 10), (10, 1025, 20), (3, 64, 3)):
-        launch = rescale.PASS.launch(GemmProblem.create(m, n, 0), None, None, 256)
+        launch = rescale.PASS.launch(GemmProblem.create(m, n, 0), (None, None), 256)
         assert launch.groups == (groups, 1, 1)
         assert launch.work_group == (256, 1, 1)

@@ -211,17 +211,15 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+COPY_TILE_TO(3, to + b * ACROSS_BYTES, map, bar, x + line + first + b * ACROSS_LINES, y + term, batch);",
             "+}",
             "+#endif",
-            "+#if SOON",
+            "+#elif SOON",
             "+#define READ_AT_ONCE 1",
-            "+#else",
-            "+#endif",
             "-acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c,",
-            "-index_t ld_c, acc_t alpha, acc_t beta, int m, int n)",
+            "-index_t ld_c, acc_t alpha, acc_t beta, int m, int n, scales_t scales)",
             (
                 "+acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t "
                 "*c, index_t ld_c, acc_t alpha,"
             ),
-            "+acc_t beta, int m, int n)",
+            "+acc_t beta, int m, int n, scales_t scales)",
             (
                 "-*(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = (pair_t)(sum[x * 4 + h * "
                 "2], sum[x * 4 + h * 2 + 1]);"
@@ -245,7 +243,7 @@ APART: dict[str, tuple[str, list[str]]] = {
                 "-const map_t map_a, const map_t map_b, GEMM_ARGUMENTS, int x_a, int y_a, int x_b, int y_b, acc_t "
                 "*parts, int whole, int shared,"
             ),
-            "-int sharers, map_t *maps)",
+            "-int sharers, map_t *maps SCALE_ARGUMENTS)",
             "-{",
             "-char *tiles;",
             "-DECLARE_LOCAL(tiles, LOCAL_BYTES);",
@@ -253,7 +251,7 @@ APART: dict[str, tuple[str, list[str]]] = {
                 "+const __grid_constant__ map_t map_a, const __grid_constant__ map_t map_b, GEMM_ARGUMENTS, int "
                 "x_a, int y_a, int x_b, int y_b,"
             ),
-            "+acc_t *parts, int whole, int shared, int sharers)",
+            "+acc_t *parts, int whole, int shared, int sharers SCALE_ARGUMENTS)",
             "+{",
             "+extern __shared__ __align__(1024) char tiles[];",
             "+#if CLUSTER_D",

@@ -21,6 +21,7 @@ from gemmport import kernels
 from gemmport.backends import _compilation, _nvrtc
 from gemmport.checking.verification import random_operands
 from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.scales import ScaleLayout, ScaleLayouts, with_scales
 from gemmport.core.plan import Argument, Buffer, Integer, Plan, TensorMap
 from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
@@ -28,6 +29,7 @@ from gemmport.planning.planner import candidates, make_plan
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 from models import model_of
+from on_device import check_scales_of_kernel
 from test_kernels import BASE
 from test_planner import SHIPPED
 
@@ -452,9 +454,10 @@ def test_clusters_keep_their_sums_in_registers_too(shared: str, dtype: str) -> N
 # What is compiled
 
 
-def compiled(problem: gp.GemmProblem, params: Parameters) -> _nvrtc.Compiled:
+def compiled(problem: gp.GemmProblem, params: Parameters, scales: ScaleLayouts | None = None) -> _nvrtc.Compiled:
     """The product itself, of what is not shared, with what the compiler says."""
-    source = assemble(plan(problem, {**params, "SHARE": 0}).launches[-1].kernel, "cuda")
+    launch = plan(problem, {**params, "SHARE": 0}).launches[-1]
+    source = assemble((launch if scales is None else with_scales(launch, scales)).kernel, "cuda")
     return _nvrtc._compile(source, "sm_90", (*_nvrtc.CUDA_OPTIONS, *_nvrtc._verbose()))
 
 
@@ -513,8 +516,20 @@ def test_all_tilings_keep_their_sums_in_registers_and_wait_for_no_product_too_ea
     check_registers(square(4099 if odd else 4096, ops=LAYOUTS[number % 4], output="float32", beta=1.0), TILINGS[number])
 
 
-def check_registers(problem: gp.GemmProblem, params: Parameters) -> None:
-    log = compiled(problem, params).log
+@needs(CUDA_COMPILER)
+@pytest.mark.sample(number=[0], odd=[True], dtype=["float8_e4m3fn"])
+@pytest.mark.every_pair("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "float32"])
+@pytest.mark.every_pair("number", range(len(TILINGS)))
+@pytest.mark.every_pair("odd", [False, True])
+def test_scales_leave_sums_in_registers(dtype: str, number: int, odd: bool) -> None:
+    output = "float32" if dtype == "float32" else "bfloat16" if "float8" in dtype else dtype
+    problem = square(4099 if odd else 4096, dtype, "NT", **{**more_of(dtype), "output": output, "beta": 1.0})
+    if WGMMA.unfit(WGMMA.complete(TILINGS[number]), problem, CUDA) is None:
+        check_registers(problem, TILINGS[number], (ScaleLayout(0, 1, 4096), ScaleLayout(0, 1, 4096)))
+
+
+def check_registers(problem: gp.GemmProblem, params: Parameters, scales: ScaleLayouts | None = None) -> None:
+    log = compiled(problem, params, scales).log
     assert not re.findall(r"\(C\d+\)", log), log
     assert re.findall(r"(\d+) bytes spill stores", log) == ["0"]
     (used,) = map(int, re.findall(r"Used (\d+) registers", log))
@@ -575,13 +590,30 @@ def test_opencl_takes_it_where_doctor_has_not_found_it_wrong(monkeypatch: pytest
 def test_opencl_s_source_is_completed_and_waits_for_no_product_too_early(
     dtype: str, number: int, tmp_path: Path
 ) -> None:
-    """As under CUDA, of what clang makes of it."""
+    """As under CUDA, of what clang makes of it; with scales, where sums are floats, of every second tiling."""
     params = {**TILINGS[number], "SHARE": number % 2}
+    scales = (ScaleLayout(0, 1), ScaleLayout(3, -1)) if number % 4 < 2 and "int" not in dtype else None
     problem = square(1001, dtype, LAYOUTS[number % 4], beta=1.0, **more_of(dtype))
     if WGMMA.unfit(WGMMA.complete(params), problem, OPENCL) is None:
         for launch in gp.plan(problem, OPENCL, kernel="wgmma", params=params).launches:
             if launch.kernel.function == "wgmma":
-                assert "wgmma.mma_async" in opencl_for_nvidia.compiled(launch, "sm_90", tmp_path)
+                whole = launch if scales is None else with_scales(launch, scales)
+                assert "wgmma.mma_async" in opencl_for_nvidia.compiled(whole, "sm_90", tmp_path)
+
+
+@pytest.mark.sample(dtype=["float8_e4m3fn"], share=[0])
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "bfloat16", "float32"])
+@pytest.mark.parametrize("share", [0, 1])
+def test_sums_are_scaled_as_they_are_stored(backend: gp.Backend, dtype: str, share: int) -> None:
+    """On a GPU that has the unit; tests/host has it in the simulator."""
+    output = "float32" if dtype == "float32" else "bfloat16"
+    problem = problem_of(
+        Sizes(300, 520, 680), "NT", dtype, multiple=16, batch=2,
+        **{**more_of(dtype), "output": output, "alpha": 2.0, "beta": -1.0},
+    )  # fmt: skip
+    if WGMMA.unsupported(problem, backend.device):
+        pytest.skip(beyond(backend.device, "it has no groups of warps that multiply"))
+    check_scales_of_kernel(backend, "wgmma", problem, {**FEWER, "SHARE": share})
 
 
 @pytest.mark.sample(dtype=["float16"], beta=[0.0])

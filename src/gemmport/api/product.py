@@ -24,6 +24,7 @@ from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.backends.segments import is_segmented
 from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.scales import ScaleLayout, ScaleLayouts
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, DType, as_dtype
 from gemmport.core.errors import ArrayError, DeviceMemoryError, ParameterError, UnsupportedError
@@ -34,9 +35,8 @@ from gemmport.core.problem import OPERANDS, GemmProblem, Layout, Op, scalar_key,
 from gemmport.execution.copies import copy_strided, dense_copy
 from gemmport.execution.executor import bind_or_choose, check_operands
 from gemmport.execution.prepared import Prepared, find
-from gemmport.kernels import rescale
 from gemmport.planning.planner import AUTO
-from gemmport.planning.rescaling import ScaleSteps, scaled, sums_bytes
+from gemmport.planning.rescaling import scaled
 from gemmport.planning.schedule import resident_type
 from gemmport.runtime.kept import keep
 
@@ -154,14 +154,14 @@ def enqueue(place: Placement, product: Product, out: Any, choice: Choice) -> Dev
     )  # fmt: skip
 
     memory: dict[str, Memory] = {"a": a.memory, "b": b.memory, "c": c_array.memory, "d": written.memory}
-    steps: ScaleSteps | None = None
+    layouts: ScaleLayouts | None = None
     if scales is not None and not problem.empty:
         given = zip(SCALES, (scales.rows, scales.columns), strict=True)
         used = {name: readable_scales(place, x) for name, x in given if x is not None}
         memory |= {name: x.memory for name, x in used.items()}
-        steps = _steps(used.get("row_scales")), _steps(used.get("column_scales"))
+        layouts = _scale_layout(used.get("row_scales")), _scale_layout(used.get("column_scales"))
         place.scales = [x.memory for x in (reversed(used.values()) if turned else used.values())]
-    place.prepared, lasts = enqueue_memory(problem, choice, backend, memory, queue, steps)
+    place.prepared, lasts = enqueue_memory(problem, choice, backend, memory, queue, layouts)
     place.turned, place.as_given = turned, place.as_given and lasts
     if written is not d:
         copy_strided(written, d, queue=queue)
@@ -245,26 +245,26 @@ def problem_of_arrays(product: Product, choice: Choice) -> GemmProblem:
     )  # fmt: skip
 
 
-def _steps(x: DeviceArray | None) -> rescale.Steps | None:
+def _scale_layout(x: DeviceArray | None) -> ScaleLayout | None:
     """Where scales lie, (m) or (batch, m)."""
-    return None if x is None else rescale.Steps(x.offset, x.strides[-1], x.strides[0] if x.ndim > 1 else 0)
+    return None if x is None else ScaleLayout(x.offset, x.strides[-1], x.strides[0] if x.ndim > 1 else 0)
 
 
 def enqueue_memory(
     problem: GemmProblem, choice: Choice, backend: Backend, memory: dict[str, Memory], queue: Any,
-    steps: ScaleSteps | None = None,
+    layouts: ScaleLayouts | None = None,
 ) -> tuple[Prepared, bool]:  # fmt: skip
     """Enqueues a product by the call that is prepared for its kind, or prepares it.
 
     Args:
-        memory: of A, B, C and D, and of the scales that there are. steps: where these lie.
+        memory: of A, B, C and D, and of the scales that there are. layouts: where these lie.
 
     Returns:
         The call, and whether it may be kept for the next of its kind.
     """
     reads = [block for name, block in memory.items() if name != "d" and (name != "c" or problem.reads("c"))]
     arguments = tuple(backend.argument(memory[name]) for name in (*OPERANDS, *SCALES) if name in memory)
-    key = kind_of(problem, choice, steps)
+    key = kind_of(problem, choice, layouts)
     captured = backend.is_captured(queue)
     with backend.ordered(queue, reads=reads, writes=[memory["d"]]):
         found = None if key is None else find(backend.prepared, key)
@@ -281,15 +281,18 @@ def enqueue_memory(
         def chosen(device: DeviceInfo, without: Collection[str] = ()) -> Plan:
             if choice.deterministic and device.max_allocation < backend.device.max_allocation:
                 raise UnsupportedError("a plan with less scratch memory adds up in another order")
-            multiplied = problem if steps is None else rescale.unscaled(problem)
-            found = plan(
-                multiplied, device, kernel=choice.kernel, params=choice.params, config=choice.config, without=without
-            )
-            if steps is None:
-                return found
-            if device.max_allocation < sums_bytes(problem):
-                raise UnsupportedError("scales multiply sums, for which there is no room")
-            return scaled(found, problem, steps)
+
+            def make(multiplied: GemmProblem) -> Plan:
+                return plan(
+                    multiplied,
+                    device,
+                    kernel=choice.kernel,
+                    params=choice.params,
+                    config=choice.config,
+                    without=without,
+                )
+
+            return make(problem) if layouts is None else scaled(make, problem, layouts)
 
         device = backend.device
         bound = bind_or_choose(
@@ -312,12 +315,12 @@ def enqueue_memory(
     return prepared, True
 
 
-def kind_of(problem: GemmProblem, choice: Choice, steps: ScaleSteps | None = None) -> Hashable:
+def kind_of(problem: GemmProblem, choice: Choice, layouts: ScaleLayouts | None = None) -> Hashable:
     """All that a plan depends on, but the device; None where parameters or configurations were passed."""
     if choice.params is not None or choice.config is not None:
         return None
     folders = os.environ.get("GEMMPORT_CONFIG_PATH")
-    return problem, scalar_key(problem.alpha), scalar_key(problem.beta), choice.kernel, folders, steps
+    return problem, scalar_key(problem.alpha), scalar_key(problem.beta), choice.kernel, folders, layouts
 
 
 def check_writable(out: DeviceArray) -> None:

@@ -23,6 +23,7 @@ from gemmport.checking.reference import Matrices, reference
 from gemmport.checking.scales import check_scaled, check_scaled_rows, random_scales
 from gemmport.checking.verification import Check, HostArray
 from gemmport.contracts.kernel import Cut, Parameters
+from gemmport.contracts.scales import ScaleLayout
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     BaselineUnavailableError,
@@ -37,7 +38,6 @@ from gemmport.core.plan import SCALES, Launch, ParameterValue, Plan
 from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind, bind_or_choose, sources_of
 from gemmport.execution.selection import get_backend
-from gemmport.kernels import rescale
 from gemmport.planning.explanation import peak_by_unit
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, make_plan
@@ -265,15 +265,16 @@ def _plans(problem: GemmProblem, device: DeviceInfo, options: Options) -> tuple[
 def _plan(problem: GemmProblem, options: Options, name: str, device: DeviceInfo, without: Collection[str] = ()) -> Plan:
     """The plan for a kernel by name, or "auto"."""
     asked = _asked(options, name)
-    found = make_plan(
-        rescale.unscaled(problem) if options.scales else problem, device, options.configuration, kernel=asked.kernel,
-        params=asked.parameters, params_origin=options.params_origin, without=without,
-    )  # fmt: skip
-    return (
-        scaled(found, problem, (rescale.Steps(0, 1, problem.m), rescale.Steps(0, 1, problem.n)))
-        if options.scales
-        else found
-    )
+
+    def make(multiplied: GemmProblem) -> Plan:
+        return make_plan(
+            multiplied, device, options.configuration, kernel=asked.kernel, params=asked.parameters,
+            params_origin=options.params_origin, without=without,
+        )  # fmt: skip
+
+    if not options.scales:
+        return make(problem)
+    return scaled(make, problem, (ScaleLayout(0, 1, problem.m), ScaleLayout(0, 1, problem.n)))
 
 
 def _asked(options: Options, name: str) -> Asked:

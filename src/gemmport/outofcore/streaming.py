@@ -27,6 +27,7 @@ import numpy as np
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Event, Memory
+from gemmport.contracts.scales import ScaleLayout
 from gemmport.core.errors import ArrayError, GemmportError, ParameterError
 from gemmport.core.problem import GemmProblem, Layout, Operand, transposes
 from gemmport.execution.copies import copy_strided
@@ -850,10 +851,10 @@ class Streamed:
             name: x.memory for name, x in zip(("row_scales", "column_scales"), scales, strict=True) if x is not None
         }
         of_rows, of_columns = (
-            None if x is None else rescale.Steps(first, 1) for x, first in zip(scales, (rows[0], 0), strict=True)
+            None if x is None else ScaleLayout(first, 1) for x, first in zip(scales, (rows[0], 0), strict=True)
         )
         most, before = self.backend.device.max_work_group, (rows[0] - top) * width
-        launch = rescale.PASS.launch(problem, of_rows, of_columns, most, before)
+        launch = rescale.PASS.launch(problem, (of_rows, of_columns), most, before)
         enqueue_launches([launch], self.backend, used, writes=("d",), queue=self.queue)
         self._leave_by(place, tile, rows, number, is_last=is_last)
 

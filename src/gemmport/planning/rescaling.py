@@ -1,35 +1,46 @@
-"""The plan of a product whose rows and columns have scales: the plan of its sums, and the pass that scales them and adds C."""
+"""The plan of a product whose rows and columns have scales: that of a kernel which multiplies by them as it stores its sums, or
+that of the sums, with a pass behind it that scales them and adds C.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from gemmport import kernels
+from gemmport.contracts.scales import ScaleLayouts, with_scales
 from gemmport.core.dtypes import FLOAT32
+from gemmport.core.errors import UnsupportedError
 from gemmport.core.plan import Buffer, Launch, Plan, Scratch, TensorMap
 from gemmport.core.problem import GemmProblem
 from gemmport.kernels import rescale
 
 SUMS = "sums"
 
-ScaleSteps = tuple[rescale.Steps | None, rescale.Steps | None]
-"""Where the scales of D's rows lie, and those of its columns; None: there are none."""
-
 
 def sums_bytes(problem: GemmProblem) -> int:
-    """Bytes of the sums that scales multiply."""
+    """Bytes of the sums that a pass multiplies by scales."""
     return problem.batch * problem.m * problem.n * FLOAT32.itemsize
 
 
-def scaled(of_sums: Plan, problem: GemmProblem, steps: ScaleSteps) -> Plan:
+def scaled(make: Callable[[GemmProblem], Plan], problem: GemmProblem, layouts: ScaleLayouts) -> Plan:
     """The plan of a product with scales, "row_scales" and "column_scales" among its operands.
 
     Args:
-        of_sums: the plan of `rescale.unscaled(problem)`.
+        make: the plan of a product without scales.
         problem: with alpha, beta, C and D of the whole product.
+
+    Raises:
+        UnsupportedError: one allocation of the device has no room for the sums. What `make` raises.
     """
+    of_sums = make(rescale.unscaled(problem))
     if problem.empty:
         return replace(of_sums, problem=problem)
-    last = rescale.PASS.launch(problem, *steps, of_sums.device.max_work_group)
+    if _takes_scales(of_sums) and _takes_scales(whole := make(problem)):
+        return _with_scales_of_its_own(whole, layouts)
+    if of_sums.device.max_allocation < sums_bytes(problem):
+        raise UnsupportedError("scales multiply sums, for which there is no room")
+    last = rescale.PASS.launch(problem, layouts, of_sums.device.max_work_group)
     return replace(
         of_sums,
         problem=problem,
@@ -37,6 +48,19 @@ def scaled(of_sums: Plan, problem: GemmProblem, steps: ScaleSteps) -> Plan:
         scratch=(*of_sums.scratch, Scratch(SUMS, sums_bytes(problem))),
         meanwhile=(*map(_of_sums, of_sums.meanwhile), last) if of_sums.meanwhile else (),
     )
+
+
+def _takes_scales(plan: Plan) -> bool:
+    return kernels.variant(plan.variant).takes_scales
+
+
+def _with_scales_of_its_own(plan: Plan, layouts: ScaleLayouts) -> Plan:
+    """A plan whose kernel multiplies by scales. What comes before it, such as passes over A and B, has none."""
+
+    def given(launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
+        return tuple(with_scales(each, layouts) if each.kernel.stem == plan.variant else each for each in launches)
+
+    return replace(plan, launches=given(plan.launches), meanwhile=given(plan.meanwhile))
 
 
 def _of_sums(launch: Launch) -> Launch:
