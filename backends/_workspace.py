@@ -3,8 +3,8 @@
 What runs on a queue runs in order, so that the next product may write where the one before has finished reading. Threads that
 enqueue on one queue take turns: a product holds the workspace until its last launch is enqueued.
 
-A thread may come to a product in the middle of another: by a handler of signals or of the log, or by a finalizer. The inner one
-has scratch memory of its own, whatever queue it is on: that of the outer one is still to be read, and a thread that waited for
+A thread may come to a product while it launches another: by a handler of signals or of the log, or by a finalizer. The inner
+one has scratch memory of its own, whatever queue it is on. That of the outer one is still to be read. A thread that waited for
 one queue's while it holds another's could wait for ever, for a thread that does the same the other way round.
 """
 
@@ -28,7 +28,7 @@ class Holder(threading.local):
     """A thread.
 
     Attributes:
-        workspace: which it holds, or waits for: it waits for no other then.
+        workspace: whose lock it holds, or waits for. While it is set, the thread waits for no other.
     """
 
     workspace: Workspace | None = None
@@ -102,8 +102,8 @@ class Workspace:
         """Gives the memory back, when the work on it is done. The queue may be gone by then: the device is awaited.
 
         Args:
-            wait: for other threads that use it; else nothing is given back then. Nor is it where this thread does, nor where
-                another does while this one holds that of another queue.
+            wait: for other threads that use it; else nothing is given back then. Nothing is where this thread uses it. A thread
+                that holds another queue's does not wait.
 
         Returns:
             Whether there was some.
@@ -115,8 +115,10 @@ class Workspace:
         try:
             if not self.lock.acquire(blocking=wait and held is None):
                 return False
-            blocks, self.blocks = self.blocks, ()
-            self.lock.release()
+            try:
+                blocks, self.blocks = self.blocks, ()
+            finally:
+                self.lock.release()
         finally:
             this_thread.workspace = held
         for block in blocks:
@@ -137,13 +139,14 @@ class Workspaces:
         found = self._known.get(queue)
         if found is not None:
             return found
-        oldest = None
         with self._lock:
             found = self._known.setdefault(queue, Workspace(queue))
-            if len(self._known) > _MOST:
-                oldest = self._known.popitem(last=False)[1]
+            oldest = self._known.popitem(last=False) if len(self._known) > _MOST else None
         if oldest is not None:
-            oldest.release(wait=True)
+            key, workspace = oldest
+            if not workspace.release(wait=True) and workspace.blocks:  # another thread uses it
+                with self._lock:
+                    self._known.setdefault(key, workspace)
         return found
 
     def release(self, *, wait: bool) -> bool:

@@ -217,11 +217,11 @@ __device__ __forceinline__ wide_t times_scales(wide_t sums, acc_t of_row, wide_t
 #define STEP (WARP / RUNS_N) // rows that a warp stores at once
 #define RUNS (WARP / 2 / STEP) // of a lane
 #if SCALES
-#define READ_AT_ONCE 2 // of them: those of columns are in registers
+#define READ_AT_ONCE 2 // runs: registers hold the scales of their columns, too
 #elif SOON
 #define READ_AT_ONCE 1
 #else
-#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more of these
+#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more registers
 #endif
 __device__ __forceinline__ void store_columns(
     acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, index_t ld_c, acc_t alpha,
@@ -463,8 +463,8 @@ void wgmma(
             turn ^= 1;
 #endif
             const tile_t tile = own_tile(part.number, m, n);
-            const scales_t scales = SCALES_OF(tile.batch);
             AWAIT_BEFORE()
+            const scales_t scales = SCALES_OF(tile.batch);
             #pragma unroll
             for (int r = 0; r < ROW_BLOCKS; ++r)
                 #pragma unroll

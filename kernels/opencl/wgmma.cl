@@ -203,9 +203,9 @@ inline __attribute__((always_inline)) wide_t times_scales(wide_t sums, acc_t of_
 #define STEP (WARP / RUNS_N) // rows that a warp stores at once
 #define RUNS (WARP / 2 / STEP) // of a lane
 #if SCALES
-#define READ_AT_ONCE 2 // of them: those of columns are in registers
+#define READ_AT_ONCE 2 // runs: registers hold the scales of their columns, too
 #else
-#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more of these
+#define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more registers
 #endif
 inline __attribute__((always_inline)) void store_columns(
     __local acc_t *own, const acc_t *sum, int lane, int row, int column, __global out_t *d, index_t ld_d, __global const out_t *c,
@@ -397,8 +397,8 @@ void wgmma(
                 parts[PART(get_group_id(0), part.first == 0, s, item)] = sum[s / BLOCK_SUMS][s % BLOCK_SUMS];
 #else
             const tile_t tile = own_tile(part.number, m, n);
-            const scales_t scales = SCALES_OF(tile.batch);
             AWAIT_BEFORE()
+            const scales_t scales = SCALES_OF(tile.batch);
             #pragma unroll
             for (int r = 0; r < ROW_BLOCKS; ++r)
                 #pragma unroll

@@ -218,7 +218,7 @@ def test_products_with_scales_are_verified(best_backend, full, monkeypatch):
         lambda rows, columns: (replace(rows, batch_stride=0), columns),
     ):
         monkeypatch.setattr(
-            products, "scaled", lambda plan, problem, steps, wrong=wrong: made(plan, problem, wrong(*steps))
+            products, "scaled", lambda make, problem, layouts, wrong=wrong: made(make, problem, wrong(*layouts))
         )
         (result,) = run(problem, best_backend, kernels=("naive",), baselines=(), scales=True)
         assert result.status == "failed"

@@ -289,12 +289,20 @@ SCALED_TYPES: Mapping[str, dict[str, str]] = {
 }
 
 
+SHARED: Parameters = {**BASE["wgmma"], "TSN": 128}
+
+
 def check_scales(cpu: Host, dtype: str = "float8_e4m3fn", scaled: str = "rows, columns", **more: object) -> None:
     """With edges, of a batch, which scales differ in; D has gaps."""
-    sizes = Sizes(67, 131, 201)
-    own: dict[str, object] = {"batch": 2, "alpha": 2.0, "beta": -1.0, "d": gp.Layout(139, 139 * 70, 5), **more}
-    params = own.pop("params", ALONE)
-    problem = addressable(sizes, "NT", dtype, multiple=16, **SCALED_TYPES[dtype], **own)
+    own: dict[str, object] = {"batch": 3, "alpha": 2.0, "beta": -1.0, "params": ALONE, **more}
+    params = own.pop("params")
+    sizes = Sizes(190, 400, 1000) if params is SHARED else Sizes(67, 131, 201)
+    d = gp.Layout(sizes.n + 8, (sizes.n + 8) * (sizes.m + 3), 5)
+    problem = addressable(sizes, "NT", dtype, multiple=16, d=d, **SCALED_TYPES[dtype], **own)
+    functions = [
+        launch.kernel.function for launch in gp.plan(problem, cpu.device, kernel="wgmma", params=params).launches
+    ]
+    assert ("combine" in functions) == (params is SHARED)
     in_every_order(cpu, lambda: check_scales_of_kernel(cpu, "wgmma", problem, params, scaled))
 
 
@@ -311,11 +319,11 @@ def test_rows_or_columns_alone_are_scaled(cpu: Host, scaled: str) -> None:
 
 @pytest.mark.parametrize(
     "params",
-    [{**BASE["wgmma"], "SHARE": 1}, {**ALONE, "EARLY": 1}, {**ALONE, "CLUSTER": "d"}],
+    [SHARED, {**ALONE, "EARLY": 1}, {**ALONE, "CLUSTER": "d"}],
     ids=["shared", "early", "cluster"],
 )
 def test_sums_in_parts_of_launches_that_begin_early_and_of_clusters_are_scaled(cpu: Host, params: Parameters) -> None:
-    check_scales(cpu, params=params, batch=1)
+    check_scales(cpu, params=params)
 
 
 def test_whole_tiles_are_scaled(cpu: Host) -> None:
@@ -327,7 +335,12 @@ def test_whole_tiles_are_scaled(cpu: Host) -> None:
 SCALE_FAULTS = (
     ("the scale of the row above", r"row_scale\(scales, below\)", "row_scale(scales, below > 0 ? below - 1 : 1)"),
     ("one column's scale for a run", r"column_scale\(scales, column \+ w\)", "column_scale(scales, column)"),
-    ("the first matrix's scales", r"SCALES_OF\(tile\.batch\)", "SCALES_OF(0)"),
+    ("the first matrix's scales", r"(AWAIT_BEFORE\(\)\n +const scales_t scales = SCALES_OF)\(tile\.batch\)", r"\1(0)"),
+    (
+        "the first matrix's scales of shared tiles",
+        r"(tile_of\(whole.*\n +const scales_t scales = SCALES_OF)\(tile\.batch\)",
+        r"\1(0)",
+    ),
     ("no scale of columns", r" \* ELEMENT\(of_columns, w\)", ""),
     ("twice the scale of the row", r"\* of_row \*", "* of_row * of_row *"),
     (
@@ -342,11 +355,10 @@ SCALE_FAULTS = (
 @pytest.mark.sample(name=["the scale of the row above"])
 @pytest.mark.parametrize(("name", "pattern", "replacement"), SCALE_FAULTS, ids=[name for name, *_ in SCALE_FAULTS])
 def test_each_fault_of_scales_shows(cpu: Host, name: str, pattern: str, replacement: str) -> None:
-    times = 2 if "SCALES_OF" in pattern else 1
-    mutation = Mutation(name, (Edit(pattern, replacement, times),), ("wgmma",))
+    mutation = Mutation(name, (Edit(pattern, replacement),), ("wgmma",))
     told = r"wrong|outside"
     with planted(mutation, "wgmma"), pytest.raises((AssertionError, gp.LaunchError), match=told):
-        check_scales(cpu)
+        check_scales(cpu, params=SHARED if "shared" in name else ALONE)
 
 
 # Faults

@@ -231,7 +231,9 @@ def _enqueue_parts(place: Placement, product: Product, out: DeviceArray, choice:
 
 
 def _has_room_for_sums(backend: Backend, product: Product) -> bool:
-    """Whether one allocation has room for the sums that scales multiply."""
+    """Whether one allocation has room for the sums that a pass multiplies by scales. Which kernel is chosen, and whether it
+    needs the pass, is not known by then.
+    """
     return product.scales is None or math.prod(product.shape) * FLOAT32.itemsize <= backend.device.max_allocation
 
 

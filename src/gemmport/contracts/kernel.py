@@ -232,8 +232,8 @@ class KernelVariant(Contract):
     narrow_precisions: ClassVar[frozenset[str]] = frozenset()
     """Of those others, by the names of their types: that pass stores A and B in them, and the kernel is given such operands."""
     takes_scales: ClassVar[bool] = False
-    """Whether its sources take SCALE_ARGUMENTS behind their own, and multiply their sums by these scales before alpha
-    (`gemmport.contracts.scales`); where they do not, a pass does.
+    """Whether all functions of its source take SCALE_ARGUMENTS behind their own arguments, and those that store D multiply its
+    sums by these scales before alpha (`gemmport.contracts.scales`); where they do not, a pass does.
     """
     constants: ClassVar[Mapping[str, str]] = {"share": SHARE}
 

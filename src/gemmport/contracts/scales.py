@@ -27,9 +27,9 @@ ScaleLayouts = tuple[ScaleLayout | None, ScaleLayout | None]
 def scale_arguments(layouts: ScaleLayouts) -> tuple[Argument, ...]:
     """SCALE_ARGUMENTS of the prelude."""
     arguments: list[Argument] = []
-    for name, lying in zip(SCALES, layouts, strict=True):
-        if lying is not None:
-            arguments += [Buffer(name), *map(Integer, (lying.offset, lying.step, lying.batch_stride))]
+    for name, layout in zip(SCALES, layouts, strict=True):
+        if layout is not None:
+            arguments += [Buffer(name), *map(Integer, (layout.offset, layout.step, layout.batch_stride))]
     return tuple(arguments)
 
 
@@ -40,8 +40,8 @@ def scale_defines(layouts: ScaleLayouts) -> dict[str, ParameterValue]:
 
 
 def with_scales(launch: Launch, layouts: ScaleLayouts) -> Launch:
-    """The launch, with scales, of a kernel whose sources take SCALE_ARGUMENTS behind their own. SCALES says so."""
-    defines = {**dict(launch.kernel.defines), "SCALES": 1, **scale_defines(layouts)}
+    """The launch, with scales, of a kernel whose sources take SCALE_ARGUMENTS behind their own."""
+    defines = {**dict(launch.kernel.defines), **scale_defines(layouts)}
     return replace(
         launch,
         kernel=replace(launch.kernel, defines=tuple(sorted(defines.items()))),

@@ -27,7 +27,7 @@ def scaled(make: Callable[[GemmProblem], Plan], problem: GemmProblem, layouts: S
     """The plan of a product with scales, "row_scales" and "column_scales" among its operands.
 
     Args:
-        make: the plan of a product without scales.
+        make: makes the plan of a product without scales.
         problem: with alpha, beta, C and D of the whole product.
 
     Raises:
@@ -36,8 +36,8 @@ def scaled(make: Callable[[GemmProblem], Plan], problem: GemmProblem, layouts: S
     of_sums = make(rescale.unscaled(problem))
     if problem.empty:
         return replace(of_sums, problem=problem)
-    if _takes_scales(of_sums) and _takes_scales(whole := make(problem)):
-        return _with_scales_of_its_own(whole, layouts)
+    if _takes_scales(of_sums) and (whole := _scaled_by_its_kernel(make, problem, layouts)) is not None:
+        return whole
     if of_sums.device.max_allocation < sums_bytes(problem):
         raise UnsupportedError("scales multiply sums, for which there is no room")
     last = rescale.PASS.launch(problem, layouts, of_sums.device.max_work_group)
@@ -54,12 +54,24 @@ def _takes_scales(plan: Plan) -> bool:
     return kernels.variant(plan.variant).takes_scales
 
 
-def _with_scales_of_its_own(plan: Plan, layouts: ScaleLayouts) -> Plan:
-    """A plan whose kernel multiplies by scales. What comes before it, such as passes over A and B, has none."""
+def _scaled_by_its_kernel(
+    make: Callable[[GemmProblem], Plan], problem: GemmProblem, layouts: ScaleLayouts
+) -> Plan | None:
+    """The plan of a kernel that takes scales; None where none is chosen, or can be, for D as it is. What comes before the
+    kernel's own launches, such as passes over A and B, has none.
+    """
+    try:
+        plan = make(problem)
+    except UnsupportedError:
+        return None
+    if not _takes_scales(plan):
+        return None
 
     def given(launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
         return tuple(with_scales(each, layouts) if each.kernel.stem == plan.variant else each for each in launches)
 
+    if given(plan.launches) == plan.launches:  # it has other sources here
+        return None
     return replace(plan, launches=given(plan.launches), meanwhile=given(plan.meanwhile))
 
 
