@@ -1,7 +1,7 @@
 """What every test gets: a device, a cache folder of its own, settings that nobody else made.
 
-tiers.py says which tests run when, tested.py on which devices, devices_only.py what is left
-out where only these matter, absences.py what was not there, failures.py what has failed so far.
+tiers.py says which tests run when, tested.py on which devices, devices_only.py what is left out where only these matter,
+passed.py what is left out where it passed before, absences.py what was not there, failures.py what has failed so far.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tiers
 from gemmport.bench import timing
 from gemmport.runtime.locks import exclusive
 
-pytest_plugins = ["absences", "devices_only", "failures"]
+pytest_plugins = ["absences", "devices_only", "failures", "passed"]
 
 _FOLDER = pytest.StashKey[str]()
 _SHARED = pytest.StashKey[Path]()
