@@ -52,6 +52,9 @@ MOST_PARTS = 1024
 USUAL_RUN = 16
 """Bytes: the longest that a GPU's work-item reads at once."""
 
+NARROW, RUN_OF_NARROW = 8, 32
+"""Lanes of float32 that a CPU's vectors have where AVX-512 is not there, and bytes of the runs that it has along k then."""
+
 FITTED = {
     "groups_per_unit": "groups per compute unit that keep its memory busy: loads are on their way as long as its latency",
     "least_part": "bytes of the matrix that a group reads at least where sums are split: the second launch takes longer than "
@@ -191,7 +194,7 @@ class Gemv(KernelVariant):
         """
         own = _constants(device, model)
         wanted, least_part = int(own["groups_per_unit"] * device.compute_units), int(own["least_part"])
-        values = _for_cpu(problem) if device.type == "cpu" else self._for_gpu(problem, device, wanted, own)
+        values = _for_cpu(problem, device) if device.type == "cpu" else self._for_gpu(problem, device, wanted, own)
         work = _Work.of(problem, self.complete(values))
         groups = work.groups * max(work.items // ITEMS, 1) * int(values.get("RUNS", 1))  # of the usual size
         bytes_of_group = work.group_rows * work.terms * problem.dtype.itemsize
@@ -353,9 +356,10 @@ def _no_dots(problem: GemmProblem, device: DeviceInfo, run: int) -> str | None:
     return None
 
 
-def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:
+def _for_cpu(problem: GemmProblem, device: DeviceInfo) -> dict[str, ParameterValue]:
     """Whole vectors where memory holds them as they are, or they are converted at once; where each element is converted, that
-    would be much code.
+    would be much code. Eight sums along k are in registers: those of CPUs without AVX-512, 16 of 32 bytes, have no room for
+    eight of 64 (docs/cpu.md).
     """
     sums = problem.accumulator
     whole = (problem.dtype == sums and sums.kind == "real") or (problem.dtype in HALVES and sums == FLOAT32)
@@ -365,6 +369,8 @@ def _for_cpu(problem: GemmProblem) -> dict[str, ParameterValue]:
         "ITEMS": 1, "SIDE": 1, "RUN": run, "RUNS": max(runs // vectors, 2), "UNROLL": 2,
     }  # fmt: skip
     work = _Work.of(problem, VARIANT.complete(values))
+    if work.along and problem.dtype == sums and device.vector_width <= NARROW:
+        values["RUN"] = min(run, RUN_OF_NARROW)
     if not work.along and work.has_edge and not work.is_shifted:  # fewer rows than those of a group
         values["RUNS"] = max(work.problem.m // work.width, 1)
     return values

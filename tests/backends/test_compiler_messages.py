@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -47,7 +48,11 @@ def test_warnings_of_the_compiler_are_no_warnings_of_python_and_go_nowhere(
     assert capfd.readouterr() == ("", "")
 
 
-def test_they_are_in_the_log_of_who_wants_all(best_backend: gp.Backend, caplog: pytest.LogCaptureFixture) -> None:
+def test_they_are_in_the_log_of_who_wants_all(
+    best_backend: gp.Backend, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it compiles: an earlier run's program may be in the cache."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
     if best_backend.name != "opencl":
         pytest.skip(beyond(best_backend.device, "it is not reached by OpenCL"))
     if best_backend.device.platform == "nvidia":

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,8 +205,11 @@ class TestACpuThatIsBehind:
         assert len(cpu._from_outside) < 10  # type: ignore[attr-defined]
 
 
-def test_nvidias_programs_are_made_beside_the_caller(device: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidias_programs_are_made_beside_the_caller(
+    device: gp.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By its driver in another thread; others' are not, whose first calls wait."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))  # not an earlier run's program
     source = f"// {device.device.name}\n{source_of_probe(device)}"
     assert not device.make_later([source])
     monkeypatch.setattr(device, "device", replace(device.device, platform="nvidia"))
