@@ -100,13 +100,16 @@ def test_what_is_missing_is_told_once_on_a_machine(tmp_path: Path, monkeypatch: 
     assert once.news({"baseline x": "X is not installed"}) == ["baseline x: X is not installed"]
 
 
-def test_a_baseline_that_was_named_is_told_each_time(gemmport_command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_that_was_named_is_told_each_time(
+    gemmport_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from gemmport import baselines  # noqa: PLC0415
     from gemmport.core.errors import BaselineUnavailableError  # noqa: PLC0415
 
     def missing(name: str) -> None:
         raise BaselineUnavailableError(f"{name} is not installed, says a test")
 
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))  # where nothing was told yet
     monkeypatch.setattr(baselines, "load", missing)
     monkeypatch.setattr(baselines, "for_device", lambda device: ("numpy",))  # as beside CPUs
     job = ("run", "--size", 8, "--repeat", 1, "--kernel", "naive")
