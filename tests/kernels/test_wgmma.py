@@ -518,9 +518,9 @@ def test_all_tilings_keep_their_sums_in_registers_and_wait_for_no_product_too_ea
 
 @needs(CUDA_COMPILER)
 @pytest.mark.sample(number=[0], odd=[True], dtype=["float8_e4m3fn"])
-@pytest.mark.every_pair("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "float32"])
-@pytest.mark.every_pair("number", range(len(TILINGS)))
-@pytest.mark.every_pair("odd", [False, True])
+@pytest.mark.every_value("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "float32"])
+@pytest.mark.every_value("number", range(len(TILINGS)))
+@pytest.mark.every_value("odd", [False, True])
 def test_scales_leave_sums_in_registers(dtype: str, number: int, odd: bool) -> None:
     output = "float32" if dtype == "float32" else "bfloat16" if "float8" in dtype else dtype
     problem = square(4099 if odd else 4096, dtype, "NT", **{**more_of(dtype), "output": output, "beta": 1.0})
