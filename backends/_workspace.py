@@ -41,7 +41,8 @@ class Workspace:
     """The scratch memory of one queue.
 
     Attributes:
-        lock: held by the thread that uses it, from `take` to the last launch. `this_thread` says so before it waits for it.
+        lock: held by the thread that uses it, from `take` to the last launch. A thread notes the workspace in `this_thread`
+            before it waits for the lock.
         blocks: one for each piece of scratch memory that a product may have, as large as was ever asked for.
     """
 

@@ -32,7 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A worker tells what passed to the process that started it, which writes."""
+    """Checks what is named. Workers tell their results to the process that started them, and that one writes."""
+    given = config.getoption("--but-passed")
+    if given is not None and not given.is_file():
+        raise pytest.UsageError(
+            f"--but-passed must be a file that --passed-to wrote; got {given}: run with --passed-to={given} first"
+        )
     path = config.getoption("--passed-to")
     if path is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Passed(path))

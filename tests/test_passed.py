@@ -32,6 +32,13 @@ def test_what_asks_for_more_than_its_devices_is_run_again(place: str, attributes
     assert says_the_same(item(place, **attributes)) == same
 
 
+def test_a_file_that_is_not_there_is_told(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(f"import sys\nsys.path.append({str(TESTS)!r})\npytest_plugins = ['passed']\n")
+    done = pytester.runpytest_subprocess("--but-passed", "nowhere.txt")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: --but-passed must be a file that --passed-to wrote; got nowhere.txt: *"])
+
+
 def test_its_rooms_are_folders_here() -> None:
     assert all((TESTS / room).is_dir() for room in ROOMS)
 

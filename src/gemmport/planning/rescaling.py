@@ -39,7 +39,10 @@ def scaled(make: Callable[[GemmProblem], Plan], problem: GemmProblem, layouts: S
     if _takes_scales(of_sums) and (whole := _scaled_by_its_kernel(make, problem, layouts)) is not None:
         return whole
     if of_sums.device.max_allocation < sums_bytes(problem):
-        raise UnsupportedError("scales multiply sums, for which there is no room")
+        raise UnsupportedError(
+            f"the sums that scales multiply must fit one allocation of {of_sums.device.max_allocation:,} bytes on "
+            f"{of_sums.device.label}; they take {sums_bytes(problem):,}: multiply fewer rows or columns at a time"
+        )
     last = rescale.PASS.launch(problem, layouts, of_sums.device.max_work_group)
     return replace(
         of_sums,
