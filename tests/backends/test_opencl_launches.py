@@ -211,6 +211,7 @@ def test_nvidias_programs_are_made_beside_the_caller(
     """By its driver in another thread; others' are not, whose first calls wait."""
     monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))  # not an earlier run's program
     source = f"// {device.device.name}\n{source_of_probe(device)}"
+    monkeypatch.setattr(device, "device", replace(device.device, platform="another"))
     assert not device.make_later([source])
     monkeypatch.setattr(device, "device", replace(device.device, platform="nvidia"))
     callers = threading.get_ident()
