@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from gemmport.backends.segments import as_bytes
 from gemmport.core.errors import DeviceMemoryError
-from gemmport.runtime.copying import convert, copy_shared
+from gemmport.runtime.copying import convert, copy_rows, copy_shared
 from gemmport.runtime.kept import last
 
 log = logging.getLogger(__name__)
@@ -174,4 +174,4 @@ def _lay_out(source: HostArray, block: Bytes, dtype: np.dtype[Any]) -> None:
     if source.dtype == dtype and source.flags.c_contiguous:
         copy_shared(as_bytes(source), block)
         return
-    convert(source, block.view(dtype).reshape(source.shape))
+    copy_rows(source, block.view(dtype).reshape(source.shape))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from gemmport.core.errors import DeviceMemoryError, LaunchError
 from gemmport.multidevice.deal import SHORTEST, Deal, Member
-from gemmport.multidevice.tiles import GRAIN, Needs, Room, Tile
+from gemmport.multidevice.homes import Home, Lines
+from gemmport.multidevice.tiles import GRAIN, Needs, Room, Span, Tile
 from made_up_clock import AMPLE, NEEDS, WHOLE, MadeUp, of, run
 
 SECOND = float(WHOLE.size)
@@ -34,6 +36,30 @@ def test_devices_of_one_kind_begin_with_their_shares() -> None:
         deal = Deal(WHOLE, members, NEEDS)
         tiles = [deal.take(member, 0.0) for member in members]
         assert [tile.rows.size for tile in tiles if isinstance(tile, Tile)] == rows
+
+
+def test_four_of_one_kind_read_halves_of_both_operands() -> None:
+    """Of a square. Strips of the longer side where they read as little, of what lies on devices, and of batches."""
+
+    def shapes(
+        count: int, whole: Tile, along: Lines | None = None, parts: Sequence[Home] = ()
+    ) -> list[tuple[int, int]]:
+        members = [Member(f"device {n}", 10.0 * whole.size, AMPLE, kind="one") for n in range(count)]
+        deal = Deal(whole, members, NEEDS, along, parts)
+        tiles = [tile for member in members if isinstance(tile := deal.take(member, 0.0), Tile)]
+        assert sum(tile.size for tile in tiles) == whole.size
+        return [(tile.rows.size, tile.columns.size) for tile in tiles]
+
+    assert shapes(4, WHOLE) == [(2048, 2048)] * 4
+    assert shapes(2, WHOLE) == [(2048, 4096)] * 2
+    assert shapes(3, WHOLE)[0][1] == 4096
+    assert shapes(8, WHOLE) == [(1024, 2048)] * 8
+    assert shapes(4, Tile.whole(1, 40_960, 4096)) == [(10_240, 4096)] * 4
+    assert shapes(4, Tile.whole(1, 4096, 40_960)) == [(4096, 10_240)] * 4
+    assert shapes(4, Tile.whole(1, 4100, 4000)) == [(2048, 2048), (2112, 1952), (2052, 2048), (1988, 1952)]
+    assert shapes(4, Tile.whole(4, 1024, 4096)) == [(1024, 4096)] * 4
+    homes = [Home(Tile(Span(0, 1), Span(n * 1024, n * 1024 + 1024), Span(0, 4096)), n) for n in range(4)]
+    assert shapes(4, WHOLE, "rows", homes) == [(1024, 4096)] * 4
 
 
 def test_a_device_that_would_end_last_leaves_the_tile_to_the_others() -> None:

@@ -200,8 +200,6 @@ def test_copies_for_a_device_with_a_memory_of_its_own_are_made_by_threads(
     """Pinned memory in two halves: one is copied to or from the device while the other is read or written. It stays."""
     monkeypatch.setattr(best_backend, "device", replace(best_backend.device, type="gpu"))
     monkeypatch.delitem(best_backend.kept, streaming._PINNED, raising=False)  # what products before have left
-    monkeypatch.setattr(streaming, "usable_cores", lambda: 8)
-    monkeypatch.setattr(streaming, "_SHARED", 1)
     threads: dict[str, set[str]] = {"upload": set(), "download": set(), "copy": set()}
     made: list[int] = []
 
@@ -216,7 +214,7 @@ def test_copies_for_a_device_with_a_memory_of_its_own_are_made_by_threads(
 
     noting(best_backend, "upload", "upload")
     noting(best_backend, "download", "download")
-    noting(streaming.copying, "convert", "copy")
+    noting(streaming.copying, "copy_rows", "copy")
     host_buffer = best_backend.host_buffer
     put_on(monkeypatch, best_backend, "host_buffer", lambda size: (made.append(size), host_buffer(size))[1])
     a, b = operands(301, 203, 409, "float32")
@@ -228,7 +226,7 @@ def test_copies_for_a_device_with_a_memory_of_its_own_are_made_by_threads(
         np.testing.assert_array_equal(got, wanted(a, b, "NN", 1, 2, c))
     assert len(made) == 8, "the last product takes what the one before has left"
     assert not threads["upload"] & threads["copy"]
-    assert all("ThreadPoolExecutor" in name for each in threads.values() for name in each)
+    assert all("ThreadPoolExecutor" in name for key in ("upload", "download") for name in threads[key])
 
 
 def test_memory_maps_are_read_panel_by_panel(best_backend: Backend, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -51,9 +52,9 @@ def test_helpers_take_part_and_no_more_than_may(monkeypatch: pytest.MonkeyPatch)
 
     def shared_by(helpers: int) -> int:
         target[:] = 0
-        chunks: int = copying.in_c.copy(target.ctypes.data, source.ctypes.data, source.nbytes, helpers)  # type: ignore[union-attr]
+        pieces = copying.in_c.copy(target.ctypes.data, source.ctypes.data, source.nbytes, 1, 0, 0, helpers)  # type: ignore[union-attr]
         assert np.array_equal(target, source)
-        return chunks
+        return int(pieces)
 
     assert copying.helpers() == 2
     assert [shared_by(0) for _ in range(20)] == [0] * 20
@@ -61,6 +62,78 @@ def test_helpers_take_part_and_no_more_than_may(monkeypatch: pytest.MonkeyPatch)
     while not (found := shared_by(2)) and time.monotonic() < end:
         pass
     assert 0 < found <= source.nbytes // 2**18
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "across"),
+    [
+        (1, 400_000, 400_000),
+        (700, 301, 512),
+        (3, 150_001, 150_016),
+        (70_000, 1, 2),
+        (65_536, 8, 8),
+        (5, 65_536, 65_540),
+    ],
+)
+def test_rows_are_copied_and_nothing_between_them(
+    monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, across: int
+) -> None:
+    """Of matrices that lie in larger ones, by several threads each, for several callers at a time."""
+    monkeypatch.setattr(copying, "threads", lambda: 4)
+    copying.helpers.cache_clear()
+    source = np.random.default_rng(0).random((rows, across), np.float32)
+
+    def copies(caller: int) -> bool:
+        right = True
+        for turn in range(20):
+            target = np.full((rows, across + caller), -1, np.float32)
+            copying.copy_rows(source[:, :columns], target[:, :columns])
+            right &= np.array_equal(target[:, :columns], source[:, :columns]) and bool(
+                (target[:, columns:] == -1).all()
+            )
+            dense = np.full((rows, columns), turn, np.float32)
+            copying.copy_rows(target[:, :columns], dense)
+            right &= np.array_equal(dense, source[:, :columns])
+        return right
+
+    with ThreadPoolExecutor(3) as callers:
+        assert [*callers.map(copies, range(3))] == [True] * 3
+
+
+@pytest.mark.skipif(copying.in_c is None, reason="copies are one thread's without the module in C")
+def test_rows_are_shared_where_they_are_dense_and_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[int] = []
+    monkeypatch.setattr(copying.in_c, "copy", lambda *given: shared.append(given[3]))
+    large = np.zeros((600, 600), np.float32)
+    copying.copy_rows(large[:, :500], large.copy()[:, :500])
+    assert shared == [600]
+    for source in (
+        large.T,
+        large[::-1],
+        large[:, ::2],
+        large.astype(np.float64),
+        large[:40],
+        large.reshape(60, 10, 600),
+    ):
+        target = np.ones(source.shape, np.float32)
+        copying.copy_rows(source, target)
+        assert not target.any()
+    assert shared == [600]
+
+
+def test_more_callers_than_jobs_copy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "threads", lambda: 3)
+    copying.helpers.cache_clear()
+    source = np.random.default_rng(0).integers(0, 256, 2**21, np.uint8)
+
+    def copies(number: int) -> bool:
+        targets = [np.zeros_like(source) for _ in range(4)]
+        for target in targets:
+            copying.copy_shared(source, target)
+        return all(np.array_equal(target, source) for target in targets)
+
+    with ThreadPoolExecutor(24) as callers:
+        assert all(callers.map(copies, range(48)))
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (3, 1), (8, 4), (200, 16)])

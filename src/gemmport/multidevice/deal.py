@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from gemmport.core.errors import ArrayLostError, DeviceMemoryError, GemmportError
 from gemmport.multidevice.homes import Home, Lines
-from gemmport.multidevice.tiles import GRAIN, Axis, Needs, Room, Tile, cut
+from gemmport.multidevice.tiles import GRAIN, Axis, Needs, Room, Tile, cut, side_by_side
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ FACTOR = 2
 """A device whose speed was measured takes its share over this: half of it, as in factoring."""
 
 HELD = 16
-"""Devices of one kind take their shares at once, each in one tile, but for this part of it, which goes to who is free: so much
-one of them may be slower than the other. No tile is worth it that takes less than `WORTH`."""
+"""Devices of one kind take their shares at once, each in one tile (`side_by_side`), but for this part of it, which goes to who
+is free: so much one of them may be slower than the other. No tile is worth it that takes less than `WORTH`."""
 
 WORTH = 0.1
 """Seconds: several times what it costs to begin another tile, whose first panels come before it computes."""
@@ -112,6 +112,8 @@ class Deal:
             self.along = along
         self.homes = [(part.tile, None if part.owner is None else members[part.owner]) for part in parts]
         self.free = [tile for tile, _ in self.homes if tile.size] if self.homes else [whole]
+        if self.alike and not self.homes and whole.matrices.size == 1:
+            self.free = side_by_side(whole, len(members), self.along, needs)
         self.missing: list[tuple[Tile, ArrayLostError]] = []
 
     @property

@@ -156,6 +156,25 @@ def cut(
     return (_without(box, along, height, left), left) if height else None
 
 
+def side_by_side(whole: Tile, count: int, along: Axis, needs: Needs) -> list[Tile]:
+    """The boxes in which so many equal tiles of one matrix, strips along an axis, read the fewest bytes of both operands.
+
+    Four strips of a square read a quarter of A each, and all of B; two strips in each of two boxes read halves of both.
+    """
+    across: Axis = "columns" if along == "rows" else "rows"
+    lines = {"rows": needs.row * whole.rows.size, "columns": needs.column * whole.columns.size}
+    fitting = [n for n in range(1, count + 1) if count % n == 0 and getattr(whole, across).size >= n * n * GRAIN]
+    number = min(fitting, key=lambda n: lines[along] * n / count + lines[across] / n, default=1)
+    boxes: list[Tile] = []
+    box = whole
+    for left in range(number, 1, -1):
+        rest: list[Tile] = []
+        size: int = getattr(box, across).size
+        boxes.append(_without(box, across, _at_grain(-(-size // left) + GRAIN - 1, size), rest))
+        (box,) = rest
+    return [*boxes, box]
+
+
 def _at_grain(size: int, whole: int) -> int:
     """Of a whole, about `size`: all, or a multiple of the grain, or less than that."""
     if size >= whole:

@@ -38,20 +38,12 @@ from gemmport.outofcore.operands import HostArray, Matrix, Sliced, Span
 from gemmport.outofcore.progress import Progress, Tell
 from gemmport.planning.schedule import DOUBLE, Residency, Schedule, Tile
 from gemmport.runtime import copying
-from gemmport.runtime.host_cpu import usable_cores
 
 Multiply: TypeAlias = Callable[[GemmProblem, "dict[str, Memory]", Any], object]
 """Enqueues a product of memory on a device, on a queue."""
 
 STAGING = 2**26
 """Bytes of the host's memory through which each operand, and D, pass, where no bound is given."""
-
-COPIERS = 4
-"""Threads that copy between an operand, or D, and pinned memory, where there are four cores for each: one copies more slowly
-than a link of PCI Express does."""
-
-_SHARED = 2**22
-"""Bytes that several of them copy together: what takes one a millisecond or so."""
 
 GRADED, MOST_GRADES, _LEAST_GRADE = 2**26, 16, 512
 """The first panels of a tile come in parts, each as large as all before it, so that the device begins when the first is there.
@@ -116,16 +108,12 @@ class _Lane:
     Attributes:
         copying: the thread that copies between the device and a half of that memory, while the lane's own reads or writes the
             other half; None where the lane's does both.
-        helping: threads that copy rows within the host's memory; None where the lane's does. shares: of what is copied at a
-            time, as many as that.
     """
 
     backend: Backend
     queue: Any
     staging: HostArray
     copying: ThreadPoolExecutor | None = None
-    helping: ThreadPoolExecutor | None = None
-    shares: int = 1
 
     def bring(self, target: _Rows, matrix: Matrix, fill: Callable[[Span, HostArray], object]) -> Iterator[int]:
         """Brings rows to the device, and waits for it; gives the bytes of each part.
@@ -165,12 +153,10 @@ class _Lane:
 
     def copy(self, source: HostArray, target: HostArray) -> None:
         """Copies rows within the host's memory, converted to the target's type."""
-        if self.helping is None or target.nbytes < _SHARED:
+        if self.copying is None:  # the device computes with the host's cores
             copying.convert(source, target)
-            return
-        each = -(-len(target) // self.shares)
-        parts = [slice(first, first + each) for first in range(0, len(target), each)]
-        list(self.helping.map(lambda part: copying.convert(source[part], target[part]), parts))
+        else:
+            copying.copy_rows(source, target)
 
     def _beside(self, work: Callable[..., object], *arguments: Any, **named: Any) -> Callable[[], object]:
         """Has a copy made, by the thread that copies where there is one; what is given waits for it."""
@@ -534,16 +520,12 @@ class Streamed:
 
     def _lanes(self, stack: ExitStack) -> Mapping[str, _Lane]:
         """A lane for each operand and the result. On a CPU, which computes with all cores, each has one thread."""
-        copiers = 0 if self.backend.device.type == "cpu" else max(min(COPIERS, usable_cores() // 4), 1)
-        helping = stack.enter_context(ThreadPoolExecutor(copiers * len(self.staging))) if copiers > 1 else None
         lanes = {}
         *queues, self._queue_of_scales = _queues(self.backend, len(self.staging) + 1)
         for name, queue in zip(self.staging, queues, strict=True):
             lanes[name] = _Lane(self.backend, queue, self._host_buffer(name))
-            if copiers and not isinstance(self.operands.of(name).array, Elsewhere):
-                lanes[name].copying, lanes[name].helping = stack.enter_context(ThreadPoolExecutor(1)), helping
-                # The last of D leaves when nothing comes any more: others' threads copy it, too.
-                lanes[name].shares = copiers * (2 if name == "d" else 1)
+            if self.backend.device.type != "cpu" and not isinstance(self.operands.of(name).array, Elsewhere):
+                lanes[name].copying = stack.enter_context(ThreadPoolExecutor(1))
         return lanes
 
     def _host_buffer(self, name: str) -> HostArray:

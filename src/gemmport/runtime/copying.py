@@ -27,10 +27,16 @@ except ImportError:  # where gemmport was installed there was no compiler, or no
 log = logging.getLogger(__name__)
 
 MOST_THREADS = 16
-"""That copy together: more share the host's memory in vain."""
+"""That share one copy: more of them gain little."""
+
+MOST_HELPERS = 31
+"""Of a process, whose callers copy at the same time, as for several devices: more share the host's memory in vain."""
 
 _CORES = 2
 """For each thread: the program has others."""
+
+_LEAST = 2**18
+"""Bytes that are shared: of less the helpers come too late."""
 
 
 def copy_shared(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
@@ -38,7 +44,22 @@ def copy_shared(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
     if in_c is None:
         np.copyto(target.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8))
     else:
-        in_c.copy(target.ctypes.data, source.ctypes.data, source.nbytes, helpers())
+        in_c.copy(target.ctypes.data, source.ctypes.data, source.nbytes, 1, 0, 0, helpers())
+
+
+def copy_rows(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+    """Copies the elements of an array to another of its shape, in memory that does not overlap, converted as by `numpy.astype`.
+
+    Threads share matrices of one type whose rows are dense. All else is copied by the caller's thread.
+    """
+    steps = [*source.strides[:-1], *target.strides[:-1]]
+    dense = all(x.ndim == 2 and x.strides[-1] == x.itemsize for x in (source, target)) and min(steps) >= 0
+    if in_c is None or not dense or source.dtype != target.dtype or target.nbytes < _LEAST:
+        convert(source, target)
+        return
+    rows, columns = target.shape
+    row = columns * target.itemsize
+    in_c.copy(target.ctypes.data, source.ctypes.data, row, rows, target.strides[0], source.strides[0], helpers())
 
 
 def convert(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
@@ -54,17 +75,17 @@ def threads() -> int:
 
 @cache
 def helpers() -> int:
-    """Threads of this process that help callers. They wait in C, and never leave."""
+    """Threads that help one caller. Those of this process wait in C, and never leave."""
     count = 0
     if in_c is None:
         return count
     try:
-        for number in range(threads() - 1):
+        for number in range(max(min(usable_cores() // _CORES, MOST_HELPERS), threads() - 1)):
             threading.Thread(target=in_c.serve, name=f"gemmport-copy-{number}", daemon=True).start()
             count += 1
     except RuntimeError as error:  # Python is at its end, or there are no more threads
         log.info("%d threads help with copies: %s", count, error)
-    return count
+    return min(count, threads() - 1)
 
 
 def _after_in_child() -> None:
