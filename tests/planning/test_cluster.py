@@ -140,6 +140,24 @@ def test_a_precision_is_the_matrix_unit_s_and_operands_travel_as_they_are() -> N
         assert found[name].moving == plain[name].moving
 
 
+@pytest.mark.parametrize(
+    ("dtype", "precision", "peak", "told"),
+    [
+        ("float32", "full", 66.9, "66.9 TFLOPS a device in float32\n"),
+        ("float16", "full", 989, "a device in float16 by the matrix unit\n"),
+        ("float32", "tf32", 495, "a device in tf32 by the matrix unit\n"),
+        ("complex64", "full", 66.9, "66.9 TFLOPS a device in complex64\n"),
+    ],
+)
+def test_a_peak_is_that_of_the_units_that_multiply(dtype: str, precision: str, peak: float, told: str) -> None:
+    """By the data sheet; what the model takes of the matrix unit's peak is what it was measured to reach."""
+    found = explained(WIRED, GemmProblem.create(65536, 65536, 65536, dtype=dtype, precision=precision))
+    assert 0.8 * peak <= found.peak / 1e12 <= 1.01 * peak
+    assert found.by_unit == ("matrix unit" in told)
+    assert told in str(found)
+    assert 0.5 < found.at_best / found.best.seconds <= 1
+
+
 def test_computing_is_what_the_kernel_s_model_predicts() -> None:
     found = explained(Cluster(nodes=1), GemmProblem.create(4096, 4096, 4096))
     alone = gp.explain((4096, 4096, 4096), H200, config=None).prediction

@@ -29,9 +29,11 @@ from gemmport.contracts.device_model import DeviceModel
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceMemoryError, ParameterError, ShapeError
+from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import quantity
 from gemmport.planning import preparation
+from gemmport.planning.explanation import operations_per_multiply_add, roofline
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import AUTO, make_plan
 
@@ -332,7 +334,8 @@ class ClusterExplanation:
 
     Attributes:
         memory: bytes of a device.
-        peak: operations per second of a device outside matrix units, by its model.
+        peak: operations per second of a device, by its model: of the matrix unit, where the kernel of a brick multiplies by it.
+        by_unit: whether the peak is the matrix unit's.
         schedules: in the order of `SCHEDULES`; those whose memory does not suffice among them.
     """
 
@@ -342,6 +345,7 @@ class ClusterExplanation:
     model: DeviceModel
     memory: int
     peak: float
+    by_unit: bool
     bound: Bound
     schedules: tuple[Schedule, ...]
 
@@ -373,6 +377,8 @@ class ClusterExplanation:
             "cluster": {**asdict(self.cluster), "devices": self.cluster.devices, "memory": self.memory},
             "device": self.device.to_dict(),
             "model": self.model.origin,
+            "peak": self.peak,
+            "by_unit": self.by_unit,
             "at_best": self.at_best,
             "bound": {
                 "touched": self.bound.touched, "own": self.bound.own, "elements": self.bound.elements,
@@ -431,19 +437,24 @@ def explain_cluster(
     model = configuration.model(device)
     memory = cluster.memory or device.memory
     size = problem.dtype.itemsize
-    rate = model.rate(problem.accumulator)
 
-    def schedule(name: str) -> Schedule:
-        fitting = _best(name, problem, cluster, memory, rate)
-        layout = fitting or _least(name, problem, cluster)
+    def plan_of(layout: Layout) -> Plan:
         rows, columns, _ = layout.brick
         part = GemmProblem.create(
             rows, columns, layout.panel, dtype=problem.dtype.name, output=problem.accumulator.name,
             accumulator=problem.accumulator.name, trans_a=problem.trans_a, trans_b=problem.trans_b,
             beta=1.0 if layout.steps > 1 else 0.0, precision=problem.precision,
         )  # fmt: skip
-        plan = make_plan(part, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
-        seconds = preparation.predicted(kernels.variant(plan.variant), part, device, model, plan.values).seconds
+        return make_plan(part, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
+
+    roof = roofline(plan_of(_least(SCHEDULES[0], problem, cluster)), model)
+    rate = roof.peak / operations_per_multiply_add(problem)
+
+    def schedule(name: str) -> Schedule:
+        fitting = _best(name, problem, cluster, memory, rate)
+        layout = fitting or _least(name, problem, cluster)
+        plan = plan_of(layout)
+        seconds = preparation.predicted(kernels.variant(plan.variant), plan.problem, device, model, plan.values).seconds
         moved = layout.moved()
         moving = (moved["A"] + moved["B"]).seconds(cluster)
         needed = None if fitting else nodes_needed(name, problem, cluster, memory)
@@ -455,9 +466,8 @@ def explain_cluster(
 
     if all(_best(name, problem, cluster, memory, rate) is None for name in SCHEDULES):
         raise _too_small(problem, cluster, device, memory)
-    per_multiply_add = 8 if problem.accumulator.kind == "complex" else 2
     return ClusterExplanation(
-        problem, cluster, device, model, memory, per_multiply_add * rate,
+        problem, cluster, device, model, memory, roof.peak, roof.by_unit,
         Bound.of(problem, cluster.devices, memory / size), tuple(map(schedule, SCHEDULES)),
     )  # fmt: skip
 

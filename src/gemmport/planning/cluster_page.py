@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gemmport.core.units import quantity, span
+from gemmport.planning.explanation_page import in_units
 
 if TYPE_CHECKING:
     from gemmport.planning.cluster import ClusterExplanation, Schedule
@@ -42,7 +43,8 @@ def _cluster(found: ClusterExplanation) -> Iterator[str]:
     ]
     receives = f"; each receives {' and '.join(ways)}" if ways else ""
     yield f"{cluster.devices:,} device{'' if cluster.devices == 1 else 's'} of {quantity(found.memory, 'B')}{receives}"
-    yield f"model from {found.model.origin}: {quantity(found.peak, 'FLOPS')} a device in {found.problem.accumulator}"
+    units = in_units(found.problem, by_unit=found.by_unit)
+    yield f"model from {found.model.origin}: {quantity(found.peak, 'FLOPS')} a device {units}"
     yield f"at best {span(found.at_best)}, all devices at their peak"
 
 

@@ -253,7 +253,7 @@ def explain(
     return Explanation(
         plan,
         model,
-        _roofline(plan, model),
+        roofline(plan, model),
         prediction,
         tuple(_considered(plan, prediction, candidates(problem, device, configuration, rankings), standings, asked)),
         standings,
@@ -280,7 +280,8 @@ def _schedule(
     return schedule(problem, device, model, memory=device_memory or usual_memory(device), cost=cost)
 
 
-def _roofline(plan: Plan, model: DeviceModel) -> Roofline:
+def roofline(plan: Plan, model: DeviceModel) -> Roofline:
+    """What bounds a plan, by the device's model."""
     problem, by_unit = plan.problem, peak_by_unit(plan, model)
     peak = by_unit or operations_per_multiply_add(problem) * model.rate(problem.accumulator)
     return Roofline(problem.flops, problem.bytes, peak, model.read_bandwidth, by_unit=by_unit > 0)

@@ -11,6 +11,7 @@ from gemmport.core.precision import FULL
 from gemmport.core.units import quantity, span
 
 if TYPE_CHECKING:
+    from gemmport.core.problem import GemmProblem
     from gemmport.planning.explanation import Considered, Explanation
 
 WIDTH = 100
@@ -64,18 +65,18 @@ def _device(found: Explanation) -> Iterator[str]:
     clock = f" at {device.clock_mhz} MHz" if device.clock_mhz else ""
     kind = ", ".join(filter(None, (device.type, device.vendor, device.architecture)))
     yield f"{kind}, {device.compute_units} compute units{clock}; {device.most_local_memory // 1024} KiB of local memory a group"
+    units = in_units(found.problem, by_unit=found.roofline.by_unit)
     yield (
-        f"model from {model.origin}: {quantity(found.roofline.peak, 'FLOPS')} {_in_sums(found)}, reads "
+        f"model from {model.origin}: {quantity(found.roofline.peak, 'FLOPS')} {units}, reads "
         f"{quantity(model.read_bandwidth, 'B/s')}, copies {quantity(model.copy_bandwidth, 'B/s')}, local memory "
         f"{quantity(model.local_bandwidth, 'B/s')}, latency {span(model.latency)}, a launch {span(model.launch)}, a group "
         f"{span(model.group)}, a barrier {span(model.barrier)}"
     )
 
 
-def _in_sums(found: Explanation) -> str:
+def in_units(problem: GemmProblem, *, by_unit: bool) -> str:
     """What a peak is of: what the matrix unit multiplies, or the sums that the other units make."""
-    problem = found.problem
-    if not found.roofline.by_unit:
+    if not by_unit:
         return f"in {problem.accumulator}"
     multiplied = problem.dtype if problem.precision == FULL else problem.precision
     return f"in {multiplied} by the matrix unit"
