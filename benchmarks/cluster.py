@@ -2,6 +2,7 @@
 
     python benchmarks/cluster.py kills --number 20 --output FILE
     python benchmarks/cluster.py ratio --size 4096 --chunk 1024 --output FILE
+    python benchmarks/cluster.py scaling --workers 1,2,4,8 --cores 8 --size 8192 --chunk 2048 --output FILE
 
 Exits with 1 where a result is wrong, or a killed worker cost more than the tiles that it held. Needs gemmport[dask].
 """
@@ -25,12 +26,15 @@ import dask
 import dask.array as da
 import document
 import numpy as np
-from distributed import Client, LocalCluster, SchedulerPlugin, wait
+from distributed import Client, LocalCluster, SchedulerPlugin, WorkerPlugin, wait
 
 import gemmport as gp
 import gemmport.dask
+from gemmport.core.problem import GemmProblem
 from gemmport.dask import chunking
 from gemmport.execution.selection import get_backend
+from gemmport.planning.cluster import Cluster, explain_cluster
+from gemmport.planning.lookup import load_configuration
 
 OURS = "gemmport-"
 
@@ -208,6 +212,80 @@ def ratio(size: int, chunk: int, rounds: int, output: Path | None) -> None:
         ratio=round(statistics.median(ratios), 3),
         ratios=ratios,
     )
+
+
+class OwnCores(WorkerPlugin):  # type: ignore[misc]
+    """Keeps each worker of a LocalCluster to cores of its own, before it opens a device."""
+
+    name = "own-cores"
+
+    def __init__(self, cores: int) -> None:
+        self.cores = cores
+
+    def setup(self, worker: Any) -> None:
+        """Called by the worker as it begins."""
+        first = int(worker.name) * self.cores
+        os.sched_setaffinity(0, range(first, first + self.cores))
+        os.environ["POCL_MAX_PTHREAD_COUNT"] = str(self.cores)  # which counts all cores of the machine
+
+
+def received(client: Client, nbytes: int) -> float:
+    """Bytes per second that one worker receives from another; the median of a few arrays."""
+    first, second = sorted(client.scheduler_info()["workers"])[:2]
+    rates = []
+    for _ in range(7):
+        block = client.submit(np.ones, nbytes // 8, workers=[first], pure=False)
+        wait(block)
+        start = time.perf_counter()
+        wait(client.submit(len, block, workers=[second], pure=False))
+        rates.append(nbytes / (time.perf_counter() - start))
+    return statistics.median(rates)
+
+
+@main.command()
+@click.option("--workers", default="1,2", show_default=True, help="NUMBER[,NUMBER]; the first is 1.")
+@click.option("--cores", default=1, show_default=True, help="Of each worker.")
+@click.option("--size", default=4096, show_default=True)
+@click.option("--chunk", default=1024, show_default=True)
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--device", help="PLATFORM[:DEVICE] of each worker. Default: the best.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
+def scaling(
+    workers: str, cores: int, size: int, chunk: int, rounds: int, device: str | None, output: Path | None
+) -> None:  # fmt: skip
+    """What a product takes with more and more workers, beside what `gemmport.explain_cluster` predicts of it.
+
+    A worker's speed is that of one alone, and what it receives per second is measured between two.
+    """
+    problem, backend = GemmProblem.create(size, size, size), get_backend(device=device)
+    found: list[dict[str, Any]] = []
+    net = 0.0
+    for number in map(int, workers.split(",")):
+        with cluster(number, 1) as client:
+            client.register_plugin(OwnCores(cores))
+            client.register_plugin(gp.dask.WorkerDevice(device))
+            a, b = operands = [client.persist(whole_numbers(seed, (size, size), chunk)) for seed in range(2)]
+            wait(operands)
+            seconds = []
+            for _ in range(rounds + 1):
+                start = time.perf_counter()
+                wait(client.persist(gp.matmul(a, b)))
+                seconds.append(time.perf_counter() - start)
+            if number > 1:
+                net = net or received(client, 4 * chunk * chunk)
+        took = statistics.median(seconds[1:])  # the first compiles
+        alone = found[0]["seconds"] if found else took
+        schedule = explain_cluster(
+            problem, Cluster(number, net=net or 1.0), backend.device, load_configuration()
+        ).best  # fmt: skip
+        computing = alone / number
+        predicted = max(computing, schedule.moving) + schedule.filling + schedule.adding
+        found.append({
+            "workers": number, "seconds": took, "rounds": seconds[1:], "predicted": predicted, "computing": computing,
+            "moving": schedule.moving, "grid": str(schedule.grid), "speedup": alone / took,
+        })  # fmt: skip
+        click.echo(f"{number} workers: {took:.3f} s, {alone / took:.2f} of one; predicted {predicted:.3f} s", err=True)
+    document.write(output, [backend], size=size, chunk=chunk, cores=cores, net=net, results=found)
 
 
 if __name__ == "__main__":
