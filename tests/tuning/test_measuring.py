@@ -11,8 +11,10 @@ import gemmport as gp
 from gemmport.checking import verification
 from gemmport.contracts.kernel import Cut
 from gemmport.core.problem import GemmProblem
+from gemmport.tuning import measuring
 from gemmport.tuning.measuring import Bench
 from mutations import NAIVE, planted
+from test_timing import Queue
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64", "float8_e4m3fn"])
@@ -62,3 +64,23 @@ def test_operands_are_freed(best_backend: gp.Backend) -> None:
     assert not any(block.released for block in memory.values())
     bench.close()
     assert all(block.released for block in memory.values())
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(5e-6, None), (5e-3, 1)])
+def test_a_gpu_is_not_looked_at_while_it_waits_for_the_host(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, calls: int | None
+) -> None:
+    """The host takes six times as long to enqueue the short one as it runs; a long one is called once."""
+    queue: Any = Queue()
+    monkeypatch.setattr("gemmport.bench.timing.time.perf_counter", lambda: queue.host)
+    monkeypatch.setattr(measuring, "random_operands", lambda *_: {})
+    enqueued: list[float] = []
+
+    def enqueue() -> None:
+        enqueued.append(seconds)
+        queue.put(seconds)
+
+    bound: Any = SimpleNamespace(enqueue=enqueue)
+    with Bench(GemmProblem.create(96, 96, 96), queue) as bench:
+        assert bench.look(bound) == pytest.approx(seconds, rel=0.01)
+    assert calls in (None, len(enqueued))

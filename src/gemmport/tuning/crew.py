@@ -43,7 +43,7 @@ class Outcome:
     """What came of a candidate.
 
     Attributes:
-        seconds: per call: the median of the samples; of one that is slow, that of the one call; None where there is none.
+        seconds: per call: the median of the samples; of one that is slow, those of the first look; None where there is none.
         samples: seconds per call.
         reason: why it was not timed; empty where it was.
         took: seconds that the trial cost.
@@ -107,7 +107,7 @@ class Crew:
             repeat: samples.
             compile_seconds: after which the compiler is cut off.
             expected: seconds of a call of the best so far, by which hanging is told.
-            is_slow: whether a candidate whose first call took so long is not worth the samples.
+            is_slow: whether a candidate that took so long at first sight is not worth the samples.
 
         Raises:
             LaunchError: no new process opens the device.

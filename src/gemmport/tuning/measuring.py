@@ -8,7 +8,7 @@ from types import TracebackType
 
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
-from gemmport.bench.timing import Contestant, Timing, measure
+from gemmport.bench.timing import GPU_PACE, Contestant, Timing, measure
 from gemmport.checking import verification
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on, fill_random_on
 from gemmport.core.plan import Plan
@@ -88,10 +88,19 @@ class Bench:
         return fault_of(bound, self._memory)
 
     def look(self, bound: BoundPlan) -> float:
-        """Seconds of one call, the next after the check's: about what a candidate takes."""
+        """Seconds of a call, the next after the check's: about what a candidate takes.
+
+        A GPU waits for the host while it enqueues a single call, for longer than a short one takes: of such, the seconds are
+        those of one sample, which holds no waiting.
+        """
         first = self.backend.record()
         bound.enqueue()
-        return self.backend.elapsed(first, self.backend.record())
+        seconds = self.backend.elapsed(first, self.backend.record())
+        _, calls = GPU_PACE.calls(seconds)
+        if self.backend.device.type == "cpu" or calls == 1:
+            return seconds
+        (timing,) = self.times([bound], 1)
+        return timing.median
 
     def times(self, each: Sequence[BoundPlan], repeat: int) -> list[Timing]:
         """Times plans in turns, `repeat` samples of each."""

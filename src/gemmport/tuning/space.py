@@ -22,8 +22,8 @@ from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.fingerprint import of_texts
 
-FORM = "1"
-"""Counts the ways in which points of a search were made candidates."""
+FORM = "2"
+"""Counts the ways in which points of a search were made candidates, and in which candidates were timed."""
 
 MOST_NEIGHBOURS = 3000
 """Points around one that breaks a rule that are looked at: enough for kernels with a dozen rules."""
@@ -119,7 +119,7 @@ def values_names(kernel: str) -> tuple[str, ...]:
 
 
 def fingerprint(names: Sequence[str]) -> str:
-    """A text that differs where parameters, ranges or rules of any of these kernels do, or how points are made candidates."""
+    """A text that differs where parameters, ranges or rules of any of these kernels do, or what `FORM` counts."""
     said = [FORM]
     for name in sorted(names):
         variant = kernels.variant(name)

@@ -33,14 +33,14 @@ MOST_KNOWN, MOST_HOPELESS = 20, 60
 """Points in a row that Optuna asks for and that were tried, or that are not worth it: then the search is at its end."""
 
 LOOKS_BEFORE_PRUNING, KEPT_PERCENT = 3, 75.0
-"""Of Optuna's pruner: after so many whole trials, a candidate is left whose first call is not among the fastest, of so many
+"""Of Optuna's pruner: after so many whole trials, a candidate is left that is not among the fastest at first sight, of so many
 percent."""
 
 HOPELESS = 4.0
 """Times the best time: a candidate that is expected to take so long is not tried."""
 
 BEHIND = 2.0
-"""Times the best time: a candidate whose first call takes so long is not timed any further."""
+"""Times the best time: a candidate that takes so long at first sight is not timed any further."""
 
 WORTH_A_TRY = 1.5
 """Times the best time: candidates that are expected to take longer are left to Optuna."""
@@ -99,7 +99,7 @@ class Asked:
         return self.plan.variant, self.plan.values
 
     def is_slow(self, look: float) -> bool:
-        """Whether it is left after a call of so many seconds: far behind the best, or by Optuna's pruner."""
+        """Whether it is left that takes so many seconds at first sight: far behind the best, or by Optuna's pruner."""
         with signals_held():
             self.trial.report(look, 0)
             return (self.best is not None and look > BEHIND * self.best) or self.trial.should_prune()
