@@ -16,7 +16,7 @@ from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_
 from gemmport.contracts.gpu_model import WARP, sharing_of
 from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, ceil_div
 from gemmport.contracts.nvidia import MOST_REGISTERS, has_float8_unit
-from gemmport.contracts.prediction import facts_of, joined
+from gemmport.contracts.prediction import crossing, facts_of, joined, stored_singly
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S
 from gemmport.core.errors import ParameterError
@@ -33,6 +33,9 @@ FITTED = {
     "alone_clocks": "of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier",
     "part_clocks": "of adding up one more part of a shared tile",
     "combine_clocks": "of the launch that adds up parts, beside them and its start: it waits for the last of all sharers",
+    "line_bytes": "of a line of the caches, which they give whole units that ask for it at one time",
+    "crossing_bandwidth": "bytes per second that caches give all units, of rows that begin within a line",
+    "memory_clocks": "a copy of what no group has read before takes so long to arrive, while memory is busy",
     "most_registers": "of a work-item",
     "addresses": "registers of a work-item beside sums and what is read ahead",
 }
@@ -70,7 +73,8 @@ def _is_tiny(tiling: Parameters, problem: GemmProblem) -> bool:
 
 def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
     """By the names of `FITTED`, those that a model states, and the others from its rates, as in `gemmport.contracts.gpu_model`:
-    copies come from caches half as fast as local memory is read, and a part is added up behind barriers.
+    copies come from caches half as fast as local memory is read, a part is added up behind barriers, and memory under load
+    answers three times as late as without.
     """
     hertz = clock(device)
     read, barrier = per_clock(model.local_bandwidth, device), model.barrier * hertz
@@ -84,6 +88,9 @@ def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "alone_clocks": 2 * barrier,
         "part_clocks": 3 * barrier,
         "combine_clocks": 2 * barrier,
+        "line_bytes": 1,
+        "crossing_bandwidth": math.inf,
+        "memory_clocks": 3 * model.latency * hertz,
         "most_registers": MOST_REGISTERS,
         "addresses": ADDRESSES,
     }
@@ -178,6 +185,26 @@ def _multiplied_as_halves(problem: GemmProblem, device: DeviceInfo) -> bool:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """What is done to operands before the product.
+
+    Attributes:
+        count: of passes. seconds: that they take besides their launches.
+        pitches: bytes from one row of A, and of B, to the next, as the kernel reads them.
+    """
+
+    count: int
+    seconds: float
+    pitches: tuple[int, int]
+
+    def crossing_bytes(self, problem: GemmProblem, down: int, beside: int, line_bytes: float) -> float:
+        """That tiles read of rows that begin within a line: of A for each tile beside another, of B for each below."""
+        a, b = (crossing(pitch, line_bytes) for pitch in self.pitches)
+        lines = a * problem.m * beside + b * problem.n * down
+        return lines * problem.effective_k * problem.dtype.itemsize * problem.batch
+
+
+@dataclass(frozen=True)
 class _Step:
     """What one step of a group asks of its unit, in clocks.
 
@@ -212,6 +239,10 @@ class _Step:
             stages=p["STAGES"],
         )
 
+    def streaming_clocks(self, steps: int, own: Mapping[str, float]) -> float:
+        """Of so many steps, one after the other, whose tiles come from memory: those that are on their way hide its latency."""
+        return steps * own["memory_clocks"] / (self.stages - 1)
+
     def clocks(self, steps: int, groups: int, own: Mapping[str, float]) -> dict[str, float]:
         """Of a unit with so many groups at once, each of so many steps, by what limits it; "alone" is not hidden by others."""
         products = groups * self.products * max(own["schedulers"] / (self.warps * groups), 1.0)
@@ -227,6 +258,11 @@ class _Step:
         }
 
 
+def width(problem: GemmProblem) -> int:
+    """Elements of D that a work-item stores at once where they are aligned."""
+    return max(min(16 // problem.output.itemsize, 8), 1)
+
+
 _of_a_unit = itemgetter("TSM", "TSN", "TSK", "WM", "WN", "STAGES", "GROUPS")
 """The parameters on which it depends how many groups a unit holds; with ANEW, what a step asks of it."""
 
@@ -236,15 +272,15 @@ def predictor(
     problem: GemmProblem,
     device: DeviceInfo,
     model: DeviceModel,
-    passes: Callable[[ParameterValue], tuple[int, float]],
+    passes: Callable[[ParameterValue], Passes],
 ) -> Predictor:
     """What the parts of a product take: waves of groups, each of as many steps as there are terms; then shared tiles.
 
     Args:
-        passes: by ANEW, how many passes there are beforehand, and what they take besides their launches.
+        passes: by ANEW, those that there are beforehand.
     """
     own, hertz, units = constants(device, model), clock(device), max(device.compute_units, 1)
-    memory = problem.bytes / model.read_bandwidth
+    of_memory, singly = problem.bytes / model.read_bandwidth, stored_singly(problem, model, width(problem))
     held: dict[tuple[ParameterValue, ...], int] = {}
     asked: dict[tuple[ParameterValue, ...], _Step] = {}
 
@@ -257,10 +293,12 @@ def predictor(
             asked[key] = _Step.of(problem, device, parameters, own)
         step = asked[key]
         rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
-        tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns) * problem.batch
+        down, beside = ceil_div(problem.m, rows), ceil_div(problem.n, columns)
+        tiles = down * beside * problem.batch
         steps = max(ceil_div(problem.effective_k, int(parameters["TSK"])), 1)
         shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * units)
         whole, added = tiles - shared, 0.0
+        before = passes(parameters["ANEW"])
 
         # Waves: how often, steps of each group, and groups of the fullest unit at once.
         waves, rest = divmod(whole, at_once * units)
@@ -274,7 +312,7 @@ def predictor(
             added = (own["combine_clocks"] + sharers / shared * own["part_clocks"]) / hertz
             added += moved / model.copy_bandwidth
         parts: dict[str, float] = {}
-        looped = 0.0
+        looped = streamed = begun = 0.0
         for times, of_group, groups in phases:
             if times and groups:
                 found = step.clocks(of_group, groups, own)
@@ -282,17 +320,23 @@ def predictor(
                     parts[name] = parts.get(name, 0.0) + times * clocks / hertz
                 alone = found.pop("alone")
                 looped += times * (joined(found) + alone) / hertz
+                streamed += times * step.streaming_clocks(of_group, own) / hertz
+                # Groups of the first wave wait at one time; later ones, while the others of their unit multiply.
+                begun += times / groups if begun else 1 + (times - 1) / groups
         results = min(rows, problem.m) * min(columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
-        count, pass_seconds = passes(parameters["ANEW"])
         others = {
-            "launches": model.launch * (count + (whole > 0) + (2 if shared else 0)),
-            "passes": pass_seconds,
+            "launches": model.launch * (before.count + (whole > 0) + (2 if shared else 0)),
+            "passes": before.seconds,
+            "begins": begun * own["far_clocks"] / hertz,
             "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
+            "single stores": singly,
             "parts": added,
         }
-        seconds = joined({"loop": looped, "global memory": memory}) + math.fsum(others.values())
-        return Prediction(
-            {**parts, "global memory": memory, **others}, seconds, facts_of(problem, rows, columns, units * at_once)
-        )
+        # Of the operand with the most rows of tiles beside it, so many steps are the first that read it.
+        memory = max(of_memory, streamed / min(down, beside))
+        caches = before.crossing_bytes(problem, down, beside, own["line_bytes"]) / own["crossing_bandwidth"]
+        reads = {"global memory": memory, "caches": caches}
+        seconds = joined({"loop": looped, **reads}) + math.fsum(others.values())
+        return Prediction({**parts, **reads, **others}, seconds, facts_of(problem, rows, columns, units * at_once))
 
     return predicted

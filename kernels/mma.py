@@ -206,12 +206,13 @@ class Mma(KernelVariant):
         taken = _taken(problem, device)
 
         @cache
-        def passes(anew: ParameterValue) -> tuple[int, float]:
-            _, made = _laid_out(taken, {"ANEW": anew})
+        def passes(anew: ParameterValue) -> _mma_tilings.Passes:
+            laid_out, made = _laid_out(taken, {"ANEW": anew})
             count, seconds = len(made), relayout.expected_seconds(made.values(), taken, device, model)
-            if taken is problem:
-                return count, seconds
-            return count + 1, seconds + convert.moved_bytes(problem) / model.copy_bandwidth
+            if taken is not problem:
+                count, seconds = count + 1, seconds + convert.moved_bytes(problem) / model.copy_bandwidth
+            size = taken.dtype.itemsize
+            return _mma_tilings.Passes(count, seconds, (laid_out.layout("a").ld * size, laid_out.layout("b").ld * size))
 
         return _mma_tilings.predictor(self, taken, device, model, passes)
 
@@ -225,7 +226,7 @@ class Mma(KernelVariant):
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name not in ("SHARE", "ANEW", "EARLY")}
-        tile, width = self.tile(parameters), max(min(PIECE_BYTES // problem.output.itemsize, 8), 1)
+        tile, width = self.tile(parameters), _mma_tilings.width(problem)
         terms = problem.effective_k
         return {
             **super().defines(own, problem),

@@ -30,7 +30,7 @@ from gemmport.contracts.nvidia import (
     why_not_multiplied,
 )
 from gemmport.contracts.occupancy import REGISTERS, WARP, local_memory_of
-from gemmport.contracts.prediction import SHARPNESS, facts_of, joined
+from gemmport.contracts.prediction import SHARPNESS, crossing, facts_of, joined, stored_singly
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
@@ -193,8 +193,8 @@ class Wgmma(KernelVariant):
         "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
         "read_bytes": "that it reads from local memory per clock",
         "copy_bytes": "that the copy engine brings to a unit per clock",
-        "sector_bytes": "of what the caches give at once",
-        "unaligned": "times as long it takes for rows that do not begin at multiples of these",
+        "line_bytes": "of a line of the caches, which they give whole units that ask for it at one time",
+        "crossing_bandwidth": "bytes per second that caches give all units, of rows that begin within a line",
         "promoted": "sums of FP8 that work-items of a unit add per clock, while the unit waits",
         "step_clocks": "of a step beside its products",
         "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
@@ -353,7 +353,8 @@ class Wgmma(KernelVariant):
         own, hertz, units = _constants(device, model), clock(device), max(device.compute_units, 1)
         addressable, made = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
-        slower = {x: own["unaligned"] if pitch % own["sector_bytes"] else 1 for x, pitch in pitches.items()}
+        crosses = {x: crossing(pitch, own["line_bytes"]) for x, pitch in pitches.items()}
+        singly = stored_singly(problem, model, _width(problem))
         pass_seconds = relayout.expected_seconds(made.values(), problem, device, model)
 
         def predicted(parameters: Parameters) -> Prediction:
@@ -365,10 +366,7 @@ class Wgmma(KernelVariant):
             step = {
                 "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
                 "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
-                "copies": (
-                    tile.rows * slower["a"] / (1 + (cluster == SAME_A))
-                    + tile.columns * slower["b"] / (1 + (cluster == SAME_B))
-                )
+                "copies": (tile.rows / (1 + (cluster == SAME_A)) + tile.columns / (1 + (cluster == SAME_B)))
                 * ROW_BYTES
                 / own["copy_bytes"],
             }
@@ -379,6 +377,11 @@ class Wgmma(KernelVariant):
             promoted = tile.rows * tile.columns / own["promoted"] if _promotes(problem) else 0.0
             parts["latency"] = (ceil_div(of_fullest, p["GROUPS"]) * steps + shares) * waits / hertz
             parts["global memory"] = problem.bytes / model.read_bandwidth
+            # Rows of A are read for each tile beside them, and columns of B for each below.
+            lines = crosses["a"] * problem.m * ceil_div(problem.n, tile.columns) / (1 + (cluster == SAME_A))
+            lines += crosses["b"] * problem.n * ceil_div(problem.m, tile.rows) / (1 + (cluster == SAME_B))
+            crossing_bytes = lines * problem.effective_k * problem.dtype.itemsize * problem.batch
+            parts["caches"] = crossing_bytes / own["crossing_bandwidth"]
             results = (
                 min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
             )
@@ -393,6 +396,7 @@ class Wgmma(KernelVariant):
                 "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
                 * (results + own["tile_clocks"])
                 / hertz,
+                "single stores": singly,
                 "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
                 "parts": sharers / shared * own["part_clocks"] / hertz
                 + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
@@ -410,7 +414,7 @@ class Wgmma(KernelVariant):
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}
-        width = max(min(16 // problem.output.itemsize, 8), 1)
+        width = _width(problem)
         few, many = _registers(parameters)
         rows, columns = self._numbered(parameters)
         # A group may have a tile all of which is beyond an edge.
@@ -514,8 +518,8 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "products": usual_matrix_products(device, model),
         "read_bytes": read,
         "copy_bytes": read / 2,
-        "sector_bytes": ALIGNMENT,
-        "unaligned": 1.0,
+        "line_bytes": ALIGNMENT,
+        "crossing_bandwidth": math.inf,
         "promoted": per_clock(model.multiply_adds["float32"], device),
         "step_clocks": barrier,
         "far_clocks": latency,
@@ -550,6 +554,11 @@ def _promotes(problem: GemmProblem) -> bool:
 def _rounds_a(problem: GemmProblem) -> bool:
     """Whether A is rounded on its way to the unit."""
     return problem.dtype.name in _UNITS and _UNITS[problem.dtype.name].precision != FULL
+
+
+def _width(problem: GemmProblem) -> int:
+    """Elements of D that a work-item stores at once where they are aligned."""
+    return max(min(16 // problem.output.itemsize, 8), 1)
 
 
 def _steps_of(problem: GemmProblem, tile: Tile) -> int:

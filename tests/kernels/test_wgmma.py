@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -19,6 +20,7 @@ from absences import CUDA_COMPILER, beyond, needs
 from exact import Sizes, check_plan, problem_of, run_plan
 from gemmport import kernels
 from gemmport.backends import _compilation, _nvrtc
+from gemmport.bench.sweeps import Swept, read_sweep
 from gemmport.checking.verification import random_operands
 from gemmport.contracts.kernel import Parameters
 from gemmport.contracts.scales import ScaleLayout, ScaleLayouts, with_scales
@@ -119,12 +121,17 @@ def test_float32_that_is_stored_as_halves_is_multiplied_by_it(precision: str) ->
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float32", "float8_e4m3fn"])
-def test_rows_that_are_not_aligned_are_no_cliff(dtype: str) -> None:
-    """Passes lay them out anew: at 1023, where two launches count, a multiply-add takes less than twice as long."""
+def test_operands_whose_rows_are_not_aligned_are_no_cliff(dtype: str) -> None:
+    """Passes lay them out anew: at 1023, where two launches count, a multiply-add takes less than twice as long. Results in
+    such rows are another matter: they are stored one by one.
+    """
 
     def expected(size: int) -> float:
         """Seconds of a multiply-add."""
         problem = square(size, dtype, **more_of(dtype))
+        whole = -(-size // 8) * 8
+        results = replace(problem.d, ld=whole, batch_stride=whole * size)
+        problem = replace(problem, c=results, d=results)
         best = next(each for each in candidates(problem, CUDA, SHIPPED) if not each.reason)
         assert best.prediction is not None
         return best.prediction.seconds / size**3
@@ -182,6 +189,44 @@ def test_predictions_are_near_the_times_on_file_and_the_choice_is_near_the_faste
                 matched.add(problem.dtype.name)
                 assert seconds < 1.1 * min(each for each, others in found if others["EARLY"] == full["EARLY"])
     assert matched == chosen_were_timed
+
+
+def swept(label: str) -> tuple[gp.DeviceInfo, Swept]:
+    """A product of the sweep in bfloat16 on an H100."""
+    sweep = read_sweep(RESULTS / "h100" / "sweep" / "halves.jsonl")
+    (found,) = (each for each in sweep.swept if label in each.workload.label)
+    return sweep.device, found
+
+
+@pytest.mark.parametrize("label", ["GPT-2 small, 1024 tokens, vocabulary", "square 2049", "5124×1500", "ViT-L/16"])
+def test_results_in_rows_that_are_not_aligned_are_expected_to_take_as_long_as_they_took(label: str) -> None:
+    """The median of tilings: without what single stores take it is 0.23 to 0.74."""
+    device, found = swept(label)
+    predict = WGMMA.predictor(found.workload.problem, device, model_of(device))
+    near = [each for each in found.timed if each.kernel == "wgmma" and each.seconds < 1.5 * found.timed[0].seconds]
+    ratios = [predict(WGMMA.complete(each.parameters)).seconds / each.seconds for each in near]
+    assert 0.8 < statistics.median(ratios) < 1.25
+
+
+def test_rows_that_begin_within_lines_of_caches_are_not_read_as_fast_by_small_tiles() -> None:
+    """At 1000, where rows have 2000 bytes, the fastest tile is larger than at 1024, of rows of whole lines."""
+    chosen = []
+    for label in ("square 1000", "square 1024"):
+        device, found = swept(label)
+        values = WGMMA.suggested(found.workload.problem, device, model_of(device))
+        fastest = found.timed[0].parameters
+        assert [values[name] for name in ("TSM", "TSN")] == [fastest[name] for name in ("TSM", "TSN")]
+        chosen.append(values["TSM"] * values["TSN"])
+    assert chosen[0] > chosen[1]
+    predictions = [
+        WGMMA.predicted(square(1000), CUDA, model_of(CUDA), WGMMA.complete({**LARGE, "SHARE": 0, "CLUSTER": each}))
+        for each in ("none", "a", "b")
+    ]
+    alone, of_a, of_b = (each.parts["caches"] for each in predictions)
+    assert alone == pytest.approx((0.875 * 1000 * 4 + 0.875 * 1000 * 8) * 1000 * 2 / 4.7e12)
+    assert of_a == pytest.approx((0.875 * 1000 * 2 + 0.875 * 1000 * 8) * 1000 * 2 / 4.7e12)
+    assert of_b == pytest.approx((0.875 * 1000 * 4 + 0.875 * 1000 * 4) * 1000 * 2 / 4.7e12)
+    assert WGMMA.predicted(square(1024), CUDA, model_of(CUDA), WGMMA.complete(LARGE)).parts["caches"] == 0
 
 
 @pytest.mark.parametrize("name", ["early", "fp8"])

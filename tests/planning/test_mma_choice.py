@@ -12,9 +12,10 @@ import pytest
 
 import gemmport as gp
 from gemmport import kernels
+from gemmport.contracts.device_model import clock
 from gemmport.contracts.named_devices import chip_of, device_of
 from gemmport.contracts.nvidia import is_hopper
-from gemmport.contracts.prediction import facts_of
+from gemmport.contracts.prediction import facts_of, stored_singly
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem
 from gemmport.planning.planner import make_plan
@@ -130,6 +131,33 @@ def test_few_rows_are_bounded_by_memory_and_all_units_read(
         assert prediction.seconds - prediction.parts["launches"] < 1.6 * bytes_seconds
 
 
+def test_few_groups_that_read_from_memory_are_expected_to_wait_for_it() -> None:
+    """2048 × 8 × 12288 has 128 tiles of 16 rows, one for each unit, which has too little on its way. With tiles that are not
+    shared it took 38.0 µs on an H100, and 26.4 with shared ones.
+    """
+    device, mma = H200, MMA
+    problem = GemmProblem.create(2048, 8, 12288, dtype="bfloat16", trans_b="T")
+    predict = mma.predictor(problem, device, model_of(device))
+    tiling = {"TSM": 16, "TSN": 16, "TSK": 128, "WM": 16, "WN": 16, "STAGES": 6, "GROUPS": 4}
+    alone, shared = (predict(mma.complete({**tiling, "SHARE": share})) for share in (0, 4))
+    assert alone.parts["global memory"] > problem.bytes / model_of(device).read_bandwidth
+    assert shared.parts["global memory"] == problem.bytes / model_of(device).read_bandwidth
+    assert alone.seconds > shared.seconds
+    assert mma.suggested(problem, device, model_of(device))["SHARE"] > 0
+
+
+def test_groups_that_begin_anew_for_each_tile_wait_for_the_first_copies() -> None:
+    """By groups that stay, as wgmma's, 11520 × 8000 × 24 took 102 µs on an H100, and by mma 117 and more."""
+    device, mma = H200, MMA
+    problem = GemmProblem.create(11520, 8000, 24, dtype="bfloat16")
+    tiling = mma.complete({"TSM": 128, "TSN": 128, "TSK": 32, "WM": 64, "WN": 64, "STAGES": 4, "GROUPS": 2})
+    predicted = mma.predicted(problem, device, model_of(device), tiling)
+    # 90 × 63 tiles are 21 waves of two groups a unit, of which the first is not hidden, and one of one group.
+    waits = (1 + 20 / 2 + 1) * model_of(device).constants("mma")["far_clocks"]
+    assert predicted.parts["begins"] == pytest.approx(waits / clock(device))
+    assert gp.plan(problem, device).variant == "wgmma"
+
+
 def test_a_sum_is_cut_where_few_tiles_would_leave_units_idle() -> None:
     """Of 512 columns even the narrowest tiles are too few."""
     plan = gp.plan(GemmProblem.create(16, 512, 16384, dtype="float16", trans_b="T"), H200)
@@ -145,7 +173,10 @@ def test_a_sum_is_cut_where_few_tiles_would_leave_units_idle() -> None:
 @pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
 @pytest.mark.every_pair("size", [1000, 4096])
 def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, dtype: str, ops: str, size: int) -> None:
-    """One more row, column and term: expected besides are the passes that lay operands out anew, and a tile's edge."""
+    """One more row, column and term: expected besides are passes that lay operands out anew, single stores, and a tile's edge.
+
+    Rows are laid out anew with whole pieces of 16 bytes: they cross lines of the caches, which Hopper's model knows.
+    """
     model = model_of(device)
 
     def expected(size: int) -> float:
@@ -156,8 +187,9 @@ def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, d
 
     operands = 2 * (size + 1) ** 2 * (2 if dtype == "float16" else 1)
     # Bytes are moved one by one.
+    stores = stored_singly(GemmProblem.create(size + 1, size + 1, 1, dtype=dtype), model, 8)
     passes = 2 * model.launch + (3 if dtype == "float16" else 6) * operands / model.copy_bandwidth
-    assert expected(size + 1) < 1.2 * expected(size) + passes
+    assert expected(size + 1) < 1.6 * expected(size) + passes + stores
 
 
 # Predictions beside times

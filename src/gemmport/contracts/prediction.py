@@ -57,6 +57,25 @@ def joined(parts: Mapping[str, float], sharpness: float = SHARPNESS) -> float:
     return float(longest * sum((part / longest) ** sharpness for part in parts.values()) ** (1 / sharpness))
 
 
+def stored_singly(problem: GemmProblem, model: DeviceModel, width: int) -> float:
+    """Seconds to store D where its rows, or those of C, are not aligned to runs of `width` elements, and work-items store
+    runs of neighbours element by element: of each sector that a run touches, every store writes a part, so that caches take D
+    `width` times. 0 where rows are aligned.
+    """
+    size = problem.output.itemsize
+    if problem.alignment("c") % (width * size) == 0 and problem.alignment("d") % (width * size) == 0:
+        return 0.0
+    return width * problem.m * problem.n * problem.batch * size / model.copy_bandwidth
+
+
+def crossing(pitch: int, line_bytes: float) -> float:
+    """The share of rows, of so many bytes from one to the next, that begin within a line of the caches: as much as one holds of
+    such a row is on two lines.
+    """
+    line = int(line_bytes)
+    return 1 - math.gcd(pitch, line) / line
+
+
 WAKE = "seconds until another core takes part in a launch: so much less does each of them do meanwhile"
 
 
