@@ -172,6 +172,16 @@ def generated_called(files: Files) -> Table:
     return _summarized(files, "h200/calls/generated-torch.json")
 
 
+def called_today(files: Files) -> Table:
+    """docs/calls.md: published workloads, and products that stand in no file, of PyTorch's tensors on an H100."""
+    tables = {
+        name: _summarized(files, f"h100/calls/{file}-torch.json")
+        for name, file in (("published workloads", "workloads"), ("that stand in no file", "generated"))
+    }
+    rows = [[name, *row] for name, table in tables.items() for row in table.rows]
+    return Table(["products", "calls with `out`", "so many>", "geometric mean>", "least>"], rows)
+
+
 def workloads_called_in_halves(files: Files) -> Table:
     """docs/calls.md: published workloads in bfloat16, of PyTorch's tensors."""
     return _summarized(files, "h100/calls/workloads-torch-bfloat16.json")
@@ -260,6 +270,7 @@ RECIPES: dict[str, Recipe] = {
     "calls of workloads in halves": workloads_called_in_halves,
     "calls of workloads in OpenCL": workloads_called_in_opencl,
     "calls of workloads on the H200": workloads_called,
+    "calls of products on an H100": called_today,
     "calls of generated products on the H200": generated_called,
     "a model on the H200": model,
     "first calls on a GPU": first_calls,
