@@ -14,7 +14,7 @@ from operator import itemgetter
 from gemmport.contracts import occupancy
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
 from gemmport.contracts.gpu_model import WARP, sharing_of
-from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, ceil_div
+from gemmport.contracts.kernel import PAIR, KernelVariant, Parameters, Predictor, ceil_div
 from gemmport.contracts.nvidia import MOST_REGISTERS, has_float8_unit
 from gemmport.contracts.prediction import crossing, facts_of, joined, stored_singly
 from gemmport.core.device import DeviceInfo
@@ -329,7 +329,7 @@ def predictor(
             "passes": before.seconds,
             "begins": begun * own["far_clocks"] / hertz,
             "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
-            "single stores": singly,
+            "single stores": singly * PAIR / int(parameters["WN"]),
             "parts": added,
         }
         # Of the operand with the most rows of tiles beside it, so many steps are the first that read it.

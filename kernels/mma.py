@@ -20,7 +20,7 @@ from gemmport.contracts.kernel import (
     Tile,
     ceil_div,
     gemm_arguments,
-    run_defines,
+    stored_runs_defines,
 )
 from gemmport.contracts.nvidia import (
     begins_launches_early,
@@ -226,14 +226,13 @@ class Mma(KernelVariant):
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name not in ("SHARE", "ANEW", "EARLY")}
-        tile, width = self.tile(parameters), _mma_tilings.width(problem)
+        tile = self.tile(parameters)
         terms = problem.effective_k
         return {
             **super().defines(own, problem),
-            **run_defines(problem, width),
+            **stored_runs_defines(problem, _mma_tilings.width(problem), int(parameters["WN"])),
             **({"PROMOTES": 1} if problem.dtype in FLOAT8S else {}),
             **({"EARLY": 1} if parameters["EARLY"] else {}),
-            "WIDTH": width,
             "ELEMENT_BYTES": problem.dtype.itemsize,
             "SUM_BYTES": problem.accumulator.sum_bytes,
             "UNIT_TYPE": _UNITS[problem.dtype.name].name if problem.dtype.name in _UNITS else "NONE",
@@ -324,7 +323,6 @@ def _laid_out(problem: GemmProblem, parameters: Parameters) -> tuple[GemmProblem
     of one byte; and, with ANEW, those whose rows are not aligned.
     """
     made: dict[Operand, transpose.Prepared] = {}
-    piece = PIECE_BYTES // problem.dtype.itemsize
     for operand, lies_across in _across(problem).items():
         turned = lies_across and problem.dtype.itemsize not in _TURNED_AS_READ
         unaligned = bool(parameters["ANEW"]) and problem.alignment(operand) % PIECE_BYTES != 0
@@ -333,7 +331,7 @@ def _laid_out(problem: GemmProblem, parameters: Parameters) -> tuple[GemmProblem
         if problem.effective_k:
             stored = problem.stored_shape(operand)
             rows, columns = reversed(stored) if turned else stored
-            padded = (rows, ceil_div(columns, piece) * piece)
+            padded = (rows, relayout.whole_columns(columns, problem.dtype.itemsize))
             made[operand] = relayout.prepare(problem, operand, f"{operand}_anew", turned=turned, padded=padded)
         layout = made[operand].layout if operand in made else problem.layout(operand)  # of which nothing is read
         if operand == "a":

@@ -146,6 +146,18 @@ def expected_seconds(
 PASS = Relayout()
 
 
+LINE_BYTES = 128
+"""Of a line of the caches of NVIDIA's GPUs."""
+
+
+def whole_columns(columns: int, size: int) -> int:
+    """To how many columns rows of so many are padded, whose elements have so many bytes: to whole lines, which are read faster.
+    Where rows are short, that would take much room: to whole runs.
+    """
+    piece = (LINE_BYTES if columns * size >= 4 * LINE_BYTES else RUN_BYTES) // size
+    return ceil_div(columns, piece) * piece
+
+
 def prepare(
     problem: GemmProblem,
     operand: Operand,

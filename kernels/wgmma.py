@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
 from gemmport.contracts.gpu_model import sharing_of
 from gemmport.contracts.kernel import (
+    PAIR,
     Constraint,
     Cut,
     Form,
@@ -22,7 +23,7 @@ from gemmport.contracts.kernel import (
     Tile,
     ceil_div,
     gemm_arguments,
-    run_defines,
+    stored_runs_defines,
 )
 from gemmport.contracts.nvidia import (
     cut_of_float32_sums,
@@ -354,7 +355,7 @@ class Wgmma(KernelVariant):
         addressable, made = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
         crosses = {x: crossing(pitch, own["line_bytes"]) for x, pitch in pitches.items()}
-        singly = stored_singly(problem, model, _width(problem))
+        singly = stored_singly(problem, model, _width(problem)) * PAIR / COLUMNS
         pass_seconds = relayout.expected_seconds(made.values(), problem, device, model)
 
         def predicted(parameters: Parameters) -> Prediction:
@@ -414,7 +415,6 @@ class Wgmma(KernelVariant):
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}
-        width = _width(problem)
         few, many = _registers(parameters)
         rows, columns = self._numbered(parameters)
         # A group may have a tile all of which is beyond an edge.
@@ -423,9 +423,8 @@ class Wgmma(KernelVariant):
         return {
             **common,
             "EDGES": int(common["EDGES"] or beyond),
-            **run_defines(problem, width),
+            **stored_runs_defines(problem, _width(problem), COLUMNS),
             "ARCHITECTURE_SPECIFIC": 1,
-            "WIDTH": width,
             "ELEMENT_BYTES": problem.dtype.itemsize,
             "UNIT_TYPE": _UNITS[problem.dtype.name].name if problem.dtype.name in _UNITS else "NONE",
             "WHOLE_SUMS": int(problem.accumulator.kind == "integer"),
@@ -689,10 +688,7 @@ def _as_read(problem: GemmProblem, *, early: bool = False) -> tuple[GemmProblem,
             continue
         stored = problem.stored_shape(operand)
         rows, columns = reversed(stored) if turned else stored
-        # Rows of whole lines are copied faster; where they are short, that would take much room.
-        run = ROW_BYTES if columns * problem.dtype.itemsize >= 4 * ROW_BYTES else ALIGNMENT
-        piece = run // problem.dtype.itemsize
-        padded = (rows, ceil_div(columns, piece) * piece)
+        padded = (rows, relayout.whole_columns(columns, problem.dtype.itemsize))
         made[operand] = relayout.prepare(
             problem,
             operand,

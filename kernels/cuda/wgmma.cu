@@ -195,7 +195,7 @@ __device__ __forceinline__ wide_t scales_of_columns(scales_t scales, int column,
     wide_t x;
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
-        ELEMENT(x, w) = w < present ? column_scale(scales, column + w) : 0;
+        ELEMENT(x, w) = w * APART < present ? column_scale(scales, column + w * APART) : 0;
     return x;
 }
 __device__ __forceinline__ wide_t times_scales(wide_t sums, acc_t of_row, wide_t of_columns)
@@ -214,6 +214,7 @@ __device__ __forceinline__ wide_t times_scales(wide_t sums, acc_t of_row, wide_t
 #define STAGED (WARP / 2 * AT_ONCE)
 #define STAGED_AT(row, column) ((row) * AT_ONCE + ((column) ^ (row) % 4 * 8))
 #define RUNS_N (AT_ONCE / WIDTH)
+#define COLUMN_OF(run) ((run) % RUNS_N * (APART > 1 ? 1 : WIDTH)) // its first
 #define STEP (WARP / RUNS_N) // rows that a warp stores at once
 #define RUNS (WARP / 2 / STEP) // of a lane
 #if SCALES
@@ -223,6 +224,20 @@ __device__ __forceinline__ wide_t times_scales(wide_t sums, acc_t of_row, wide_t
 #else
 #define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more registers
 #endif
+// A run of a row. Where rows of D are not aligned, its two numbers lie half of the columns apart, so that neighbouring lanes store
+// neighbours: one store writes all of a sector.
+__device__ __forceinline__ wide_t staged_run(const acc_t *own, int row, int column)
+{
+#if APART > 1
+    wide_t x;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = own[STAGED_AT(row, column + w * APART)];
+    return x;
+#else
+    return *(const wide_t *)(own + STAGED_AT(row, column));
+#endif
+}
 __device__ __forceinline__ void store_columns(
     acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c, index_t ld_c, acc_t alpha,
     acc_t beta, int m, int n, scales_t scales)
@@ -235,7 +250,7 @@ __device__ __forceinline__ void store_columns(
         for (int h = 0; h < 2; ++h)
             *(pair_t *)(own + STAGED_AT(lane / 4 + h * 8, x * 8 + lane % 4 * 2)) = {sum[x * 4 + h * 2], sum[x * 4 + h * 2 + 1]};
     __syncwarp(); // the rows are complete
-    const int i = row + lane / RUNS_N, j = column + lane % RUNS_N * WIDTH; // of the first run
+    const int i = row + lane / RUNS_N, j = column + COLUMN_OF(lane); // of the first run
     d += i * ld_d + j;
     c += i * ld_c + j;
 #if SCALES
@@ -259,7 +274,7 @@ __device__ __forceinline__ void store_columns(
         #pragma unroll
         for (int x = 0; x < READ_AT_ONCE; ++x) {
             const int below = i + (first + x) * STEP;
-            wide_t sums = *(const wide_t *)(own + STAGED_AT(lane / RUNS_N + (first + x) * STEP, lane % RUNS_N * WIDTH));
+            wide_t sums = staged_run(own, lane / RUNS_N + (first + x) * STEP, COLUMN_OF(lane));
 #if SCALES
             sums = times_scales(sums, PRESENT(below < m, 1) > 0 ? row_scale(scales, below) : 0, of_columns);
 #endif

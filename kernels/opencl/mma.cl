@@ -212,7 +212,22 @@ inline void multiply(uint (*a)[4], uint (*b)[4], acc_t (*sum)[COLUMN_EIGHTS][4])
 #define STAGED (TSM / WM * WARPS_N * LINES * PITCH)
 #define EXTENT MOST(STAGES * STAGE, STAGED) // numbers of local memory
 #define RUNS_N (WN / WIDTH)
+#define COLUMN_OF(run) ((run) % RUNS_N * (APART > 1 ? 1 : WIDTH)) // its first
 #define RUNS (LINES * RUNS_N / WARP) // of a lane
+// A run of a row. Where rows of D are not aligned, its two numbers lie half of the columns apart, so that neighbouring lanes store
+// neighbours: one store writes all of a sector.
+inline wide_t staged_run(__local const acc_t *from)
+{
+#if APART > 1
+    wide_t x;
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = from[w * APART];
+    return x;
+#else
+    return *(__local const wide_t *)from;
+#endif
+}
 inline void store_rows(
     __local acc_t *staged, acc_t (*sum)[4], int item, int row, int column, __global out_t *d, index_t ld_d, __global const out_t *c,
     index_t ld_c, acc_t alpha, acc_t beta, int m, int n)
@@ -231,7 +246,7 @@ inline void store_rows(
     for (int x = 0; x < RUNS; ++x) {                             \
         const int run = lane + x * WARP;                         \
         const int i = row + run / RUNS_N;                        \
-        const int j = column + run % RUNS_N * WIDTH;             \
+        const int j = column + COLUMN_OF(run);                   \
         const int end = PRESENT(i < m, n - j);                   \
         statement;                                               \
     }
@@ -240,7 +255,7 @@ inline void store_rows(
     if (!is_zero(beta))
         FOR_EACH_RUN(before[x] = read_before(c + i * ld_c + j, 0, end))
     FOR_EACH_RUN(
-        const wide_t sums = *(__local const wide_t *)(own + run / RUNS_N * PITCH + run % RUNS_N * WIDTH);
+        const wide_t sums = staged_run(own + run / RUNS_N * PITCH + COLUMN_OF(run));
         store_over(d + i * ld_d + j, before[x], sums, alpha, beta, 0, end))
 }
 

@@ -484,6 +484,21 @@ def run_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
     }
 
 
+PAIR = 2
+"""Elements of a run whose elements lie apart."""
+
+
+def stored_runs_defines(problem: GemmProblem, width: int, columns: int) -> dict[str, ParameterValue]:
+    """Macros of runs by which warps store rows of so many columns of D: `width` elements at once. Where rows of D or C are not
+    aligned to these, two that lie half of the columns apart, so that neighbouring work-items store neighbouring elements: of
+    each sector of memory one store writes all.
+    """
+    found = {**run_defines(problem, width), "WIDTH": width}
+    if found["ALIGNED_D"]:
+        return found
+    return {**run_defines(problem, PAIR), "ALIGNED_D": 0, "WIDTH": PAIR, "APART": columns // PAIR}
+
+
 def half_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:
     """Macros by which OpenCL C converts runs of halves to float32 and back as vectors, where it loads or stores such runs. For
     kernels of CPUs, whose compilers do not make vectors of single elements that are converted; GPUs have no such vectors.

@@ -57,15 +57,19 @@ def joined(parts: Mapping[str, float], sharpness: float = SHARPNESS) -> float:
     return float(longest * sum((part / longest) ** sharpness for part in parts.values()) ** (1 / sharpness))
 
 
+SECTOR = 32
+"""Bytes of memory that a GPU's caches write at once."""
+
+
 def stored_singly(problem: GemmProblem, model: DeviceModel, width: int) -> float:
-    """Seconds to store D where its rows, or those of C, are not aligned to runs of `width` elements, and work-items store
-    runs of neighbours element by element: of each sector that a run touches, every store writes a part, so that caches take D
-    `width` times. 0 where rows are aligned.
+    """Seconds that it takes longer to store D one by one, as where its rows, or those of C, are not aligned to runs of `width`
+    elements: each store of neighbours by neighbouring work-items writes a part of one sector more than they fill. By their
+    number these seconds are to be divided. 0 where rows are aligned.
     """
     size = problem.output.itemsize
     if problem.alignment("c") % (width * size) == 0 and problem.alignment("d") % (width * size) == 0:
         return 0.0
-    return width * problem.m * problem.n * problem.batch * size / model.copy_bandwidth
+    return SECTOR * problem.m * problem.n * problem.batch / model.copy_bandwidth
 
 
 def crossing(pitch: int, line_bytes: float) -> float:
