@@ -29,13 +29,14 @@ FITTED = {
     "across_doubt": "a product whose operands are transposed beforehand must be expected to gain so much",
     "across_matrix_doubt": "likewise with the matrix unit, which asks for more of memory",
     "read_share": "of memory's bandwidth, that tiles reach at most: between waves, and at both ends, nothing is on its way",
+    "piece_share": "of that, of operands along k whose tiles have less than a line of the caches of each row",
     "line_stages": "tiles at once with LINES, at least: with fewer the unit waits for copies, which no prediction knows",
 }
 """What a device's model may state for the choice, beside the constants of `gemmport.contracts.gpu_model`, with its meaning."""
 
 USUAL = {
     "most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.005, "across_matrix_doubt": 1.02,
-    "read_share": 0.85, "line_stages": 3,
+    "read_share": 0.85, "piece_share": 1.0, "line_stages": 3,
 }  # fmt: skip
 """Where it states nothing: registers that most GPUs have, and NVIDIA's more; defaults; nothing that was not measured."""
 
@@ -276,7 +277,7 @@ def considered(
     simt: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel
 ) -> list[tuple[float, Parameters]]:
     """The tilings that fit, shared or not, and the best of them with operands across, with the clocks that
-    `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
+    `gemmport.contracts.gpu_model` expects of them, or memory takes, in this order; empty where none fits.
     """
     constants, own = Constants.of(device, model), _own(device, model)
     sums = problem.accumulator.name
@@ -292,6 +293,10 @@ def considered(
         fitted = [values]
     choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, int(values["GROUPS"]))]
     expected = [(clocks(problem, constants, tiling_of(choice, problem)), choice) for choice in choices]
+    reading = {
+        depth: _reading_seconds(problem, depth, own, model) * clock(device)
+        for depth in {int(choice["TSK"]) for choice in choices}
+    }
     turned, made = across(problem)
     measured = 0 < own["across_terms"] <= problem.effective_k
     by_element = [each for each in expected if not each[1].get("LINES")]
@@ -301,7 +306,9 @@ def considered(
         passes = sum(pass_clocks(each.scratch.nbytes, constants) for each in made.values())
         doubt = own["across_matrix_doubt" if best.get("MMA") else "across_doubt"]
         expected.append(((clocks(turned, constants, tiling_of(best)) + passes) * doubt, {**best, "ACROSS": 1}))
-    return sorted(expected, key=_first)
+    # Of those that wait for memory, the one that would take the least beside it.
+    expected.sort(key=lambda each: (max(each[0], reading[int(each[1]["TSK"])]), each[0]))
+    return expected
 
 
 def _own(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
@@ -423,6 +430,20 @@ def tiling_of(parameters: Parameters, problem: GemmProblem | None = None) -> Til
     )
 
 
+LINE_BYTES = 128
+"""Of a line of the caches."""
+
+
+def _reading_seconds(problem: GemmProblem, depth: int, own: Mapping[str, float], model: DeviceModel) -> float:
+    """What memory takes for a product in steps of so many terms."""
+    nbytes = float(problem.bytes)
+    if depth * problem.dtype.itemsize < LINE_BYTES:
+        rows = (0 if transposes(problem.trans_a) else problem.m) + (problem.n if transposes(problem.trans_b) else 0)
+        in_pieces = rows * problem.effective_k * problem.dtype.itemsize * problem.batch
+        nbytes += in_pieces * (1 / own["piece_share"] - 1)
+    return nbytes / (own["read_share"] * model.read_bandwidth)
+
+
 def predicted(problem: GemmProblem, device: DeviceInfo, model: DeviceModel, parameters: Parameters) -> Prediction:
     """What `gemmport.contracts.gpu_model` expects of all parameters of `simt`."""
     constants, tiling, passes = Constants.of(device, model), tiling_of(parameters, problem), 0.0
@@ -444,6 +465,5 @@ def predicted(problem: GemmProblem, device: DeviceInfo, model: DeviceModel, para
     hertz = clock(device)
     seconds = {name: value / hertz for name, value in parts.items()}
     total = (passes + sum(phase.clocks(constants) for phase in found)) / hertz
-    read_share = _own(device, model)["read_share"]
-    seconds["global memory"] = problem.bytes / (read_share * model.read_bandwidth)
+    seconds["global memory"] = _reading_seconds(problem, tiling.depth, _own(device, model), model)
     return Prediction(seconds, max(total, seconds.get("launches", 0.0) + seconds["global memory"]), facts)

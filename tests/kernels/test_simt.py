@@ -517,6 +517,16 @@ def test_a_prediction_is_what_the_choice_is_made_by() -> None:
     assert max(best.parts.values()) < best.seconds < sum(best.parts.values())
 
 
+def test_what_waits_for_memory_reads_whole_lines_of_rows() -> None:
+    """Of two tilings that both wait for it, on an H100 the one with 128 bytes of each row took 513 µs, with 64 it took 612."""
+    problem = gp.GemmProblem.create(16, 512, 500_000, trans_b="T")
+    suggested = SIMT.suggested(problem, GPU, HOPPER)
+    assert (suggested["TSK"], suggested["SLICES"]) == (32, 4)
+    whole, pieces = (SIMT.complete({**suggested, "TSK": depth, "SLICES": depth // 8}) for depth in (32, 16))
+    reads = [SIMT.predicted(problem, GPU, HOPPER, each).parts["global memory"] for each in (pieces, whole)]
+    assert reads[0] / reads[1] == pytest.approx(1 / 0.85, rel=1e-3)
+
+
 def test_where_there_is_no_room_nothing_is_suggested() -> None:
     tiny = replace(GPUS["work-groups of 256"], max_work_group=WARP // 2)
     assert SIMT.suggested(gp.GemmProblem.create(64, 64, 64), tiny, model_of(tiny)) == {}
