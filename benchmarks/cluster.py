@@ -35,6 +35,7 @@ from gemmport.dask import chunking
 from gemmport.execution.selection import get_backend
 from gemmport.planning.cluster import Cluster, explain_cluster
 from gemmport.planning.lookup import load_configuration
+from gemmport.runtime.host_cpu import usable_cores
 
 OURS = "gemmport-"
 
@@ -215,7 +216,7 @@ def ratio(size: int, chunk: int, rounds: int, output: Path | None) -> None:
 
 
 class OwnCores(WorkerPlugin):  # type: ignore[misc]
-    """Keeps each worker of a LocalCluster to cores of its own, before it opens a device."""
+    """Keeps each worker of a LocalCluster to some cores, before it opens a device: its own, where there are enough."""
 
     name = "own-cores"
 
@@ -224,21 +225,25 @@ class OwnCores(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Called by the worker as it begins."""
-        first = int(worker.name) * self.cores
+        first = int(worker.name) * self.cores % usable_cores()
         os.sched_setaffinity(0, range(first, first + self.cores))
         os.environ["POCL_MAX_PTHREAD_COUNT"] = str(self.cores)  # which counts all cores of the machine
 
 
-def received(client: Client, nbytes: int) -> float:
+SENT = 2**26
+"""Bytes of an array by which it is measured how many a worker receives per second."""
+
+
+def received(client: Client) -> float:
     """Bytes per second that one worker receives from another; the median of a few arrays."""
     first, second = sorted(client.scheduler_info()["workers"])[:2]
     rates = []
     for _ in range(7):
-        block = client.submit(np.ones, nbytes // 8, workers=[first], pure=False)
+        block = client.submit(np.ones, SENT // 8, workers=[first], pure=False)
         wait(block)
         start = time.perf_counter()
         wait(client.submit(len, block, workers=[second], pure=False))
-        rates.append(nbytes / (time.perf_counter() - start))
+        rates.append(SENT / (time.perf_counter() - start))
     return statistics.median(rates)
 
 
@@ -255,7 +260,8 @@ def scaling(
 ) -> None:  # fmt: skip
     """What a product takes with more and more workers, beside what `gemmport.explain_cluster` predicts of it.
 
-    A worker's speed is that of one alone, and what it receives per second is measured between two.
+    A worker's speed is that of one alone, or its part of that where workers share cores, and what it receives per second is
+    measured between two.
     """
     problem, backend = GemmProblem.create(size, size, size), get_backend(device=device)
     found: list[dict[str, Any]] = []
@@ -264,21 +270,21 @@ def scaling(
         with cluster(number, 1) as client:
             client.register_plugin(OwnCores(cores))
             client.register_plugin(gp.dask.WorkerDevice(device))
-            a, b = operands = [client.persist(whole_numbers(seed, (size, size), chunk)) for seed in range(2)]
-            wait(operands)
             seconds = []
-            for _ in range(rounds + 1):
+            for turn in range(rounds + 1):  # of new operands: what was computed before is not computed again
+                a, b = operands = [client.persist(whole_numbers(2 * turn + x, (size, size), chunk)) for x in range(2)]
+                wait(operands)
                 start = time.perf_counter()
                 wait(client.persist(gp.matmul(a, b)))
                 seconds.append(time.perf_counter() - start)
             if number > 1:
-                net = net or received(client, 4 * chunk * chunk)
+                net = net or received(client)
         took = statistics.median(seconds[1:])  # the first compiles
         alone = found[0]["seconds"] if found else took
         schedule = explain_cluster(
             problem, Cluster(number, net=net or 1.0), backend.device, load_configuration()
         ).best  # fmt: skip
-        computing = alone / number
+        computing = alone / min(number, max(usable_cores() // cores, 1))
         predicted = max(computing, schedule.moving) + schedule.filling + schedule.adding
         found.append({
             "workers": number, "seconds": took, "rounds": seconds[1:], "predicted": predicted, "computing": computing,

@@ -242,6 +242,33 @@ def float64_by_line(files: Files) -> Table:
     return Table(["m = n = k>", *head], rows)
 
 
+RESULTS = "../benchmarks/results"
+"""As pages of docs/ find it."""
+
+SEVERAL = (
+    ("devices-rows", "rows on each", "1.9"),
+    ("devices-rows-4", "rows on each", "3.6"),
+    ("devices-host", "on the host", "1.8"),
+    ("devices-host-4", "on the host", "3.2"),
+    ("devices-host-4-49152", "on the host", "3.2"),
+)
+"""Files of products that several GPUs compute, where the arrays are, and what was aimed at."""
+
+
+def several_gpus(files: Files) -> Table:
+    """docs/scale.md: products of several GPUs beside one of them."""
+    rows = []
+    for name, arrays, aim in SEVERAL:
+        file = f"h100/run/{name}.json"
+        (own,) = files.document(file)["dealt"]
+        alone, together = own["parts"][0]["alone"]["median"], own["seconds"]["median"]
+        linked = f"[{together:.3f}]({RESULTS}/{file})"
+        rows.append(
+            [str(own["m"]), arrays, str(len(own["parts"])), linked, f"{alone:.3f}", hundredths(own["speedup"]), aim]
+        )
+    return Table(["m = n = k>", "arrays", "GPUs>", "seconds>", "one GPU>", "×>", "aim>"], rows)
+
+
 def beside_dtensor(files: Files) -> Table:
     """docs/scale.md: products of two GPUs, of arrays in shards on both, beside PyTorch's DTensor."""
     rows = [
@@ -335,6 +362,7 @@ RECIPES: dict[str, Recipe] = {
     "decoding": decoding,
     "float64 by line": float64_by_line,
     "shards beside DTensor": beside_dtensor,
+    "several GPUs": several_gpus,
     "beside tuned CLBlast": beside_tuned_clblast,
     "operands across": across,
     "packed without AVX-512": without_avx512,
