@@ -275,8 +275,11 @@ def scaling(
                 a, b = operands = [client.persist(whole_numbers(2 * turn + x, (size, size), chunk)) for x in range(2)]
                 wait(operands)
                 start = time.perf_counter()
-                wait(client.persist(gp.matmul(a, b)))
+                held = client.persist(gp.matmul(a, b))
+                wait(held)
                 seconds.append(time.perf_counter() - start)
+            if not np.array_equal(held.compute(), np.matmul(*dask.compute(a, b))):
+                raise click.ClickException(f"{number} workers must compute what NumPy does; got other numbers")
             if number > 1:
                 net = net or received(client)
         took = statistics.median(seconds[1:])  # the first compiles

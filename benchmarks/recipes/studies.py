@@ -242,6 +242,21 @@ def float64_by_line(files: Files) -> Table:
     return Table(["m = n = k>", *head], rows)
 
 
+def workers_beside_predictions(files: Files) -> Table:
+    """docs/explain.md: products of Dask's workers beside what a cluster is predicted to take."""
+    rows = [
+        [
+            str(own["workers"]),
+            f"{own['predicted']:.2f}",
+            f"{own['seconds']:.2f}",
+            f"{min(own['rounds']):.2f} to {max(own['rounds']):.2f}",
+            hundredths(own["seconds"] / own["predicted"]),
+        ]
+        for own in files.results("xeon/cluster/scaling.json")
+    ]
+    return Table(["workers>", "predicted, s>", "took, s>", "rounds>", "×>"], rows)
+
+
 RESULTS = "../benchmarks/results"
 """As pages of docs/ find it."""
 
@@ -363,6 +378,7 @@ RECIPES: dict[str, Recipe] = {
     "float64 by line": float64_by_line,
     "shards beside DTensor": beside_dtensor,
     "several GPUs": several_gpus,
+    "workers beside predictions": workers_beside_predictions,
     "beside tuned CLBlast": beside_tuned_clblast,
     "operands across": across,
     "packed without AVX-512": without_avx512,
