@@ -56,7 +56,8 @@ def rebuilt(text: str, files: Files, recipes: Mapping[str, Recipe] = RECIPES) ->
     def made(found: re.Match[str]) -> str:
         if found["name"] not in recipes:
             return found[0]
-        return f"<!-- table: {found['name']} -->\n\n{recipes[found['name']](files).markdown()}"
+        end = "" if found["table"] else "\n"  # of a table that was not there yet: what follows stays apart
+        return f"<!-- table: {found['name']} -->\n\n{recipes[found['name']](files).markdown()}{end}"
 
     return _TABLE.sub(made, text)
 

@@ -187,6 +187,22 @@ def workloads_called_in_halves(files: Files) -> Table:
     return _summarized(files, "h100/calls/workloads-torch-bfloat16.json")
 
 
+def unaligned_results(files: Files) -> Table:
+    """docs/calls.md: products in bfloat16 whose results have unaligned rows, before their stores were changed, and since."""
+    names = (f"h100/calls/workloads-torch-bfloat16{suffix}.json" for suffix in ("", "-stores"))
+    before, since = ({own["label"]: own for own in files.results(name)} for name in names)
+    rows = []
+    for label, own in since.items():
+        if own["n"] % 8 == 0 or own["beta"]:
+            continue
+        times = [each["seconds"]["out"]["back_to_back"]["median"] * 1e6 for each in (before[label], own)]
+        theirs = own["baselines"]["torch.matmul"]["seconds"]["out"]["back_to_back"]["median"] * 1e6
+        batch = f" × {own['batch']}" if own["batch"] > 1 else ""
+        sizes = f"{own['m']} × {own['n']} × {own['k']}{batch}"
+        rows.append([sizes, *(f"{each:.1f}" for each in (*times, theirs)), hundredths(theirs / times[1])])
+    return Table(["m × n × k", "before, µs>", "since, µs>", "`torch.matmul`, µs>", "×>"], rows)
+
+
 def workloads_called_in_opencl(files: Files) -> Table:
     """docs/calls.md: published workloads of PyOpenCL's arrays beside torch.matmul, and those for which that takes long."""
     found = [own for own in files.results("h100/calls/workloads-pyopencl.json") if own["baselines"]]
@@ -269,6 +285,7 @@ RECIPES: dict[str, Recipe] = {
     "calls on an H100 in OpenCL": gpu_calls_opencl_today,
     "calls of workloads in halves": workloads_called_in_halves,
     "calls of workloads in OpenCL": workloads_called_in_opencl,
+    "results in rows that are not aligned": unaligned_results,
     "calls of workloads on the H200": workloads_called,
     "calls of products on an H100": called_today,
     "calls of generated products on the H200": generated_called,

@@ -158,6 +158,13 @@ def test_a_file_that_changed_changes_the_table(root: Path) -> None:
     assert made == PAGE.replace("2.50", "2.25").replace("| 128 | 3.00 |\n", "")
 
 
+def test_a_table_that_was_not_there_stays_apart_from_what_follows(tmp_path: Path) -> None:
+    page = "<!-- table: speeds -->\n\nA text.\n"
+    made = tables.rebuilt(page, Files(tmp_path), {"speeds": lambda _: Table(["size>"], [["1"]])})
+    assert made == "<!-- table: speeds -->\n\n| size |\n|--:|\n| 1 |\n\nA text.\n"
+    assert tables.rebuilt(made, Files(tmp_path), {"speeds": lambda _: Table(["size>"], [["1"]])}) == made
+
+
 # What recipes compute
 
 
