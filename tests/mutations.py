@@ -1423,6 +1423,8 @@ _OF_MMA = (
     of_mma("multiplies by half of the terms twice", r"b\[c / 2\]\[c % 2 \* 2 \+ 1\]", "b[c / 2][c % 2 * 2]", times=2),
     of_mma("leaves sums in other rows", r"lane / 4 \+ e / 2 \* 8", "lane / 4 * 2 + e / 2"),
     of_mma("leaves sums in other columns", r"lane % 4 \* 2 \+ e % 2", "lane % 4 + e % 2 * 4"),
+    of_mma("takes neighbours for a run that lies apart", r"from\[w \* APART\]", "from[w]"),
+    of_mma("begins runs that lie apart as others", r"APART > 1 \? 1 : WIDTH", "WIDTH"),
     of_mma("copies what is beyond the edge", r"max\(min\(present, PIECE\), 0\) \* ELEMENT_BYTES", "PIECE_BYTES"),
     of_mma("forgets the last row of tiles of A", r"m - tile\.row, terms_left", "m - tile.row - 1, terms_left"),
     of_mma("brings the terms of the first step again", r"\(along_k \? TSK : TSK \* ld\)", "0"),
@@ -1509,6 +1511,8 @@ OF_WGMMA = (
         r"thread % GROUP / WARP \* 16, tile\.column \+ x",
         "0, tile.column + x",
     ),
+    of_wgmma("takes neighbours for a run that lies apart", r"column \+ w \* APART\)\]", "column + w)]"),
+    of_wgmma("begins runs that lie apart as others", r"APART > 1 \? 1 : WIDTH", "WIDTH"),
     of_wgmma("stores rows that are not complete", r"__syncwarp\(\); // the rows", "// the rows"),
     of_wgmma("overwrites rows that are being stored", r"__syncwarp\(\); // no lane", "// no lane"),
     of_wgmma(

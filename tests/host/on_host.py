@@ -149,7 +149,7 @@ FAULTS = {
         r"FETCH_RUN_A\((.*)\);", r"fetch_run(A + INDEX_A(\1), PRESENT_A(\1), true);", "prefetch"
     ),
     "reads scales beyond the last row": fault(r"PRESENT\(below < m, 1\) > 0 \? row_scale", "1 ? row_scale", "wgmma"),
-    "reads scales beyond the last column": fault(r"w < present \? column_scale", "1 ? column_scale", "wgmma"),
+    "reads scales beyond the last column": fault(r"w \* APART < present \? column_scale", "1 ? column_scale", "wgmma"),
     "overflows": fault("acc_t sum = ACC_ZERO;", "acc_t sum = (acc_t)(0x7fffffff + m) * 0;", "naive"),
 }
 

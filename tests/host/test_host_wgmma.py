@@ -335,7 +335,7 @@ def test_whole_tiles_are_scaled(cpu: Host) -> None:
 
 SCALE_FAULTS = (
     ("the scale of the row above", r"row_scale\(scales, below\)", "row_scale(scales, below > 0 ? below - 1 : 1)"),
-    ("one column's scale for a run", r"column_scale\(scales, column \+ w\)", "column_scale(scales, column)"),
+    ("one column's scale for a run", r"column_scale\(scales, column \+ w \* APART\)", "column_scale(scales, column)"),
     ("the first matrix's scales", r"(AWAIT_BEFORE\(\)\n +const scales_t scales = SCALES_OF)\(tile\.batch\)", r"\1(0)"),
     (
         "the first matrix's scales of shared tiles",
