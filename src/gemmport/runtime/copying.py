@@ -80,7 +80,7 @@ def helpers() -> int:
     if in_c is None:
         return count
     try:
-        for number in range(max(min(usable_cores() // _CORES, MOST_HELPERS), threads() - 1)):
+        for number in range(max(min(usable_cores() // _CORES - 1, MOST_HELPERS), threads() - 1)):
             threading.Thread(target=in_c.serve, name=f"gemmport-copy-{number}", daemon=True).start()
             count += 1
     except RuntimeError as error:  # Python is at its end, or there are no more threads

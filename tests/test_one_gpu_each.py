@@ -1,0 +1,53 @@
+"""--gpus lets each worker see one of several GPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from one_gpu_each import VISIBLE, seen_by
+
+TELLS = """
+import os
+def test_what_is_seen():
+    with open(os.environ["SEEN"], "a") as file:
+        file.write(os.environ.get("CUDA_VISIBLE_DEVICES", "all") + " ")
+def test_so_that_the_other_worker_has_one():
+    test_what_is_seen()
+"""
+
+
+@pytest.mark.parametrize(
+    ("worker", "gpus", "visible", "seen"),
+    [("gw0", 4, "", "0"), ("gw5", 4, "", "1"), ("gw1", 2, "6,7", "7"), ("gw2", 2, "6,7,8", "6"), ("gw3", 8, "5", "5")],
+)
+def test_workers_take_turns(worker: str, gpus: int, visible: str, seen: str) -> None:
+    assert seen_by(worker, gpus, {VISIBLE: visible}) == seen
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("options", "told"), [(["--gpus", "2", "-n", "2", "--dist", "each"], {"0", "1"}), ([], {"all"})]
+)
+def test_each_worker_sees_its_own(tmp_path: Path, options: list[str], told: set[str]) -> None:
+    (tmp_path / "test_seen.py").write_text(TELLS)
+    environment = {name: value for name, value in os.environ.items() if name != VISIBLE and "XDIST" not in name}
+    environment |= {"SEEN": str(tmp_path / "seen"), "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "one_gpu_each", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, *options, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set((tmp_path / "seen").read_text().split()) == told
+
+
+def test_none_is_refused(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-m", "pytest", "-p", "one_gpu_each", "-c", os.devnull, "--gpus", "0", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "--gpus must be 1 or more; got 0" in done.stdout + done.stderr
