@@ -29,6 +29,7 @@ class MadeUp:
     Attributes:
         speed: elements of the result per second, at a time.
         predicted: what it is taken for before it was measured; default: what it has at first.
+        kind: what it has in common with devices that are as fast.
     """
 
     speed: Callable[[float], float]
@@ -36,6 +37,7 @@ class MadeUp:
     room: Room = AMPLE
     fault: Fault = lambda number, tile, now: None
     abroad: float = 0.0
+    kind: str | None = None
 
 
 @dataclass
@@ -58,7 +60,9 @@ def run(
     devices: Sequence[MadeUp], whole: Tile = WHOLE, needs: Needs = NEEDS, along: Lines | None = None, parts: Sequence[Home] = ()
 ) -> Run:  # fmt: skip
     """A deal under a made-up clock, to its end or until no device is left."""
-    members = [Member(f"device {n}", d.predicted or d.speed(0.0), d.room, d.abroad) for n, d in enumerate(devices)]
+    members = [
+        Member(f"device {n}", d.predicted or d.speed(0.0), d.room, d.abroad, d.kind) for n, d in enumerate(devices)
+    ]
     deal = Deal(whole, members, needs, along, parts)
     computed = np.zeros((whole.matrices.size, whole.rows.size, whole.columns.size), np.uint8)
     found = Run(0.0, computed, members, deal)

@@ -62,6 +62,20 @@ def test_four_of_one_kind_read_halves_of_both_operands() -> None:
     assert shapes(4, WHOLE, "rows", homes) == [(1024, 4096)] * 4
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("room", [AMPLE, Room(2**23, 2**22), Room(2**20, 2**20)], ids=["ample", "less", "little"])
+@pytest.mark.parametrize(
+    "whole", [WHOLE, Tile.whole(1, 100, 5000), Tile.whole(1, 3000, 70), Tile.whole(3, 500, 501)], ids=str
+)
+def test_devices_of_one_kind_compute_every_element_once(count: int, room: Room, whole: Tile) -> None:
+    """Also where one is slower than the others, and where tiles are as small as memory is."""
+    speeds = [whole.size * 2.0, *[whole.size * 4.0] * (count - 1)]
+    needs = Needs(4096, 4096, 4)
+    found = run([MadeUp(of(speed), room=room, kind="one") for speed in speeds], whole, needs)
+    assert (found.computed == 1).all()
+    assert all(room.takes(tile, needs) for _, tile in found.begun)
+
+
 def test_a_device_that_would_end_last_leaves_the_tile_to_the_others() -> None:
     found = run([MadeUp(of(SECOND)), MadeUp(of(SECOND / 1000))])
     assert found.members[1].elements == 0
