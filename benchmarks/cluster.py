@@ -225,8 +225,9 @@ class OwnCores(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Called by the worker as it begins."""
-        first = int(worker.name) * self.cores % usable_cores()
-        os.sched_setaffinity(0, range(first, first + self.cores))
+        own = sorted(os.sched_getaffinity(0))
+        first = int(worker.name) * self.cores
+        os.sched_setaffinity(0, {own[(first + x) % len(own)] for x in range(self.cores)})
         os.environ["POCL_MAX_PTHREAD_COUNT"] = str(self.cores)  # which counts all cores of the machine
 
 
@@ -263,6 +264,8 @@ def scaling(
     A worker's speed is that of one alone, or its part of that where workers share cores, and what it receives per second is
     measured between two.
     """
+    if workers.partition(",")[0] != "1":
+        raise click.BadParameter(f"the first of --workers must be 1, beside which the others stand; got {workers}")
     problem, backend = GemmProblem.create(size, size, size), get_backend(device=device)
     found: list[dict[str, Any]] = []
     net = 0.0

@@ -333,7 +333,7 @@ def predictor(
             "parts": added,
         }
         # Of the operand with the most rows of tiles beside it, so many steps are the first that read it.
-        memory = max(of_memory, streamed / min(down, beside))
+        memory = max(of_memory, streamed / max(min(down, beside), 1))
         caches = before.crossing_bytes(problem, down, beside, own["line_bytes"]) / own["crossing_bandwidth"]
         reads = {"global memory": memory, "caches": caches}
         seconds = joined({"loop": looped, **reads}) + math.fsum(others.values())

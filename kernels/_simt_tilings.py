@@ -277,7 +277,7 @@ def considered(
     simt: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel
 ) -> list[tuple[float, Parameters]]:
     """The tilings that fit, shared or not, and the best of them with operands across, with the clocks that
-    `gemmport.contracts.gpu_model` expects of them, or memory takes, in this order; empty where none fits.
+    `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
     constants, own = Constants.of(device, model), _own(device, model)
     sums = problem.accumulator.name
@@ -293,10 +293,6 @@ def considered(
         fitted = [values]
     choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, int(values["GROUPS"]))]
     expected = [(clocks(problem, constants, tiling_of(choice, problem)), choice) for choice in choices]
-    reading = {
-        depth: _reading_seconds(problem, depth, own, model) * clock(device)
-        for depth in {int(choice["TSK"]) for choice in choices}
-    }
     turned, made = across(problem)
     measured = 0 < own["across_terms"] <= problem.effective_k
     by_element = [each for each in expected if not each[1].get("LINES")]
@@ -306,9 +302,18 @@ def considered(
         passes = sum(pass_clocks(each.scratch.nbytes, constants) for each in made.values())
         doubt = own["across_matrix_doubt" if best.get("MMA") else "across_doubt"]
         expected.append(((clocks(turned, constants, tiling_of(best)) + passes) * doubt, {**best, "ACROSS": 1}))
-    # Of those that wait for memory, the one that would take the least beside it.
-    expected.sort(key=lambda each: (max(each[0], reading[int(each[1]["TSK"])]), each[0]))
-    return expected
+    whole = _reading_seconds(problem, LINE_BYTES, own, model) * clock(device)
+    reading = {
+        depth: _reading_seconds(problem, depth, own, model) * clock(device)
+        for depth in {int(choice["TSK"]) for choice in choices}
+    }
+
+    def beside_memory(each: tuple[float, Parameters]) -> tuple[float, float]:
+        """Of those that wait as long for memory, the one that takes the least without. Transposed, rows are whole lines."""
+        found, choice = each
+        return max(found, whole if choice["ACROSS"] else reading[int(choice["TSK"])]), found
+
+    return sorted(expected, key=beside_memory)
 
 
 def _own(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
@@ -435,12 +440,13 @@ LINE_BYTES = 128
 
 
 def _reading_seconds(problem: GemmProblem, depth: int, own: Mapping[str, float], model: DeviceModel) -> float:
-    """What memory takes for a product in steps of so many terms."""
+    """What memory takes for a product in steps of so many terms; more where most of it comes in pieces of rows."""
     nbytes = float(problem.bytes)
     if depth * problem.dtype.itemsize < LINE_BYTES:
         rows = (0 if transposes(problem.trans_a) else problem.m) + (problem.n if transposes(problem.trans_b) else 0)
         in_pieces = rows * problem.effective_k * problem.dtype.itemsize * problem.batch
-        nbytes += in_pieces * (1 / own["piece_share"] - 1)
+        if 2 * in_pieces > problem.bytes:
+            nbytes += in_pieces * (1 / own["piece_share"] - 1)
     return nbytes / (own["read_share"] * model.read_bandwidth)
 
 

@@ -1511,8 +1511,8 @@ OF_WGMMA = (
         r"thread % GROUP / WARP \* 16, tile\.column \+ x",
         "0, tile.column + x",
     ),
-    of_wgmma("takes neighbours for a run that lies apart", r"column \+ w \* APART\)\]", "column + w)]"),
-    of_wgmma("begins runs that lie apart as others", r"APART > 1 \? 1 : WIDTH", "WIDTH"),
+    of_wgmma("takes neighbours for a run of columns that lies apart", r"column \+ w \* APART\)\]", "column + w)]"),
+    of_wgmma("begins runs of columns that lie apart as others", r"APART > 1 \? 1 : WIDTH", "WIDTH"),
     of_wgmma("stores rows that are not complete", r"__syncwarp\(\); // the rows", "// the rows"),
     of_wgmma("overwrites rows that are being stored", r"__syncwarp\(\); // no lane", "// no lane"),
     of_wgmma(

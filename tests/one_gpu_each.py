@@ -35,6 +35,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def seen_by(worker: str, gpus: int, environment: Mapping[str, str]) -> str:
     """The GPU of a worker, `gw0` and so on: one of those that are visible, else of the first of the machine."""
-    stated = [each for each in environment.get(VISIBLE, "").split(",") if each]
-    visible = stated or [str(number) for number in range(gpus)]
+    visible = environment[VISIBLE].split(",") if VISIBLE in environment else [str(number) for number in range(gpus)]
     return visible[int(worker.removeprefix("gw")) % min(gpus, len(visible))]

@@ -23,10 +23,14 @@ def test_so_that_the_other_worker_has_one():
 
 @pytest.mark.parametrize(
     ("worker", "gpus", "visible", "seen"),
-    [("gw0", 4, "", "0"), ("gw5", 4, "", "1"), ("gw1", 2, "6,7", "7"), ("gw2", 2, "6,7,8", "6"), ("gw3", 8, "5", "5")],
-)
-def test_workers_take_turns(worker: str, gpus: int, visible: str, seen: str) -> None:
-    assert seen_by(worker, gpus, {VISIBLE: visible}) == seen
+    [
+        ("gw0", 4, None, "0"), ("gw5", 4, None, "1"), ("gw1", 2, "6,7", "7"), ("gw2", 2, "6,7,8", "6"), ("gw3", 8, "5", "5"),
+        ("gw1", 2, "", ""),
+    ],
+)  # fmt: skip
+def test_workers_take_turns(worker: str, gpus: int, visible: str | None, seen: str) -> None:
+    """At those that are visible; where none is, none."""
+    assert seen_by(worker, gpus, {} if visible is None else {VISIBLE: visible}) == seen
 
 
 @pytest.mark.processes

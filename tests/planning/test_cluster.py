@@ -257,6 +257,13 @@ def test_what_has_no_room_is_refused_by_name_with_the_nodes_that_it_takes() -> N
             explained(replace(small, nodes=fewer))
 
 
+def test_what_has_no_room_is_told_before_a_kernel_is_looked_for() -> None:
+    """No kernel computes so many rows at once, on however many nodes."""
+    problem = GemmProblem.create(2147418112, 2147418112, 64, dtype="float16")
+    with pytest.raises(DeviceMemoryError, match="nodes would do"):
+        explained(Cluster(nodes=1, gpus=8, link=450e9, memory=80 * 2**30), problem)
+
+
 def test_a_schedule_that_has_no_room_beside_others_that_have_says_so() -> None:
     tight = explained(replace(WIRED, memory=int(explained(WIRED).schedules[0].nbytes) - 1))
     one = tight.schedules[0]

@@ -158,6 +158,12 @@ def test_groups_that_begin_anew_for_each_tile_wait_for_the_first_copies() -> Non
     assert gp.plan(problem, device).variant == "wgmma"
 
 
+@pytest.mark.parametrize("sizes", [(0, 64, 64), (64, 0, 64), (64, 64, 0)])
+def test_nothing_to_store_or_to_add_up_has_a_prediction(sizes: tuple[int, int, int]) -> None:
+    problem = GemmProblem.create(*sizes, dtype="float16")
+    assert MMA.predicted(problem, H200, model_of(H200), MMA.complete({})).seconds >= 0
+
+
 def test_a_sum_is_cut_where_few_tiles_would_leave_units_idle() -> None:
     """Of 512 columns even the narrowest tiles are too few."""
     plan = gp.plan(GemmProblem.create(16, 512, 16384, dtype="float16", trans_b="T"), H200)

@@ -17,7 +17,7 @@ from gemmport.runtime import copying
 def test_bytes_are_copied_together_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """By helpers that sleep, that are busy with another caller's copy, and that stayed behind at a fork."""
     monkeypatch.setattr(copying, "threads", lambda: 4)
-    copying.helpers.cache_clear()  # three more
+    copying._started.cache_clear()  # three more
     source = np.random.default_rng(0).integers(0, 256, 3 * 2**20 + 5, np.uint8)
 
     def copies(count: int) -> bool:
@@ -46,7 +46,7 @@ def test_bytes_are_copied_together_and_no_others(monkeypatch: pytest.MonkeyPatch
 def test_helpers_take_part_and_no_more_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a thread of its own: where cores are busy, one may come too late for some copies, but not for all."""
     monkeypatch.setattr(copying, "threads", lambda: 3)
-    copying.helpers.cache_clear()  # two more, at least
+    copying._started.cache_clear()  # two more, at least
     source, target = np.random.default_rng(1).integers(0, 256, 2**24, np.uint8), np.zeros(2**24, np.uint8)
     assert copying.in_c is not None
 
@@ -80,7 +80,7 @@ def test_rows_are_copied_and_nothing_between_them(
 ) -> None:
     """Of matrices that lie in larger ones, by several threads each, for several callers at a time."""
     monkeypatch.setattr(copying, "threads", lambda: 4)
-    copying.helpers.cache_clear()
+    copying._started.cache_clear()
     source = np.random.default_rng(0).random((rows, across), np.float32)
 
     def copies(caller: int) -> bool:
@@ -123,7 +123,7 @@ def test_rows_are_shared_where_they_are_dense_and_of_one_type(monkeypatch: pytes
 
 def test_more_callers_than_jobs_copy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "threads", lambda: 3)
-    copying.helpers.cache_clear()
+    copying._started.cache_clear()
     source = np.random.default_rng(0).integers(0, 256, 2**21, np.uint8)
 
     def copies(number: int) -> bool:
@@ -144,9 +144,9 @@ def test_threads_go_by_the_cores(monkeypatch: pytest.MonkeyPatch, cores: int, th
 
 def test_without_the_module_in_c_one_thread_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "in_c", None)
-    copying.helpers.cache_clear()
+    copying._started.cache_clear()
     target = np.zeros((2, 3), np.int16)
     copying.copy_shared(np.arange(6, dtype=np.int16).reshape(2, 3), target)
     assert np.array_equal(target.reshape(-1), np.arange(6))
     assert (copying.threads(), copying.helpers()) == (1, 0)
-    copying.helpers.cache_clear()
+    copying._started.cache_clear()

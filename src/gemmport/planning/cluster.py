@@ -447,6 +447,8 @@ def explain_cluster(
         )  # fmt: skip
         return make_plan(part, device, configuration, kernel=kernel, params=params, params_origin=params_origin)
 
+    if all(_least(name, problem, cluster).nbytes > memory for name in SCHEDULES):
+        raise _too_small(problem, cluster, device, memory)
     roof = roofline(plan_of(_least(SCHEDULES[0], problem, cluster)), model)
     rate = roof.peak / operations_per_multiply_add(problem)
 
@@ -464,8 +466,6 @@ def explain_cluster(
             adding=moved["C"].seconds(cluster), nodes_needed=needed,
         )  # fmt: skip
 
-    if all(_best(name, problem, cluster, memory, rate) is None for name in SCHEDULES):
-        raise _too_small(problem, cluster, device, memory)
     return ClusterExplanation(
         problem, cluster, device, model, memory, roof.peak, roof.by_unit,
         Bound.of(problem, cluster.devices, memory / size), tuple(map(schedule, SCHEDULES)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -38,6 +39,12 @@ _CORES = 2
 _LEAST = 2**18
 """Bytes that are shared: of less the helpers come too late."""
 
+_LEAST_CONVERTED = 2**22
+"""Likewise of what threads of Python share: what takes one a millisecond or so."""
+
+_CONVERTERS = 4
+"""Such threads, where there are four cores for each."""
+
 
 def copy_shared(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
     """Copies the bytes of a C-contiguous array to another of as many, by as many threads as `threads` says."""
@@ -50,16 +57,27 @@ def copy_shared(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
 def copy_rows(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
     """Copies the elements of an array to another of its shape, in memory that does not overlap, converted as by `numpy.astype`.
 
-    Threads share matrices of one type whose rows are dense. All else is copied by the caller's thread.
+    Threads that wait in C share matrices of one type whose rows, or columns, are dense; threads of Python what else is large.
     """
-    steps = [*source.strides[:-1], *target.strides[:-1]]
-    dense = all(x.ndim == 2 and x.strides[-1] == x.itemsize for x in (source, target)) and min(steps) >= 0
-    if in_c is None or not dense or source.dtype != target.dtype or target.nbytes < _LEAST:
+    if (
+        in_c is not None
+        and source.dtype == target.dtype
+        and target.nbytes >= _LEAST
+        and source.ndim == target.ndim == 2
+    ):
+        for a, b in ((source, target), (source.T, target.T)):
+            steps = a.strides[0], b.strides[0]
+            if a.strides[1] == b.strides[1] == a.itemsize and min(steps) >= 0:
+                rows, columns = a.shape
+                in_c.copy(b.ctypes.data, a.ctypes.data, columns * a.itemsize, rows, steps[1], steps[0], helpers())
+                return
+    converters = _converters() if target.nbytes >= _LEAST_CONVERTED else None
+    if converters is None:
         convert(source, target)
         return
-    rows, columns = target.shape
-    row = columns * target.itemsize
-    in_c.copy(target.ctypes.data, source.ctypes.data, row, rows, target.strides[0], source.strides[0], helpers())
+    each = -(-len(target) // _CONVERTERS)
+    parts = [slice(first, first + each) for first in range(0, len(target), each)]
+    list(converters.map(lambda part: convert(source[part], target[part]), parts))
 
 
 def convert(source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
@@ -73,9 +91,17 @@ def threads() -> int:
     return 1 if in_c is None else max(min(usable_cores() // _CORES, MOST_THREADS), 1)
 
 
-@cache
 def helpers() -> int:
     """Threads that help one caller. Those of this process wait in C, and never leave."""
+    with _starting:
+        return _started()
+
+
+_starting = threading.Lock()
+
+
+@cache
+def _started() -> int:
     count = 0
     if in_c is None:
         return count
@@ -88,11 +114,25 @@ def helpers() -> int:
     return min(count, threads() - 1)
 
 
+def _converters() -> ThreadPoolExecutor | None:
+    """None on hosts with few cores."""
+    with _starting:
+        return _pool() if usable_cores() >= 2 * _CONVERTERS else None
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(usable_cores() // _CONVERTERS, _CONVERTERS), "gemmport-convert")
+
+
 def _after_in_child() -> None:
-    """A fork leaves the helpers behind."""
+    """A fork leaves the helpers behind, and a lock that another thread has."""
+    global _starting  # noqa: PLW0603 - a child begins anew
+    _starting = threading.Lock()
     if in_c is not None:
         in_c.forget()
-    helpers.cache_clear()
+    _started.cache_clear()
+    _pool.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
