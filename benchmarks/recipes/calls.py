@@ -196,10 +196,12 @@ def unaligned_results(files: Files) -> Table:
         if own["n"] % 8 == 0 or own["beta"]:
             continue
         times = [each["seconds"]["out"]["back_to_back"]["median"] * 1e6 for each in (before[label], own)]
-        theirs = own["baselines"]["torch.matmul"]["seconds"]["out"]["back_to_back"]["median"] * 1e6
+        torch = own["baselines"]["torch.matmul"]
+        theirs = torch["seconds"]["out"]["back_to_back"]["median"] * 1e6
         batch = f" × {own['batch']}" if own["batch"] > 1 else ""
         sizes = f"{own['m']} × {own['n']} × {own['k']}{batch}"
-        rows.append([sizes, *(f"{each:.1f}" for each in (*times, theirs)), hundredths(theirs / times[1])])
+        ratio = hundredths(theirs / times[1]) if torch["verified"] else "–"
+        rows.append([sizes, *(f"{each:.1f}" for each in (*times, theirs)), ratio])
     return Table(["m × n × k", "before, µs>", "since, µs>", "`torch.matmul`, µs>", "×>"], rows)
 
 
