@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,18 +108,71 @@ def test_rows_are_shared_where_they_are_dense_and_of_one_type(monkeypatch: pytes
     large = np.zeros((600, 600), np.float32)
     copying.copy_rows(large[:, :500], large.copy()[:, :500])
     assert shared == [600]
-    for source in (
-        large.T,
-        large[::-1],
-        large[:, ::2],
-        large.astype(np.float64),
-        large[:40],
-        large.reshape(60, 10, 600),
-    ):
+    copying.copy_rows(large.T[:500], np.ones((600, 500), np.float32).T)  # columns
+    assert shared == [600, 600]
+    others = (
+        large.T, large[::-1], large[:, ::2], large.astype(np.float64), large[:40], large.reshape(60, 10, 600)
+    )  # fmt: skip
+    for source in others:
         target = np.ones(source.shape, np.float32)
         copying.copy_rows(source, target)
         assert not target.any()
-    assert shared == [600]
+    assert shared == [600, 600]
+
+
+@pytest.mark.skipif(copying.in_c is None, reason="columns are NumPy's to copy without the module in C")
+def test_columns_are_copied_as_rows_are() -> None:
+    source = np.random.default_rng(0).random((700, 900), np.float32).T
+    target = np.full((800, 1000), -1, np.float32).T
+    copying.copy_rows(source[:850, :650], target[:850, :650])
+    np.testing.assert_array_equal(target[:850, :650], source[:850, :650])
+    assert (target[850:] == -1).all()
+    assert (target[:, 650:] == -1).all()
+
+
+def test_what_is_converted_is_shared_by_threads_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are cores for them."""
+    convert, by = copying.convert, set()
+
+    def noted(source: np.ndarray, target: np.ndarray) -> None:
+        by.add(threading.current_thread().name.rpartition("_")[0])
+        convert(source, target)
+
+    monkeypatch.setattr(copying, "convert", noted)
+    source = np.random.default_rng(0).random((1031, 1037))
+    for cores, names in ((16, {"gemmport-convert"}), (2, {""})):
+        monkeypatch.setattr(copying, "usable_cores", lambda cores=cores: cores)
+        copying._pool.cache_clear()
+        by.clear()
+        for target in (np.zeros(source.shape, np.float32), np.zeros(source.shape[::-1]).T):
+            copying.copy_rows(source, target)
+            np.testing.assert_array_equal(target, source.astype(target.dtype))
+        assert by == names
+    copying._pool.cache_clear()
+
+
+def test_callers_that_come_together_start_helpers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "threads", lambda: 4)
+    copying._started.cache_clear()
+    meet, callers = threading.Barrier(6), []
+
+    def serve() -> None:
+        time.sleep(0.05)
+        callers.append(1)
+
+    if copying.in_c is not None:
+        monkeypatch.setattr(copying, "in_c", SimpleNamespace(serve=serve))
+
+    def comes(_: int) -> int:
+        meet.wait()
+        return copying.helpers()
+
+    with ThreadPoolExecutor(6) as together:
+        found = set(together.map(comes, range(6)))
+    time.sleep(0.5)
+    assert found == {0 if copying.in_c is None else 3}
+    assert len(callers) == (0 if copying.in_c is None else 3)
+    copying._started.cache_clear()
 
 
 def test_more_callers_than_jobs_copy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
