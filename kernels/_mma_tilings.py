@@ -258,6 +258,13 @@ class _Step:
         }
 
 
+def stores_neighbours(parameters: Parameters) -> bool:
+    """Whether neighbouring work-items store neighbouring elements where rows of D are not aligned: registers with the most sums
+    spill.
+    """
+    return int(parameters["WM"]) * int(parameters["WN"]) < 64 * 64
+
+
 def width(problem: GemmProblem) -> int:
     """Elements of D that a work-item stores at once where they are aligned."""
     return max(min(16 // problem.output.itemsize, 8), 1)
@@ -329,7 +336,7 @@ def predictor(
             "passes": before.seconds,
             "begins": begun * own["far_clocks"] / hertz,
             "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
-            "single stores": singly * PAIR / int(parameters["WN"]),
+            "single stores": singly / (int(parameters["WN"]) // PAIR if stores_neighbours(parameters) else PAIR),
             "parts": added,
         }
         # Of the operand with the most rows of tiles beside it, so many steps are the first that read it.

@@ -230,7 +230,12 @@ class Mma(KernelVariant):
         terms = problem.effective_k
         return {
             **super().defines(own, problem),
-            **stored_runs_defines(problem, _mma_tilings.width(problem), int(parameters["WN"])),
+            **stored_runs_defines(
+                problem,
+                _mma_tilings.width(problem),
+                int(parameters["WN"]),
+                apart=_mma_tilings.stores_neighbours(parameters),
+            ),
             **({"PROMOTES": 1} if problem.dtype in FLOAT8S else {}),
             **({"EARLY": 1} if parameters["EARLY"] else {}),
             "ELEMENT_BYTES": problem.dtype.itemsize,

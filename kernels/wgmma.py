@@ -355,7 +355,7 @@ class Wgmma(KernelVariant):
         addressable, made = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
         crosses = {x: crossing(pitch, own["line_bytes"]) for x, pitch in pitches.items()}
-        singly = stored_singly(problem, model, _width(problem)) * PAIR / COLUMNS
+        singly = stored_singly(problem, model, _width(problem))
         pass_seconds = relayout.expected_seconds(made.values(), problem, device, model)
 
         def predicted(parameters: Parameters) -> Prediction:
@@ -397,7 +397,7 @@ class Wgmma(KernelVariant):
                 "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
                 * (results + own["tile_clocks"])
                 / hertz,
-                "single stores": singly,
+                "single stores": singly / (COLUMNS // PAIR if _stores_neighbours(p) else PAIR),
                 "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
                 "parts": sharers / shared * own["part_clocks"] / hertz
                 + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
@@ -423,7 +423,7 @@ class Wgmma(KernelVariant):
         return {
             **common,
             "EDGES": int(common["EDGES"] or beyond),
-            **stored_runs_defines(problem, _width(problem), COLUMNS),
+            **stored_runs_defines(problem, _width(problem), COLUMNS, apart=_stores_neighbours(parameters)),
             "ARCHITECTURE_SPECIFIC": 1,
             "ELEMENT_BYTES": problem.dtype.itemsize,
             "UNIT_TYPE": _UNITS[problem.dtype.name].name if problem.dtype.name in _UNITS else "NONE",
@@ -553,6 +553,13 @@ def _promotes(problem: GemmProblem) -> bool:
 def _rounds_a(problem: GemmProblem) -> bool:
     """Whether A is rounded on its way to the unit."""
     return problem.dtype.name in _UNITS and _UNITS[problem.dtype.name].precision != FULL
+
+
+def _stores_neighbours(parameters: Parameters) -> bool:
+    """Whether neighbouring work-items store neighbouring elements where rows of D are not aligned: where a unit has two groups,
+    registers spill.
+    """
+    return int(parameters["GROUPS"]) == 1
 
 
 def _width(problem: GemmProblem) -> int:

@@ -488,13 +488,16 @@ PAIR = 2
 """Elements of a run whose elements lie apart."""
 
 
-def stored_runs_defines(problem: GemmProblem, width: int, columns: int) -> dict[str, ParameterValue]:
+def stored_runs_defines(problem: GemmProblem, width: int, columns: int, *, apart: bool) -> dict[str, ParameterValue]:
     """Macros of runs by which warps store rows of so many columns of D: `width` elements at once. Where rows of D or C are not
     aligned to these, two that lie half of the columns apart, so that neighbouring work-items store neighbouring elements: of
     each sector of memory one store writes all.
+
+    Args:
+        apart: whether there are registers for the places of so many runs; else each work-item stores neighbours one by one.
     """
     found = {**run_defines(problem, width), "WIDTH": width}
-    if found["ALIGNED_D"]:
+    if found["ALIGNED_D"] or not apart:
         return found
     return {**run_defines(problem, PAIR), "ALIGNED_D": 0, "WIDTH": PAIR, "APART": columns // PAIR}
 

@@ -64,7 +64,7 @@ SECTOR = 32
 def stored_singly(problem: GemmProblem, model: DeviceModel, width: int) -> float:
     """Seconds that it takes longer to store D one by one, as where its rows, or those of C, are not aligned to runs of `width`
     elements: each store of neighbours by neighbouring work-items writes a part of one sector more than they fill. By their
-    number these seconds are to be divided. 0 where rows are aligned.
+    number these seconds are to be divided; by two where each work-item stores neighbours of its own. 0 where rows are aligned.
     """
     size = problem.output.itemsize
     if problem.alignment("c") % (width * size) == 0 and problem.alignment("d") % (width * size) == 0:
