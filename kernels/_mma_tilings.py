@@ -336,7 +336,8 @@ def predictor(
             "passes": before.seconds,
             "begins": begun * own["far_clocks"] / hertz,
             "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
-            "single stores": singly / (int(parameters["WN"]) // PAIR if stores_neighbours(parameters) else PAIR),
+            "single stores": singly
+            and singly / (int(parameters["WN"]) // PAIR if stores_neighbours(parameters) else PAIR),
             "parts": added,
         }
         # Of the operand with the most rows of tiles beside it, so many steps are the first that read it.

@@ -397,7 +397,7 @@ class Wgmma(KernelVariant):
                 "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
                 * (results + own["tile_clocks"])
                 / hertz,
-                "single stores": singly / (COLUMNS // PAIR if _stores_neighbours(p) else PAIR),
+                "single stores": singly and singly / (COLUMNS // PAIR if _stores_neighbours(p) else PAIR),
                 "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
                 "parts": sharers / shared * own["part_clocks"] / hertz
                 + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
