@@ -180,7 +180,7 @@ def test_a_sum_is_cut_where_few_tiles_would_leave_units_idle() -> None:
 @pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
 @pytest.mark.every_pair("size", [1000, 4096])
 def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, dtype: str, ops: str, size: int) -> None:
-    """One more row, column and term: expected besides are passes that lay operands out anew, single stores, and a tile's edge."""
+    """One more row, column and term: expected besides are passes that lay operands out anew, single stores, a tile's edge."""
     model = model_of(device)
 
     def expected(size: int) -> float:
