@@ -14,9 +14,9 @@ from operator import itemgetter
 from gemmport.contracts import occupancy
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
 from gemmport.contracts.gpu_model import WARP, sharing_of
-from gemmport.contracts.kernel import PAIR, KernelVariant, Parameters, Predictor, ceil_div
+from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, ceil_div
 from gemmport.contracts.nvidia import MOST_REGISTERS, has_float8_unit
-from gemmport.contracts.prediction import crossing, facts_of, joined, stored_singly
+from gemmport.contracts.prediction import crossing, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT8S
 from gemmport.core.errors import ParameterError
@@ -74,7 +74,7 @@ def _is_tiny(tiling: Parameters, problem: GemmProblem) -> bool:
 def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
     """By the names of `FITTED`, those that a model states, and the others from its rates, as in `gemmport.contracts.gpu_model`:
     copies come from caches half as fast as local memory is read, a part is added up behind barriers, and memory under load
-    answers three times as late as without.
+    answers 1.75 times as late as without; an H100 is known to answer later.
     """
     hertz = clock(device)
     read, barrier = per_clock(model.local_bandwidth, device), model.barrier * hertz
@@ -90,7 +90,7 @@ def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "combine_clocks": 2 * barrier,
         "line_bytes": 1,
         "crossing_bandwidth": math.inf,
-        "memory_clocks": 3 * model.latency * hertz,
+        "memory_clocks": 1.75 * model.latency * hertz,
         "most_registers": MOST_REGISTERS,
         "addresses": ADDRESSES,
     }
@@ -287,7 +287,7 @@ def predictor(
         passes: by ANEW, those that there are beforehand.
     """
     own, hertz, units = constants(device, model), clock(device), max(device.compute_units, 1)
-    of_memory, singly = problem.bytes / model.read_bandwidth, stored_singly(problem, model, width(problem))
+    of_memory = problem.bytes / model.read_bandwidth
     held: dict[tuple[ParameterValue, ...], int] = {}
     asked: dict[tuple[ParameterValue, ...], _Step] = {}
 
@@ -336,11 +336,9 @@ def predictor(
             "passes": before.seconds,
             "begins": begun * own["far_clocks"] / hertz,
             "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
-            "single stores": singly
-            and singly / (int(parameters["WN"]) // PAIR if stores_neighbours(parameters) else PAIR),
             "parts": added,
         }
-        # Of the operand with the most rows of tiles beside it, so many steps are the first that read it.
+        # One operand is read by more tiles than the other: of its steps, all but one in so many find it in a cache.
         memory = max(of_memory, streamed / max(min(down, beside), 1))
         caches = before.crossing_bytes(problem, down, beside, own["line_bytes"]) / own["crossing_bandwidth"]
         reads = {"global memory": memory, "caches": caches}

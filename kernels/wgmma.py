@@ -10,7 +10,6 @@ from typing import ClassVar, NamedTuple
 from gemmport.contracts.device_model import DeviceModel, Prediction, clock, per_clock, usual_matrix_products
 from gemmport.contracts.gpu_model import sharing_of
 from gemmport.contracts.kernel import (
-    PAIR,
     Constraint,
     Cut,
     Form,
@@ -31,7 +30,7 @@ from gemmport.contracts.nvidia import (
     why_not_multiplied,
 )
 from gemmport.contracts.occupancy import REGISTERS, WARP, local_memory_of
-from gemmport.contracts.prediction import SHARPNESS, crossing, facts_of, joined, stored_singly
+from gemmport.contracts.prediction import SHARPNESS, crossing, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, DType
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch, TensorMap
@@ -355,7 +354,6 @@ class Wgmma(KernelVariant):
         addressable, made = _as_read(problem)
         pitches = {x: addressable.layout(x).ld * addressable.dtype.itemsize for x in ("a", "b")}
         crosses = {x: crossing(pitch, own["line_bytes"]) for x, pitch in pitches.items()}
-        singly = stored_singly(problem, model, _width(problem))
         pass_seconds = relayout.expected_seconds(made.values(), problem, device, model)
 
         def predicted(parameters: Parameters) -> Prediction:
@@ -397,7 +395,6 @@ class Wgmma(KernelVariant):
                 "results": (ceil_div(of_fullest, p["GROUPS"]) + (2 if shared else 0))
                 * (results + own["tile_clocks"])
                 / hertz,
-                "single stores": singly and singly / (COLUMNS // PAIR if _stores_neighbours(p) else PAIR),
                 "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
                 "parts": sharers / shared * own["part_clocks"] / hertz
                 + moved * problem.accumulator.sum_bytes / model.copy_bandwidth

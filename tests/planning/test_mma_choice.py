@@ -15,7 +15,7 @@ from gemmport import kernels
 from gemmport.contracts.device_model import clock
 from gemmport.contracts.named_devices import chip_of, device_of
 from gemmport.contracts.nvidia import is_hopper
-from gemmport.contracts.prediction import facts_of, stored_singly
+from gemmport.contracts.prediction import facts_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem
 from gemmport.planning.planner import make_plan
@@ -126,8 +126,7 @@ def test_few_rows_are_bounded_by_memory_and_all_units_read(
     bytes_seconds = problem.bytes / model.read_bandwidth
     assert prediction.parts["global memory"] == bytes_seconds
     loop = ("multiply-adds", "local memory", "copies", "latency")
-    # Of 64, small tiles wait less for memory, and copy more.
-    assert all(prediction.parts[name] < (1.0 if rows < 64 else 1.3) * bytes_seconds for name in loop)
+    assert all(prediction.parts[name] < bytes_seconds for name in loop)
     if rows < 64:  # of 64, results and parts of sums may take as long as reading
         assert prediction.seconds - prediction.parts["launches"] < 1.6 * bytes_seconds
 
@@ -180,7 +179,7 @@ def test_a_sum_is_cut_where_few_tiles_would_leave_units_idle() -> None:
 @pytest.mark.every_pair("ops", ["NN", "NT", "TN", "TT"])
 @pytest.mark.every_pair("size", [1000, 4096])
 def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, dtype: str, ops: str, size: int) -> None:
-    """One more row, column and term: expected besides are passes that lay operands out anew, single stores, a tile's edge."""
+    """One more row, column and term: expected besides are the passes that lay operands out anew, and a tile's edge."""
     model = model_of(device)
 
     def expected(size: int) -> float:
@@ -192,8 +191,7 @@ def test_unaligned_rows_cost_no_more_than_passes_over_them(device: DeviceInfo, d
     operands = 2 * (size + 1) ** 2 * (2 if dtype == "float16" else 1)
     # Bytes are moved one by one.
     passes = 2 * model.launch + (3 if dtype == "float16" else 6) * operands / model.copy_bandwidth
-    stores = stored_singly(GemmProblem.create(size + 1, size + 1, 1, dtype=dtype), model, 8) / 2
-    assert expected(size + 1) < 1.2 * expected(size) + passes + stores
+    assert expected(size + 1) < 1.2 * expected(size) + passes
 
 
 # Predictions beside times

@@ -57,21 +57,6 @@ def joined(parts: Mapping[str, float], sharpness: float = SHARPNESS) -> float:
     return float(longest * sum((part / longest) ** sharpness for part in parts.values()) ** (1 / sharpness))
 
 
-SECTOR = 32
-"""Bytes of memory that a GPU's caches write at once."""
-
-
-def stored_singly(problem: GemmProblem, model: DeviceModel, width: int) -> float:
-    """Seconds that it takes longer to store D one by one, as where its rows, or those of C, are not aligned to runs of `width`
-    elements: each store of neighbours by neighbouring work-items writes a part of one sector more than they fill. By their
-    number these seconds are to be divided; by two where each work-item stores neighbours of its own. 0 where rows are aligned.
-    """
-    size = problem.output.itemsize
-    if problem.alignment("c") % (width * size) == 0 and problem.alignment("d") % (width * size) == 0:
-        return 0.0
-    return SECTOR * problem.m * problem.n * problem.batch / model.copy_bandwidth
-
-
 def crossing(pitch: int, line_bytes: float) -> float:
     """The share of rows, of so many bytes from one to the next, that begin within a line of the caches: as much as one holds of
     such a row is on two lines.
