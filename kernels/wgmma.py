@@ -408,7 +408,7 @@ class Wgmma(KernelVariant):
 
     def sooner(self, parameters: Parameters, device: DeviceInfo) -> Parameters:
         """The same, with loops that are not written out: SOON, which nobody may set."""
-        return {**parameters, "SOON": 1} if device.language == "cuda" else {}
+        return {**parameters, "SOON": 1}
 
     def defines(self, parameters: Parameters, problem: GemmProblem) -> dict[str, ParameterValue]:
         own = {name: value for name, value in parameters.items() if name != "SHARE"}

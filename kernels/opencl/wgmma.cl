@@ -5,6 +5,9 @@
 // this one goes, by way of local memory of its own, to D. What the unit adds up in fewer digits than a float has (PROMOTES) is added to
 // a float after each step. Where tiles do not fill the compute units evenly, the last of them are cut
 // along k.
+//
+// With SOON, loops that need not be written out are not, so that the program compiles in half of the time: for first calls. The bits are
+// the same.
 #include "hopper.cl"
 #include "runs.cl"
 #include "clusters.cl"
@@ -205,6 +208,8 @@ inline __attribute__((always_inline)) wide_t times_scales(wide_t sums, acc_t of_
 #define RUNS (WARP / 2 / STEP) // of a lane
 #if SCALES
 #define READ_AT_ONCE 2 // runs: registers hold the scales of their columns, too
+#elif SOON
+#define READ_AT_ONCE 1
 #else
 #define READ_AT_ONCE (!WHOLE_SUMS ? 4 : OUT_RUN_BYTES < 16 ? 1 : 2) // short numbers are taken apart in more registers
 #endif
@@ -241,7 +246,11 @@ inline __attribute__((always_inline)) void store_columns(
     const wide_t of_columns = scales_of_columns(scales, j, PRESENT(1, n - j));
 #endif
     // C is read before D, which may be C, is written there; as many runs at once as registers are left for.
+#if SOON
+    #pragma unroll 1
+#else
     #pragma unroll
+#endif
     for (int first = 0; first < RUNS; first += READ_AT_ONCE) {
         out_run_t before[READ_AT_ONCE] = {(out_run_t)0};
         if (!LEAVES_C_OUT(beta))
@@ -343,7 +352,11 @@ void wgmma(
                 #pragma unroll
                 for (int r = 0; r < ROW_BLOCKS; ++r) {
                     GROUP_FENCE();
+#if SOON
+                    #pragma unroll 1
+#else
                     #pragma unroll
+#endif
                     for (int turn = 0; turn < TURNS; ++turn)
                         MUL_ADD(few, OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
                     GROUP_COMMIT();
@@ -388,7 +401,11 @@ void wgmma(
                     __local const char *const b = tiles + stage.number * STAGE_BYTES + TILE_A_BYTES;
                     BARRIER_WAIT(full + stage.number, stage.parity);
                     GROUP_FENCE();
+#if SOON
+                    #pragma unroll 1
+#else
                     #pragma unroll
+#endif
                     for (int turn = 0; turn < TURNS; ++turn)
                         #pragma unroll
                         for (int r = 0; r < ROW_BLOCKS; ++r)

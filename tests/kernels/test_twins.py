@@ -177,10 +177,7 @@ APART: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "wgmma": (
-        (
-            "as of hopper: OpenCL's kernel declares its local memory, puts addresses into maps, is in no cluster, and has no "
-            "launches for the time being (SOON)"
-        ),
+        "as of hopper: OpenCL's kernel declares its local memory, puts addresses into maps, and is in no cluster",
         [
             "-#define LOCAL_BYTES (STAGES * (STAGE_BYTES + 16) + MULTIPLIERS / WARP * STAGED * 4)",
             "+#define STORE_SUMS CLUSTER_STORE_WHOLE",
@@ -211,8 +208,6 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+COPY_TILE_TO(3, to + b * ACROSS_BYTES, map, bar, x + line + first + b * ACROSS_LINES, y + term, batch);",
             "+}",
             "+#endif",
-            "+#elif SOON",
-            "+#define READ_AT_ONCE 1",
             "-acc_t *own, const acc_t *sum, int lane, int row, int column, out_t *d, index_t ld_d, const out_t *c,",
             "-index_t ld_c, acc_t alpha, acc_t beta, int m, int n, scales_t scales)",
             (
@@ -481,18 +476,6 @@ APART: dict[str, tuple[str, list[str]]] = {
 }
 """Lines that differ, "-" in OpenCL C and "+" in CUDA C++, and why they have to."""
 
-UNROLLED_BUT_SOON: dict[str, tuple[str, list[str]]] = {
-    "wgmma": (
-        "launches for the time being compile sooner where these loops are not unrolled, and OpenCL has no such launches",
-        [
-            "for (int first = 0; first < RUNS; first += READ_AT_ONCE) {",
-            "for (int turn = 0; turn < TURNS; ++turn)",
-            "for (int turn = 0; turn < TURNS; ++turn)",
-        ],
-    ),
-}
-"""Loops that OpenCL C unrolls always, and CUDA C++ but with SOON, in the order of the source, and why."""
-
 NO_TWINS = {
     "clusters": "OpenCL launches no clusters: its words are those of a group by itself",
     "types": "OpenCL C has halves and vectors, and macros choose a conversion; CUDA C++ has structs and overloads",
@@ -516,18 +499,9 @@ def lines(text: str, words: Words) -> list[str]:
     return found
 
 
-SOON = "#if SOON\n#pragma unroll 1\n#else\n#pragma unroll\n#endif\n"
-
-
-def unrolled_but_soon(cuda: str) -> list[str]:
-    """Loops of CUDA's source, of whose unrolling SOON decides."""
-    return [rest.partition("\n")[0] for rest in "\n".join(lines(cuda, CUDA)).split(SOON)[1:]]
-
-
 def differences(opencl: str, cuda: str) -> list[str]:
-    """Lines that one source alone has, as a difference tells them; where SOON alone decides of unrolling is no difference."""
-    always = "\n".join(lines(cuda, CUDA)).replace(SOON, "#pragma unroll\n").splitlines()
-    told = difflib.unified_diff(lines(opencl, OPENCL), always, n=0, lineterm="")
+    """Lines that one source alone has, as a difference tells them."""
+    told = difflib.unified_diff(lines(opencl, OPENCL), lines(cuda, CUDA), n=0, lineterm="")
     return [line for line in [*told][2:] if not line.startswith("@@")]
 
 
@@ -554,16 +528,9 @@ def test_twins_are_one_text_in_two_languages(name: str) -> None:
     assert differences(source(name, "opencl"), source(name, "cuda")) == listed, why
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ALONE])
-def test_loops_that_are_unrolled_but_soon_are_listed(name: str) -> None:
-    why, listed = UNROLLED_BUT_SOON.get(name, ("", []))
-    assert unrolled_but_soon(source(name, "cuda")) == listed, why
-
-
 def test_what_is_apart_has_a_reason() -> None:
     assert APART.keys() <= {*NAMES} - NO_TWINS.keys()
-    assert UNROLLED_BUT_SOON.keys() <= {*NAMES} - NO_TWINS.keys()
-    assert all(why and listed for why, listed in (*APART.values(), *UNROLLED_BUT_SOON.values()))
+    assert all(why and listed for why, listed in APART.values())
 
 
 @pytest.mark.parametrize("name", NO_TWINS)

@@ -593,6 +593,9 @@ def test_opencl_s_kernel_declares_its_local_memory_and_completes_two_maps_for_ea
             if own.kernel.function == "wgmma":
                 assert own.arguments == (*launch.arguments, Buffer("maps"))
                 assert (own.local_bytes, own.dynamic_local_bytes) == (launch.dynamic_local_bytes, 0)
+        for own, soon in zip(made.launches, made.meanwhile, strict=True):
+            assert soon == replace(own, kernel=soon.kernel)
+            assert dict(soon.kernel.defines) == {**dict(own.kernel.defines), "SOON": 1, "READS_C": 0}
 
 
 def test_opencl_takes_it_where_doctor_has_not_found_it_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -619,15 +622,22 @@ def test_opencl_takes_it_where_doctor_has_not_found_it_wrong(monkeypatch: pytest
 def test_opencl_s_source_is_completed_and_waits_for_no_product_too_early(
     dtype: str, number: int, tmp_path: Path
 ) -> None:
-    """As under CUDA, of what clang makes of it; with scales, where sums are floats, of every second tiling."""
+    """As under CUDA, of what clang makes of it; with scales, where sums are floats, of every second tiling. So is what is
+    launched meanwhile, whose loops are not written out.
+    """
     params = {**TILINGS[number], "SHARE": number % 2}
     scales = (ScaleLayout(0, 1), ScaleLayout(3, -1)) if number % 4 < 2 and "int" not in dtype else None
     problem = square(1001, dtype, LAYOUTS[number % 4], beta=1.0, **more_of(dtype))
     if WGMMA.unfit(WGMMA.complete(params), problem, OPENCL) is None:
-        for launch in gp.plan(problem, OPENCL, kernel="wgmma", params=params).launches:
-            if launch.kernel.function == "wgmma":
-                whole = launch if scales is None else with_scales(launch, scales)
-                assert "wgmma.mma_async" in opencl_for_nvidia.compiled(whole, "sm_90", tmp_path)
+        made = gp.plan(problem, OPENCL, kernel="wgmma", params=params)
+        for pair in zip(made.launches, made.meanwhile, strict=True):
+            if pair[0].kernel.function == "wgmma":
+                whole = pair if scales is None else [with_scales(launch, scales) for launch in pair]
+                own, meanwhile = (
+                    opencl_for_nvidia.compiled(launch, "sm_90", tmp_path).count("wgmma.mma_async") for launch in whole
+                )
+                # Of float32 the loop is written out, since A passes through registers.
+                assert 0 < meanwhile == (own if dtype == "float32" else own // 4)
 
 
 @pytest.mark.sample(dtype=["float8_e4m3fn"], share=[0])
@@ -652,8 +662,8 @@ def test_what_is_launched_meanwhile_writes_the_same_bits(backend: gp.Backend, dt
     """On a GPU that has the unit; tests/host has it in the simulator. C is poison where beta is 0."""
     more = {**more_of(dtype), "beta": 2 * beta if dtype == "int8" else beta}
     problem = problem_of(Sizes(300, 520, 680), "NT", dtype, multiple=16, **more)
-    if backend.device.language != "cuda" or WGMMA.unsupported(problem, backend.device):
-        pytest.skip(beyond(backend.device, "it has no groups of warps that multiply, or nothing is launched meanwhile"))
+    if WGMMA.unsupported(problem, backend.device):
+        pytest.skip(beyond(backend.device, "it has no groups of warps that multiply"))
     for share in (0, 1):
         own = gp.plan(problem, backend.device, kernel="wgmma", params={**FEWER, "SHARE": share})
         soon = replace(own, launches=own.meanwhile)
