@@ -278,7 +278,8 @@ class Simt(KernelVariant):
 
     def sooner(self, parameters: Parameters, device: DeviceInfo) -> Parameters:
         """The same tiles by more work-items, of few enough sums each: what is compiled is written out for each of these. An
-        element's terms are added up in the same order, whichever work-item does it.
+        element's terms are added up in the same order, whichever work-item does it. Loops that need not be written out are
+        not: SOON, which nobody may set.
         """
         found = {**parameters, "PORTS": 0}
         while int(found["WPTM"]) * int(found["WPTN"]) > SUMS_SOON_COMPILED:
@@ -292,7 +293,7 @@ class Simt(KernelVariant):
             or self.work_group(found)[0] > device.max_work_group
         ):
             return {}
-        return found
+        return {**found, "SOON": 1}
 
     def steps(self, problem: GemmProblem, device: DeviceInfo, parameters: Parameters) -> Steps:
         if not parameters["ACROSS"]:

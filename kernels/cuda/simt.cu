@@ -3,6 +3,9 @@
 // in registers while it multiplies those of this one; one barrier parts two tiles. A tile along k that is not whole comes first,
 // so that the loop has nothing to check. With several SLICES, as many sets of warps share the terms of a step. Where tiles do not
 // fill the multiprocessors evenly, the last of them are cut along k.
+//
+// With SOON, loops that need not be written out are not, and nothing stands in two places, so that the program compiles in little
+// more than half of the time: for first calls, without the matrix unit. The bits are the same.
 #include "ptx.cu"
 #include "runs.cu"
 #include "shares.cu"
@@ -598,6 +601,7 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
         b_from = BRING_B(b_tile, (begin) - COPIES_A, (end) - COPIES_A, wanted, (is_whole) && WHOLE_COLUMNS, terms); \
     } while (0)
 
+#if !SOON
         // The first tiles set out.
         BRING(0, 0, COPIES_A + COPIES_B, true, false, first == 0 ? TSK - missing : TSK);
         END_OF_COPIES();
@@ -606,6 +610,7 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
             BRING(s * STAGE_BYTES, 0, COPIES_A + COPIES_B, first + s < last, true, TSK);
             END_OF_COPIES();
         }
+#endif
 
         wide_t sum[WPTM][COLUMN_RUNS];
         #pragma unroll
@@ -677,6 +682,29 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
 #define MULTIPLY_LAST() multiply(a[1], b[1], sum)
 #endif
 
+#if SOON
+        // One place for all copies, and one for the products of a term: the loop begins as many steps before the first as tiles
+        // set out before one is multiplied. Nothing is read ahead.
+        int stage = 0, free = 0; // bytes before that which is read, and that which is not
+        #pragma unroll 1
+        for (int step = first - (STAGES - 1); step < last; ++step) {
+            AWAIT_COPIES(STAGES - 2);
+            __syncthreads(); // this tile is there, and the one before it has been read
+            const int coming = step + STAGES - 1;
+            BRING(free, 0, COPIES_A + COPIES_B, coming < last, false, coming == 0 ? TSK - missing : TSK);
+            END_OF_COPIES();
+            free = free == (STAGES - 1) * STAGE_BYTES ? 0 : free + STAGE_BYTES;
+            if (step >= first) {
+                const acc_t *a_read = BYTES_ON(a_place, stage), *b_read = BYTES_ON(b_place, stage);
+                #pragma unroll 1
+                for (int p = 0; p < TERMS; ++p) {
+                    READ(0, p);
+                    MULTIPLY(0, p);
+                }
+                stage = stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
+            }
+        }
+#else
         AWAIT_COPIES(STAGES - 2);
         __syncthreads();
         const acc_t *a_read = a_place, *b_read = b_place;
@@ -703,6 +731,7 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
             READ_FIRST();
             MULTIPLY_LAST();
         } while (++step < last);
+#endif
 
 #if SLICES > 1 // what the others have is added to what the first slice has, one after the other
         for (int s = 1; s < SLICES; ++s) {
@@ -733,6 +762,26 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
         const bool is_part = SHARES && last - first < steps;
         out_t *const d = D + offset_d + tile.batch * stride_d;
         const out_t *const c_of_tile = C + offset_c + tile.batch * stride_c;
+#if SOON
+        FIND_OWN(tile);
+        // One place that stores a run. The others move up to it, since registers have no index.
+        if (slice == 0)
+            #pragma unroll 1
+            for (int x = 0; x < RUNS; ++x) {
+                const int r = x / COLUMN_RUNS;
+                const int c = x % COLUMN_RUNS;
+                const int i = tile.row + row_of(place, r);
+                const int j = tile.column + column_of(place, c);
+                if (is_part)
+                    parts[PART(blockIdx.x, first == 0, r, c, place)] = sum[0][0];
+                else
+                    store_part_of_run(
+                        d + (i * ld_d + j), c_of_tile + (i * ld_c + j), sum[0][0], alpha, beta, OWN_BEGIN(i, j), OWN_END(i, j));
+                #pragma unroll
+                for (int y = 1; y < RUNS; ++y)
+                    sum[(y - 1) / COLUMN_RUNS][(y - 1) % COLUMN_RUNS] = sum[y / COLUMN_RUNS][y % COLUMN_RUNS];
+            }
+#else
         if (is_part && slice == 0)
             #pragma unroll
             for (int r = 0; r < WPTM; ++r)
@@ -768,6 +817,7 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
                     FOR_EACH_RUN(x0, RUNS_READ, ld_d, store_over(d + at, before[x - x0], sum[r][c], alpha, beta, begin, end))
                 }
         }
+#endif
 #if SHARES
         left -= last - first;
         first = 0;
@@ -792,7 +842,11 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
         return;
 
     wide_t sum = parts[PART(begin, 1, r, c, thread)];
+#if SOON
+    #pragma unroll 1
+#else
     #pragma unroll 4
+#endif
     for (int sharer = begin + 1; sharer <= end; ++sharer)
         sum = wide_sum(sum, parts[PART(sharer, 0, r, c, thread)]);
     const tile_t tile = tile_of(whole + number, m, n);

@@ -106,7 +106,24 @@ def test_what_simt_launches_meanwhile_is_exact(cpu: Host, beta: float) -> None:
     problem = problem_of(Sizes(19, 67, 83), "TN", "float32", beta=beta)
     plan = gp.plan(problem, cpu.device, kernel="simt", params=MANY_SUMS)
     assert plan.meanwhile
-    check_plan(cpu, replace(plan, launches=plan.meanwhile))
+    in_every_order(cpu, lambda: check_plan(cpu, replace(plan, launches=plan.meanwhile)))
+
+
+@pytest.mark.planted_fault
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"(?s)(#if SOON.*?for \(int step.*?)__syncthreads\(\);", r"\1"),
+        (r"coming == 0 \? TSK - missing : TSK", "TSK"),
+        (r"(sum\[)\(y - 1\)( / COLUMN_RUNS\]\[)\(y - 1\)( % COLUMN_RUNS\] = )", r"\1y\2y\3"),
+    ],
+    ids=["no barrier", "terms beyond the edge", "one run alone"],
+)
+def test_faults_of_what_simt_launches_meanwhile_are_found(cpu: Host, pattern: str, replacement: str) -> None:
+    plan = gp.plan(problem_of(Sizes(19, 67, 83), "TN", "float32"), cpu.device, kernel="simt", params=MANY_SUMS)
+    meanwhile = replace(plan, launches=plan.meanwhile)
+    with planted(fault(pattern, replacement, "simt"), "simt"), pytest.raises(AssertionError):
+        in_every_order(cpu, lambda: check_plan(cpu, meanwhile))
 
 
 @pytest.fixture(scope="module")

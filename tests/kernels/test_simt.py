@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmport as gp
-from absences import beyond
+from absences import CUDA_COMPILER, beyond, needs
 from exact import Sizes, check_plan, problem_of, read_by, run_plan
 from gemmport import kernels
+from gemmport.backends import _machinecode, _nvrtc
+from gemmport.backends._compilation import CUDA_OPTIONS
 from gemmport.contracts import gpu_model
 from gemmport.contracts.device_model import derived
 from gemmport.contracts.gpu_model import (
@@ -333,13 +335,16 @@ MANY_SUMS = {"TSM": 64, "TSN": 128, "TSK": 8, "WM": 32, "WN": 128, "WPTM": 8, "W
 """Of a work-item: 128, as in the tiles that are fastest in float32 on Hopper."""
 
 
-@pytest.mark.sample(ops=["NT"])
+@pytest.mark.sample(ops=["NT"], more=[{}])
 @pytest.mark.parametrize("ops", ["NT", "TN"])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_what_is_launched_meanwhile_writes_the_same_bits(backend: gp.Backend, ops: str, beta: float) -> None:
+@pytest.mark.parametrize("more", [{}, {"STAGES": 2}, {"TSK": 16, "SLICES": 2}], ids=["", "two stages", "slices"])
+def test_what_is_launched_meanwhile_writes_the_same_bits(
+    backend: gp.Backend, ops: str, beta: float, more: dict[str, int]
+) -> None:
     """C is poison where beta is 0; parts of shared tiles, too, are of the same terms."""
-    problem = problem_of(Sizes(129, 120, 85), ops, "float32", alpha=1.25, beta=beta)
-    own = gp.plan(problem, backend.device, kernel="simt", params=MANY_SUMS)
+    problem = problem_of(Sizes(129, 120, 165), ops, "float32", alpha=1.25, beta=beta)
+    own = gp.plan(problem, backend.device, kernel="simt", params={**MANY_SUMS, **more})
     meanwhile = replace(own, launches=own.meanwhile)
     assert own.launches[-1].kernel.function == own.meanwhile[-1].kernel.function == "combine"
     assert [launch.work_group[0] for launch in own.meanwhile[:-1]] == [
@@ -350,6 +355,33 @@ def test_what_is_launched_meanwhile_writes_the_same_bits(backend: gp.Backend, op
     shapes = {operand: (1, *problem.stored_shape(operand)) for operand in read_by(problem)}
     values = {operand: rng.standard_normal(shape, np.float32) for operand, shape in shapes.items()}
     np.testing.assert_array_equal(run_plan(backend, meanwhile, values), run_plan(backend, own, values))
+
+
+def test_loops_that_are_not_written_out_are_those_of_launches_for_the_time_being_alone() -> None:
+    plan = gp.plan(problem_of(Sizes(129, 120, 85), "NN", "float32"), GPU, kernel="simt", params=MANY_SUMS)
+    assert all(dict(launch.kernel.defines)["SOON"] == 1 for launch in plan.meanwhile)
+    assert not any("SOON" in dict(launch.kernel.defines) for launch in plan.launches)
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.sample(ops=["TT"], size=[1001])
+@pytest.mark.parametrize("ops", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("size", [1001, 4096])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_what_is_launched_meanwhile_keeps_its_sums_in_registers(ops: str, size: int, beta: float) -> None:
+    """Of which 512 work-items have 128 each. What is to compile soon is so much shorter."""
+    problem = gp.GemmProblem.create(size, size, size, trans_a=ops[0], trans_b=ops[1], beta=beta)
+    tiles = {"TSM": 128, "TSN": 256, "TSK": 8, "WM": 32, "WN": 128, "WPTM": 8, "WPTN": 16, "SHARE": 1}
+    plan = gp.plan(problem, GPU, kernel="simt", params=tiles)
+    options = (*CUDA_OPTIONS, *_nvrtc._verbose())
+    for own, soon in zip(plan.launches, plan.meanwhile, strict=True):
+        if own.kernel.function == "simt":
+            long, short = (_nvrtc._compile(assemble(each.kernel, "cuda"), "sm_90", options) for each in (own, soon))
+            taken = _machinecode.ptxas_resources(short.log, "simt")
+            assert taken.registers is not None
+            assert taken.registers <= 128
+            assert (taken.spill_loads, taken.spill_stores) == (0, 0)
+            assert short.ptx.count("fma.rn.f32") < long.ptx.count("fma.rn.f32") / 8
 
 
 def test_a_program_without_c_is_launched_where_c_is_not_read_alone(backend: gp.Backend) -> None:
