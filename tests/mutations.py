@@ -1230,7 +1230,10 @@ _OF_SIMT = (
         noticed_by="shared tiles",
     ),
     of_kernel(
-        "wraps stages too early", r"stage == \(STAGES - 1\) \* STAGE_BYTES", "stage == (STAGES - 2) * STAGE_BYTES", SIMT
+        "wraps stages too early",
+        r"stage == \(STAGES - 1\) \* STAGE_BYTES(?=.*\n +a_read)",  # not where SOON is
+        "stage == (STAGES - 2) * STAGE_BYTES",
+        SIMT,
     ),
     of_kernel(
         "leaves out the first column of an edge",
@@ -1243,7 +1246,7 @@ _OF_SIMT = (
     of_kernel("brings a tile to the stage that is read", r"BRING\(free, PIECE", "BRING(stage, PIECE", SIMT),
     of_kernel("does not bring the last tile", r"step \+ STAGES - 1 < last", "step + STAGES < last", SIMT),
     of_kernel(
-        "multiplies columns of the first stage", r"b_read = BYTES_ON\(b_place, stage\)", "b_read = b_place", SIMT
+        "multiplies columns of the first stage", r" b_read = BYTES_ON\(b_place, stage\)", " b_read = b_place", SIMT
     ),
     of_kernel("reads the half that is multiplied", r"READ\(\(p / AT_ONCE \+ 1\) % 2", "READ(p / AT_ONCE % 2", SIMT),
     of_kernel("forgets the last term of a step", r"MULTIPLY_LAST\(\);", "", SIMT),
@@ -1305,7 +1308,13 @@ _OF_SIMT = (
     of_kernel(
         "scales the sum of parts by beta", r"sum, alpha, beta", "sum, beta, beta", SIMT, noticed_by="shared tiles"
     ),
-    of_kernel("leaves all parts in one of two places", r"first == 0, r, c", "1, r, c", SIMT, noticed_by="shared tiles"),
+    of_kernel(
+        "leaves all parts in one of two places",
+        r"first == 0, (r, c, place\)\] = sum\[r\])",
+        r"1, \1",
+        SIMT,
+        noticed_by="shared tiles",
+    ),
     of_kernel(
         "leaves out the last part of a tile",
         r"sharer <= end;",
