@@ -48,6 +48,15 @@ def arguments(files, *more, budget="5m"):
     return ("tune", *shapes, "--kernel", "tiled,direct", "--budget", budget, *more)
 
 
+def test_the_table_has_colours_where_they_are_asked_for(gemmport_command, files, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    status, out, _ = gemmport_command(*arguments(files, "-o", files / "tuned.yaml"))
+    assert status == 0
+    assert "\x1b[1mproblem" in out
+    assert "\\x1b" not in out
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("5m", 300.0), ("90s", 90.0), ("90", 90.0), ("1.5h", 5400.0)])
 def test_a_budget_is_written_with_a_unit(text, seconds):
     assert duration(text) == seconds

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gemmport.bench.standings import Workload
 from gemmport.cli import completion, options, streams
-from gemmport.cli.output import Column, Sheet, drawn, number
+from gemmport.cli.output import Column, Sheet, drawn, number, write
 from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
 from gemmport.core.precision import FULL
@@ -136,7 +136,7 @@ def _tasks(target: DeviceInfo, dtypes: list[str], shapes: Path | None, suite: bo
 
 def _write(report: tuning.Report, output: Path | None, trials: Path, *, to_folder: bool) -> None:
     """Tells what came of it, and writes what is better."""
-    streams.echo(drawn(_sheet(report), to_terminal=True).rstrip("\n"))
+    write(drawn(_sheet(report), to_terminal=True), None)
     streams.echo(f"trials: {trials}; gemmport regret reads them")
     if not report.entries:
         streams.echo("nothing was better than the current choice in turns: no entry is written")
@@ -149,7 +149,7 @@ def _write(report: tuning.Report, output: Path | None, trials: Path, *, to_folde
     if to_folder:
         streams.echo(f"installed: {install_entries(report.entries, report.device, description)}")
     if output is None and not to_folder:
-        streams.echo(text)
+        streams.echo(text.rstrip("\n"))
 
 
 def _sheet(report: tuning.Report) -> Sheet:
