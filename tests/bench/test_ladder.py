@@ -286,7 +286,7 @@ def test_buffers_take_turns_until_no_cache_holds_them(best_backend, monkeypatch)
 def test_turns_end_at_half_the_device_and_at_the_most_and_small_ones_are_told(best_backend, monkeypatch):
     (result,) = run(Transposition(25, 50, DTYPES["float32"]), (TURN,), best_backend)
     assert result.turns == passes.MOST_TURNS
-    assert "which a cache may hold: choose a larger --size" in result.about_yardstick
+    assert "buffers in turn, 640 kB, which a cache may hold: choose a larger --size" in result.about_yardstick
     small = replace(best_backend.device, memory=70_000)
     monkeypatch.setattr(best_backend, "device", small)
     (result,) = run(Transposition(25, 50, DTYPES["float32"]), (TURN,), best_backend)

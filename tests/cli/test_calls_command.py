@@ -64,6 +64,8 @@ def test_a_row_for_each_library_and_shape_and_the_ratios_summed_up(gemmport_comm
     assert "numpy.matmul" in out or "torch.matmul with copies" in out  # on an NVIDIA GPU
     assert out.count("geometric mean") in (4, 8)  # arrays on a GPU have a product beside them, too
     assert "awaited with out: geometric mean" in out
+    assert " over 2 problems, worst" in out
+    assert " over 1 problem, worst" in gemmport_command(*small("--arrays", "numpy"))[1]
     assert "a kernel that does nothing is launched and awaited in" in out
 
 

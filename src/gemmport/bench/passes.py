@@ -26,6 +26,7 @@ from gemmport.contracts.kernel import Rung, Steps, ceil_div
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import CompileError, DeviceMemoryError, LaunchError, ParameterError, UnsupportedError
 from gemmport.core.plan import Launch, ParameterValue
+from gemmport.core.units import quantity
 from gemmport.execution.executor import prepare_launch
 from gemmport.execution.selection import get_backend
 from gemmport.planning.planner import AUTO
@@ -132,7 +133,7 @@ class PassResult(Outcome):
             return ""
         in_all = self.turns * (self.job.source_bytes + self.job.target_bytes)
         text = f"copy on {self.device.label}: {self.copy_rate:,.1f} GB/s ±{100 * self.copy.spread:.1f}%; {self.turns} pairs "
-        text += f"of buffers in turn, {in_all / 1e6:,.0f} MB"
+        text += f"of buffers in turn, {quantity(in_all, 'B')}"
         return text if in_all >= PAST_CACHES // 2 else f"{text}, which a cache may hold: choose a larger --size"
 
     def compared_with(self) -> dict[str, float]:

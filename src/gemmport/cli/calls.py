@@ -244,9 +244,10 @@ def _told(summary: Summary) -> str:
     name, ratio = summary.ratios[0]
     way = summary.way.replace("_", " ")
     result = "out" if summary.result == "out" else "a new result"
+    many = "s" * (len(summary.ratios) != 1)
     return (
         f"× {summary.baseline}, arrays of {summary.arrays} on {summary.device.label}, {way} with {result}: geometric mean "
-        f"{summary.geometric_mean:.3f} over {len(summary.ratios)} problems, worst {ratio:.3f} ({name})"
+        f"{summary.geometric_mean:.3f} over {len(summary.ratios)} problem{many}, worst {ratio:.3f} ({name})"
     )
 
 
