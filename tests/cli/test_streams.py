@@ -89,6 +89,12 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
     assert streams.Formatter("%(message)s").format(record) == r"of \x1b"
 
 
+def test_a_name_between_colons_is_no_picture() -> None:
+    written = io.StringIO()
+    streams.print_lines(streams.console(file=written), "mine:cat:.yaml", None)
+    assert written.getvalue() == "mine:cat:.yaml\n"
+
+
 def test_what_doctor_finds_is_told_in_any_encoding() -> None:
     findings = (
         Finding("ok", "settings", "here", "2 × 3"),

@@ -132,7 +132,7 @@ def print_lines(on: Console, text: str, width: int | None, *, indent: int = 0, s
         )  # fmt: skip
         lines = [part for line in lines for part in wrapping.wrap(line) or [""]]
     for line in lines:
-        on.print(line, highlight=False, markup=False, soft_wrap=True, style=style)
+        on.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True, style=style)
 
 
 class Prose:
