@@ -138,7 +138,11 @@ def test_run_fits_a_narrow_terminal(best_backend: gp.Backend) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("width", [80, 40])
 def test_every_list_fits_a_narrow_terminal(width: int) -> None:
-    for command in (["kernels"], ["devices"], ["--help"], ["run", "--help"]):
+    sizes, cluster = ["64", "64", "64"], ["--cluster", "nodes=2,gpus=2,link=4GB/s,net=1GB/s"]
+    for command in (
+        ["kernels"], ["devices"], ["--help"], ["run", "--help"], ["configs"], ["configs", "--explain"],
+        ["explain", *sizes], ["explain", *sizes, *cluster], ["explain", *sizes, "--devices", "0:0"],
+    ):  # fmt: skip
         status, text = shown(command, width)
         assert status == 0
         lines = [line for line in without_colours(text).splitlines() if len(line) > width and " " in line.strip()]

@@ -28,6 +28,7 @@ from extensions import EXTENSIONS
 from gemmport import cli, kernels
 from gemmport.backends import _amdgpu, _intelgpu, _machinecode, _nvrtc
 from gemmport.backends.objects import Resources
+from gemmport.cli import streams
 from gemmport.contracts import amd
 from gemmport.contracts.named_devices import device_of
 from gemmport.contracts.occupancy import architecture, occupancy
@@ -898,6 +899,16 @@ def gemmport_inspect(monkeypatch, capfd):
         return status, captured.out, captured.err
 
     return run
+
+
+@with_compiler
+def test_what_stands_around_the_table_ends_between_words_on_a_terminal(gemmport_inspect, monkeypatch):
+    whole = gemmport_inspect("tiled", "--arch", "sm_90")[1]
+    monkeypatch.setattr(streams, "terminal_width", lambda: 80)
+    narrow = gemmport_inspect("tiled", "--arch", "sm_90")[1]
+    assert any(len(line) > 80 for line in whole.splitlines())
+    assert all(len(line) <= 80 for line in narrow.splitlines())
+    assert narrow.split() == whole.split()
 
 
 @with_compiler

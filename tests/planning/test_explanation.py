@@ -16,6 +16,7 @@ from gemmport.kernels._simt_tilings import FOR_CORES
 from gemmport.planning import parser
 from gemmport.planning.explanation import Explanation, Measured, explain
 from gemmport.planning.explanation_page import WIDTH
+from gemmport.planning.explanation_page import page as page_of
 from gemmport.planning.lookup import Configuration, load_configuration
 from gemmport.planning.planner import candidates, make_plan
 from made_up_devices import DEVICES
@@ -374,6 +375,14 @@ def test_what_was_measured_stands_beside_what_was_predicted() -> None:
 # On all devices
 
 
+def test_candidates_that_take_much_longer_stand_in_the_same_columns() -> None:
+    found = explain(SQUARE, DEVICES["CPU under PoCL"], load_configuration())
+    slow = tuple(each if each.chosen else replace(each, doubt=1000.0) for each in found.considered)
+    lines = [line for line in str(replace(found, considered=slow)).splitlines() if re.search(r" [0-9.]+×  ", line)]
+    assert len(lines) > 5
+    assert len({line.index("×  ") for line in lines}) == 1
+
+
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 @pytest.mark.parametrize(
     "problem",
@@ -388,6 +397,10 @@ def test_every_device_and_problem_is_explained_on_a_page_and_as_data(device: Dev
     assert len(page) < 80
     assert page[0] == f"{problem} ({problem.shape_class}) on {device.label}"
     assert all(len(line) <= WIDTH for line in page if " " in line.strip())
+    narrow = page_of(found, 60).splitlines()[1:]
+    assert all(len(line) <= 60 for line in narrow if " " in line.strip() and "█" not in line)
+    assert " ".join(" ".join(narrow).split()) == " ".join(" ".join(page[1:]).split())
+    assert page_of(found, 1000).splitlines() == page
     named = [line.split()[0] for line in page[1:] if line and not line.startswith(" ")]
     assert named == [name for name in SECTIONS if name != "candidates" or not problem.empty]
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))

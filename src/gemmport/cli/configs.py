@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from gemmport import kernels
 from gemmport.cli import options, streams
@@ -48,9 +47,9 @@ def configs(
 
     Exit status: 0 all well; 2 a file is not right, of which all faults are told.
     """
-    console = streams.console(highlight=False, markup=False, soft_wrap=True)
+    tell = streams.Prose(indent=6)
     if checked:
-        _check(checked, console)
+        _check(checked, tell)
         return
     configuration = load_configuration(config_files)
     target = select_device(device, backend)
@@ -64,56 +63,55 @@ def configs(
         trans_a=trans_a,
         trans_b=trans_b,
     )
-    console.print(f"{problem} ({problem.shape_class}) on {target.label}")
+    tell(f"{problem} ({problem.shape_class}) on {target.label}")
     if explain:
-        _explain(make_plan(problem, target, configuration), configuration, console)
+        _explain(make_plan(problem, target, configuration), configuration, tell)
         return
-    console.print("entries that match, in the order in which they are tried:")
+    tell("entries that match, in the order in which they are tried:")
     for loaded in configuration.matching(target, problem):
-        _show(loaded, problem, target, configuration, console)
-    console.print("chosen:", style="bold")
-    console.print(str(make_plan(problem, target, configuration)))
+        _show(loaded, problem, target, configuration, tell)
+    tell("chosen:", style="bold")
+    tell(str(make_plan(problem, target, configuration)))
 
 
 def _show(
-    loaded: LoadedEntry, problem: GemmProblem, device: DeviceInfo, configuration: Configuration, console: Console,
+    loaded: LoadedEntry, problem: GemmProblem, device: DeviceInfo, configuration: Configuration, tell: streams.Prose,
     chosen: str = "",
 ) -> None:  # fmt: skip
     """An entry that matches, and its kernels: what each is given, why it is passed over, and which was chosen."""
     alone = replace(configuration, entries=(loaded,))
-    console.print(f"  {loaded.origin}", style="bold", end="")
-    console.print(f"  ({loaded.entry.provenance.how}; matches {_conditions(loaded)})")
+    tell(f"  {loaded.origin}  ({loaded.entry.provenance.how}; matches {_conditions(loaded)})", style="bold")
     for kernel, tilings in loaded.entry.kernels.items():
         verdict = "  ← chosen" if kernel == chosen else _verdict(alone, kernel, problem, device)
         for values in tilings:
             told = " ".join(f"{key}={value}" for key, value in values.items())
-            console.print(f"    {kernel} {told}{verdict}")
+            tell(f"    {kernel} {told}{verdict}")
 
 
-def _explain(plan: Plan, configuration: Configuration, console: Console) -> None:
+def _explain(plan: Plan, configuration: Configuration, tell: streams.Prose) -> None:
     """Which entry serves the plan, and why every other one does not."""
     found = precedence(plan, configuration)
     if found.winner is None:
-        console.print(f"no entry serves, but {plan.entry}", style="bold")
+        tell(f"no entry serves, but {plan.entry}", style="bold")
     else:
-        console.print("the winner:", style="bold")
-        _show(found.winner, plan.problem, plan.device, configuration, console, chosen=plan.variant)
-    console.print(f"the device's model: {configuration.model(plan.device).origin}")
+        tell("the winner:", style="bold")
+        _show(found.winner, plan.problem, plan.device, configuration, tell, chosen=plan.variant)
+    tell(f"the device's model: {configuration.model(plan.device).origin}")
     if found.passed_over:
-        console.print("tried before it, and none of its kernels fits:", style="bold")
+        tell("tried before it, and none of its kernels fits:", style="bold")
         for standing in found.passed_over:
-            _show(standing.loaded, plan.problem, plan.device, configuration, console)
+            _show(standing.loaded, plan.problem, plan.device, configuration, tell)
     if found.behind:
-        console.print("match too, and lost:", style="bold")
+        tell("match too, and lost:", style="bold")
         for standing in found.behind:
-            console.print(f"  {standing.loaded.origin}  (matches {_conditions(standing.loaded)})  {standing.lost}")
+            tell(f"  {standing.loaded.origin}  (matches {_conditions(standing.loaded)})  {standing.lost}")
     if found.others:
-        console.print("do not match:", style="bold")
+        tell("do not match:", style="bold")
         for standing in found.others:
-            console.print(f"  {standing.loaded.origin}: {'; '.join(map(str, standing.unmet))}")
+            tell(f"  {standing.loaded.origin}: {'; '.join(map(str, standing.unmet))}")
 
 
-def _check(files: Sequence[Path], console: Console) -> None:
+def _check(files: Sequence[Path], tell: streams.Prose) -> None:
     """Tells of each file how many entries it has, and what is doubtful in them.
 
     Raises:
@@ -127,10 +125,10 @@ def _check(files: Sequence[Path], console: Console) -> None:
             faults.append(str(error))
         else:
             for doubt in doubts:
-                console.print(f"warning: {doubt}")
+                tell(f"warning: {doubt}")
             told = [_counted(len(loaded.entries), "entry", "entries")] if loaded.entries or not loaded.models else []
             told += [_counted(len(loaded.models), "model", "models")] if loaded.models else []
-            console.print(f"{file}: {', '.join(told)}, no fault")
+            tell(f"{file}: {', '.join(told)}, no fault")
     if faults:
         raise ConfigError("\n".join(faults))
 

@@ -19,8 +19,12 @@ from gemmport.execution.selection import select_device
 from gemmport.multidevice.outlook import Outlook, Placement
 from gemmport.planning.cluster import Cluster, ClusterExplanation, explain_cluster
 from gemmport.planning.explanation import Explanation, explain
+from gemmport.planning.explanation_page import page
 from gemmport.planning.lookup import load_configuration
 from gemmport.planning.planner import AUTO
+
+INDENT = 13
+"""Blanks before what a narrow terminal has no room for in its line."""
 
 
 @click.command("explain", short_help="Explain how a product is computed, and why.")
@@ -162,5 +166,9 @@ def _chip_or_device(device: str | None, backend: str | None, recorded: Path | No
 def _tell(found: Explanation | ClusterExplanation | Outlook, form: str, output: Path | None) -> None:
     if form == "json":
         write(json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n", output)
-    else:
+    elif output is not None:
         write(streams.shown(f"{found}\n"), output)
+    else:
+        width = streams.terminal_width()
+        told = page(found, width) if isinstance(found, Explanation) and width is not None else str(found)
+        streams.Prose(indent=INDENT)(told)

@@ -103,7 +103,10 @@ def inspect_command(
         )  # fmt: skip
         inspections.append(_inspect(side, problem, configuration, number))
     text = _texts(inspections, show) if show is not None else _FORMS[form](inspections)
-    write(text, output)
+    if show is None and form == "table" and output is None:
+        streams.Prose(indent=2)(text.rstrip("\n"))
+    else:
+        write(text, output)
 
 
 def _sides(

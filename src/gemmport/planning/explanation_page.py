@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gemmport.planning.explanation import Considered, Explanation
 
 WIDTH = 100
-"""Columns of the page; what has no blank to break at may be longer."""
+"""Columns of the page, at most; what has no blank to break at may be longer."""
 
 BAR = 30
 """Columns of the longest bar."""
@@ -25,11 +25,14 @@ MOST_CANDIDATES, MOST_TILINGS, MOST_REASONS = 12, 5, 6
 
 _MARGIN = 14
 
+_LEAST = 32
+"""Columns that a line has beside its indentation."""
+
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?(?:B|B/s|FLOP|FLOPS)|[mµn]?s|%)(?:[\s,;]|$))")
 
 
-def page(found: Explanation) -> str:
-    """All that was found out, section by section."""
+def page(found: Explanation, width: int = WIDTH) -> str:
+    """All that was found out, section by section, in so many columns, or `WIDTH` where that is less."""
     problem = found.problem
     lines = [f"{problem} ({problem.shape_class}) on {found.device.label}"]
     for name, section in (
@@ -43,19 +46,25 @@ def page(found: Explanation) -> str:
         ("candidates", _candidates(found)),
         ("entries", _entries(found)),
     ):
-        told = [line for text in section for line in _wrapped(*((text,) if isinstance(text, str) else text))]
+        told = [line for text in section for line in _wrapped(min(width, WIDTH), *_indented(text))]
         if told:
             lines += ["", f"{name:{_MARGIN}}{told[0]}", *(f"{'':{_MARGIN}}{line}" for line in told[1:])]
     return "\n".join(lines)
 
 
-def _wrapped(text: str, indent: int = 2) -> list[str]:
+def _indented(text: str | tuple[str, int]) -> tuple[str, int]:
+    """A text, and the blanks before its second and all further lines."""
+    return (text, 2) if isinstance(text, str) else text
+
+
+def _wrapped(width: int, text: str, indent: int) -> list[str]:
     """A text in lines that fit, of which the second and all further ones are indented; units stay with their numbers."""
-    if len(text) <= WIDTH - _MARGIN:
+    room = max(width - _MARGIN, _LEAST)
+    if len(text) <= room:
         return [text]
     bound = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(
-        bound, WIDTH - _MARGIN, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        bound, room, subsequent_indent=" " * min(indent, room - _LEAST), break_long_words=False, break_on_hyphens=False
     )  # fmt: skip
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
@@ -231,13 +240,14 @@ def _candidates(found: Explanation) -> Iterator[str | tuple[str, int]]:
     fitting.sort(key=lambda each: (not each.chosen, each.compared or 0.0))
     shown = [*_of_each_kernel(fitting)]
     width = max(len(each.kernel) for each in shown)
-    for each in shown:
-        ratio = f"{each.compared / own.compared:.2f}×" if each.compared and own.compared else ""
+    ratios = [f"{each.compared / own.compared:.2f}×" if each.compared and own.compared else "" for each in shown]
+    longest = max(6, *map(len, ratios))
+    for each, ratio in zip(shown, ratios, strict=True):
         expected = "" if each.compared is None else span(each.compared)
         predicted = f"{span(each.seconds)} by the model" if each.seconds and each.compared != each.seconds else ""
         why = "the plan" if each.chosen else each.verdict
         told = "; ".join(filter(None, ["" if each.chosen else _apart(each, own), predicted, why]))
-        yield f"{expected:>8} {ratio:>6}  {each.kernel:{width}}  {told}", width + 19
+        yield f"{expected:>8} {ratio:>{longest}}  {each.kernel:{width}}  {told}", width + longest + 13
     if len(fitting) > len(shown):
         yield f"and {len(fitting) - len(shown)} more: --format json tells all"
     refused = [each for each in found.considered if each.passed_over]
