@@ -77,6 +77,7 @@ def test_a_cluster_is_explained_of_a_device_of_a_file_and_of_a_chip_by_name(gemm
         ([64, 64], 2, "M, N and K must be three numbers, or --size one"),
         ([*CLUSTER, "--size", 64, "--batch", 2], 2, "a product must be one"),
         ([*CLUSTER, "--size", 2**20, "--device", "H200"], 3, "nodes would do"),
+        ([*CLUSTER, "--size", 64, "--device", "H300"], 3, "; of chips that need not be here there are H200"),
     ],
     ids=str,
 )

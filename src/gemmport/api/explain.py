@@ -10,10 +10,10 @@ from gemmport.api.plans import Config, configuration_of
 from gemmport.api.precision import current
 from gemmport.api.product import Choice
 from gemmport.contracts.kernel import Parameters
-from gemmport.contracts.named_devices import chip_of
+from gemmport.contracts.named_devices import CHIPS, chip_of
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import FLOAT32, as_dtype
-from gemmport.core.errors import ShapeError, UnsupportedError
+from gemmport.core.errors import DeviceNotFoundError, ShapeError, UnsupportedError
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import as_bytes
 from gemmport.execution.selection import select_device
@@ -131,10 +131,24 @@ def explain_cluster(
         ShapeError: sizes that are not three, a batch, or a product of nothing. Others as `explain`.
     """
     asked = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
-    target = (chip_of(device) if isinstance(device, str) else None) or select_device(device, backend)
+    target = chip_or_device(device, backend)
     return cluster_explanation(
         _problem(problem, described, config), asked, target, configuration_of(config), kernel=kernel, params=params
     )
+
+
+def chip_or_device(device: DeviceInfo | str | int | None, backend: str | None) -> DeviceInfo:
+    """A chip that need not be here, by its name; else a device that is here.
+
+    Raises:
+        DeviceNotFoundError: there is neither; it names the chips.
+    """
+    if isinstance(device, str) and (chip := chip_of(device)) is not None:
+        return chip
+    try:
+        return select_device(device, backend)
+    except DeviceNotFoundError as error:
+        raise DeviceNotFoundError(f"{error}; of chips that need not be here there are {', '.join(CHIPS)}") from error
 
 
 def _problem(

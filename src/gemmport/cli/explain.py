@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from gemmport.api.explain import chip_or_device
 from gemmport.api.explain import explain as explain_dealt
 from gemmport.bench.explained import measured
 from gemmport.bench.products import Options
 from gemmport.cli import options, plots, streams
 from gemmport.cli.output import progress_on_terminal, write
 from gemmport.cli.recorded import recorded_device
-from gemmport.contracts.named_devices import CHIPS, chip_of
+from gemmport.contracts.named_devices import CHIPS
 from gemmport.core.device import DeviceInfo
 from gemmport.execution.selection import select_device
 from gemmport.multidevice.outlook import Outlook, Placement
@@ -160,7 +161,7 @@ def _extents(m: int | None, n: int | None, k: int | None, size: int | None) -> t
 def _chip_or_device(device: str | None, backend: str | None, recorded: Path | None) -> DeviceInfo:
     if recorded is not None:
         return recorded_device(recorded, device, backend)
-    return (chip_of(device) if device else None) or select_device(device, backend)
+    return chip_or_device(device, backend)
 
 
 def _tell(found: Explanation | ClusterExplanation | Outlook, form: str, output: Path | None) -> None:
