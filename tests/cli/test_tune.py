@@ -15,7 +15,7 @@ from gemmport.bench.sweeps import read_sweep
 from gemmport.cli.tune import duration
 from gemmport.planning import lookup
 from gemmport.planning.lookup import load_configuration, load_file
-from gemmport.tuning import session, tuner
+from gemmport.tuning import session, space, tuner
 
 SHAPES = "m,n,k\n96,160,128\n256,256,256\n"
 
@@ -55,6 +55,14 @@ def test_the_table_has_colours_where_they_are_asked_for(gemmport_command, files,
     assert status == 0
     assert "\x1b[1mproblem" in out
     assert "\\x1b" not in out
+
+
+def test_a_kernel_that_computes_nothing_here_is_refused(gemmport_command, files, monkeypatch):
+    monkeypatch.setattr(space.Space, "_may_serve", lambda self, variant: variant.name != "naive")
+    status, out, err = gemmport_command(*arguments(files, "--kernel", "naive", "-o", files / "tuned.yaml"))
+    assert (status, out) == (2, "")
+    assert "kernels must compute one of the products on " in err
+    assert "; got naive: name others" in err
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5m", 300.0), ("90s", 90.0), ("90", 90.0), ("1.5h", 5400.0)])

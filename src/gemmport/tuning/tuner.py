@@ -246,6 +246,7 @@ def opened(options: Options) -> Iterator[Tuner]:
     Raises:
         LibraryUnavailableError: Optuna is not installed. RecordError: as `gemmport.tuning.journal.opened`.
         LaunchError: the device does not open. DtypeError: it does not compute in the type of a product.
+        UnsupportedError: no kernel of those that are tried computes any product there.
     """
     journal.import_optuna()
     with Crew(options.device, options.imports) as crew:
@@ -272,6 +273,11 @@ def opened_with(options: Options, crew: Crew) -> Iterator[Tuner]:
             first = None if task.only else current_choice(task.workload, options)
             study = Study(task.workload, own, storage, first, outlook, options.seed + number, alone=bool(task.only))
             tuner.studies.append(study)
+        if options.kernels and not any(study.space.kernels for study in tuner.studies):
+            raise UnsupportedError(
+                f"kernels must compute one of the products on {options.device.label}; got {', '.join(options.kernels)}: name "
+                "others, which gemmport configs lists"
+            )
         yield tuner
 
 
