@@ -78,7 +78,7 @@ def changed(line, **fields):
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ("{\n", TINY.to_line(), "line 1 must be a line of a sweep"),
+        ("{\n", TINY.to_line(), "line 1 must be a line of a sweep; got no JSON; name a file that gemmport tune or"),
         ("[]\n", TINY.to_line(), "line 1 must be a line of a sweep"),
         (changed(header(DEVICE, {}), schema=2), TINY.to_line(), "line 1 must .*schema 2 is not 1"),
         (changed(header(DEVICE, {}), device={}), TINY.to_line(), "line 1 must be a line"),

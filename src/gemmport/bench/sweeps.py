@@ -101,6 +101,11 @@ def read_sweep(path: Path) -> Sweep:
 def _read(path: Path, number: int, line: str, meaning: Callable[[Any], Read]) -> Read:
     try:
         return meaning(json.loads(line))
+    except json.JSONDecodeError as error:
+        raise RecordError(
+            f"{path}, line {number} must be a line of a sweep; got no JSON; name a file that gemmport tune or "
+            "benchmarks/sweep.py wrote"
+        ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, GemmportError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise RecordError(f"{path}, line {number} must be a line of a sweep: {reason}") from error
