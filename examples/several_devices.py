@@ -25,7 +25,8 @@ def main(size: int, names: tuple[str, ...], *, on_devices: bool) -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("gemmport.api.dealt").setLevel(logging.INFO)  # which tells each device's share
     devices = list(names) or "all"
-    click.echo(f"{gp.explain((size, size, size), devices=devices)}\n")
+    if not on_devices:  # it is of arrays in the host's memory
+        click.echo(f"{gp.explain((size, size, size), devices=devices)}\n")
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, (size, size)).astype(np.float32) for _ in range(2))
     x, y, out = a, b, np.empty((size, size), np.float32)

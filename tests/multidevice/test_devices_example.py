@@ -19,5 +19,5 @@ def test_the_example_computes_right_and_tells_what_is_dealt(option: tuple[str, .
         [sys.executable, EXAMPLE, "--size", "300", *option], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert ("not dealt" in done.stdout) or option
+    assert ("not dealt" in done.stdout) == (not option)  # what is explained is of arrays on the host
     assert "the rows that were checked are right" in done.stdout
