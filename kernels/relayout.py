@@ -134,13 +134,21 @@ class Relayout(Transpose):
 def expected_seconds(
     prepared: Iterable[Prepared], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
 ) -> float:
-    """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches."""
+    """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches. A work-item takes
+    as long for a run outside of a matrix, where a tile is not full, as for one inside.
+    """
     derived = {"elements_per_clock": per_clock(model.multiply_adds["float32"], device) / INSTRUCTIONS}
     own = {**derived, **model.constants(PASS.name)}
     elements_per_second = own["elements_per_clock"] * max(device.compute_units, 1) * clock(device)
-    size = problem.dtype.itemsize
-    per_byte = max(2 / model.copy_bandwidth, 1 / (size * elements_per_second))
-    return sum(each.scratch.nbytes for each in prepared) * per_byte
+    runs_per_second = elements_per_second * problem.dtype.itemsize / RUN_BYTES
+    return sum(
+        max(2 * each.scratch.nbytes / model.copy_bandwidth, _runs(each.launch) / runs_per_second) for each in prepared
+    )
+
+
+def _runs(launch: Launch) -> int:
+    """Of 16 bytes, that the tiles of a launch have."""
+    return math.prod(launch.groups) * launch.work_group[0] * int(PASS.complete({})["EACH"])
 
 
 PASS = Relayout()

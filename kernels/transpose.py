@@ -26,6 +26,9 @@ from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
 
+_ROWS = 2**31
+"""That the kernels count, in 32 bits, are fewer."""
+
 
 @dataclass(frozen=True)
 class Matrices:
@@ -139,7 +142,8 @@ def prepare(
     precision: str = FULL,
     own: Transpose | None = None,
 ) -> Prepared:
-    """An operand's matrices in scratch memory of this name; there are some, and they have elements.
+    """An operand's matrices in scratch memory of this name; there are some, and they have elements. Matrices that lie one below
+    the other, there and here, are copied as one: no tile ends where the next of them begins.
 
     Args:
         parameters: of the pass; what is left out is its default.
@@ -155,12 +159,16 @@ def prepare(
     shared = problem.layout(operand).batch_stride == 0
     batch = 1 if shared else problem.batch
     dtype = problem.element_type(operand)
-    layout = Layout(across, 0 if shared else down * across)
+    source, layout = problem.layout(operand), Layout(across, 0 if shared else down * across)
+    scratch = Scratch(buffer, batch * down * across * dtype.itemsize)
+    one_below_the_other = not turned and down == rows and source.batch_stride == rows * source.ld
+    if one_below_the_other and batch * rows < _ROWS:
+        rows, down, batch = batch * rows, batch * down, 1
     launch = own.launch(
-        Matrices(operand, problem.layout(operand)), Matrices(buffer, layout), rows, columns, dtype, values,
+        Matrices(operand, source), Matrices(buffer, layout), rows, columns, dtype, values,
         batch=batch, padded=(across, down) if turned else (down, across), precision=precision,
     )  # fmt: skip
-    return Prepared(launch, Scratch(buffer, batch * down * across * dtype.itemsize), layout)
+    return Prepared(launch, scratch, layout)
 
 
 def _word_defines(dtype: DType, precision: str) -> dict[str, ParameterValue]:
