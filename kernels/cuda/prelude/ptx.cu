@@ -11,6 +11,10 @@
 #define HALF_TO_FLOAT(r, x) asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x))
 #define FLOAT_TO_HALF(r, x) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x))
 #define DOUBLE_TO_HALF(r, x) asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r) : "d"(x))
+// Two floats as they are stored, rounded to nearest, from compute capability 8.0 on, in one register: 1 and -2 as float16 are 0xc0003c00,
+// as bfloat16 0xc0003f80.
+#define PAIR_OF_float16(r, x, next) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
+#define PAIR_OF_bfloat16(r, x, next) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
 
 // Loads through the cache of data that nobody writes: 1 to 16 bytes from p to the 32-bit words r. CUDA C++ compiles them to
 // ld.global.nc.

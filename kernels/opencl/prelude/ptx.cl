@@ -17,6 +17,11 @@
 #define LOAD_READ_ONLY_16(r, p) \
     __asm__("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(p))
 
+// Two floats as they are stored, rounded to nearest, from compute capability 8.0 on, in one register: 1 and -2 as float16 are 0xc0003c00,
+// as bfloat16 0xc0003f80.
+#define PAIR_OF_float16(r, x, next) __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
+#define PAIR_OF_bfloat16(r, x, next) __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
+
 // Asynchronous copies from global to local memory, from compute capability 8.0 on, if `wanted`, else predicated off: of
 // 16 bytes, around the first-level cache; and of `size`, 4, 8 or 16, which the compiler knows. COPY_…_OF reads `bytes` of them, and
 // writes zeros for the rest: COPY_16_OF(to, from, 1, 12) copies three floats and a zero.

@@ -68,9 +68,18 @@ inline void store_over(__global out_t *d, out_run_t before, wide_t sum, acc_t al
         #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
             ELEMENT(value, w) = plus_scaled(ELEMENT(value, w), beta, RUN_ELEMENT(const out_t, before, w));
+#if defined(STORES_PAIRS)
+    #pragma unroll
+    for (int w = 0; w < WIDTH; w += 2) {
+        uint pair;
+        PASTE(PAIR_OF_, OUT)(pair, ELEMENT(value, w), ELEMENT(value, w + 1));
+        ((uint *)&run)[w / 2] = pair;
+    }
+#else
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         RUN_ELEMENT(out_t, run, w) = to_stored(ELEMENT(value, w));
+#endif
 #endif
     if (ALIGNED_D && begin <= 0 && end >= WIDTH)
         *(__global out_run_t *)d = run;

@@ -497,9 +497,10 @@ def stored_runs_defines(problem: GemmProblem, width: int, columns: int, *, apart
         apart: whether there are registers for the places of so many runs; else each work-item stores neighbours one by one.
     """
     found = {**run_defines(problem, width), "WIDTH": width}
-    if found["ALIGNED_D"] or not apart:
-        return found
-    return {**run_defines(problem, PAIR), "ALIGNED_D": 0, "WIDTH": PAIR, "APART": columns // PAIR}
+    if not found["ALIGNED_D"] and apart:
+        found = {**run_defines(problem, PAIR), "ALIGNED_D": 0, "WIDTH": PAIR, "APART": columns // PAIR}
+    in_pairs = problem.accumulator == FLOAT32 and problem.output in HALVES and int(found["WIDTH"]) % PAIR == 0
+    return {**found, **({"STORES_PAIRS": 1} if in_pairs else {})}
 
 
 def half_defines(problem: GemmProblem, width: int) -> dict[str, ParameterValue]:

@@ -24,6 +24,13 @@ inline unsigned short to_half(double x) // to nearest, ties to even
     exponent = size ? max(exponent - 1, -14) : -14; // of the first digit, and below normal halves theirs
     return sign | (((exponent + 14) << 10) + (int)__builtin_nearbyint(__builtin_ldexp(size, 10 - exponent)));
 }
+inline unsigned short to_bfloat(float x) // likewise
+{
+    unsigned bits;
+    __builtin_memcpy(&bits, &x, 4);
+    return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline unsigned pair(unsigned low, unsigned high) { return high << 16 | low; }
 
 // dp4a, by the PTX ISA: four products of bytes and their sum, which wraps around.
 template <typename Byte> unsigned plus_dot(unsigned sum, unsigned a, unsigned b)
@@ -275,6 +282,8 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define HALF_TO_FLOAT(r, x) ((r) = (float)host::from_half(x))
 #define FLOAT_TO_HALF(r, x) ((r) = host::to_half(x))
 #define DOUBLE_TO_HALF(r, x) ((r) = host::to_half(x))
+#define PAIR_OF_float16(r, x, next) ((r) = host::pair(host::to_half(x), host::to_half(next)))
+#define PAIR_OF_bfloat16(r, x, next) ((r) = host::pair(host::to_bfloat(x), host::to_bfloat(next)))
 
 #define LOAD_READ_ONLY_1(r, p) (r[0] = *(const unsigned char *)(p))
 #define LOAD_READ_ONLY_2(r, p) (r[0] = *(const unsigned short *)(p))
