@@ -30,6 +30,7 @@ FITTED = {
     "copy_bytes": "that a unit copies from caches to local memory per clock",
     "step_clocks": "of a group's step at least, beside its products: counting, waits, the barrier",
     "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
+    "turn_clocks": "from the end of a group to the first copy of that which takes its place",
     "alone_clocks": "of a unit, for each step of a group that it holds alone: all of its warps stand at the barrier",
     "part_clocks": "of adding up one more part of a shared tile",
     "combine_clocks": "of the launch that adds up parts, beside them and its start: it waits for the last of all sharers",
@@ -85,6 +86,7 @@ def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "copy_bytes": read / 2,
         "step_clocks": 2 * barrier,
         "far_clocks": model.latency * hertz,
+        "turn_clocks": 3 * model.latency * hertz,
         "alone_clocks": 2 * barrier,
         "part_clocks": 3 * barrier,
         "combine_clocks": 2 * barrier,
@@ -258,6 +260,11 @@ class _Step:
         }
 
 
+def _clocks(found: Mapping[str, float]) -> float:
+    """Of all steps of a wave, by what limits them."""
+    return joined({name: clocks for name, clocks in found.items() if name != "alone"}) + found["alone"]
+
+
 def stores_neighbours(parameters: Parameters) -> bool:
     """Whether neighbouring work-items store neighbouring elements where rows of D are not aligned: registers with the most sums
     spill.
@@ -319,22 +326,27 @@ def predictor(
             added = (own["combine_clocks"] + sharers / shared * own["part_clocks"]) / hertz
             added += moved / model.copy_bandwidth
         parts: dict[str, float] = {}
-        looped = streamed = begun = 0.0
+        looped = streamed = begun = turned = 0.0
         for times, of_group, groups in phases:
             if times and groups:
                 found = step.clocks(of_group, groups, own)
                 for name, clocks in found.items():
                     parts[name] = parts.get(name, 0.0) + times * clocks / hertz
-                alone = found.pop("alone")
-                looped += times * (joined(found) + alone) / hertz
+                wave = _clocks(found)
+                looped += times * wave / hertz
                 streamed += times * step.streaming_clocks(of_group, own) / hertz
-                # Groups of the first wave wait at one time; later ones, while the others of their unit multiply.
-                begun += times / groups if begun else 1 + (times - 1) / groups
+                # Groups of the first wave wait at one time; later ones, while the others of their unit multiply. Those of few steps
+                # have all waited before that: a wave takes as long as one of its groups.
+                later = times if begun else times - 1
+                begun += (times - later) + later / groups
+                life = own["turn_clocks"] + own["far_clocks"] + _clocks(step.clocks(of_group, 1, own))
+                turned += later * max(life - own["far_clocks"] / groups - wave, 0.0)
         results = min(rows, problem.m) * min(columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
         others = {
             "launches": model.launch * (before.count + (whole > 0) + (2 if shared else 0)),
             "passes": before.seconds,
             "begins": begun * own["far_clocks"] / hertz,
+            "turns": turned / hertz,
             "results": (ceil_div(whole, units) + (2 if shared else 0)) * results / hertz,
             "parts": added,
         }

@@ -152,6 +152,14 @@ __device__ __forceinline__ void fetch_lines(unsigned (*lines)[4], const char *fr
     MATRIX_DESCRIPTOR((place) + (turn) * ((along_k) ? TURN_BYTES : TURN_BYTES / ELEMENT_BYTES * ROW_BYTES), \
                       (along_k) ? 16 : BLOCK_BYTES, EIGHT_BYTES)
 
+// Before each turn of a loop that is not written out, and behind the last: of one turn the compiler does not see that its registers are the
+// unit's.
+#if SOON
+#define FENCE_TURN() GROUP_FENCE()
+#else
+#define FENCE_TURN()
+#endif
+
 // Behind the products of a step: waits until none but these are under way. Those of the step before have read their stage then, which is free.
 // `if_any` is `condition &&` where there may be no step before.
 #define FREE_STAGE_BEFORE(if_any) \
@@ -339,6 +347,18 @@ __device__ __forceinline__ finished_t finished(const acc_t *own, const four_t *l
 }
 #endif
 
+// Has the lines of a tile of C set out for the second-level cache, to be read there when the products are done.
+#define LINES_OF_C ((TSN * (int)sizeof(out_t) + 127) / 128)
+__device__ inline void fetch_ahead(const out_t *c, index_t ld_c, int row, int column, int m, int n, int thread)
+{
+    #pragma unroll 1
+    for (int line = thread; line < TSM * LINES_OF_C; line += MULTIPLIERS) {
+        const int i = row + line / LINES_OF_C, j = column + line % LINES_OF_C * (128 / (int)sizeof(out_t));
+        if (i < m && j < n)
+            FETCH_LINE(c + i * ld_c + j);
+    }
+}
+
 #define PART(sharer, has_first, s, thread) ((((index_t)(sharer) * 2 + (has_first)) * SUMS + (s)) * MULTIPLIERS + (thread))
 
 extern "C" __global__ IN_CLUSTERS RESIDENT(THREADS, GROUPS)
@@ -410,6 +430,12 @@ void wgmma(
         for (int s = 0; s < SUMS; ++s)
             sum[s / BLOCK_SUMS][s % BLOCK_SUMS] = ACC_ZERO; // that of no terms
         for (; part.left > 0; part = next_part(part, steps)) {
+#if !SHARES
+            if (!LEAVES_C_OUT(beta)) {
+                const tile_t ahead = own_tile(part.number, m, n);
+                fetch_ahead(C + offset_c + ahead.batch * stride_c, ld_c, ahead.row, ahead.column, m, n, thread);
+            }
+#endif
 #if PROMOTES
             #pragma unroll
             for (int s = 0; s < SUMS; ++s)
@@ -427,8 +453,11 @@ void wgmma(
 #else
                     #pragma unroll
 #endif
-                    for (int turn = 0; turn < TURNS; ++turn)
+                    for (int turn = 0; turn < TURNS; ++turn) {
+                        FENCE_TURN();
                         MUL_ADD(few, OPERAND(a + r * BLOCK_BYTES, turn, 1), OPERAND(b, turn, 1), turn > 0, 0, 0);
+                    }
+                    FENCE_TURN();
                     GROUP_COMMIT();
                     GROUP_WAIT(0);
                     if (r == ROW_BLOCKS - 1 && TELLS(lane))
@@ -476,12 +505,15 @@ void wgmma(
 #else
                     #pragma unroll
 #endif
-                    for (int turn = 0; turn < TURNS; ++turn)
+                    for (int turn = 0; turn < TURNS; ++turn) {
+                        FENCE_TURN();
                         #pragma unroll
                         for (int r = 0; r < ROW_BLOCKS; ++r)
                             MUL_ADD(
                                 sum[r], OPERAND(a + r * BLOCK_BYTES, turn, A_RUNS_ALONG_K), OPERAND(b, turn, B_RUNS_ALONG_K),
                                 turn > 0 || step > part.first, !A_RUNS_ALONG_K, !B_RUNS_ALONG_K);
+                    }
+                    FENCE_TURN();
                     GROUP_COMMIT();
                     FREE_STAGE_BEFORE(step > part.first &&);
                 }

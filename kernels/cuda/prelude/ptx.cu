@@ -24,6 +24,9 @@
 #define LOAD_READ_ONLY_8(r, p) *(uint2 *)r = __ldg((const uint2 *)p)
 #define LOAD_READ_ONLY_16(r, p) *(uint4 *)r = __ldg((const uint4 *)p)
 
+// Has the line of memory in which p lies brought to the second-level cache; nobody waits for it.
+#define FETCH_LINE(p) asm volatile("prefetch.global.L2 [%0];" ::"l"(p))
+
 // Asynchronous copies from global to shared memory, from compute capability 8.0 on, where `wanted` is not 0. COPY_16 copies 16
 // bytes and bypasses the first-level cache; COPY_SIZE copies 4, 8 or 16, a constant. COPY_…_OF reads `bytes` of them, and
 // writes zeros for the rest: COPY_16_OF(to, from, 1, 12) copies three floats and a zero.

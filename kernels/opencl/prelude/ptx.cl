@@ -22,6 +22,9 @@
 #define PAIR_OF_float16(r, x, next) __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
 #define PAIR_OF_bfloat16(r, x, next) __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
 
+// Has the line of memory in which p lies brought to the second-level cache; nobody waits for it.
+#define FETCH_LINE(p) __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(p))
+
 // Asynchronous copies from global to local memory, from compute capability 8.0 on, if `wanted`, else predicated off: of
 // 16 bytes, around the first-level cache; and of `size`, 4, 8 or 16, which the compiler knows. COPY_…_OF reads `bytes` of them, and
 // writes zeros for the rest: COPY_16_OF(to, from, 1, 12) copies three floats and a zero.

@@ -291,6 +291,8 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define LOAD_READ_ONLY_8(r, p) (*(uint2 *)r = *(const uint2 *)(p))
 #define LOAD_READ_ONLY_16(r, p) (*(uint4 *)r = *(const uint4 *)(p))
 
+#define FETCH_LINE(p) ((void)(p))
+
 #define COPY_16(to, from, wanted) ((wanted) ? host::copy_later(to, from, 16, 16) : (void)0)
 #define COPY_16_OF(to, from, wanted, bytes) ((wanted) ? host::copy_later(to, from, 16, bytes) : (void)0)
 #define COPY_SIZE(to, from, wanted, size) ((wanted) ? host::copy_later(to, from, size, size) : (void)0)
