@@ -260,11 +260,6 @@ class _Step:
         }
 
 
-def _clocks(found: Mapping[str, float]) -> float:
-    """Of all steps of a wave, by what limits them."""
-    return joined({name: clocks for name, clocks in found.items() if name != "alone"}) + found["alone"]
-
-
 def stores_neighbours(parameters: Parameters) -> bool:
     """Whether neighbouring work-items store neighbouring elements where rows of D are not aligned: registers with the most sums
     spill.
@@ -332,15 +327,17 @@ def predictor(
                 found = step.clocks(of_group, groups, own)
                 for name, clocks in found.items():
                     parts[name] = parts.get(name, 0.0) + times * clocks / hertz
-                wave = _clocks(found)
+                alone = found.pop("alone")
+                wave = joined(found) + alone
                 looped += times * wave / hertz
                 streamed += times * step.streaming_clocks(of_group, own) / hertz
-                # Groups of the first wave wait at one time; later ones, while the others of their unit multiply. Those of few steps
-                # have all waited before that: a wave takes as long as one of its groups.
+                # Groups of the first wave wait at one time; later ones, while the others of their unit multiply. Of few steps, all
+                # wait once more: a wave takes as long as one of its groups.
                 later = times if begun else times - 1
                 begun += (times - later) + later / groups
-                life = own["turn_clocks"] + own["far_clocks"] + _clocks(step.clocks(of_group, 1, own))
-                turned += later * max(life - own["far_clocks"] / groups - wave, 0.0)
+                if later:
+                    life = own["turn_clocks"] + own["far_clocks"] + max(found["latency"], wave / groups)
+                    turned += later * max(life - own["far_clocks"] / groups - wave, 0.0)
         results = min(rows, problem.m) * min(columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
         others = {
             "launches": model.launch * (before.count + (whole > 0) + (2 if shared else 0)),
