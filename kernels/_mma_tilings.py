@@ -331,8 +331,8 @@ def predictor(
                 wave = joined(found) + alone
                 looped += times * wave / hertz
                 streamed += times * step.streaming_clocks(of_group, own) / hertz
-                # Groups of the first wave wait at one time; later ones, while the others of their unit multiply. Of few steps, all
-                # wait once more: a wave takes as long as one of its groups.
+                # Groups of the first wave wait at one time; later ones, while the others of their unit multiply. Those of few
+                # steps all wait once more: a wave takes as long as one of them.
                 later = times if begun else times - 1
                 begun += (times - later) + later / groups
                 if later:
