@@ -134,8 +134,8 @@ class Relayout(Transpose):
 def expected_seconds(
     prepared: Iterable[Prepared], problem: GemmProblem, device: DeviceInfo, model: DeviceModel
 ) -> float:
-    """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches. A work-item takes
-    as long for a run outside of a matrix, where a tile is not full, as inside.
+    """Seconds that it is expected to take a GPU to lay operands of a problem out anew, without their launches. Where tiles are
+    not full, runs outside of a matrix take a work-item as long as those inside.
     """
     derived = {"elements_per_clock": per_clock(model.multiply_adds["float32"], device) / INSTRUCTIONS}
     own = {**derived, **model.constants(PASS.name)}
