@@ -1513,7 +1513,7 @@ OF_WGMMA = (
     of_wgmma("multiplies by the first matrix of B alone", r"BATCHED_B \* tile\.batch", "0"),
     of_wgmma("begins in the memory's first row", r"x \+ term, y \+ line", "x + term, line", times=2),
     of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", "", times=3),
-    of_wgmma("leaves sums in other rows of the staged", r"lane / 4 \+ h \* 8", "lane / 4 * 2 + h"),
+    of_wgmma("leaves sums in other rows of the staged", r"STAGED_AT\(lane / 4 \+ h \* 8", "STAGED_AT(lane / 4 * 2 + h"),
     of_wgmma("leaves sums in other columns of the staged", r"x \* 8 \+ lane % 4 \* 2\)", "x * 8 + 6 - lane % 4 * 2)"),
     of_wgmma(
         "stores all warps' rows where the first one's are",
@@ -1522,7 +1522,7 @@ OF_WGMMA = (
     ),
     of_wgmma("takes neighbours for a run of columns that lies apart", r"column \+ w \* APART\)\]", "column + w)]"),
     of_wgmma("begins runs of columns that lie apart as others", r"APART > 1 \? 1 : WIDTH", "WIDTH"),
-    of_wgmma("stores rows that are not complete", r"__syncwarp\(\); // the rows", "// the rows"),
+    of_wgmma("stores rows that are not complete", r"__syncwarp\(\); // the rows", "// the rows", times=2),
     of_wgmma("overwrites rows that are being stored", r"__syncwarp\(\); // no lane", "// no lane"),
     of_wgmma(
         "leaves all parts in one place", r"part\.first == 0, s, thread", "1, s, thread", noticed_by="shared tiles"

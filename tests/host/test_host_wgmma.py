@@ -404,7 +404,7 @@ FAULTS_ALONG_K: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
             ("the terms of each turn", r"\(along_k\) \? TURN_BYTES", "(along_k) ? TURN_BYTES / 2"),
             ("the swizzle", r"BLOCK_BYTES, EIGHT_BYTES\)", "BLOCK_BYTES, EIGHT_BYTES) & ~(3ull << 62)"),
             ("the terms of each step", r"x_b, y_b, tile\.column, step \* TSK", "x_b, y_b, tile.column, step * TSK / 2"),
-            ("places of staged sums", r"lane / 4 \+ h \* 8", "lane / 4 * 2 + h"),
+            ("places of staged sums", r"STAGED_AT\(lane / 4 \+ h \* 8", "STAGED_AT(lane / 4 * 2 + h"),
         )
     },
 }  # fmt: skip
@@ -440,6 +440,51 @@ def test_the_unit_cuts_what_is_not_rounded(cpu: Host, ops: str) -> None:
     unrounded = fault(r"TAKEN\(x\) __float_as_uint.*", "TAKEN(x) (x)", "relayout")
     with planted(unrounded, "relayout"), pytest.raises(AssertionError, match="wrong"):
         check_tf32(cpu, ops)
+
+
+def check_packed(cpu: Host, dtype: str, params: Parameters = ALONE) -> None:
+    """Numbers that are rounded before they are staged: D has aligned rows, gaps, and edges within runs, and C is not read."""
+    d = gp.Layout(152, 152 * 70, 8)
+    problem = addressable(Sizes(67, 131, 201), "NT", dtype, batch=2, alpha=2.0, c=d, d=d)
+    in_every_order(cpu, lambda: check(cpu, problem, "wgmma", params))
+
+
+@pytest.mark.sample(dtype=["bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_are_rounded_before_they_are_staged(cpu: Host, dtype: str) -> None:
+    check_packed(cpu, dtype)
+
+
+PACKED_FAULTS = (
+    ("other rows", r"PACKED_AT\(lane / 4 \+ h \* 8", "PACKED_AT(lane / 4 * 2 + h"),
+    (
+        "a pair exchanged",
+        r"\(pair, scaled\(alpha, (.*?)\), scaled\(alpha, (.*?)\)\);",
+        r"(pair, scaled(alpha, \2), scaled(alpha, \1));",
+    ),
+    ("pairs exchanged", r"x\) \* 4 \+ lane % 4\]", "x) * 4 + 3 - lane % 4]"),
+    ("not scaled", r"scaled\(alpha, sum\[x \* 4 \+ h \* 2\]\)", "sum[x * 4 + h * 2]"),
+    ("runs where they were", r"PACKED_AT\(lane / RUNS_N \+ r \* STEP, lane % RUNS_N\)", "lane + r * WARP"),
+    (
+        "numbers beyond the edge",
+        r"if \(w < present\)\n( +)d\[w\] = RUN_ELEMENT\(const out_t, run, w\);",
+        r"if (w < present + (present > 0))\n\1d[w] = RUN_ELEMENT(const out_t, run, w);",
+    ),
+    (
+        "rows that are not complete",
+        r"__syncwarp\(\); // the rows are complete\n( +const int i = row \+ \(int\))",
+        r"\1",
+    ),
+)
+
+
+@pytest.mark.planted_fault
+@pytest.mark.sample(name=["other rows"])
+@pytest.mark.parametrize(("name", "pattern", "replacement"), PACKED_FAULTS, ids=[name for name, *_ in PACKED_FAULTS])
+def test_each_fault_of_packed_numbers_shows(cpu: Host, name: str, pattern: str, replacement: str) -> None:
+    mutation = Mutation(name, (Edit(pattern, replacement),), ("wgmma",))
+    with planted(mutation, "wgmma"), pytest.raises((AssertionError, gp.LaunchError), match=r"wrong|outside"):
+        check_packed(cpu, "bfloat16")
 
 
 OF_TWO_GROUPS: Parameters = {**ALONE, "TSM": 128, "TSN": 128}
