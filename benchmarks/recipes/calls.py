@@ -184,7 +184,28 @@ def called_today(files: Files) -> Table:
 
 def workloads_called_in_halves(files: Files) -> Table:
     """docs/calls.md: published workloads in bfloat16, of PyTorch's tensors."""
-    return _summarized(files, "h100/calls/workloads-torch-bfloat16.json")
+    return _summarized(files, "h200/calls/workloads-torch-bfloat16.json")
+
+
+def bound_by_stores(files: Files) -> Table:
+    """docs/calls.md: products in bfloat16 before their sums were rounded on the way to shared memory, and since."""
+    extents = ("m", "n", "k", "batch")
+    results = files.results("h200/calls/workloads-torch-bfloat16.json")
+    before = {tuple(own[each] for each in extents): own for own in results}
+    rows = []
+    for own in files.results("h200/calls/stores-torch-bfloat16.json"):
+        cells = []
+        for each in (before[tuple(own[each] for each in extents)], own):
+            ours = each["seconds"]["out"]["back_to_back"]["median"]
+            theirs = each["baselines"]["torch.matmul"]["seconds"]["out"]["back_to_back"]["median"]
+            cells += [f"{ours * 1e6:.1f}", hundredths(theirs / ours)]
+        rows.append([_sizes(own), ", then ".join(launch["function"] for launch in own["launches"]), *cells])
+    return Table(["m × n × k", "launches", "before, µs>", "×>", "since, µs>", "×>"], rows)
+
+
+def _sizes(own: Result) -> str:
+    batch = f" × {own['batch']}" if own["batch"] > 1 else ""
+    return f"{own['m']} × {own['n']} × {own['k']}{batch}"
 
 
 def unaligned_results(files: Files) -> Table:
@@ -198,10 +219,8 @@ def unaligned_results(files: Files) -> Table:
         times = [each["seconds"]["out"]["back_to_back"]["median"] * 1e6 for each in (before[label], own)]
         torch = own["baselines"]["torch.matmul"]
         theirs = torch["seconds"]["out"]["back_to_back"]["median"] * 1e6
-        batch = f" × {own['batch']}" if own["batch"] > 1 else ""
-        sizes = f"{own['m']} × {own['n']} × {own['k']}{batch}"
         ratio = hundredths(theirs / times[1]) if torch["verified"] else "–"
-        rows.append([sizes, *(f"{each:.1f}" for each in (*times, theirs)), ratio])
+        rows.append([_sizes(own), *(f"{each:.1f}" for each in (*times, theirs)), ratio])
     return Table(["m × n × k", "before, µs>", "since, µs>", "`torch.matmul`, µs>", "×>"], rows)
 
 
@@ -247,7 +266,10 @@ def model(files: Files) -> Table:
 
 def first_calls(files: Files) -> Table:
     """docs/startup.md: first calls of new kinds of products on a GPU, in seconds."""
-    found = {name: files.results(f"h100/startup/first-{name}.json") for name in ("cuda", "opencl")}
+    found = {
+        name: files.results(f"{device}/startup/first-{name}.json")
+        for device, name in (("h100", "cuda"), ("h200", "opencl"))
+    }
     rows = []
     for row in some(found["cuda"], place="first"):
         kind = {name: row[name] for name in ("n", "ops", "dtype")}
@@ -288,6 +310,7 @@ RECIPES: dict[str, Recipe] = {
     "calls of workloads in halves": workloads_called_in_halves,
     "calls of workloads in OpenCL": workloads_called_in_opencl,
     "results in rows that are not aligned": unaligned_results,
+    "results that bound products": bound_by_stores,
     "calls of workloads on the H200": workloads_called,
     "calls of products on an H100": called_today,
     "calls of generated products on the H200": generated_called,

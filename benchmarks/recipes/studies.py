@@ -163,12 +163,47 @@ def tilings_of_wgmma(files: Files) -> Table:
     return Table(["TSM × TSN", *(f"{dtype} {layout}, GFLOPS>" for dtype, layout in shown.items())], rows)
 
 
+def halves_by_the_unit(files: Files) -> Table:
+    """docs/wgmma.md: products of halves on an H200."""
+    return _chosen(files.results("h200/run/halves.json"))
+
+
 def by_the_unit(files: Files) -> Table:
-    """docs/wgmma.md: products as the planner chooses, beside the faster of cuBLAS and cuBLASLt, whose times under CUDA in the
-    same run stand beside OpenCL's, too.
+    """docs/wgmma.md: products of other types on an H100."""
+    return _chosen(files.results("h100/run/matrix-units.json"))
+
+
+def halves_rounded_first(files: Files) -> Table:
+    """docs/wgmma.md: products of halves before their sums were rounded on the way to shared memory, and since."""
+    found = [files.results(f"h200/run/{name}.json") for name in ("halves", "halves-packed")]
+    rows = []
+    for own in some(found[1], backend="cuda"):
+        same = {name: own[name] for name in ("m", "dtype", "trans_a", "trans_b")}
+        cells = []
+        for backend in ("cuda", "opencl"):
+            for results in found:
+                seconds = one(results, backend=backend, **same)["seconds"]["median"]
+                cells += [f"{seconds * 1e6:.1f}", hundredths(_fastest(one(results, backend="cuda", **same)) / seconds)]
+        rows.append([own["dtype"], str(own["m"]), own["trans_a"] + own["trans_b"], *cells])
+    heads = (
+        f"{name} {when}{what}>"
+        for name in ("CUDA", "OpenCL")
+        for when in ("before", "since")
+        for what in (", µs", ", ×")
+    )
+    return Table(["type", "m = n = k>", "ops", *heads], rows)
+
+
+def _fastest(own: Result) -> float:
+    """Seconds of the faster library beside a result."""
+    return min(float(each["seconds"]["median"]) for each in own["baselines"].values() if each.get("seconds"))
+
+
+def _chosen(results: list[Result]) -> Table:
+    """Products as the planner chooses, beside the faster of cuBLAS and cuBLASLt, whose times under CUDA in the same run stand
+    beside OpenCL's, too.
     """
     rows = []
-    results = files.results("h100/run/halves.json", "h100/run/matrix-units.json")
     for own in some(results, backend="cuda"):
         same = {name: own[name] for name in ("m", "dtype", "output", "precision", "trans_a", "trans_b")}
         other = one(results, backend="opencl", **same)
@@ -261,11 +296,12 @@ RESULTS = "../benchmarks/results"
 """As pages of docs/ find it."""
 
 SEVERAL = (
-    ("devices-rows", "rows on each", "1.9"),
-    ("devices-rows-4", "rows on each", "3.6"),
-    ("devices-host", "on the host", "1.8"),
-    ("devices-host-4", "on the host", "3.2"),
-    ("devices-host-4-49152", "on the host", "3.2"),
+    ("h100/run/devices-rows", "rows on each", "1.9"),
+    ("h100/run/devices-rows-4", "rows on each", "3.6"),
+    ("h100/run/devices-host", "on the host", "1.8"),
+    ("h100/run/devices-host-4", "on the host", "3.2"),
+    ("h200/run/devices-host-49152", "on the host", "1.8"),
+    ("h100/run/devices-host-4-49152", "on the host", "3.2"),
 )
 """Files of products that several GPUs compute, where the arrays are, and what was aimed at."""
 
@@ -274,7 +310,7 @@ def several_gpus(files: Files) -> Table:
     """docs/scale.md: products of several GPUs beside one of them."""
     rows = []
     for name, arrays, aim in SEVERAL:
-        file = f"h100/run/{name}.json"
+        file = f"{name}.json"
         (own,) = files.document(file)["dealt"]
         alone, together = own["parts"][0]["alone"]["median"], own["seconds"]["median"]
         linked = f"[{together:.3f}]({RESULTS}/{file})"
@@ -371,6 +407,8 @@ def _untuned(files: Files, names: Mapping[str, str], least: str) -> Table:
 RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "by the unit": by_the_unit,
+    "halves by the unit": halves_by_the_unit,
+    "halves that are rounded first": halves_rounded_first,
     "choices where nothing is shipped": untuned_choices,
     "choices where nothing is shipped, on CPUs": untuned_choices_on_cpus,
     "clusters of wgmma": clusters_of_wgmma,
