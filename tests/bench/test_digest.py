@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import subprocess
@@ -221,11 +222,14 @@ def modules_of(call: Callable[[], object]) -> set[str]:
     def note(frame: object, event: str, argument: object) -> None:
         seen.add(str(getattr(frame, "f_globals", {}).get("__name__", "")))
 
+    gc.collect()
+    gc.disable()  # what other tests left would be freed now and then, by functions of other modules
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return {name for name in seen if name.startswith("gemmport")}
 
 

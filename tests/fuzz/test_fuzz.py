@@ -364,11 +364,8 @@ class TestFaults:
 
 @pytest.mark.processes
 def test_a_campaign_stops_in_time(best_backend: gp.Backend) -> None:
-    for seconds in (8, 16, 32):  # on a busy machine, the first problem may take longer
-        report = run_campaign(best_backend.device, Options(seed=0, seconds=seconds))
-        assert report.seconds < seconds + 52
-        if report.problems:
-            break
+    report = run_campaign(best_backend.device, Options(seed=0, seconds=8))
+    assert report.seconds < 60
     assert report.problems > 0
 
 
