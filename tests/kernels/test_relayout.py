@@ -89,6 +89,21 @@ def test_what_it_cannot_move_is_refused_with_the_numbers(
         PASS.launch(source, target, ld, ld, as_dtype(dtype), PASS.complete(parameters))
 
 
+def test_matrices_that_lie_one_below_the_other_are_copied_as_one() -> None:
+    """30 of 23 rows are 690, six tiles of 128; 30 with gaps between them, or transposed, have a tile each."""
+
+    def groups(*, turned: bool = False, **layouts: Layout) -> int:
+        problem = GemmProblem.create(23, 23, 23, dtype="float16", batch=30, **layouts)
+        made = relayout.prepare(problem, "a", "a_anew", turned=turned, padded=(23, 24))
+        assert (made.layout, made.scratch.nbytes) == (Layout(24, 23 * 24), 30 * 23 * 24 * 2)
+        return made.launch.groups[0]
+
+    assert groups() == 6
+    assert groups(a=Layout(23, 24 * 23)) == 30
+    assert groups(a=Layout(25, 23 * 25)) == 6
+    assert groups(turned=True) == 30
+
+
 @pytest.mark.parametrize("dtype", SMALL)
 def test_what_it_prepares_with_is_allowed(dtype: str) -> None:
     for size in (1, 5, 100, 1000, 4095):
