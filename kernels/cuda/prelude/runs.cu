@@ -32,7 +32,8 @@ __device__ inline wide_t to_sums(in_run_t run)
 
 // `store` for the elements of a run from column `begin` to before column `end`, counted from its first, in two steps: what C holds,
 // with zeros for the rest, and D with what C held. `store_part_of_run` does both, and `store_run` for the first `present` columns.
-// Where rows of D are not aligned, a kernel may choose runs of columns that lie APART.
+// Where rows of D are not aligned, a kernel may choose runs of columns that lie APART. Kernels that need NVIDIA's matrix unit round floats to
+// halves two at a time (STORES_PAIRS; ptx.cu).
 #if !defined(APART)
 #define APART 1
 #endif

@@ -491,7 +491,8 @@ PAIR = 2
 def stored_runs_defines(problem: GemmProblem, width: int, columns: int, *, apart: bool) -> dict[str, ParameterValue]:
     """Macros of runs by which warps store rows of so many columns of D: `width` elements at once. Where rows of D or C are not
     aligned to these, two that lie half of the columns apart, so that neighbouring work-items store neighbouring elements: of
-    each sector of memory one store writes all.
+    each sector of memory one store writes all. Floats are rounded to halves two at a time (PTX ISA, cvt.rn.f16x2.f32 and
+    cvt.rn.bf16x2.f32, from compute capability 8.0 on).
 
     Args:
         apart: whether there are registers for the places of so many runs; else each work-item stores neighbours one by one.
