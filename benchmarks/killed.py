@@ -1,16 +1,15 @@
 """Kills a product with a checkpoint at random moments, has the same call go on, and counts what became of it.
 
-    python benchmarks/killed.py --kills 30 --size 1500
+    python benchmarks/killed.py --kills 30 --size 1500 --output FILE
 
 Each run is a product of random whole numbers in memory maps. Its process is killed (SIGKILL) again and again, somewhere between
 its start and its end, until it comes to its end; then the result is compared with NumPy's, element by element, and the journal
-is searched for tiles that were written twice. Runs follow each other until there were enough kills. Prints the counts as JSON;
+is searched for tiles that were written twice. Runs follow each other until there were enough kills. Writes the counts as JSON;
 exits with 1 if a result is wrong, or a tile was computed twice.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import subprocess
@@ -18,15 +17,28 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+import document
 import numpy as np
 
 import gemmport as gp
+from gemmport.execution.selection import get_backend
 
 EARLY = 0.2
 """Of kills, as many come before the product begins: while its process starts, or compares what is on record."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of each product: `size` is m, n and k; `memory` and `device` are as of `gemmport run`."""
+
+    size: int
+    memory: str
+    device: str | None
 
 
 def product(folder: Path, memory: str, device: str | None) -> None:
@@ -44,7 +56,7 @@ def product(folder: Path, memory: str, device: str | None) -> None:
     gp.matmul(a, b, device=device, device_memory=memory, checkpoint=folder / "state", progress=tell)
 
 
-def started(options: argparse.Namespace, folder: Path) -> subprocess.Popen[str]:
+def started(options: Options, folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, __file__, "--folder", str(folder), "--memory", options.memory]
     command += ["--device", options.device] if options.device else []
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -57,7 +69,7 @@ def tiles(folder: Path) -> list[tuple[int, ...]]:
     return [tuple(line["tile"]) for line in map(json.loads, lines) if "tile" in line]
 
 
-def run(options: argparse.Namespace, chance: random.Random, seconds: float, counts: Counter[str], kills: int) -> float:
+def run(options: Options, chance: random.Random, seconds: float, counts: Counter[str], kills: int) -> float:
     """One product, killed again and again; gives how long its last process was at work."""
     rng = np.random.default_rng(chance.randrange(2**32))
     with tempfile.TemporaryDirectory() as name:
@@ -80,10 +92,12 @@ def run(options: argparse.Namespace, chance: random.Random, seconds: float, coun
                     process.kill()
                     process.wait()
                     counts["killed"] += 1
-                    counts["with some tiles finished"] += bool(tiles(folder))
+                    counts["with_tiles_finished"] += bool(tiles(folder))
                     continue
                 if process.wait() != 0:
-                    raise SystemExit("a process failed by itself")
+                    raise click.ClickException(
+                        "a process must end well where it is not killed; got one that failed by itself"
+                    )
                 seconds = time.monotonic() - begin
             break
         written = tiles(folder)
@@ -96,27 +110,30 @@ def run(options: argparse.Namespace, chance: random.Random, seconds: float, coun
     return seconds
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=30, help="default: 30")
-    parser.add_argument("--size", type=int, default=1500, help="m, n and k; default: 1500")
-    parser.add_argument("--memory", default="500kB", help="of the device; default: 500kB")
-    parser.add_argument("--device", help="as of gemmport run")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.folder is not None:
-        product(options.folder, options.memory, options.device)
-        return 0
-    counts: Counter[str] = Counter({"killed": 0, "right": 0, "computed_twice": 0})
-    chance = random.Random(options.seed)
+@click.command()
+@click.option("--kills", default=30, show_default=True)
+@click.option("--size", default=1500, show_default=True, help="m, n and k.")
+@click.option("--memory", default="500kB", show_default=True, help="Of the device.")
+@click.option("--device", help="PLATFORM[:DEVICE]. Default: the best.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
+@click.option("--folder", type=click.Path(path_type=Path), hidden=True)
+def main(
+    kills: int, size: int, memory: str, device: str | None, seed: int, output: Path | None, folder: Path | None
+) -> None:  # fmt: skip
+    """Kills a product with a checkpoint at random moments, has the same call go on, and counts what became of it."""
+    if folder is not None:
+        product(folder, memory, device)
+        return
+    options, chance = Options(size, memory, device), random.Random(seed)
+    counts = Counter(dict.fromkeys(("killed", "with_tiles_finished", "runs", "right", "tiles", "computed_twice"), 0))
     seconds = run(options, chance, 0.0, counts, 0)
-    while counts["killed"] < options.kills:
+    while counts["killed"] < kills:
         # A few kills for each run: so that products come to their end in between.
-        run(options, chance, seconds, counts, min(options.kills, counts["killed"] + chance.randint(1, 5)))
-    sys.stdout.write(json.dumps(counts, indent=2) + "\n")
-    return 0 if counts["right"] == counts["runs"] and not counts["computed_twice"] else 1
+        run(options, chance, seconds, counts, min(kills, counts["killed"] + chance.randint(1, 5)))
+    document.write(output, [get_backend(device=device)], size=size, memory=memory, seed=seed, **counts)
+    sys.exit(counts["right"] < counts["runs"] or bool(counts["computed_twice"]))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
