@@ -21,7 +21,7 @@ from gemmport.core.errors import DeviceNotFoundError, ParameterError
 if DASK.is_here() and DISTRIBUTED.is_here():
     import dask
     import dask.array as da
-    from distributed import wait
+    from distributed import SchedulerPlugin, wait
 
     import gemmport.dask as gd
     from gemmport.dask import chunking, tasks
@@ -138,12 +138,34 @@ def test_chunks_that_are_spilled_to_disk_come_back(script: Any) -> None:
         np.testing.assert_array_equal(gp.matmul(*held).compute(), wanted)
 
 
+def slowly(block: np.ndarray) -> np.ndarray:
+    """A chunk that takes its time: so long that Dask starts workers, and that they are there before the end."""
+    time.sleep(0.15)
+    return block
+
+
 def test_workers_that_come_and_go_by_themselves(script: Any) -> None:
+    came, gone = set[str](), set[str]()
+
+    class Count(SchedulerPlugin):
+        name = "count"
+
+        def add_worker(self, scheduler: Any, worker: str) -> None:
+            came.add(worker)
+
+        def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+            gone.add(worker)
+
     with script.cluster(1, 1) as client:
         client.register_plugin(gd.WorkerDevice())
+        client.cluster.scheduler.add_plugin(Count())
         client.cluster.adapt(minimum=1, maximum=3, interval="100ms", wait_count=2)
         a, b, wanted = operands(script, 800)
-        np.testing.assert_array_equal(gp.matmul(a, b).compute(), wanted)
+        held = client.persist(gp.matmul(*(x.map_blocks(slowly, dtype=x.dtype) for x in (a, b))))
+        wait(held)
+        assert came, "no worker was added beside the first"
+        eventually(lambda: bool(gone))
+        np.testing.assert_array_equal(held.compute(), wanted)  # with the tiles of workers that are gone
 
 
 def test_no_process_is_left_behind(script: Any) -> None:
