@@ -165,7 +165,7 @@ COMPILED_CALLS = Thing(
 )
 MATPLOTLIB = package("matplotlib", "pictures", "pip install 'gemmport[plot]'")
 MYPY = package("mypy", "what type checkers are told", "pip install 'gemmport[dev]'")
-ZARR = package("zarr", "products of Zarr arrays", "pip install 'gemmport[zarr]'")
+ZARR = package("zarr", "products of Zarr arrays", "with Python 3.11 or newer, pip install 'gemmport[zarr]'")
 PYRIGHT = Thing(
     "pyright",
     "what Pyright is told",
