@@ -42,7 +42,7 @@ def whole(shape: tuple[int, ...], dtype: str, seed: int) -> HostArray:
 
 def op(x: HostArray, name: str) -> HostArray:
     turned = x.swapaxes(-1, -2) if name in "TC" else x
-    return turned.conj() if name == "C" else turned
+    return turned.conj() if name in "CR" else turned
 
 
 def wanted(
@@ -71,19 +71,25 @@ def test_every_shape_is_exact(backend: Backend, shape: tuple[int, int, int]) -> 
     np.testing.assert_array_equal(got, wanted(a, b, "NN", 2, -1, c))
 
 
-@pytest.mark.every_pair("ops, types", [(o, t) for o in ("NN", "NT", "TN", "TC", "CN") for t in
-                                       ("float32", "float64", "complex64", "float16", "int8", "bool")], apart=True)  # fmt: skip
-@pytest.mark.sample(types=("float16", "complex64"), ops=("NN", "TC"))
+OPS = ("NN", "NT", "TN", "TC", "CN", "RN", "TR")
+TYPES = ("float32", "float64", "complex64", "complex128", "float16", "bfloat16", "int8", "bool")
+
+
+@pytest.mark.every_pair("ops, types", [(o, t) for o in OPS for t in TYPES], apart=True)
+@pytest.mark.sample(types=("bfloat16", "complex128"), ops=("TC", "RN"))
 def test_every_op_and_type_is_exact(backend: Backend, ops: str, types: str) -> None:
     a, b = operands(97, 131, 211, types, ops)
     kind, c = as_dtype(types).kind, whole((97, 131), types, 3)
-    alpha, beta = (1, 1) if kind == "bool" else (3, -2)
+    alpha, beta = {"bool": (1, 1), "complex": (3 - 1j, -2 + 5j)}.get(kind, (3, -2))
     expected = (op(a, ops[0]) @ op(b, ops[1])) | c if kind == "bool" else wanted(a, b, ops, alpha, beta, c)
     memory = 8_000 if types in ("int8", "bool") else 40_000
+    told: list[Progress] = []
     got = gp.gemm(
-        a, b, alpha=alpha, beta=beta, c=c, trans_a=ops[0], trans_b=ops[1], device=backend.device, device_memory=memory
+        a, b, alpha=alpha, beta=beta, c=c, trans_a=ops[0], trans_b=ops[1], device=backend.device, device_memory=memory,
+        progress=told.append,
     )  # fmt: skip
     np.testing.assert_array_equal(got, expected)
+    assert told[-1].all_tiles > 1
 
 
 @pytest.mark.sample(ops=["NT"], bound=[40_000])
