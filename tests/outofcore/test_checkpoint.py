@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,54 @@ def test_results_are_kept_in_arrays_of_zarr(
     coarse = zarr.create_array(tmp_path / "e", shape=(M, N), dtype="float32", chunks=(200, 200))
     with pytest.raises(gp.CheckpointError, match=r"^out must have chunks that tiles of"):
         gp.matmul(a, b, out=coarse, **{**how, "checkpoint": tmp_path / "other"})
+
+
+@pytest.mark.parametrize("kind", ["map", "zarr"])
+def test_a_tile_is_on_disk_before_the_journal_names_it(
+    kind: str, how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "map":
+        out: Any = np.lib.format.open_memmap(tmp_path / "d.npy", "w+", np.float32, (M, N))
+    else:
+        skip_without(ZARR)
+        import zarr  # noqa: PLC0415
+
+        out = zarr.create_array(tmp_path / "d", shape=(M, N), dtype="float32", chunks=(16, 16))
+    a, b = operands(M, N, K, "float32")
+    expected, tiles, now = wanted(a, b, "NN"), list[Any](), threading.local()
+
+    def noting(where: Any, name: str, word: str) -> None:
+        function = getattr(where, name)
+
+        def noted(*given: Any) -> Any:
+            if hasattr(now, "words") and (word == "synchronized" or given[0] == now.handle):
+                if not now.words:  # before any of the tile's chunks is synchronized, all of it is written
+                    now.values = out[now.block]
+                now.words.append(word)
+            return function(*given)
+
+        monkeypatch.setattr(where, name, noted)
+
+    noting(np.memmap, "flush", "synchronized")
+    noting(checkpoint, "_synchronize", "synchronized")
+    noting(checkpoint.os, "write", "named")
+    noting(checkpoint.os, "fsync", "kept")
+    finish = checkpoint.Checkpoint.finish
+
+    def finishing(self: checkpoint.Checkpoint, tile: Any, digest: str) -> None:
+        now.words, now.handle = [], self._handle
+        now.block = slice(*tile.rows), slice(*tile.columns)
+        finish(self, tile, digest)
+        tiles.append((now.words, np.array_equal(now.values, expected[now.block])))
+        del now.words
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "finish", finishing)
+    gp.matmul(a, b, out=out, **how)
+    assert len(tiles) == len(finished(how["checkpoint"])) > 3
+    for words, was_right in tiles:
+        assert words[-2:] == ["named", "kept"]
+        assert {*words[:-2]} == {"synchronized"}
+        assert was_right, "what was synchronized was not the tile"
 
 
 class Dataset:
