@@ -72,6 +72,19 @@ def test_a_cluster_computes_and_shares_what_is_asked_for_twice(script: Any, clie
     } == before
 
 
+def test_a_worker_receives_a_chunk_once_for_all_its_tiles(script: Any, client: Any) -> None:
+    """Of 8 × 8 tiles on two workers: where each tile's chunks came anew, they would be four times the operands."""
+    a, b, wanted = operands(script, 800)
+    held = [client.persist(x) for x in (a, b)]
+    wait(held)
+    client.run(lambda dask_worker: dask_worker.transfer_incoming_log.clear())
+    product = client.persist(gp.matmul(*held))
+    wait(product)
+    received = sum(client.run(lambda dask_worker: sum(x["total"] for x in dask_worker.transfer_incoming_log)).values())
+    assert 0 < received <= 1.5 * (a.nbytes + b.nbytes)
+    np.testing.assert_array_equal(product.compute(), wanted)
+
+
 def test_each_worker_opens_the_device_that_the_plugin_says(script: Any, client: Any) -> None:
     found = gp.devices(gp.devices()[0].backend)
     client.register_plugin(gd.WorkerDevice([found[0].selector, found[-1].selector], found[0].backend))
