@@ -13,6 +13,7 @@ import pytest
 import gemmport as gp
 import opencl_for_nvidia
 from absences import CUDA_COMPILER, needs
+from compiled_for import FROM_SM_80, any_of
 from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
@@ -35,7 +36,6 @@ OPENCL = DEVICES["NVIDIA sm_90 under OpenCL"]
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 TYPES = ("float16", "bfloat16", *FLOAT8S, "int8", "uint8")
 TF32 = {"dtype": "float32", "precision": "tf32"}
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 def square(size: int, dtype: str = "float16", ops: str = "NN", **more: object) -> gp.GemmProblem:
@@ -218,9 +218,8 @@ LISTED = (*model_of(device_of("sm_90")).tilings["mma"], _mma_tilings.SMALLEST)
 """The tilings of NVIDIA's GPUs, for elements of two bytes."""
 
 
-def fitted(architecture: str, problem: gp.GemmProblem) -> list[Parameters]:
+def fitted(device: gp.DeviceInfo, problem: gp.GemmProblem) -> list[Parameters]:
     """The tilings of the device's model, as they serve a problem."""
-    device = device_of(architecture)
     assert (*model_of(device).tilings["mma"], _mma_tilings.SMALLEST) == LISTED
     own = _mma_tilings.constants(device, model_of(device))
     return [values for each in LISTED if (values := _mma_tilings.fit(MMA, each, problem, device, own))]
@@ -270,33 +269,52 @@ def test_products_are_the_matrix_unit_s(dtype: str) -> None:
     assert ptx.count("cvt.rn.tf32.f32") == (turns * (2 + 2) * 4 if dtype == "float32" else 0)
 
 
+PLACES = [("NN", 1024), ("TT", 1000), ("NT", 1001)]
+"""Ops and sizes: whole tiles; edges, with rows that are aligned to 8 bytes; and rows that are not aligned."""
+
+
+@needs(CUDA_COMPILER)
+@pytest.mark.every_value("architecture", FROM_SM_80)
+@pytest.mark.every_value("dtype", (*TYPES, "float32"))
+@pytest.mark.every_value(("ops", "size"), PLACES)
+def test_the_largest_tiling_has_room_in_registers(architecture: str, dtype: str, ops: str, size: int) -> None:
+    check_room(architecture, dtype, ops, size, LARGEST)
+
+
 @needs(CUDA_COMPILER)
 @pytest.mark.machine_code
-@pytest.mark.every_pair("architecture", ARCHITECTURES)
-@pytest.mark.every_pair("dtype", ["float16", "float8_e4m3fn", "int8", "float32"])
-@pytest.mark.every_pair(("ops", "size"), [("NN", 1024), ("TT", 1000), ("NT", 1001)])
+@pytest.mark.every_pair("architecture", FROM_SM_80)
+@pytest.mark.every_pair("dtype", (*TYPES, "float32"))
+@pytest.mark.every_pair(("ops", "size"), PLACES)
 @pytest.mark.every_pair("number", range(len(LISTED)))
 def test_every_listed_tiling_has_room_in_registers(
     architecture: str, dtype: str, ops: str, size: int, number: int
 ) -> None:
-    """Whole tiles; edges, with rows that are aligned to 8 bytes; and rows that are not aligned.
+    check_room(architecture, dtype, ops, size, number)
+
+
+LARGEST = max(range(len(LISTED)), key=lambda number: LISTED[number]["WM"] * LISTED[number]["WN"])
+
+
+def check_room(architecture: str, dtype: str, ops: str, size: int, number: int) -> None:
+    """That a tiling, by its number among those that fit, spills nothing.
 
     The tilings were found with NVRTC 13.5, which spills none. Of warps' tiles of 64 × 64, 13.0 spills up to 9 words, at most 7
     accesses to which stand among the 128 products of a step.
     """
-    if int(architecture.removeprefix("sm_")) not in _nvrtc.architectures():
-        pytest.skip(f"{_nvrtc.compiler()} does not compile for {architecture}")
+    device = any_of(architecture)
     precision = "tf32" if dtype == "float32" else "full"
-    if dtype == "float8_e4m3fn" and architecture in ("sm_80", "sm_86"):
-        assert "from sm_89 on" in str(MMA.unsupported(square(1, dtype), device_of(architecture)))
+    if dtype in FLOAT8S and int(architecture.removeprefix("sm_")) < 89:
+        assert "from sm_89 on" in str(MMA.unsupported(square(1, dtype), device))
         return
-    output = {"int8": "int32", "float8_e4m3fn": "float32"}.get(dtype, dtype)
+    integers = dtype in ("int8", "uint8")
+    output = "int32" if integers else "float32" if dtype in FLOAT8S else dtype
     problem = square(size, dtype, ops, output=output, precision=precision, beta=1.0)
-    tilings = fitted(architecture, problem)
-    without_room = {"int8": 2 if ops == "NT" else 1}.get(dtype, 0)  # `_mma_tilings._more_registers` says which
-    assert len(tilings) == are_as_deep(dtype) - without_room or dtype in ("float32", "float8_e4m3fn")
+    tilings = fitted(device, problem)
+    without_room = (1 + (ops == "NT")) * integers  # `_mma_tilings._more_registers` says which
+    assert len(tilings) == are_as_deep(dtype) - without_room or dtype in ("float32", *FLOAT8S)
     tiling = tilings[number % len(tilings)]
-    told = _nvrtc.disassemble(product_of(problem, device_of(architecture), tiling), architecture, "mma")
+    told = _nvrtc.disassemble(product_of(problem, device, tiling), architecture, "mma")
     found = told.resources
     version = tuple(map(int, re.findall(r"\d+", _nvrtc.compiler())[:2]))
     assert found.spill_stores is not None
