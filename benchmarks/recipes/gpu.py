@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from recipes.calls import GPU_CALLS, calls_of, ratio_of, workloads_called
+from recipes.calls import calls_of, workloads_called
 from recipes.table import (
     EMPTY,
     Files,
@@ -70,11 +70,6 @@ def first_page(files: Files) -> Table:
         ["H200, CUDA", f"float32, {len(found)} products of published workloads", "cuBLAS",
          f"geometric mean {hundredths(mean(found))}", f"least {hundredths(min(found))}", EMPTY]
     )  # fmt: skip
-    called = some(files.results(GPU_CALLS), arrays="torch")
-    ratios = (ratio_of(one(called, m=size), "back_to_back") for size in shown[:2])
-    rows.append(
-        ["H200, CUDA", "float32, calls with PyTorch's tensors", "`torch.matmul`", *map(hundredths, ratios), EMPTY]
-    )
     row = workloads_called(files).rows[0]
     rows.append(
         ["H200, CUDA", f"float32, calls of those {row[1]} with PyTorch's tensors", "`torch.matmul`",
