@@ -14,7 +14,7 @@ import exact
 import gemmport as gp
 import tested
 from absences import BASELINES, CLBLAST, beyond, none_of, skip_without
-from gemmport import baselines
+from gemmport import backends, baselines
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, HostArray
@@ -48,7 +48,7 @@ def baseline(request: pytest.FixtureRequest) -> Baseline:
 @pytest.fixture
 def its_backend(baseline: Baseline, request: pytest.FixtureRequest) -> Backend:
     """The best device, or that of --device, whose memory the baseline computes on; where it computes on the host, the best."""
-    wanted = baseline.backends or {"cuda", "opencl"}
+    wanted = baseline.backends or set(backends.names())
     found = [device for device in tested.devices(request.config) if device.backend in wanted]
     if not found:
         pytest.skip(none_of(" or ".join(sorted(wanted))))

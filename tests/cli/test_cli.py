@@ -233,7 +233,7 @@ def test_a_failed_verification_exits_with_1(gemmport_command):
         (("--kernel", "tild"), "; did you mean tiled?"),
         (("--kernel", "tiled", "--set", "ts=8"), "tiled has no such parameter, only PAD, TS; did you mean TS?"),
         (("--baseline", "cublass"), "; did you mean cublas?"),
-        (("--backend", "vulkan"), "no backend 'vulkan': there are cuda, opencl"),
+        (("--backend", "vulkan"), f"no backend 'vulkan': there are {', '.join(backends.names())}"),
         (("--baseline", "blis"), "no baseline 'blis'"),
         (("--dtype", "float8"), "dtype float8 is not supported"),
         (("-m", "-3"), "m = -3 is negative"),

@@ -426,7 +426,7 @@ def test_a_configuration_that_asks_too_much_of_the_device_is_a_problem(with_faul
     ("name", "value", "told", "status"),
     [
         ("GEMMPORT_DEVICE", "no such device", "no device 'no such device'; there are", 3),
-        ("GEMMPORT_BACKEND", "vulkan", "no backend 'vulkan': there are cuda, opencl", 2),
+        ("GEMMPORT_BACKEND", "vulkan", f"no backend 'vulkan': there are {', '.join(backends.names())}", 2),
     ],
 )
 def test_a_device_or_backend_that_is_asked_for_in_vain_is_a_problem(with_fault, monkeypatch, name, value, told, status):

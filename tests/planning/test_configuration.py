@@ -59,6 +59,8 @@ def configuration(*entries: Any) -> Configuration:
 
 # Faults
 
+LANGUAGES = ", ".join(sources.languages())
+
 KERNELS = "a mapping of kernels to their parameters, such as {tiled: {TS: 16}}"
 
 JARGON = re.compile(r"Input|valid (string|integer|dictionary|tuple)|Value error|type=|<unicode")
@@ -117,10 +119,10 @@ JARGON = re.compile(r"Input|valid (string|integer|dictionary|tuple)|Value error|
             {"match": {"type": "gup"}},
             "entry 'mine': match.type must be one of gpu, cpu, accelerator; got 'gup'; did you mean gpu?",
         ),
-        ({"match": {"backend": "vulkan"}}, "entry 'mine': match.backend must be one of cuda, opencl; got 'vulkan'"),
+        ({"match": {"backend": "vulkan"}}, f"entry 'mine': match.backend must be one of {LANGUAGES}; got 'vulkan'"),
         (
             {"match": {"backend": ["cuda", "opengl"]}},
-            "match.backend must be one of cuda, opencl; got 'opengl'; did you mean opencl?",
+            f"match.backend must be one of {LANGUAGES}; got 'opengl'; did you mean opencl?",
         ),
         ({"match": {"version": "new"}}, "match.version must be a range of versions, such as '>=3.1,<4'; got 'new'"),
         ({"match": {"version": "3.1"}}, "match.version must be a range of versions, such as '>=3.1,<4'; got '3.1'"),
