@@ -561,8 +561,8 @@ def test_calls_are_timed_and_verified_with_the_better_program(shared: Any, monke
         judged.append(len(shared._programs.pending))
         return judge(self, name, result)
 
-    judge = calls._Task.check
-    monkeypatch.setattr(calls._Task, "check", check)
+    judge = calls._Product.check
+    monkeypatch.setattr(calls._Product, "check", check)
     workload = Workload(gp.GemmProblem.create(40, 40, 40), "")
     (called,) = calls.run_calls([workload], [libraries.load("device", shared)], turns=1, seed=0)
     assert (called.status, called.reason) == ("ok", "")

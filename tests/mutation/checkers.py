@@ -128,7 +128,7 @@ def why_harmless(survivor: Survivor) -> str:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Mutated:
     """What came of a module's mutants.
 
     Attributes:
@@ -152,7 +152,7 @@ class Outcome:
         return self.killed / judged if judged else 1.0
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Outcome:
+    def of(cls, told: Mapping[str, Any]) -> Mutated:
         """As `as_json` told it."""
         return cls(told["digest"], told["mutants"], tuple(Survivor(**survivor) for survivor in told["survivors"]))
 
@@ -167,14 +167,14 @@ class Outcome:
         }
 
 
-def read(path: Path = RECORD) -> dict[str, Outcome]:
+def read(path: Path = RECORD) -> dict[str, Mutated]:
     """The record by module; nothing where there is none yet."""
     if not path.exists():
         return {}
-    return {module: Outcome.of(told) for module, told in json.loads(path.read_text("utf-8")).items()}
+    return {module: Mutated.of(told) for module, told in json.loads(path.read_text("utf-8")).items()}
 
 
-def write(record: Mapping[str, Outcome], path: Path = RECORD) -> None:
+def write(record: Mapping[str, Mutated], path: Path = RECORD) -> None:
     """The record of the modules that are checked, in the order of `CHECKERS`."""
     told = {checker.module: record[checker.module].as_json() for checker in CHECKERS if checker.module in record}
     path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -28,7 +28,7 @@ from pathlib import Path
 import click
 
 import checkers
-from checkers import CHECKERS, LEAST_SCORE, RECORD, SOURCES, TESTS, Checker, Outcome, Survivor
+from checkers import CHECKERS, LEAST_SCORE, RECORD, SOURCES, TESTS, Checker, Mutated, Survivor
 
 ROOT = TESTS.parent
 FOLDER = ROOT / "build" / "mutation"
@@ -81,13 +81,13 @@ def main(modules: Sequence[str], *, everything: bool, processes: int, record: Pa
     sys.exit(1 if worst or broken else 0)
 
 
-def _is_due(checker: Checker, known: dict[str, Outcome], modules: Sequence[str], *, everything: bool) -> bool:
+def _is_due(checker: Checker, known: dict[str, Mutated], modules: Sequence[str], *, everything: bool) -> bool:
     if modules:
         return checker.module in modules
     return everything or checker.module not in known or known[checker.module].digest != checker.digest
 
 
-def _outcomes(due: Sequence[Checker], processes: int) -> Iterator[tuple[Checker, Outcome | RuntimeError]]:
+def _outcomes(due: Sequence[Checker], processes: int) -> Iterator[tuple[Checker, Mutated | RuntimeError]]:
     """What comes of each, as it is done; the error of one whose mutants could not be run."""
     at_once = min(AT_ONCE, max(1, processes // 2))
     children = math.ceil(processes / min(at_once, 2))
@@ -108,7 +108,7 @@ def _with_reasons(survivors: Sequence[Survivor], before: Sequence[Survivor]) -> 
     )
 
 
-def mutate(checker: Checker, children: int) -> Outcome:
+def mutate(checker: Checker, children: int) -> Mutated:
     """Makes and runs the mutants of a module, in a process of its own, whose folder and environment it changes.
 
     Raises:
@@ -173,7 +173,7 @@ def _assemble(checker: Checker, folder: Path) -> None:
     (folder / "pyproject.toml").write_text("\n".join(["[tool.mutmut]", *lines, ""]))
 
 
-def _outcome(checker: Checker) -> Outcome:
+def _outcome(checker: Checker) -> Mutated:
     """What mutmut left in the folder."""
     from mutmut.mutation.diff_apply import get_diff_for_mutant  # noqa: PLC0415  # reads the folder's configuration
 
@@ -186,7 +186,7 @@ def _outcome(checker: Checker) -> Outcome:
         raise RuntimeError(f"gemmport.{checker.module} has no mutants")
     living = [name for name, status in judged.items() if status in LIVES]
     survivors = tuple(_survivor(name, get_diff_for_mutant(name, path=source)) for name in living)
-    return Outcome(checker.digest, len(judged), survivors)
+    return Mutated(checker.digest, len(judged), survivors)
 
 
 def _survivor(name: str, diff: str) -> Survivor:

@@ -11,22 +11,22 @@ pytestmark = pytest.mark.mutants
 
 
 @pytest.fixture(scope="module")
-def record() -> dict[str, checkers.Outcome]:
+def record() -> dict[str, checkers.Mutated]:
     return checkers.read()
 
 
-def test_every_checker_is_on_record_and_no_other_module(record: dict[str, checkers.Outcome]) -> None:
+def test_every_checker_is_on_record_and_no_other_module(record: dict[str, checkers.Mutated]) -> None:
     assert list(record) == [checker.module for checker in CHECKERS]
 
 
 @pytest.mark.parametrize("checker", CHECKERS, ids=lambda checker: checker.module)
 class TestChecker:
-    def test_has_not_changed_since_it_was_mutated(self, checker: Checker, record: dict[str, checkers.Outcome]) -> None:
+    def test_has_not_changed_since_it_was_mutated(self, checker: Checker, record: dict[str, checkers.Mutated]) -> None:
         assert record[checker.module].digest == checker.digest, (
             f"{checker.module} or its tests changed since their record: run {COMMAND}, and commit tests/mutation/record.json"
         )
 
-    def test_is_judged_well_enough(self, checker: Checker, record: dict[str, checkers.Outcome]) -> None:
+    def test_is_judged_well_enough(self, checker: Checker, record: dict[str, checkers.Mutated]) -> None:
         outcome = record[checker.module]
         assert outcome.mutants > 0
         assert outcome.score >= LEAST_SCORE, [survivor for survivor in outcome.survivors if not survivor.reason]

@@ -29,7 +29,7 @@ LIMIT = 600.0
 FEW = 4
 """Products or programs for which no process is started: that takes half a second on a CPU, and one or two on a GPU."""
 
-_Task: TypeAlias = "tuple[int, Mapping[str, Any]]"
+_Waiting: TypeAlias = "tuple[int, Mapping[str, Any]]"
 """Its number, and what a process is told."""
 
 
@@ -149,7 +149,7 @@ class Pool:
         Raises:
             LaunchError: Python does not start.
         """
-        self._waiting: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         self._asked = 0
         self._workers: list[_Worker] = []
@@ -193,7 +193,7 @@ class _Worker(threading.Thread):
 
     def __init__(
         self,
-        waiting: queue.SimpleQueue[_Task | None],
+        waiting: queue.SimpleQueue[_Waiting | None],
         done: queue.SimpleQueue[tuple[int, dict[str, Any]]],
         limit: float,
     ) -> None:

@@ -277,7 +277,7 @@ def run_calls(
             _compile_ahead(workloads, backend, progress)
     for workload in workloads:
         try:
-            task = _Task(workload.problem, seed, {library.backend.device for library in found})
+            task = _Product(workload.problem, seed, {library.backend.device for library in found})
         except MemoryError as error:
             reason = f"the host is out of memory for {workload.problem}: {error}"
             yield from (Called(workload, one.backend.device, one.name, "error", reason) for one in found)
@@ -297,7 +297,7 @@ def _compile_ahead(workloads: Sequence[Workload], backend: Backend, progress: Ca
     compile_ahead(backend, sources, progress)
 
 
-class _Task:
+class _Product:
     """The operands of a product on some devices, and what it should be."""
 
     def __init__(self, problem: GemmProblem, seed: int, devices: Iterable[DeviceInfo]) -> None:
@@ -336,7 +336,7 @@ class _Task:
 class _Arrays:
     """The arrays of one library that are multiplied."""
 
-    def __init__(self, library: Library, task: _Task, results: Collection[Result]) -> None:
+    def __init__(self, library: Library, task: _Product, results: Collection[Result]) -> None:
         self.library, self.results = library, results
         problem = self.problem = task.problem
         self.a = self._operand(task.operands["a"], problem.trans_a)
@@ -381,7 +381,7 @@ class _Arrays:
         """Whether another function than `matmul` computes it."""
         return (self.problem.alpha, self.problem.beta) != (1, 0)
 
-    def checks(self, task: _Task, callers: Mapping[Result, Caller]) -> list[Check]:
+    def checks(self, task: _Product, callers: Mapping[Result, Caller]) -> list[Check]:
         """Judges what each caller gives."""
         return [task.check(result, self._result_of(caller)) for result, caller in callers.items()]
 
@@ -391,7 +391,7 @@ class _Arrays:
         return self.library.to_host(found)
 
 
-def _called(workload: Workload, task: _Task, library: Library, turns: int, results: Collection[Result]) -> Called:
+def _called(workload: Workload, task: _Product, library: Library, turns: int, results: Collection[Result]) -> Called:
     device = library.backend.device
     beside = library.beside
     with ExitStack() as settings:
@@ -421,7 +421,7 @@ def _called(workload: Workload, task: _Task, library: Library, turns: int, resul
 
 
 def _beside(
-    task: _Task, library: Library | None, arrays: _Arrays
+    task: _Product, library: Library | None, arrays: _Arrays
 ) -> tuple[Beside | None, Mapping[Result, Caller]]:  # fmt: skip
     """A library's own product, judged, and its callers: of the same arrays where they are the library's."""
     if library is None:
