@@ -1914,7 +1914,7 @@ def mutation(name: str) -> Mutation:
 def planted(fault: Mutation | str, kernel: str) -> Iterator[None]:
     """Every program of the kernel that is assembled inside has the fault; all else is the shipped path."""
     fault = mutation(fault) if isinstance(fault, str) else fault
-    assert kernel in fault.kernels, f"{fault.name} is no fault of {kernel}"
+    assert kernel in fault.kernels, f"{fault.name} must be a fault of one of {fault.kernels}; got {kernel}"
     read, read_part, languages = sources._read, sources._read_part, {".cl": "opencl", ".cu": "cuda"}
 
     def edited(folder, stem):  # type: ignore[no-untyped-def]  # as the original

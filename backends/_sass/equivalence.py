@@ -160,7 +160,7 @@ def _distances(code: Sequence[int]) -> _Distances:
     """The distances in straight-line code, those through memory and barriers aside."""
     found = _Distances()
     maker: dict[int, tuple[int, int | None]] = {}  # of a register: when, and its number; None for an FFMA
-    recent: list[tuple[int, int, int]] = []  # when, number and word of instructions that are no FFMAs
+    recent: list[tuple[int, int, int]] = []  # when, number and word of instructions other than FFMAs
     time = number = 0
     for word in code:
         is_ffma = sass.base(word) == sass.FFMA

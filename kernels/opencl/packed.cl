@@ -23,8 +23,8 @@
 #define EACH_SUM(F) PASTE(LINES_, MR)(F)
 
 // Where a macro-tile reaches over all of the short side of D, no other reads its lines of the long operand: it makes their panels
-// itself, in a cache, so that they do not travel through memory. Terms that are no neighbours in memory are packed a few at a time
-// in all panels.
+// itself, in a cache, so that they do not travel through memory. Terms that lie apart in memory are packed a few at a time in
+// all panels.
 #define AT_ONCE(ALONG_K) (ALONG_K ? KC : 16)
 #if OWN_A
 #define SPACE_A __local

@@ -122,7 +122,7 @@ def test_operators_and_contractions_of_device_arrays_are_in_the_context(best_bac
         assert told(a @ b) == told(np.matmul(a, b)) == told(np.einsum("ij,jk->ik", a, b)) == "tf32"
         assert told(np.tensordot(a, b, 1)) == "tf32"
         total = np.einsum("ij->i", a).get()
-    assert np.abs(total - A.astype(np.float64).sum(axis=1)).max() < 1e-5, "a sum is no product: nothing is rounded"
+    assert np.abs(total - A.astype(np.float64).sum(axis=1)).max() < 1e-5, "only products are rounded; this is a sum"
 
 
 def test_products_of_other_types_do_not_mind_a_context(best_backend: gp.Backend) -> None:

@@ -162,7 +162,7 @@ class TestProducts:
     def test_sums_of_halves_stay_in_float32_from_the_first_part_to_the_last(
         self, best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, of: Any
     ) -> None:
-        """4097 is no number of either type."""
+        """Neither type has 4097."""
         a, b = np.ones((30, 8194), of), np.ones((8194, 1), of)
         b[4097:] = -1
         b[-1] = 0

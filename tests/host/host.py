@@ -113,7 +113,11 @@ class Host(Backend):
         try:
             return Program(host_compiler.loaded(binary), binary, source)
         except OSError as error:
-            raise CompileError("the program is no shared library", log=str(error), source=source) from error
+            raise CompileError(
+                "the program must be a shared library, and the system does not load it; compile it again",
+                log=str(error),
+                source=source,
+            ) from error
 
     # Execution. It is over when `launch` returns.
 

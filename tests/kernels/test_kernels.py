@@ -350,7 +350,7 @@ STRUCTURES += [
         (16, 16, 8, 4, 4, 16, 16),
         (32, 8, 4, 8, 2, 8, 4),
         (8, 48, 6, 4, 8, 32, 1),
-        # Sizes that are no powers of two; the passes' tiles cross those of the product.
+        # Sizes other than powers of two; the passes' tiles cross those of the product.
         (24, 40, 15, 4, 4, 5, 5),
         (15, 6, 6, 5, 3, 7, 1),
         # One work-item.
@@ -407,7 +407,7 @@ STRUCTURES += [
         (10, 4, 32, 20, 64, 5, "struct"),
         (12, 2, 64, 24, 32, 64, "struct"),
         (14, 2, 64, 28, 64, 40, "vload"),
-        # A macro-tile that is no multiple of two micro-tiles; one that also spans D and lays out several panels of A itself.
+        # A macro-tile of an odd number of micro-tiles; one that also spans D and lays out several panels of A itself.
         (6, 1, 32, 18, 48, 4096, "vload"),
         (2, 1, 16, 6, 48, 8, "struct"),
     )

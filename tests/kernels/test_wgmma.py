@@ -294,7 +294,7 @@ def test_a_map_has_the_operand_s_rows_and_where_it_begins() -> None:
         gp.Layout(1001),  # rows that are not aligned
         gp.Layout(1008, base_alignment=8),
         gp.Layout(1008, 1008 * 1000 + 1),
-        gp.Layout(1008, 1008 * 1000 + 8),  # a stride that is no multiple of the one before
+        gp.Layout(1008, 1008 * 1000 + 8),  # a stride between multiples of the one before
         gp.Layout(1008, 1008 * 8),  # matrices that overlap
         gp.Layout(1008, offset=16),  # rows that reach into the next one's
         gp.Layout(1008, 1008 * 1000, offset=1),  # copies would begin between multiples of 16 bytes

@@ -1,4 +1,4 @@
-"""Runs other libraries' own tests of products with gemmport's in the place of theirs. They are no part of this repository:
+"""Runs other libraries' own tests of products with gemmport's in the place of theirs. This repository does not hold them:
 
     python tests/others/run.py cupy FOLDER     # of CuPy's tests: test_matmul.py, test_product.py
     python tests/others/run.py torch FOLDER    # of PyTorch's: test_linalg.py

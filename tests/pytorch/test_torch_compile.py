@@ -120,7 +120,7 @@ def test_exported_programs_hold_the_operator() -> None:
 
 @pytest.mark.parametrize("name", ["matmul", "gemm"])
 def test_gemmports_own_functions_stop_the_compiler_and_are_right(name: str) -> None:
-    """They are no operators: what stands before and behind them is compiled."""
+    """They are not operators: what stands before and behind them is compiled."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(lambda a, b: getattr(gp, name)(a + 1, b).relu(), backend="aot_eager")

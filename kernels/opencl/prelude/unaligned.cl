@@ -1,6 +1,7 @@
 // unaligned: runs that begin anywhere in memory. What is loaded must be inside; a store may be partial.
 //
-// With WIDTH = 4 and float32, load_run_anywhere(A + 5) reads bytes 20 to 35, which no aligned load of 16 bytes does: 20 is no multiple of 16.
+// With WIDTH = 4 and float32, load_run_anywhere(A + 5) reads bytes 20 to 35, which no aligned load of 16 bytes does: those begin at
+// multiples of 16.
 #include "runs.cl"
 
 // A run all of which is inside, wherever it lies in memory: CPUs move vectors so. `store_run`, likewise; a part of a run goes element

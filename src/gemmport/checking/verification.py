@@ -98,8 +98,8 @@ class Check:
         name: "exact", "statistical", "untouched" or "freivalds".
         error, bound: of the worst element: its error, and what was allowed there.
         detail: what is wrong and where, for people; empty where the check passed.
-        relative: ‖error‖ / ‖reference‖ in the Frobenius norm, of all that was compared within a bound; None where that is no
-            number, or the check is bit for bit.
+        relative: ‖error‖ / ‖reference‖ in the Frobenius norm, of all that was compared within a bound; None where that is
+            NaN or infinite, or the check is bit for bit.
     """
 
     name: str

@@ -78,7 +78,7 @@ def backend_name(text: str) -> str:
     """The name of a backend, or "auto", that is written in either case; another text as it is.
 
     Raises:
-        UnknownNameError: it is no text.
+        UnknownNameError: it must be a text, and is something else.
     """
     names = backends.names()
     if not isinstance(text, str):

@@ -34,7 +34,8 @@ def chosen_devices(given: Devices, backend: str | None = None) -> Sequence[Devic
         backend: name of the backend whose devices are meant; default GEMMPORT_BACKEND, or every one.
 
     Raises:
-        DeviceNotFoundError: it is no list, an empty one, or there is no such device. BackendUnavailableError: none is here.
+        DeviceNotFoundError: it is neither "all" nor a list of one or more, or names a device that is not here.
+        BackendUnavailableError: none is here.
         Others as `select_device`.
     """
     if isinstance(given, str):
