@@ -13,8 +13,8 @@
 #define DOUBLE_TO_HALF(r, x) asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r) : "d"(x))
 // Two floats as they are stored, rounded to nearest, from compute capability 8.0 on, in one register: 1 and -2 as float16 are 0xc0003c00,
 // as bfloat16 0xc0003f80.
-#define PAIR_OF_float16(r, x, next) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
-#define PAIR_OF_bfloat16(r, x, next) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
+#define FLOATS_TO_HALVES(r, x, next) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
+#define FLOATS_TO_BFLOATS(r, x, next) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
 
 // Loads through the cache of data that nobody writes: 1 to 16 bytes from p to the 32-bit words r. CUDA C++ compiles them to
 // ld.global.nc.

@@ -19,8 +19,8 @@
 
 // Two floats as they are stored, rounded to nearest, from compute capability 8.0 on, in one register: 1 and -2 as float16 are 0xc0003c00,
 // as bfloat16 0xc0003f80.
-#define PAIR_OF_float16(r, x, next) __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
-#define PAIR_OF_bfloat16(r, x, next) __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
+#define FLOATS_TO_HALVES(r, x, next) __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
+#define FLOATS_TO_BFLOATS(r, x, next) __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(x))
 
 // Has the line of memory in which p lies brought to the second-level cache; nobody waits for it.
 #define FETCH_LINE(p) __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(p))

@@ -38,6 +38,10 @@ inline wide_t to_sums(in_run_t run)
 // with zeros for the rest, and D with what C held. `store_part_of_run` does both, and `store_run` for the first `present` columns.
 // Where rows of D are not aligned, a kernel may choose runs of columns that lie APART. Kernels that need NVIDIA's matrix unit round floats to
 // halves two at a time (STORES_PAIRS; ptx.cl).
+#if defined(STORES_PAIRS)
+#define PAIR_OF_float16 FLOATS_TO_HALVES
+#define PAIR_OF_bfloat16 FLOATS_TO_BFLOATS
+#endif
 #if !defined(APART)
 #define APART 1
 #endif

@@ -282,8 +282,8 @@ template <class Number> inline void core_mul_add(Number &d0, Number &d1, Number 
 #define HALF_TO_FLOAT(r, x) ((r) = (float)host::from_half(x))
 #define FLOAT_TO_HALF(r, x) ((r) = host::to_half(x))
 #define DOUBLE_TO_HALF(r, x) ((r) = host::to_half(x))
-#define PAIR_OF_float16(r, x, next) ((r) = host::pair(host::to_half(x), host::to_half(next)))
-#define PAIR_OF_bfloat16(r, x, next) ((r) = host::pair(host::to_bfloat(x), host::to_bfloat(next)))
+#define FLOATS_TO_HALVES(r, x, next) ((r) = host::pair(host::to_half(x), host::to_half(next)))
+#define FLOATS_TO_BFLOATS(r, x, next) ((r) = host::pair(host::to_bfloat(x), host::to_bfloat(next)))
 
 #define LOAD_READ_ONLY_1(r, p) (r[0] = *(const unsigned char *)(p))
 #define LOAD_READ_ONLY_2(r, p) (r[0] = *(const unsigned short *)(p))
