@@ -101,12 +101,17 @@ def test_matrix_products_that_are_left_out_are_found(cpu: Host, pattern: str, re
         check_microbenchmarks(cpu)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_what_simt_launches_meanwhile_is_exact(cpu: Host, beta: float) -> None:
+def check_simt_meanwhile(cpu: Host, beta: float = 0.0) -> None:
+    """What stands in for a plan's own programs, loops not written out."""
     problem = problem_of(Sizes(19, 67, 83), "TN", "float32", beta=beta)
     plan = gp.plan(problem, cpu.device, kernel="simt", params=MANY_SUMS)
     assert plan.meanwhile
     in_every_order(cpu, lambda: check_plan(cpu, replace(plan, launches=plan.meanwhile)))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_what_simt_launches_meanwhile_is_exact(cpu: Host, beta: float) -> None:
+    check_simt_meanwhile(cpu, beta)
 
 
 @pytest.mark.planted_fault
@@ -120,10 +125,8 @@ def test_what_simt_launches_meanwhile_is_exact(cpu: Host, beta: float) -> None:
     ids=["no barrier", "terms beyond the edge", "one run alone"],
 )
 def test_faults_of_what_simt_launches_meanwhile_are_found(cpu: Host, pattern: str, replacement: str) -> None:
-    plan = gp.plan(problem_of(Sizes(19, 67, 83), "TN", "float32"), cpu.device, kernel="simt", params=MANY_SUMS)
-    meanwhile = replace(plan, launches=plan.meanwhile)
     with planted(fault(pattern, replacement, "simt"), "simt"), pytest.raises(AssertionError):
-        in_every_order(cpu, lambda: check_plan(cpu, meanwhile))
+        check_simt_meanwhile(cpu)
 
 
 @pytest.fixture(scope="module")
@@ -368,6 +371,8 @@ def is_wrong(cpu: Host, name: str) -> bool:
         else:
             product(cpu, name, "TN")
             product(cpu, name, "TN", MORE.get(name))
+            if name == "simt":
+                check_simt_meanwhile(cpu)
     except (AssertionError, LaunchError):  # what it computes, or what the runner saw of it, is wrong
         return True
     return False
