@@ -24,10 +24,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, DType, default_accumulator
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.precision import FULL
-from gemmport.core.problem import GemmProblem, Layout, Operand
-
-_ROWS = 2**31
-"""That the kernels count, in 32 bits, are fewer."""
+from gemmport.core.problem import MAX_EXTENT, GemmProblem, Layout, Operand
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ def prepare(
     source, layout = problem.layout(operand), Layout(across, 0 if shared else down * across)
     scratch = Scratch(buffer, batch * down * across * dtype.itemsize)
     one_below_the_other = not turned and down == rows and source.batch_stride == rows * source.ld
-    if one_below_the_other and batch * rows < _ROWS:
+    if one_below_the_other and batch * rows <= MAX_EXTENT:
         rows, down, batch = batch * rows, batch * down, 1
     launch = own.launch(
         Matrices(operand, source), Matrices(buffer, layout), rows, columns, dtype, values,

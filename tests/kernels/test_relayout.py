@@ -90,18 +90,22 @@ def test_what_it_cannot_move_is_refused_with_the_numbers(
 
 
 def test_matrices_that_lie_one_below_the_other_are_copied_as_one() -> None:
-    """30 of 23 rows are 690, six tiles of 128; 30 with gaps between them, or transposed, have a tile each."""
+    """30 of 23 rows are 690, six tiles of 128; 30 with gaps between them, or transposed, have a tile each. 2048 of 2²⁰ + 1 rows
+    have tiles of their own, too: together they are more than kernels count.
+    """
 
-    def groups(*, turned: bool = False, **layouts: Layout) -> int:
-        problem = GemmProblem.create(23, 23, 23, dtype="float16", batch=30, **layouts)
-        made = relayout.prepare(problem, "a", "a_anew", turned=turned, padded=(23, 24))
-        assert (made.layout, made.scratch.nbytes) == (Layout(24, 23 * 24), 30 * 23 * 24 * 2)
+    def groups(m: int = 23, batch: int = 30, *, turned: bool = False, **layouts: Layout) -> int:
+        problem = GemmProblem.create(m, 23, 23, dtype="float16", batch=batch, **layouts)
+        made = relayout.prepare(problem, "a", "a_anew", turned=turned, padded=(23, 24) if turned else (m, 24))
+        assert (made.layout, made.scratch.nbytes) == (Layout(24, m * 24), batch * m * 24 * 2)
         return made.launch.groups[0]
 
     assert groups() == 6
     assert groups(a=Layout(23, 24 * 23)) == 30
     assert groups(a=Layout(25, 23 * 25)) == 6
     assert groups(turned=True) == 30
+    assert groups(2**20 + 1, 2**11) == 2**11 * (2**13 + 1)
+    assert groups(2**20 + 1, 2**10) == 2**23 + 8
 
 
 @pytest.mark.parametrize("dtype", SMALL)
