@@ -453,7 +453,8 @@ class Wgmma(KernelVariant):
         tile, multipliers = self._tile(parameters, problem), _multipliers(parameters)
         tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
         shared, sharers = _sharing(tiles, steps, int(parameters["SHARE"]) * device.compute_units)
-        whole, defines = tiles - shared, self.defines(parameters, problem)
+        whole = tiles - shared
+        defines = {**self.defines(parameters, problem), "IN_TURNS": int(shared == tiles)}
         nbytes = self.local_bytes(parameters, problem)
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
         halves: Sequence[Operand] = {SAME_A: _A, SAME_B: _B}.get(str(parameters["CLUSTER"]), ())
@@ -529,7 +530,8 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
 
 def _sharing(tiles: int, steps: int, groups: int) -> tuple[int, int]:
     """As `sharing_of`, but where all tiles are shared, each has as many sharers. They go along k in step then: what one reads
-    of A and B others need at the same time, and memory gives it once.
+    of A and B others need at the same time, and memory gives it once. The sharers of a tile take its steps in turns: what they
+    read at one time lies side by side.
     """
     shared, sharers = sharing_of(tiles, steps, groups)
     if shared == tiles:

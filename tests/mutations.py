@@ -1509,7 +1509,7 @@ OF_WGMMA = (
     of_wgmma("goes on to the wrong eight lines", r"EIGHT_BYTES \(8 \* ROW_BYTES\)", "EIGHT_BYTES (4 * ROW_BYTES)"),
     of_wgmma("goes on to the wrong 64 lines", r"\(along_k\) \? 16 : BLOCK_BYTES", "16"),
     of_wgmma("brings the first 64 lines for all", r"x \+ line \+ b \* ACROSS_LINES", "x + line"),
-    of_wgmma("brings the terms of the first step of A", r"step \* TSK, BATCHED_A", "0, BATCHED_A"),
+    of_wgmma("brings the terms of the first step of A", r"TERM_OF\(step\), BATCHED_A", "0, BATCHED_A"),
     of_wgmma("multiplies by the first matrix of B alone", r"BATCHED_B \* tile\.batch", "0"),
     of_wgmma("begins in the memory's first row", r"x \+ term, y \+ line", "x + term, line", times=2),
     of_wgmma("multiplies the rows of the first four warps", r" \+ group \* ROW_BLOCKS \* BLOCK_BYTES", "", times=3),
@@ -1541,6 +1541,18 @@ OF_WGMMA = (
         "begins each shared tile at its first step",
         r"const int first = first_step\(number",
         "const int first = 0 * first_step(number",
+        noticed_by="shared tiles",
+    ),
+    of_wgmma(
+        "takes the step that is another group's turn",
+        r"part\.first\) \* \(sharers / shared\)",
+        "part.first)",
+        noticed_by="shared tiles",
+    ),
+    of_wgmma(
+        "leaves a turn out where not all groups have one",
+        r"steps - turn \+ each - 1\) / each",
+        "steps - turn) / each",
         noticed_by="shared tiles",
     ),
 )

@@ -67,10 +67,18 @@ __device__ inline part_t part_of(int number, int first, int left, int steps)
     part.left = left; // steps of this tile and those behind it; where tiles are not shared, tiles
     return own_steps(part, steps);
 }
+#if IN_TURNS // each tile is shared, by equally many: they take its steps in turns, so that what they read at one time lies side by side
+#define TERM_OF(step) ((part.first + ((step) - part.first) * (sharers / shared)) * TSK)
+#else
+#define TERM_OF(step) step * TSK
+#endif
 __device__ inline part_t first_part(int whole, int shared, int sharers, int steps)
 {
     const int number = FIRST_NUMBER;
-#if SHARES
+#if IN_TURNS
+    const int each = sharers / shared, turn = number % each;
+    return part_of(whole + number / each, turn, (steps - turn + each - 1) / each, steps);
+#elif SHARES
     const int next = number + 1;
     const int first = first_step(number, sharers, shared, steps);
     const int tiles = first_tile(next, sharers, shared) - first_tile(number, sharers, shared);
@@ -413,9 +421,9 @@ void wgmma(
                     barrier_t *const bar = full + stage.number;
                     BARRIER_WAIT(free + stage.number, stage.parity ^ 1); // at once in the first turn
                     BARRIER_EXPECT(bar, STAGE_BYTES);
-                    BRING_A(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
+                    BRING_A(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, TERM_OF(step), BATCHED_A * tile.batch);
                     BRING_B(
-                        to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,
+                        to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, TERM_OF(step),
                         BATCHED_B * tile.batch);
                     stage = next_stage(stage);
                 }

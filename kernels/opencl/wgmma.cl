@@ -63,10 +63,18 @@ inline part_t part_of(int number, int first, int left, int steps)
     part.left = left; // steps of this tile and those behind it; where tiles are not shared, tiles
     return own_steps(part, steps);
 }
+#if IN_TURNS // each tile is shared, by equally many: they take its steps in turns, so that what they read at one time lies side by side
+#define TERM_OF(step) ((part.first + ((step) - part.first) * (sharers / shared)) * TSK)
+#else
+#define TERM_OF(step) step * TSK
+#endif
 inline part_t first_part(int whole, int shared, int sharers, int steps)
 {
     const int number = FIRST_NUMBER;
-#if SHARES
+#if IN_TURNS
+    const int each = sharers / shared, turn = number % each;
+    return part_of(whole + number / each, turn, (steps - turn + each - 1) / each, steps);
+#elif SHARES
     const int next = number + 1;
     const int first = first_step(number, sharers, shared, steps);
     const int tiles = first_tile(next, sharers, shared) - first_tile(number, sharers, shared);
@@ -101,7 +109,6 @@ inline __attribute__((always_inline)) void place_map(__global map_t *to, map_t m
 {
     map.word[0] = (ulong)begin;
     *to = map;
-    FENCE_MAP(to);
 }
 
 // Has so many lines of an operand, and TSK of its terms, brought to local memory. x and y are where op(A) or op(B) begins in the map.
@@ -352,7 +359,13 @@ void wgmma(
     int group;
     WARP_SHUFFLE(group, item / GROUP, 0); // so that the compiler knows it to be one for all lanes
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    __global map_t *const own_a = maps + get_group_id(0) * 2;
+    __global map_t *const own_b = own_a + 1;
     LET_NEXT()
+    if (item == MULTIPLIERS) {
+        place_map(own_a, map_a, A);
+        place_map(own_b, map_b, B);
+    }
     if (item == 0) {
         #pragma unroll
         for (int s = 0; s < STAGES; ++s) {
@@ -370,10 +383,7 @@ void wgmma(
         REGISTERS_DOWN(FEW_REGISTERS);
 #endif
         if (item == MULTIPLIERS && k > 0) {
-            __global map_t *const own_a = maps + get_group_id(0) * 2;
-            __global map_t *const own_b = own_a + 1;
-            place_map(own_a, map_a, A);
-            place_map(own_b, map_b, B);
+            FENCE_MAPS(own_a, own_b);
             PREFETCH_MAP(own_a);
             PREFETCH_MAP(own_b);
             AWAIT_BEFORE()
@@ -384,9 +394,9 @@ void wgmma(
                     __local barrier_t *const bar = full + stage.number;
                     BARRIER_WAIT(free + stage.number, stage.parity ^ 1); // at once in the first turn
                     BARRIER_EXPECT(bar, STAGE_BYTES);
-                    BRING_A(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);
+                    BRING_A(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, TERM_OF(step), BATCHED_A * tile.batch);
                     BRING_B(
-                        to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,
+                        to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, TERM_OF(step),
                         BATCHED_B * tile.batch);
                     stage = next_stage(stage);
                 }

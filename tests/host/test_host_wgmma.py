@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import hypothesis
 import hypothesis.strategies as st
@@ -113,12 +114,16 @@ def test_shared_tiles_are_exact(cpu: Host, ops: str) -> None:
 
 
 def check_shared(cpu: Host, ops: str) -> None:
-    """Tiles that groups share along k, behind others that they do not."""
-    problem = addressable(Sizes(190, 400, 500), ops, "float16", alpha=2.0, beta=-1.0)
+    """Tiles that groups share along k, behind others that they do not, and tiles that are all shared."""
     params = {**BASE["wgmma"], "TSN": 128}
-    plan = gp.plan(problem, cpu.device, kernel="wgmma", params=params)
-    assert [launch.kernel.function for launch in plan.launches] == ["wgmma", "wgmma", "combine"]
-    in_every_order(cpu, lambda: check(cpu, problem, "wgmma", params))
+    for sizes, launches in (
+        (Sizes(190, 400, 500), ["wgmma", "wgmma", "combine"]),
+        (Sizes(100, 200, 1100), ["wgmma", "combine"]),
+    ):
+        problem = addressable(sizes, ops, "float16", alpha=2.0, beta=-1.0)
+        plan = gp.plan(problem, cpu.device, kernel="wgmma", params=params)
+        assert [launch.kernel.function for launch in plan.launches] == launches
+        in_every_order(cpu, partial(check, cpu, problem, "wgmma", params))
 
 
 OWN_STRUCTURES = [params for kernel, params in STRUCTURES if kernel == "wgmma"]
@@ -403,7 +408,7 @@ FAULTS_ALONG_K: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
             ("the distance of eight lines", r"EIGHT_BYTES \(8 \* ROW_BYTES\)", "EIGHT_BYTES (4 * ROW_BYTES)"),
             ("the terms of each turn", r"\(along_k\) \? TURN_BYTES", "(along_k) ? TURN_BYTES / 2"),
             ("the swizzle", r"BLOCK_BYTES, EIGHT_BYTES\)", "BLOCK_BYTES, EIGHT_BYTES) & ~(3ull << 62)"),
-            ("the terms of each step", r"x_b, y_b, tile\.column, step \* TSK", "x_b, y_b, tile.column, step * TSK / 2"),
+            ("the terms of each step", r"x_b, y_b, tile\.column, TERM_OF\(step\)", "x_b, y_b, tile.column, TERM_OF(step) / 2"),
             ("places of staged sums", r"STAGED_AT\(lane / 4 \+ h \* 8", "STAGED_AT(lane / 4 * 2 + h"),
         )
     },

@@ -132,11 +132,12 @@ APART: dict[str, tuple[str, list[str]]] = {
                 '-asm volatile(".shared .align 1024 .b8 local_memory[%1]; mov.u64 %0, local_memory;" : "=l"(place) '
                 ': "n"(bytes))'
             ),
-            "-#define FENCE_MAP(map) \\",
+            "-#define FENCE_MAPS(map, other) \\",
             (
                 '-asm volatile("fence.proxy.tensormap::generic.release.gpu; '
-                'fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory")'
+                'fence.proxy.tensormap::generic.acquire.gpu [%0], 128; " \\'
             ),
+            '-"fence.proxy.tensormap::generic.acquire.gpu [%1], 128;" ::"l"(map), "l"(other) : "memory")',
             (
                 '+#define CLUSTER_BARRIER() asm volatile("barrier.cluster.arrive.relaxed; '
                 'barrier.cluster.wait.acquire;" ::: "memory")'
@@ -189,7 +190,6 @@ APART: dict[str, tuple[str, list[str]]] = {
             "-{",
             "-map.word[0] = (bits_t)begin;",
             "-*to = map;",
-            "-FENCE_MAP(to);",
             "-}",
             "+#if CLUSTER_A || CLUSTER_B",
             "+ALWAYS_INLINE void bring_half(",
@@ -259,22 +259,25 @@ APART: dict[str, tuple[str, list[str]]] = {
             "-int group;",
             "-WARP_SHUFFLE(group, item / GROUP, 0);",
             "+const int group = __shfl_sync(0xffffffff, item / GROUP, 0);",
+            "-map_t *const own_a = maps + GROUP.x * 2;",
+            "-map_t *const own_b = own_a + 1;",
+            "-if (item == MULTIPLIERS) {",
+            "-place_map(own_a, map_a, A);",
+            "-place_map(own_b, map_b, B);",
+            "-}",
             "+#if CLUSTER_D",
             "+BARRIER_INIT(left, 1);",
             "+BARRIER_INIT(taken, MULTIPLIERS / WARP / 2);",
             "+#endif",
-            "-map_t *const own_a = maps + GROUP.x * 2;",
-            "-map_t *const own_b = own_a + 1;",
-            "-place_map(own_a, map_a, A);",
-            "-place_map(own_b, map_b, B);",
+            "-FENCE_MAPS(own_a, own_b);",
             "-PREFETCH_MAP(own_a);",
             "-PREFETCH_MAP(own_b);",
             "+PREFETCH_MAP(&map_a);",
             "+PREFETCH_MAP(&map_b);",
-            "-BRING_A(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
-            "+BRING_A(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, step * TSK, BATCHED_A * tile.batch);",
-            "-to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
-            "+to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, step * TSK,",
+            "-BRING_A(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, TERM_OF(step), BATCHED_A * tile.batch);",
+            "+BRING_A(to, &map_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, TERM_OF(step), BATCHED_A * tile.batch);",
+            "-to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, TERM_OF(step),",
+            "+to + TILE_A_BYTES, &map_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, TERM_OF(step),",
             "+#if CLUSTER_D",
             "+four_t *const place = lent + item / WARP / 2 * (SUMS / 4 * WARP) + lane;",
             "+if (item / WARP % 2 == other) {",

@@ -313,7 +313,7 @@ def test_what_the_copy_engine_cannot_address_is_laid_out_anew(operand: str, layo
 
 @pytest.mark.parametrize(("size", "tiles", "even"), [(784, 49, True), (2048, 256, False)])
 def test_where_all_tiles_are_shared_each_has_as_many_sharers(size: int, tiles: int, *, even: bool) -> None:
-    """So that they go along k in step."""
+    """So that they go along k in step, and take the steps in turns."""
     problem = gp.GemmProblem.create(size, size, 60000, dtype="bfloat16")
     (shares,) = (
         launch
@@ -323,6 +323,7 @@ def test_where_all_tiles_are_shared_each_has_as_many_sharers(size: int, tiles: i
     whole, shared, sharers = (x.value for x in shares.arguments[-3:] if isinstance(x, Integer))
     assert whole + shared == tiles
     assert (whole, sharers % shared) == (0, 0) if even else whole > 0
+    assert dict(shares.kernel.defines)["IN_TURNS"] == even
     assert shared < sharers <= CUDA.compute_units
 
 

@@ -40,9 +40,11 @@
     __asm__ volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" \
                  ::"r"(SHARED_ADDRESS((to))), "l"(map), "r"(x), "r"(y), "r"(z), "r"(SHARED_ADDRESS((bar))) : "memory")
 #define PREFETCH_MAP(map) __asm__ volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory")
-// Lets the copy engine see a map that this work-item has written to global memory (PTX ISA, fence.proxy with .tensormap).
-#define FENCE_MAP(map) \
-    __asm__ volatile("fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory")
+// Lets the copy engine see two maps that this work-item has written to global memory (PTX ISA, fence.proxy with .tensormap). They are on their
+// way there at one time.
+#define FENCE_MAPS(map, other)                                                                                                   \
+    __asm__ volatile("fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%0], 128; "        \
+                     "fence.proxy.tensormap::generic.acquire.gpu [%1], 128;" ::"l"(map), "l"(other) : "memory")
 
 // Each work-item of a group of four warps from now on has so many registers, a constant: fewer, or more, than before.
 #define REGISTERS_DOWN(n) __asm__ volatile(LATER "setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
