@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import sys
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -72,7 +74,8 @@ class _Own:
 
     def __init__(self, context: Any) -> None:
         handle = ctypes.c_void_p()
-        _cudadriver.check("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(0))
+        with Relaxed():
+            _cudadriver.check("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(0))
         self.handle = handle.value or 0
         _cudadriver.given_back(self, context, "cuStreamDestroy_v2", handle)
 
@@ -98,6 +101,18 @@ def stream_handle(queue: Any) -> int | None:
         if (handle := getattr(queue, name, None)) is not None:
             return int(handle)
     return None
+
+
+def current_of_libraries() -> list[int]:
+    """The handles of the streams on which this thread works with PyTorch and CuPy now, as far as the process has these."""
+    found: list[int] = []
+    torch, cupy = (getattr(sys.modules.get(name), "cuda", None) for name in ("torch", "cupy"))
+    with suppress(AttributeError):  # of a library that is being imported
+        if torch is not None and torch.is_initialized():
+            found.append(int(torch.current_stream().cuda_stream))
+        if cupy is not None:
+            found.append(int(cupy.get_current_stream().ptr))
+    return found
 
 
 def event_handle(event: Any) -> int:
@@ -163,7 +178,9 @@ def let_reach(context: int) -> None:
     """Has the device whose context is current reach another one's memory itself, if it can; else the driver copies by the
     host.
     """
-    if _cudadriver.driver().cuCtxEnablePeerAccess(_pointer(context), ctypes.c_uint(0)) == _OUT_OF_PEERS:
+    with Relaxed():
+        result = _cudadriver.driver().cuCtxEnablePeerAccess(_pointer(context), ctypes.c_uint(0))
+    if result == _OUT_OF_PEERS:
         log.info("a device reaches no more others: the driver copies by way of the host")
 
 
@@ -224,9 +241,10 @@ def elapsed(start: StreamEvent, end: StreamEvent) -> float:
     """Seconds between two timed events; waits for the second."""
     milliseconds = ctypes.c_float()
     await_event(end)
-    _cudadriver.check(
-        "cuEventElapsedTime", ctypes.byref(milliseconds), ctypes.c_void_p(start.handle), ctypes.c_void_p(end.handle)
-    )
+    with Relaxed():
+        _cudadriver.check(
+            "cuEventElapsedTime", ctypes.byref(milliseconds), ctypes.c_void_p(start.handle), ctypes.c_void_p(end.handle)
+        )
     return milliseconds.value * 1e-3
 
 

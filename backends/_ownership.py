@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-from gemmport.backends.objects import Memory
 
 if TYPE_CHECKING:
     from gemmport.backends.base import Backend
 
 log = logging.getLogger(__name__)
 
-owned: dict[weakref.ref[Memory], tuple[Backend, Callable[[], None]]] = {}
-"""Memory to be released, whose it is, and how. Not kept by the backend: in a cycle of garbage with it, no reference would call.
+owned: dict[object, tuple[Backend, Callable[[], None]]] = {}
+"""Memory to be released, by a reference to it or another key, whose it is, and how. Not kept by the backend: in a cycle of
+garbage with it, no reference would call.
 """
 
 
-def disown(reference: weakref.ref[Memory]) -> None:
+def disown(reference: object) -> None:
     """Releases a memory, unless that was done."""
     found = owned.pop(reference, None)
     if found is not None:

@@ -62,6 +62,7 @@ from gemmport.core.plan import TensorMap
 from gemmport.core.problem import alignment_of
 from gemmport.core.segments import segment_sizes
 from gemmport.runtime import cache, copying
+from gemmport.runtime.kept import last
 from gemmport.runtime.sources import numbered_excerpt
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ class Backend(NoCopy, ABC):
         self.kept: dict[Hashable, Any] = {}
         self.prepared: dict[Hashable, Any] = {}
         self.captured: list[Any] = []
+        self._postponed: list[object] = []
         self._workspaces = Workspaces()
         self._staging = _staging.Staging()
         self._errors = RuntimeErrors(device, self.runtime_error, self.memory_error)
@@ -426,6 +428,10 @@ class Backend(NoCopy, ABC):
         """Whether what is enqueued on a queue of `as_queue` is not done now, but kept to be done any number of times."""
         return False
 
+    def _may_be_captured(self, access: Access) -> bool:
+        """Whether a graph is captured on a queue that used a memory, or may have."""
+        return False
+
     def record(self, *, queue: Any = None) -> Event:
         """The point in the queue after everything enqueued so far, with its time."""
         self.synchronize()
@@ -555,7 +561,7 @@ class Backend(NoCopy, ABC):
         self._settle(memory.access)
 
     def _settle(self, access: Access) -> None:
-        if access.writer is access.home and all(reader is access.home for reader in access.readers):
+        if access.at_home:
             return
         with self._access_lock:
             others = [access.writer, *access.readers]
@@ -574,9 +580,17 @@ class Backend(NoCopy, ABC):
         return self.queue if writer is None else writer
 
     def _release(self, access: Access, free: Callable[[], object], *_alive: object) -> None:
-        """Gives memory back to its owner; what is passed beside stays alive until then."""
+        """Gives memory back to its owner; what is passed beside stays alive until then.
+
+        While a graph is captured it is put off to a later allocation: to wait would break the capture, or become part of it.
+        """
         try:
-            if not self.closed:
+            if not self.closed and (access.shared or not access.at_home):
+                if self._may_be_captured(access):
+                    key = object()
+                    owned[key] = self, partial(self._release, access, free, *_alive)
+                    self._postponed.append(key)
+                    return
                 if access.shared:
                     self._finish()
                 else:
@@ -728,8 +742,16 @@ class Backend(NoCopy, ABC):
         self.check_allocation(nbytes)
         return self._block(nbytes)
 
+    def _release_postponed(self) -> None:
+        """Gives back what could not be while a graph was captured, or postpones it again."""
+        for _ in range(len(self._postponed)):
+            if (key := last(self._postponed)) is not None:
+                disown(key)
+
     def _block(self, nbytes: int, access: Access | None = None) -> Memory:
         """Memory of the pool, with an `access` of its own or one that others have, too."""
+        if self._postponed:
+            self._release_postponed()
         try:
             memory = self._allocate(max(nbytes, 1))
         except DeviceMemoryError:
@@ -1032,6 +1054,7 @@ class Backend(NoCopy, ABC):
         self._staging.release()
         with self._errors:
             self._close()
+        self._release_postponed()
 
     def _check_fork(self) -> None:
         _fork.check(self.name, self.device.label, survives=self.survives_forks)

@@ -34,7 +34,7 @@ from gemmport.backends._cudacontext import Current
 from gemmport.backends._staging import Wait
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, HostArray, Launcher, Places
-from gemmport.backends.objects import Call, Disassembly, Discovery, Event, Memory, Place, Program
+from gemmport.backends.objects import Access, Call, Disassembly, Discovery, Event, Memory, Place, Program
 from gemmport.core import dlpack
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
@@ -80,7 +80,8 @@ class CUDA(Backend):
             discovery.initialize()
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
-            self.context = context or cu.Device(number).retain_primary_context()
+            with _cudadriver.Relaxed():
+                self.context = context or cu.Device(number).retain_primary_context()
             self._context_handle = int(self.context.handle)
             self._current = Current(device, self.context, self.lose)
             self._streams: dict[int, streams.Stream] = {}  # that were told by a number, without whoever keeps them
@@ -89,7 +90,7 @@ class CUDA(Backend):
                 self._queue_handle = int(self.queue.handle)
                 self._pool_lock = threading.RLock()
                 self._pool = pycuda.tools.DeviceMemoryPool()
-        weakref.finalize(self, _drain, self.context, self._pool)
+        self._draining = weakref.finalize(self, _drain, self.context, self._pool)
 
     # Devices
 
@@ -122,7 +123,17 @@ class CUDA(Backend):
     def _allocate(self, nbytes: int) -> Memory:
         with self.current(), self._pool_lock, _cudadriver.Relaxed():
             block = self._pool.allocate(nbytes)
-        return Memory(block, int(block), nbytes, partial(_free, self.context, self._pool_lock, block))
+        return Memory(block, int(block), nbytes, partial(self._free, block))
+
+    def _free(self, block: Any) -> None:
+        self.context.push()
+        with self._pool_lock:
+            if self.closed:  # the pool holds nothing any more: it has the driver free the block
+                with _cudadriver.Relaxed():
+                    block.free()
+            else:
+                block.free()
+        cu.Context.pop()
 
     def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
         stream = None if home is None else self.as_queue(home)
@@ -222,7 +233,7 @@ class CUDA(Backend):
 
     @property
     def free_memory(self) -> int:
-        with self.current():
+        with self.current(), _cudadriver.Relaxed():
             return int(cu.mem_get_info()[0])
 
     @property
@@ -443,6 +454,13 @@ class CUDA(Backend):
         with self.current():
             return streams.is_capturing(handle)
 
+    def _may_be_captured(self, access: Access) -> bool:
+        """What another library has, its work on any stream may use: its current ones are asked, of this thread."""
+        used: list[Any] = [access.writer, *access.readers]
+        if access.shared:
+            used += streams.current_of_libraries()
+        return any(self.is_captured(queue) for queue in used if queue is not None)
+
     def _handle(self, queue: Any) -> int:
         """A caller's queue as a C library takes it."""
         if queue is None:
@@ -478,26 +496,22 @@ class CUDA(Backend):
                 streams.synchronize(self._queue_handle)
             finally:
                 self._programs.known.clear()
-                with self._pool_lock:
+                with self._pool_lock, _cudadriver.Relaxed():
                     self._pool.stop_holding()
+                self._draining.detach()
 
 
 # PyCUDA's pool can be freed into, and emptied, only while its context is current; finalizers see to that wherever the last
 # reference is dropped, and also at the end of the process. A lock keeps threads apart, as in the OpenCL backend.
 
 
-def _free(context: Any, lock: threading.RLock, block: Any) -> None:
-    context.push()
-    with lock:
-        block.free()
-    cu.Context.pop()
-
-
 def _drain(context: Any, pool: Any) -> None:
+    """Empties a pool, of a backend that may be garbage: no graph that is captured just then is broken off."""
     if _fork.is_inherited(CUDA.name):
         return
     context.push()
-    pool.stop_holding()
+    with _cudadriver.Relaxed():
+        pool.stop_holding()
     cu.Context.pop()
 
 

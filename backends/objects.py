@@ -48,6 +48,12 @@ class Access:
     readers: list[Any] = field(default_factory=list)
     shared: bool = False
 
+    @property
+    def at_home(self) -> bool:
+        """Whether no queue but the owner's touched it last."""
+        home = self.home
+        return self.writer is home and all(reader is home for reader in self.readers)
+
 
 @dataclass(eq=False)
 class Memory(NoCopy):

@@ -23,7 +23,7 @@ from made_up_devices import DEVICES
 
 CONTEXT = SimpleNamespace(handle=0xC0)
 
-GIVING_BACK = ("cuStreamDestroy_v2", "cuMemFreeHost", "cuModuleUnload")
+GIVING_BACK = ("cuStreamDestroy_v2", "cuMemFreeHost", "cuModuleUnload", "cuMemFree_v2")
 
 WAITING = (
     "cuStreamSynchronize", "cuEventSynchronize", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuCtxSynchronize",
@@ -190,11 +190,26 @@ class Context:
         cls.opened.cuCtxSynchronize()
 
 
+class Block:
+    """Of the pool, which frees it at once, as one that holds nothing does."""
+
+    def __init__(self, opened: Driver) -> None:
+        self.opened = opened
+
+    def __int__(self) -> int:
+        return 0x1000
+
+    def free(self) -> None:
+        self.opened.cuMemFree_v2(ctypes.c_uint64(0x1000))
+
+
 @pytest.fixture
 def cuda(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """CUDA's backend, opened on devices of the stand-ins."""
     Context.opened = driver
-    pool = SimpleNamespace(stop_holding=lambda: None)
+    pool = SimpleNamespace(
+        stop_holding=lambda: driver.cuMemFree_v2(ctypes.c_uint64(0)), allocate=lambda nbytes: Block(driver)
+    )  # fmt: skip
     device = SimpleNamespace(retain_primary_context=Context)
     names = {
         "Error": Error, "MemoryError": Error, "Context": Context, "Event": type("Event", (), {}), "init": lambda: None,
@@ -214,6 +229,7 @@ def cuda(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     opened = importlib.import_module("gemmport.backends.cuda").CUDA(DEVICES["NVIDIA sm_90 under CUDA"])
     yield opened
     opened.close()
+    opened._draining.detach()  # of a device that was lost, whose pool is full
     del opened
     gc.collect()
     for name in OF_PYCUDA:
@@ -257,6 +273,87 @@ def test_who_waits_breaks_no_graph_that_another_thread_captures(
     wait(cuda, Memory(None, 0x100, 64), np.zeros(64, np.uint8))
     assert [(name, relaxed) for name, relaxed in driver.waited if name in told] == [(name, True) for name in told]
     assert driver.modes[threading.get_ident()] == 0
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_memory_that_is_freed_breaks_no_graph(cuda: Any, driver: Driver, closed: bool) -> None:
+    """Where the pool holds it, as of a device that is open, the driver has no part in that."""
+    memory = cuda.allocate(64)
+    if closed:
+        cuda.close()
+        assert [(name, relaxed) for name, _, _, relaxed, _ in driver.given_back] == [("cuMemFree_v2", True)]
+        driver.given_back.clear()
+    memory.release()
+    own = threading.get_ident()
+    assert driver.given_back == [("cuMemFree_v2", 0x1000, [CONTEXT.handle], closed, own)]
+    assert driver.modes.get(own, 0) == 0
+
+
+def test_the_pool_of_a_backend_that_is_garbage_breaks_no_graph(cuda: Any, driver: Driver) -> None:
+    drain = sys.modules["gemmport.backends.cuda"]._drain  # type: ignore[attr-defined]
+    drain(Context(), SimpleNamespace(stop_holding=lambda: driver.cuMemFree_v2(ctypes.c_uint64(0))))
+    assert driver.given_back == [("cuMemFree_v2", 0, [CONTEXT.handle], True, threading.get_ident())]
+
+
+class TestWhileAGraphIsCaptured:
+    """Memory that its stream used, or that another library has, is given back later: to wait would break the capture."""
+
+    STREAM = 0x57A
+
+    @pytest.fixture(autouse=True)
+    def capturing(self, cuda: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+        captured: set[int] = set()
+
+        def is_capturing(stream: Any, told: Any) -> int:
+            told._obj.value = stream.value in captured
+            return 0
+
+        monkeypatch.setattr(driver, "cuStreamIsCapturing", is_capturing, raising=False)
+        monkeypatch.setattr(_scripts, "launching", None)
+        torch = SimpleNamespace(
+            is_initialized=lambda: True, current_stream=lambda: SimpleNamespace(cuda_stream=self.STREAM)
+        )  # fmt: skip
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=torch))
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        return captured
+
+    @pytest.fixture(params=["used", "shared"])
+    def memory(self, cuda: Any, request: pytest.FixtureRequest) -> Memory:
+        found: Memory = cuda.allocate(64)
+        if request.param == "shared":
+            found.access.shared = True
+        else:
+            with cuda.ordered(self.STREAM, writes=[found]):
+                pass
+        return found
+
+    def test_it_is_given_back_at_an_allocation_after_that(
+        self, cuda: Any, driver: Driver, capturing: set[int], memory: Memory
+    ) -> None:
+        capturing.add(self.STREAM)
+        memory.release()
+        kept = [cuda.allocate(64)]
+        assert driver.given_back == []
+        assert ("cuCtxSynchronize", True) not in driver.waited
+        capturing.clear()
+        kept.append(cuda.allocate(64))
+        assert len(driver.given_back) == 1
+        assert len(kept) == 2
+
+    def test_it_is_given_back_when_the_device_is_closed(
+        self, cuda: Any, driver: Driver, capturing: set[int], memory: Memory
+    ) -> None:
+        capturing.add(self.STREAM)
+        memory.release()
+        cuda.close()
+        assert [handle for _, handle, *_ in driver.given_back] == [0, 0x1000]
+
+    def test_it_is_given_back_at_once_else(
+        self, cuda: Any, driver: Driver, capturing: set[int], memory: Memory
+    ) -> None:
+        capturing.add(self.STREAM + 1)
+        memory.release()
+        assert len(driver.given_back) == 1
 
 
 class TestAProgram:

@@ -1428,6 +1428,96 @@ def test_all_libraries_share_one_context() -> None:
     np.testing.assert_array_equal(cupy.get(again), a.T @ (a @ b))
 
 
+GRAPHS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "float16": ("float16", "float16", {}),
+    "bfloat16": ("bfloat16", "bfloat16", {}),
+    "int8": ("int8", "int32", {"dtype": "int32"}),
+    "float8": ("float8_e4m3fn", "float32", {}),
+    "float8, scales": ("float8_e4m3fn", "bfloat16", {"dtype": "bfloat16", "scale_a": 0, "scale_b": 1}),
+    "tf32": ("float32", "float32", {"precision": "tf32"}),
+    "float32 in bfloat16": ("float32", "float32", {"precision": "bfloat16"}),
+    "complex64": ("complex64", "complex64", {}),
+    "complex128": ("complex128", "complex128", {}),
+}
+"""Types of the operands and the result, and options of `matmul`; of a scale, the dimension of its operand's that it has."""
+
+
+def drawn(torch: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """Whole numbers on the GPU, whose sums are exact."""
+    kind, values = getattr(torch, dtype), torch.randint(-3, 4, shape, device="cuda").double()
+    return (torch.complex(values, values.flip(-1)) if kind.is_complex else values).to(kind)
+
+
+def scales_of(torch: Any, options: dict[str, Any], operands: Any) -> dict[str, Any]:
+    """Powers of two, by which exact sums stay exact."""
+    return {
+        name: torch.randint(-3, 4, (x.shape[options[name]],), device="cuda").float().exp2()
+        for name, x in zip(("scale_a", "scale_b"), operands, strict=True)
+        if name in options
+    }
+
+
+def dropped_backend(torch: Any, stream: Any) -> Any:
+    """A device that is garbage, with memory in its pool."""
+    opened: Any = gp.open_backend("cuda")
+    opened.zeros(2**20, np.float32).release()
+    opened.kept["itself"] = opened
+    return gc.collect
+
+
+def closed_backend(torch: Any, stream: Any) -> Any:
+    opened = gp.open_backend("cuda")
+    opened.zeros(2**20, np.float32).release()
+    return opened.close
+
+
+def array_of_a_closed_backend(torch: Any, stream: Any) -> Any:
+    opened = gp.open_backend("cuda")
+    array = opened.zeros(2**20, np.float32)
+    opened.close()
+    return array.release
+
+
+def array_that_the_stream_used(torch: Any, stream: Any) -> Any:
+    array = cuda_backend().asarray(np.ones((64, 64), np.float32))
+    gemm(array, array, queue=stream)
+    return array.release
+
+
+def array_that_torch_has(torch: Any, stream: Any) -> Any:
+    kept = [torch.from_dlpack(cuda_backend().asarray(np.ones((64, 64), np.float32)))]
+    return kept.clear
+
+
+def times(torch: Any, stream: Any) -> Any:
+    backend = cuda_backend()
+    return lambda: backend.elapsed(backend.record(), backend.record())
+
+
+def queues(torch: Any, stream: Any) -> Any:
+    kept = [cuda_backend().new_queue()]
+    return lambda: (kept.append(cuda_backend().new_queue()), kept.clear())
+
+
+def memory(torch: Any, stream: Any) -> Any:
+    backend = cuda_backend()
+    return lambda: (backend.host_buffer(2**20), backend.zeros(2**24, np.float32).release(), backend.free_memory)
+
+
+def new_backend(torch: Any, stream: Any) -> Any:
+    return lambda: gp.open_backend("cuda").close()
+
+
+MEANWHILE = (
+    dropped_backend, closed_backend, array_of_a_closed_backend, array_that_the_stream_used, array_that_torch_has, times, queues,
+    memory, new_backend,
+)  # fmt: skip
+"""What a program may do while a graph is captured: each makes ready, and gives what does it."""
+
+IN_ANY_THREAD = tuple(each for each in MEANWHILE if each is not array_that_torch_has)
+"""What another library has may be at work on any stream, and nobody tells on which ones other threads capture graphs."""
+
+
 class TestTorch:
     def test_bfloat16_goes_in_and_comes_out(self) -> None:
         kind = _Kind("torch")
@@ -1519,6 +1609,68 @@ class TestTorch:
         graph.replay()
         torch.cuda.synchronize()
         np.testing.assert_array_equal(kind.get(out), a @ b)
+
+    @pytest.mark.parametrize("sizes", [(65, 33, 129), (512, 384, 256)], ids=str)
+    @pytest.mark.parametrize("name", GRAPHS)
+    def test_graphs_compute_every_type(self, name: str, sizes: tuple[int, int, int]) -> None:
+        """Of the numbers that the operands, and scales, hold when the graph is replayed."""
+        torch, (dtype, result, options), (m, n, k) = _Kind("torch").module, GRAPHS[name], sizes
+        operands = x, y = drawn(torch, (m, k), dtype), drawn(torch, (k, n), dtype)
+        given = {**options, **(factors := scales_of(torch, options, operands))}
+        out = torch.zeros(m, n, device="cuda", dtype=getattr(torch, result))
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                gp.matmul(x, y, out=out, **given)
+            out.zero_()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            gp.matmul(x, y, out=out, **given)
+        assert not out.any()
+        wide = torch.complex128 if x.is_complex() else torch.float64
+        for _ in range(2):
+            for operand in operands:
+                operand.copy_(drawn(torch, tuple(operand.shape), dtype))
+            for scale in factors.values():
+                scale.copy_(torch.randint(-3, 4, tuple(scale.shape), device="cuda").float().exp2())
+            graph.replay()
+            torch.cuda.synchronize()
+            wanted = x.to(wide) @ y.to(wide)
+            if factors:
+                wanted = factors["scale_a"].double()[:, None] * wanted * factors["scale_b"].double()
+            assert torch.equal(out, wanted.to(out.dtype))
+
+    @pytest.mark.parametrize(
+        ("make_ready", "elsewhere"),
+        [*((each, False) for each in MEANWHILE), *((each, True) for each in IN_ANY_THREAD)],
+        ids=lambda each: each.__name__ if callable(each) else "in_another_thread" if each else "here",
+    )
+    def test_what_is_done_meanwhile_breaks_no_graph(self, make_ready: Any, elsewhere: bool) -> None:
+        kind = _Kind("torch")
+        gc.collect()  # what other tests left is not what is tested
+        torch, (a, b) = kind.module, pair((64, 32), (32, 16))
+        x, y = kind.array(a), kind.array(b)
+        out = kind.array(np.zeros((64, 16), np.float32))
+        stream, graph, backend = torch.cuda.Stream(), torch.cuda.CUDAGraph(), cuda_backend()
+        gemm(x, y, out=out)
+        does = make_ready(torch, stream)
+        torch.cuda.synchronize()
+        out.zero_()
+        with torch.cuda.graph(graph, stream=stream):
+            gemm(x, y, out=out)
+            if elsewhere:
+                thread = threading.Thread(target=does)
+                thread.start()
+                thread.join()
+            else:
+                does()
+        assert not out.any()
+        graph.replay()
+        torch.cuda.synchronize()
+        np.testing.assert_array_equal(kind.get(out), a @ b)
+        backend.empty(1, np.float32)
+        assert not backend._postponed
 
     @pytest.mark.parametrize("rows", [7, 4099], ids=["small", "through_pinned_blocks"])
     def test_copies_in_another_thread_break_no_graph(self, rows: int) -> None:
