@@ -87,6 +87,18 @@ class TestProblems:
             assert {case.problem.dtype.name for case in cases} == set(INPUTS)
             assert {case.specialization.kernel for case in cases} == set(names)
 
+    def test_of_some_types_have_no_others(self) -> None:
+        """In both their kinds: the first ones, and those of a pool."""
+        types = ("bfloat16", "complex64", "float8_e5m2")
+        names = ("naive", "simt", "auto")
+        for first in (0, 2 * BLOCK):
+            cases = [draw(5, first + index, names, types) for index in range(200)]
+            assert {case.specialization.types.dtype for case in cases} <= {*types}
+        assert {draw(5, index, names, types).specialization.types.dtype for index in range(200)} == {*types}
+        job = Job("opencl", "0:0", 5, 0, 200, names, dtypes=types)
+        assert str(job.case(7)) == str(draw(5, 7, names, types))
+        assert len(list(job.indices())) == 200
+
     @pytest.mark.many_draws
     def test_that_come_first_meet_every_pair_of_kernel_type_op_size_batch_layout_scalars_and_data(self) -> None:
         names = all_kernels()
@@ -371,23 +383,26 @@ def test_a_campaign_stops_in_time(best_backend: gp.Backend) -> None:
 
 @pytest.mark.processes
 def test_the_command_counts_what_it_judged_and_exits_with_0(best_backend: gp.Backend, tmp_path: Path) -> None:
-    arguments = ("--problems", 30, "--seed", 4, "--kernel", "naive")
+    arguments = ("--problems", 30, "--seed", 4, "--kernel", "naive", "--dtype", "int8")
     target = tmp_path / "report.json"
     done = command(best_backend.device, *arguments, "--format", "json", "--output", target)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     report = json.loads(target.read_text("utf-8"))
     assert report["problems"] == report["right"] + sum(report["refused"].values()) == 30
     assert report["counts"]["kernel"] == {"naive": 30}
+    assert all(name.startswith("int8") for name in report["counts"]["types"])
     told = command(best_backend.device, *arguments).stdout
     for word in ("30 problems", "seed 4", "faults: 0", "naive 30"):
         assert word in told
 
 
 def test_a_reproducer_says_all_that_decides_a_problem(best_backend: gp.Backend) -> None:
-    options = Options(seed=7, kernels=("naive", "auto"), imports=("mine",))
+    options = Options(seed=7, kernels=("naive", "auto"), imports=("mine",), dtypes=("int8", "bool"))
     words = shlex.split(reproducer(best_backend.device, options, 12345))
+    told = " ".join(words)
     for pair in ("--seed 7", "--from 12345", "--problems 1", "--kernel naive", "--kernel auto", "--import mine"):
-        assert pair in " ".join(words)
+        assert pair in told
+    assert "--dtype int8 --dtype bool" in told
 
 
 class OnDevice(np.ndarray):

@@ -15,6 +15,7 @@ from gemmport.cli import completion, streams
 from gemmport.cli.options import POSITIVE, check_writable, import_modules, imported_modules, one_device, report
 from gemmport.cli.output import write
 from gemmport.core.device import DeviceInfo
+from gemmport.core.dtypes import INPUTS
 from gemmport.execution.selection import select_device
 from gemmport.fuzz.campaign import TIME_LIMIT, Options, Report, run_campaign
 from gemmport.fuzz.soak import SoakOptions, SoakReport, run_soak
@@ -46,6 +47,14 @@ MOST_WORKERS = 8
     shell_complete=completion.kernel_names,
     help="Only these; repeatable. Default: all, and auto.",
 )
+@click.option(
+    "--dtype",
+    "dtypes",
+    type=click.Choice(list(INPUTS)),
+    multiple=True,
+    metavar="TYPE",
+    help="Only A and B of these; repeatable. Default: all.",
+)
 @imported_modules
 @click.option(
     "--workers",
@@ -60,8 +69,8 @@ MOST_WORKERS = 8
 def fuzz(
     backend: str | None, device: str | None, problems: int | None, seconds: float | None, minutes: float | None,
     hours: float | None, seed: int, first: int,
-    names: tuple[str, ...], imports: tuple[str, ...], workers: int | None, time_limit: float, form: str,
-    output: Path | None,
+    names: tuple[str, ...], dtypes: tuple[str, ...], imports: tuple[str, ...], workers: int | None, time_limit: float,
+    form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Judge random problems: every kernel, data type, op, layout and stride.
 
@@ -77,7 +86,7 @@ def fuzz(
     if output is not None:
         check_writable("--output", output)
     if minutes is not None or hours is not None:
-        if problems is not None or seconds is not None or first or names or imports:
+        if problems is not None or seconds is not None or first or names or dtypes or imports:
             raise click.UsageError(
                 "--minutes and --hours go with --backend, --device, --seed, --format and --output alone"
             )
@@ -87,7 +96,7 @@ def fuzz(
     if problems is None and seconds is None:
         problems = PROBLEMS
     workers = min(workers or min(usable_cores(), MOST_WORKERS), problems or MOST_WORKERS)
-    options = Options(seed, first, problems, seconds, time_limit, workers, chosen, imports)
+    options = Options(seed, first, problems, seconds, time_limit, workers, chosen, imports, dtypes)
     with _progress(problems) as tell:
         found = run_campaign(select_device(device, backend), options, tell)
     write(json.dumps(found.to_dict(), indent=2) + "\n" if form == "json" else to_text(found, _width(output)), output)

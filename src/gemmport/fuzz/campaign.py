@@ -115,7 +115,7 @@ class Options:
         seconds: after which the problem in hand is left and not counted; None for no limit.
         time_limit: seconds after which a problem hangs.
         workers: processes side by side.
-        kernels, imports: see `gemmport.fuzz.worker.Job`.
+        kernels, dtypes, imports: see `gemmport.fuzz.worker.Job`.
     """
 
     seed: int
@@ -126,6 +126,7 @@ class Options:
     workers: int = 1
     kernels: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
 
 
 def run_campaign(device: DeviceInfo, options: Options, progress: Callable[[Report], None] = lambda _: None) -> Report:
@@ -149,7 +150,7 @@ def run_campaign(device: DeviceInfo, options: Options, progress: Callable[[Repor
                 shares = [
                     threads.submit(campaign.judge, Job(
                         device.backend, device.selector, options.seed, options.first, end, options.kernels, options.imports,
-                        share, options.workers,
+                        share, options.workers, options.dtypes,
                     ))
                     for share in range(options.workers)
                 ]  # fmt: skip
@@ -171,6 +172,8 @@ def reproducer(device: DeviceInfo, options: Options, index: int) -> str:
              "--from", index, "--problems", 1]  # fmt: skip
     for kernel in options.kernels:
         words += ["--kernel", kernel]
+    for dtype in options.dtypes:
+        words += ["--dtype", dtype]
     for module in options.imports:
         words += ["--import", module]
     return shlex.join(map(str, words))

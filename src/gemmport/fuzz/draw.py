@@ -14,24 +14,24 @@ _EVERY = 10
 """Of the first problems, every tenth goes through a public function."""
 
 
-def first_count(seed: int, kernels: tuple[str, ...]) -> int:
+def first_count(seed: int, kernels: tuple[str, ...], dtypes: tuple[str, ...] = ()) -> int:
     """How many first problems a seed has, each of which is compiled for itself."""
-    return len(first_rows(seed, kernels)) * _EVERY // (_EVERY - 1)
+    return len(first_rows(seed, kernels, dtypes)) * _EVERY // (_EVERY - 1)
 
 
-def draw(seed: int, index: int, kernels: tuple[str, ...]) -> Case:
+def draw(seed: int, index: int, kernels: tuple[str, ...], dtypes: tuple[str, ...] = ()) -> Case:
     """The problem; the same for the same arguments, wherever it is drawn.
 
     Args:
-        kernels: names of those to draw from; "auto" may be one.
+        kernels: names of those to draw from; "auto" may be one. dtypes: names of those of A and B; none for all.
     """
     rng = np.random.default_rng([seed, index])
-    if index < BLOCK and index < first_count(seed, kernels):
+    if index < BLOCK and index < first_count(seed, kernels, dtypes):
         number = index - index // _EVERY
         is_call = index % _EVERY == _EVERY - 1
-        specialization, levels = first_problem(seed, number - is_call, kernels)
+        specialization, levels = first_problem(seed, number - is_call, kernels, dtypes)
         return _draw_call(rng, rng.random(), specialization) if is_call else draw_plan_case(rng, specialization, levels)
-    shared = pool(seed, index // BLOCK, kernels)
+    shared = pool(seed, index // BLOCK, kernels, dtypes)
     chance = rng.random()
     if chance < 0.7:
         return draw_plan_case(rng, shared[int(rng.integers(len(shared)))])

@@ -22,7 +22,15 @@ from gemmport.fuzz.case import Factor, draw_data, is_half
 from gemmport.fuzz.covering import EACH_PAIR, covering
 from gemmport.fuzz.plans import LAYOUTS, LayoutKind, Levels
 from gemmport.fuzz.sizes import Batch, Extent
-from gemmport.fuzz.specialization import SOON_COMPILED, Specialization, Types, draw_ops, draw_parameters, draw_types
+from gemmport.fuzz.specialization import (
+    SOON_COMPILED,
+    Specialization,
+    Types,
+    draw_ops,
+    draw_parameters,
+    draw_types,
+    inputs,
+)
 from gemmport.planning.planner import AUTO
 
 T = TypeVar("T")
@@ -65,17 +73,21 @@ class Row:
     facets: Mapping[str, Hashable]
 
 
-def first_problem(seed: int, number: int, names: tuple[str, ...]) -> tuple[Specialization, Levels]:
-    """What a first plan of a seed is, of the kernels of these names: parameters are drawn for what it is like."""
-    row = first_rows(seed, names)[number]
+def first_problem(
+    seed: int, number: int, names: tuple[str, ...], dtypes: tuple[str, ...] = ()
+) -> tuple[Specialization, Levels]:
+    """What a first plan of a seed is, of the kernels of these names and inputs of these types. Parameters are drawn for what it
+    is like.
+    """
+    row = first_rows(seed, names, dtypes)[number]
     return _specialization(np.random.default_rng([seed, number, _STREAM]), row), row.levels
 
 
 @lru_cache(maxsize=8)
-def first_rows(seed: int, names: tuple[str, ...]) -> tuple[Row, ...]:
+def first_rows(seed: int, names: tuple[str, ...], dtypes: tuple[str, ...] = ()) -> tuple[Row, ...]:
     """What the first plans are like, in order: each type, and each kernel, comes early."""
     rng = np.random.default_rng([seed, 0, _STREAM])
-    candidates = _candidates(rng, names)
+    candidates = _candidates(rng, names, dtypes)
     chosen = _spread([candidates[number] for number in covering([row.facets for row in candidates], EACH_PAIR)])
     # Signed and unsigned integers of a size were one type so far, of which each kernel has now met either.
     met = {(row.kernel, row.types) for row in chosen}
@@ -86,11 +98,11 @@ def first_rows(seed: int, names: tuple[str, ...]) -> tuple[Row, ...]:
     return tuple(chosen)
 
 
-def _candidates(rng: np.random.Generator, names: tuple[str, ...]) -> list[Row]:
+def _candidates(rng: np.random.Generator, names: tuple[str, ...], dtypes: tuple[str, ...]) -> list[Row]:
     named = [name for name in names if name != AUTO] or list(names)
     products: list[tuple[str, Types, tuple[Op, Op]]] = []
     for kernel in named:
-        for types in map(_usual, INPUTS):
+        for types in (_usual(dtype.name) for dtype in inputs(dtypes)):
             if INPUTS[types.dtype].kind != "complex":
                 products += [(kernel, types, draw_ops(rng, types)) for _ in range(_CANDIDATES)]
                 continue
@@ -99,13 +111,14 @@ def _candidates(rng: np.random.Generator, names: tuple[str, ...]) -> list[Row]:
                 of_a = _CONJUGATIONS[(number + apart) % len(_CONJUGATIONS)]
                 products += [(kernel, types, (_one(rng, of_a), _one(rng, of_b))) for _ in range(_CANDIDATES)]
     rows = [_draw_row(rng, number, *each) for number, each in enumerate(products)]
-    rows += [_draw_idle(rng, kernel) for kernel in named]
+    rows += [_draw_idle(rng, kernel, dtypes) for kernel in named]
     for number in range(_OTHER_TYPES):
-        types = draw_types(rng, other=True)
+        types = draw_types(rng, dtypes, other=True)
         row = _draw_row(rng, number, _one(rng, named), types, draw_ops(rng, types))
         rows.append(replace(row, facets={"other types": str(types)}))
     if AUTO in names:
-        for number, name in enumerate(("float32", "int8")):
+        usual = [name for name in ("float32", "int8") if not dtypes or name in dtypes] or dtypes[:1]
+        for number, name in enumerate(usual):
             row = _draw_row(rng, number, AUTO, _usual(name), draw_ops(rng, _usual(name)))
             rows.append(replace(row, facets={"as configured": name}))
     return rows
@@ -156,9 +169,9 @@ def _draw_row(rng: np.random.Generator, number: int, kernel: str, types: Types, 
     return Row(kernel, types, ops, levels, facets)
 
 
-def _draw_idle(rng: np.random.Generator, kernel: str) -> Row:
+def _draw_idle(rng: np.random.Generator, kernel: str, dtypes: tuple[str, ...]) -> Row:
     """A product without sums, which scales C. A and B are not read, so that their facets are left out."""
-    types = draw_types(rng, other=False)
+    types = draw_types(rng, dtypes, other=False)
     row = _draw_row(rng, 3, kernel, types, draw_ops(rng, types))
     m, n, _ = row.levels.extents
     levels = replace(row.levels, alpha="other", beta="other")

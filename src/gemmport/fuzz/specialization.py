@@ -92,8 +92,8 @@ class Specialization:
 
 
 @lru_cache(maxsize=8)
-def pool(seed: int, block: int, names: tuple[str, ...]) -> tuple[Specialization, ...]:
-    """The specializations of a block, of the kernels of these names; see `all_kernels`."""
+def pool(seed: int, block: int, names: tuple[str, ...], dtypes: tuple[str, ...] = ()) -> tuple[Specialization, ...]:
+    """The specializations of a block, of the kernels of these names and inputs of these types; see `all_kernels`, `inputs`."""
     rng = np.random.default_rng([seed, block, _POOL_STREAM])
     drawn = []
     named = [name for name in names if name != AUTO]
@@ -101,7 +101,7 @@ def pool(seed: int, block: int, names: tuple[str, ...]) -> tuple[Specialization,
         automatic = AUTO in names and (not named or rng.random() < _AS_CONFIGURED)
         kernel = AUTO if automatic else named[int(rng.integers(len(named)))]
         params = () if kernel == AUTO else draw_parameters(rng, kernels.variant(kernel))
-        types = draw_types(rng)
+        types = draw_types(rng, dtypes)
         drawn.append(
             Specialization(kernel, params, types, draw_ops(rng, types), bool(kernel != AUTO and rng.random() < 0.25))
         )
@@ -119,13 +119,18 @@ def draw_ops(rng: np.random.Generator, types: Types) -> tuple[Op, Op]:
     return ops[int(rng.integers(len(ops)))], ops[int(rng.integers(len(ops)))]
 
 
-def draw_types(rng: np.random.Generator, *, other: bool | None = None) -> Types:
+def inputs(dtypes: tuple[str, ...]) -> list[DType]:
+    """Types of A and B by their names; none for all."""
+    return [dtype for name, dtype in INPUTS.items() if not dtypes or name in dtypes]
+
+
+def draw_types(rng: np.random.Generator, dtypes: tuple[str, ...] = (), *, other: bool | None = None) -> Types:
     """Any inputs; an output that is another type in one of three; an accumulator that is not the default in one of five.
 
     Args:
-        other: whether output or accumulator are others than usual.
+        dtypes: of `inputs`. other: whether output or accumulator are others than usual.
     """
-    dtype = _one(rng, list(INPUTS.values()))
+    dtype = _one(rng, inputs(dtypes))
     own = default_output(dtype)
     usual = default_accumulator(dtype, own)
     if other is False:
@@ -140,7 +145,7 @@ def draw_types(rng: np.random.Generator, *, other: bool | None = None) -> Types:
     if rng.random() < 0.2:
         accumulator = _one(rng, [DTYPES[x] for x in ACCUMULATORS if _go_together(dtype, DTYPES[x], output)])
     if other and (output, accumulator) == (own, usual):
-        return draw_types(rng, other=True)
+        return draw_types(rng, dtypes, other=True)
     return Types(dtype.name, output.name, accumulator.name)
 
 

@@ -26,7 +26,7 @@ class Job:
 
     Attributes:
         backend, device: as `get_backend` takes them.
-        kernels: as `draw` takes them; none for all. imports: modules to import first, which register kernels.
+        kernels, dtypes: as `draw` takes them; none for all. imports: modules to import first, which register kernels.
         share, shares: which part of them, of how many.
     """
 
@@ -39,14 +39,15 @@ class Job:
     imports: tuple[str, ...] = ()
     share: int = 0
     shares: int = 1
+    dtypes: tuple[str, ...] = ()
 
     def case(self, index: int) -> Case:
         """The problem of an index."""
-        return draw(self.seed, index, self.kernels or all_kernels())
+        return draw(self.seed, index, self.kernels or all_kernels(), self.dtypes)
 
     def indices(self) -> Iterator[int]:
         """The numbers of its problems: the first ones in turn with other shares, the others by blocks, which share programs."""
-        alone = first_count(self.seed, self.kernels or all_kernels())
+        alone = first_count(self.seed, self.kernels or all_kernels(), self.dtypes)
         for index in range(self.first, self.end):
             if (index if index < alone else index // BLOCK) % self.shares == self.share:
                 yield index
@@ -96,7 +97,7 @@ def main() -> None:
     data = channel.hear()
     if data is None:
         return
-    job = Job(**{**data, "kernels": tuple(data["kernels"]), "imports": tuple(data["imports"])})
+    job = Job(**data | {name: tuple(data[name]) for name in ("kernels", "dtypes", "imports")})
     for module in job.imports:
         importlib.import_module(module)
     work(job, channel)
