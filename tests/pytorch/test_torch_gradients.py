@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import gemmport as gp
 from absences import TORCH, needs
 
 if TORCH.is_here():
@@ -16,7 +17,7 @@ if TORCH.is_here():
 
     import gemmport.torch as gt
     from gemmport.torch import operators
-    from tensors import equal, random, small
+    from tensors import assert_within_bound, equal, random, small
 
 pytestmark = needs(TORCH)
 
@@ -54,6 +55,43 @@ def test_are_torchs_in_float32() -> None:
     wanted = torch.autograd.grad(torch.nn.functional.linear(x, w, b).sum(), (x, w, b))
     for one, other in zip(found, wanted, strict=True):
         equal(one, other)
+
+
+@pytest.mark.parametrize("sizes", [(33, 65, 17), (128, 256, 64)], ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_of_halves_are_rounded_once_and_beside_torchs_own(dtype: str, sizes: tuple[int, int, int]) -> None:
+    """Torch may round parts of sums to halves, too: each of its own elements is allowed four such roundings."""
+    m, k, n = sizes
+    a, b = (random(*shape, dtype=dtype, seed=i).requires_grad_() for i, shape in enumerate(((m, k), (k, n))))
+    grad = random(m, n, dtype=dtype, seed=2)
+    found = torch.autograd.grad(gt.mm(a, b), (a, b), grad)
+    own = torch.autograd.grad(torch.mm(a, b), (a, b), grad)
+    factors = ((grad, b.detach().mT), (a.detach().mT, grad))
+    for one, other, (left, right) in zip(found, own, factors, strict=True):
+        assert_within_bound(one, left, right)
+        size = left.abs().double() @ right.abs().double()
+        assert bool(((one.double() - other.double()).abs() <= 4 * torch.finfo(a.dtype).eps / 2 * size).all())
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "tf32"])
+def test_of_a_precision_are_those_of_operands_that_are_rounded_to_it(name: str) -> None:
+    """Beside those of float32 the first would be off by 2⁻⁸, the others by 2⁻¹¹: that is beyond the bound."""
+    a, b = random(33, 65).requires_grad_(), random(65, 17, seed=1).requires_grad_()
+    grad = random(33, 17, seed=2)
+    with gp.precision(name):
+        result = gt.mm(a, b)
+    found = torch.autograd.grad(result, (a, b), grad)
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        if name != "tf32":
+            return x.detach().to(getattr(torch, name)).float()
+        mantissa, exponent = torch.frexp(x.detach())
+        return torch.ldexp((mantissa * 2**11).round() / 2**11, exponent)  # to nearest, ties to even
+
+    assert_within_bound(found[0], rounded(grad), rounded(b).mT)
+    assert_within_bound(found[1], rounded(a).mT, rounded(grad))
+    with pytest.raises(AssertionError):
+        assert_within_bound(found[0], grad, b.detach().mT)
 
 
 @pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
