@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES
+from gemmport.core.dtypes import DTYPES, is_named_by_ml_dtypes
 from gemmport.core.errors import LibraryUnavailableError, UnknownNameError
 
 HostArray = npt.NDArray[Any]
@@ -174,8 +174,9 @@ class _Torch(Library):
 
     def array(self, host: HostArray) -> Any:
         torch = self.module
-        if host.dtype.name == "bfloat16":  # a type that NumPy does not have itself
-            return torch.from_numpy(host.view(np.int16)).view(torch.bfloat16).to(self._device)
+        if is_named_by_ml_dtypes(name := host.dtype.name):
+            bits = host.view(f"i{host.itemsize}")
+            return torch.from_numpy(bits).view(getattr(torch, name)).to(self._device)
         return torch.from_numpy(host).to(self._device)
 
     def to_host(self, array: Any) -> HostArray:
