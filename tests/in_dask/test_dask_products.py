@@ -278,6 +278,26 @@ def test_chunks_of_another_library_stay_its_own(chains: int, dtype: str, monkeyp
     np.testing.assert_array_equal(tile.inner, (a @ b)[1:, 8:, 4:])
 
 
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_beside_chunks_on_a_device_the_hosts_make_tiles_there(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a worker's best device has a memory of its own, in which tiles of the host's chunks stay."""
+
+    def gemm(a: Any, b: Any, *, c: Any = None, out: Any = None, **how: Any) -> Any:
+        assert {type(a), type(b)} == {np.ndarray, Card}
+        assert type(c) is (Card if how.get("beta") else type(None))
+        return Card(gemm_of_numpy(*map(inner, (a, b)), c=inner(c), out=inner(out), **how))
+
+    monkeypatch.setattr(tasks, "gemm", gemm)
+    monkeypatch.setattr(tasks, "_keeps_on_device", lambda how: True)
+    a, b = pair((9, 40), (40, 7))
+    on_host = da.from_array(a if first == "a" else b, 10)
+    operands = (on_host, on_cards(b, 10)) if first == "a" else (on_cards(a, 10), on_host)
+    product = gd.matmul(*operands)
+    (tile,) = dask.get(product.dask, [(product.name, 0, 0)])
+    assert isinstance(tile, Card)
+    np.testing.assert_array_equal(tile.inner, a @ b)
+
+
 def test_chunks_on_a_device_are_multiplied_there(best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever device the worker has chosen for chunks in the host's memory."""
     monkeypatch.setattr(tasks, "_place", lambda how: {"backend": "cuda", "device": "another"})

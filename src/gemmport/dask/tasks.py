@@ -82,8 +82,9 @@ def accumulate(
         shape: of the finished tile; None where it is not finished yet.
     """
     # Chunks on a device, such as CuPy's, say themselves where they are multiplied.
-    how = {**step.how, **({} if is_on_device([lefts[0], rights[0]]) else _place(step.how))}
-    resident = len(lefts) > 1 and isinstance(lefts[0], np.ndarray) and _keeps_on_device(how)
+    on_device = is_on_device([lefts[0], rights[0]])
+    how = {**step.how, **({} if on_device else _place(step.how))}
+    resident = len(lefts) > 1 and not on_device and isinstance(lefts[0], np.ndarray) and _keeps_on_device(how)
     is_own = False
     for left, right in zip(lefts, rights, strict=True):
         x, y = (
