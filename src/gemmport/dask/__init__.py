@@ -9,6 +9,8 @@
 `gemmport.matmul` of Dask arrays is this `matmul`. docs/scale.md leads to a cluster.
 """
 
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from gemmport.core.errors import LibraryUnavailableError
@@ -22,6 +24,9 @@ except ImportError as error:
 
 from gemmport.dask.chunking import chunks
 from gemmport.dask.functions import matmul, tensordot
+
+with suppress(ImportError):  # without Dask's scheduler nothing travels
+    import_module("gemmport.dask.travel")
 
 TITLE = "Dask arrays"
 """What `gemmport.api.collections` calls what this room multiplies."""
