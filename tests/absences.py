@@ -28,7 +28,7 @@ from gemmport.baselines.clblast import CLBlast
 from gemmport.bench.environment import calls_are_compiled
 from gemmport.core.errors import BaselineUnavailableError
 from gemmport.matrix import simulator
-from runtimes import RUNTIMES, Runtime
+from runtimes import RUNTIMES, Runtime, unlike
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,12 @@ TWO_GPUS = on_a_gpu(
 )
 OPENCL_RUNTIMES = tuple(runtime(own) for own in RUNTIMES)
 POCL_WHEEL, _, INTEL, _, OCLGRIND = OPENCL_RUNTIMES
+UNLIKE_DEVICES = Thing(
+    "A runtime of OpenCL for the CPU, beside a GPU's or another for the CPU",
+    "products that unlike devices share",
+    POCL_WHEEL.how,
+    lambda: len(unlike()) > 1,
+)
 CLBLAST, CLBLAS = library("clblast", CLBlast.how_to_get), library("clblas", ClBLAS.how_to_get)
 CUBLAS = on_a_gpu(library("cublas", "pip install 'gemmport[cuda]'"))
 OPENBLAS, MKL = (
@@ -191,14 +197,15 @@ DASK, DISTRIBUTED = (
     package(name, serves, "pip install 'gemmport[dask]'")
     for name, serves in (("dask", "products of Dask arrays"), ("distributed", "clusters, by Dask's scheduler"))
 )
+DASK_CUDA = on_a_gpu(package("dask_cuda", "workers that have a GPU each", "pip install dask-cuda"))
 
 LINUX = Thing("Linux", "processes and ICD files", "run on Linux", lambda: sys.platform == "linux")
 
 THINGS = (
-    GPU, TWO_GPUS, *OPENCL_RUNTIMES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
+    GPU, TWO_GPUS, *OPENCL_RUNTIMES, UNLIKE_DEVICES, CLBLAST, CLBLAS, CUBLAS, OPENBLAS, MKL,
     CUDA_COMPILER, NVCC, NVDISASM, AMD_COMPILER, INTEL_COMPILER, LLVM_MCA, OBJDUMP, CLANG, CLANG_FOR_NVIDIA, PTXAS, CPP, CXX,
     SANITIZERS, CHROMIUM, ZSH, FISH, COMPILED_CALLS, MATPLOTLIB, MYPY, ZARR, PYRIGHT, TORCH, EXPECTTEST, CUPY, NVMATH, JAX,
-    JAX_ON_CPUS, DASK, DISTRIBUTED, LINUX,
+    JAX_ON_CPUS, DASK, DISTRIBUTED, DASK_CUDA, LINUX,
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +18,23 @@ from runtimes import RUNTIMES
 @contextmanager
 def opened_pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[gp.Backend]]:
     """Intel's runtime and a PoCL, Debian's where it is here: opened for the test alone; products are dealt in many tiles."""
-    devices = gp.devices("opencl")
+    found = gp.devices("opencl")
     wheel, debian, intel, *_ = RUNTIMES
-    has_debians = any(debian.is_of(device) for device in devices)
+    has_debians = any(debian.is_of(device) for device in found)
     skip_without(INTEL, *([] if has_debians else [POCL_WHEEL]))
+    first = next(device for device in found if intel.is_of(device))
+    second = next(device for device in found if (debian if has_debians else wheel).is_of(device))
+    with opened([first, second], monkeypatch) as own:
+        yield own
+
+
+@contextmanager
+def opened(devices: Sequence[gp.DeviceInfo], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[gp.Backend]]:
+    """Devices opened for the test alone, between which every product is dealt in many tiles."""
     monkeypatch.setattr(outlook.Outlook, "pays", True)
     monkeypatch.setattr(deal, "SHORTEST", 0.0)
-    first = next(device for device in devices if intel.is_of(device))
-    second = next(device for device in devices if (debian if has_debians else wheel).is_of(device))
-    with gp.open_backend(device=first) as one, gp.open_backend(device=second) as other:
-        yield [one, other]
+    with ExitStack() as stack:
+        yield [stack.enter_context(gp.open_backend(device=device)) for device in devices]
 
 
 def without_sharing(backend: gp.Backend) -> gp.Backend:

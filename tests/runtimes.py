@@ -57,6 +57,13 @@ def here() -> list[DeviceInfo]:
     return [*gp.devices(), *simulator.devices()]
 
 
+def unlike() -> list[DeviceInfo]:
+    """Two of OpenCL: the best GPU and the best of CPUs' runtimes; where there is no GPU, two runtimes of one CPU."""
+    found = gp.devices("opencl")
+    gpus, cpus = ([device for device in found if device.type == kind] for kind in ("gpu", "cpu"))
+    return [*gpus[:1], *cpus][:2] if cpus else []
+
+
 def lines(devices: list[DeviceInfo], verified: dict[DeviceInfo, int] | None) -> Iterator[tuple[bool, str]]:
     """For each runtime, then for each device of any other, whether it counts and what to say of it.
 
