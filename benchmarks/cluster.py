@@ -3,8 +3,10 @@
     python benchmarks/cluster.py kills --number 20 --output FILE
     python benchmarks/cluster.py ratio --size 4096 --chunk 1024 --output FILE
     python benchmarks/cluster.py scaling --workers 1,2,4,8 --cores 8 --size 8192 --chunk 2048 --output FILE
+    python benchmarks/cluster.py scaling --cupy --workers 1,2 --size 32768 --chunk 8192 --output FILE
 
-Exits with 1 where a result is wrong, or a killed worker cost more than the tiles that it held. Needs gemmport[dask].
+Exits with 1 where a result is wrong, or a killed worker cost more than the tiles that it held. Needs gemmport[dask], and --cupy
+CuPy and Dask-CUDA.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +44,19 @@ OURS = "gemmport-"
 
 
 @contextmanager
-def cluster(workers: int, threads: int, **options: Any) -> Iterator[Client]:
-    """A client of a cluster of processes, all of which are gone in the end, whatever happens."""
+def cluster(workers: int, threads: int, kind: Callable[..., Any] = LocalCluster, **options: Any) -> Iterator[Client]:
+    """A client of a cluster of processes, all of which are gone in the end, whatever happens.
+
+    Args:
+        kind: what starts it: LocalCluster, or LocalCUDACluster of Dask-CUDA.
+    """
     pids: set[int] = set()
     with ExitStack() as ending, tempfile.TemporaryDirectory() as folder:
         ending.callback(lambda: [end(pid) for pid in pids])
         # A worker that happens to be restarting so long after it was lost before is closed for good; here one after another is.
         ending.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}))
         local = ending.enter_context(
-            LocalCluster(
+            kind(
                 n_workers=workers, threads_per_worker=threads, processes=True, dashboard_address=None,
                 local_directory=folder, **options,
             )
@@ -69,6 +76,17 @@ def end(pid: int) -> None:
 def whole_numbers(seed: int, shape: tuple[int, int], chunk: int) -> da.Array:
     """From -3 to 3, as float32: workers draw them, and draw the same ones again where they were lost."""
     return da.random.default_rng(seed).integers(-3, 4, shape, chunks=chunk).astype(np.float32)
+
+
+def on_gpus(x: da.Array) -> da.Array:
+    """The same numbers in chunks of CuPy's: each is sent to the GPU of its worker."""
+    cupy = import_module("cupy")
+    return x.map_blocks(cupy.asarray, dtype=x.dtype, meta=cupy.empty((0,) * x.ndim, x.dtype))
+
+
+def end_of_work() -> None:
+    """On a worker: waits for its GPU. A task of CuPy's chunks ends when its work is enqueued."""
+    import_module("cupy").cuda.Device().synchronize()
 
 
 class Kill(SchedulerPlugin):  # type: ignore[misc]
@@ -235,12 +253,12 @@ SENT = 2**26
 """Bytes of an array by which it is measured how many a worker receives per second."""
 
 
-def received(client: Client) -> float:
-    """Bytes per second that one worker receives from another; the median of a few arrays."""
+def received(client: Client, ones: Callable[[int], Any]) -> float:
+    """Bytes per second that one worker receives from another; the median of a few arrays, which `ones` makes."""
     first, second = sorted(client.scheduler_info()["workers"])[:2]
     rates = []
     for _ in range(7):
-        block = client.submit(np.ones, SENT // 8, workers=[first], pure=False)
+        block = client.submit(ones, SENT // 8, workers=[first], pure=False)
         wait(block)
         start = time.perf_counter()
         wait(client.submit(len, block, workers=[second], pure=False))
@@ -254,10 +272,11 @@ def received(client: Client) -> float:
 @click.option("--size", default=4096, show_default=True)
 @click.option("--chunk", default=1024, show_default=True)
 @click.option("--rounds", default=5, show_default=True)
-@click.option("--device", help="PLATFORM[:DEVICE] of each worker. Default: the best.")
+@click.option("--device", help="PLATFORM[:DEVICE] of each worker. Default: the best, with --cupy its first.")
+@click.option("--cupy", "of_cupy", is_flag=True, help="Workers of Dask-CUDA, one for each GPU, and CuPy's chunks.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, and not to standard output.")
 def scaling(
-    workers: str, cores: int, size: int, chunk: int, rounds: int, device: str | None, output: Path | None
+    workers: str, cores: int, size: int, chunk: int, rounds: int, device: str | None, of_cupy: bool, output: Path | None
 ) -> None:  # fmt: skip
     """What a product takes with more and more workers, beside what `gemmport.explain_cluster` predicts of it.
 
@@ -266,31 +285,40 @@ def scaling(
     """
     if workers.partition(",")[0] != "1":
         raise click.BadParameter(f"the first of --workers must be 1, beside which the others stand; got {workers}")
-    problem, backend = GemmProblem.create(size, size, size), get_backend(device=device)
+    cupy = import_module("cupy") if of_cupy else None
+    kind = import_module("dask_cuda").LocalCUDACluster if of_cupy else LocalCluster
+    name, device = ("cuda", device or "nvidia:0") if of_cupy else (None, device)
+    problem, backend = GemmProblem.create(size, size, size), get_backend(name, device)
     found: list[dict[str, Any]] = []
     net = 0.0
     for number in map(int, workers.split(",")):
-        with cluster(number, 1) as client:
-            client.register_plugin(OwnCores(cores))
-            client.register_plugin(gp.dask.WorkerDevice(device))
+        with cluster(number, 1, kind) as client:
+            if not of_cupy:  # Dask-CUDA keeps a worker to the cores that are next to its GPU
+                client.register_plugin(OwnCores(cores))
+            client.register_plugin(gp.dask.WorkerDevice(device, name))
             seconds = []
             for turn in range(rounds + 1):  # of new operands: what was computed before is not computed again
-                a, b = operands = [client.persist(whole_numbers(2 * turn + x, (size, size), chunk)) for x in range(2)]
+                drawn = [whole_numbers(2 * turn + x, (size, size), chunk) for x in range(2)]
+                a, b = operands = [client.persist(on_gpus(x) if of_cupy else x) for x in drawn]
                 wait(operands)
+                if of_cupy:
+                    client.run(end_of_work)
                 start = time.perf_counter()
                 held = client.persist(gp.matmul(a, b))
                 wait(held)
+                if of_cupy:
+                    client.run(end_of_work)
                 seconds.append(time.perf_counter() - start)
-            if not np.array_equal(held.compute(), np.matmul(*dask.compute(a, b))):
+            if not (cupy or np).array_equal(held.compute(), (cupy or np).matmul(*dask.compute(a, b))):
                 raise click.ClickException(f"{number} workers must compute what NumPy does; got other numbers")
             if number > 1:
-                net = net or received(client)
+                net = net or received(client, cupy.ones if cupy else np.ones)
         took = statistics.median(seconds[1:])  # the first compiles
         alone = found[0]["seconds"] if found else took
         schedule = explain_cluster(
             problem, Cluster(number, net=net or 1.0), backend.device, load_configuration()
         ).best  # fmt: skip
-        computing = alone / min(number, max(usable_cores() // cores, 1))
+        computing = alone / (number if of_cupy else min(number, max(usable_cores() // cores, 1)))
         predicted = max(computing, schedule.moving) + schedule.filling + schedule.adding
         found.append({
             "workers": number, "seconds": took, "rounds": seconds[1:], "predicted": predicted, "computing": computing,
