@@ -5,10 +5,29 @@ The folder is not called dask: Python would take it for the library where that i
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import gemmport as gp
-from absences import DASK, skip_without
+from absences import DASK, DISTRIBUTED, skip_without
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "cluster.py"
+
+
+@pytest.fixture(scope="session")
+def script() -> Iterator[Any]:
+    """benchmarks/cluster.py, whose clusters tests start."""
+    skip_without(DASK, DISTRIBUTED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FILE.parent))
+        spec = importlib.util.spec_from_file_location("cluster_script", FILE)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -26,19 +25,7 @@ if DASK.is_here() and DISTRIBUTED.is_here():
     import gemmport.dask as gd
     from gemmport.dask import chunking, tasks
 
-    FILE = Path(__file__).parents[2] / "benchmarks" / "cluster.py"
-
 pytestmark = [needs(DASK, DISTRIBUTED, LINUX), pytest.mark.processes]
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """benchmarks/cluster.py, whose clusters these are."""
-    monkeypatch.syspath_prepend(str(FILE.parent))
-    spec = importlib.util.spec_from_file_location("cluster_script", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
