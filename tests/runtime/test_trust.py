@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 import subprocess
@@ -501,9 +502,24 @@ def test_a_link_is_told_by_other_errors_too(file: Path, monkeypatch: pytest.Monk
         trust.read_file(file, 4)
 
 
-def test_of_a_file_that_grows_no_more_is_read_than_is_allowed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust, "_check_file", lambda *arguments: None)
-    assert trust.read_file(file, 2) == b"da"
+def test_a_file_that_grows_while_it_is_read_is_refused_and_not_read_on(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+
+    class Grown(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            asked.append(size)
+            return super().read(size)
+
+    monkeypatch.setattr("os.fdopen", lambda handle, mode, **options: Grown(b"data, and more"))
+    with pytest.raises(UntrustedError, match=f"^{file} must not grow while it is read; got more than 4 bytes; "):
+        trust.read_file(file, 100)
+    assert asked == [5]
+
+
+def test_memory_is_taken_for_what_a_file_holds_and_not_for_what_it_may(file: Path) -> None:
+    assert trust.read_file(file, 1 << 60) == b"data"  # bytes, which no process has
 
 
 def test_what_is_not_yet_complete_is_beside_its_place_and_goes_where_it_fails(

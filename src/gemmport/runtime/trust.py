@@ -152,7 +152,7 @@ def read_file(path: Path, most: int) -> bytes:
         most: bytes that the file may have.
 
     Raises:
-        UntrustedError: it is not a regular file, is longer, or somebody else may change it.
+        UntrustedError: it is not a regular file, is longer, grows meanwhile, or somebody else may change it.
         OSError: it cannot be read.
     """
     try:
@@ -162,9 +162,13 @@ def read_file(path: Path, most: int) -> bytes:
             raise UntrustedError(f"{path} must be a regular file; got a symbolic link; remove it") from error
         raise
     try:
-        _check_file(path, handle, most)
+        size = _checked_size(path, handle, most)
         with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(most)
+            # Python makes room for all that it is asked for: `most` may be more than there is.
+            data = file.read(size + 1)
+        if len(data) > size:
+            raise UntrustedError(f"{path} must not grow while it is read; got more than {size:,} bytes; read it again")
+        return data
     finally:
         os.close(handle)
 
@@ -221,8 +225,8 @@ def _check_folder(folder: Path) -> None:
         raise _untrusted(folder, status, f"run chmod go-w {folder}, or choose another folder")
 
 
-def _check_file(path: Path, handle: int, most: int) -> None:
-    """Raises an error where what was opened is not a regular file, is too long, or somebody else may change it."""
+def _checked_size(path: Path, handle: int, most: int) -> int:
+    """The bytes of what was opened; an error where it is no regular file, is too long, or somebody else may change it."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         raise UntrustedError(f"{path} must be a regular file; got {stat.filemode(status.st_mode)}; remove it")
@@ -232,6 +236,7 @@ def _check_file(path: Path, handle: int, most: int) -> None:
         raise _untrusted(path, status, "remove it")
     if _others_write(status, handle):
         raise _untrusted(path, status, f"run chmod go-w {path}")
+    return status.st_size
 
 
 def _is_owner(status: os.stat_result) -> bool:
