@@ -4,14 +4,15 @@
     python benchmarks/parameters.py --device intel --kernel packed --trial MOVES=struct --trial MOVES=vload --baseline numpy
 
 Each trial states some parameters of the kernels that have them; the others stay as they are chosen for the product. So the
-constants by which kernels choose can be measured again. Every result is checked on the device before it is timed.
+constants by which kernels choose can be measured again. With --in-turns, products take turns, too. Every result is checked on
+the device before it is timed.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,51 +115,61 @@ def bound_baseline(
 
 
 def compared(
-    workload: Workload, backend: Backend, found: Sequence[Setting], names: Sequence[str], repeat: int
-) -> dict[str, Any]:
-    """What the trials of a workload and its baselines take, in turns on the same operands."""
-    problem = workload.problem
+    products: Sequence[tuple[Workload, Sequence[Setting]]], backend: Backend, names: Sequence[str], repeat: int
+) -> list[dict[str, Any]]:
+    """What the trials of workloads and their baselines take, all in turns; those of a workload on the same operands."""
     with ExitStack() as stack:
-        memory = random_operands(problem, backend, stack)
-        enqueue: dict[str, Callable[[], None]] = {}
-        verified = []
-        for number, trial in enumerate(found):
-            bound = bind(trial.plan, backend, memory)
-            verified.append(not fault_of(bound, memory))
-            enqueue[str(number)] = bound.enqueue
-        beside = {name: bound for name in names if (bound := bound_baseline(name, problem, backend, memory))}
-        contestants = [Contestant(name, bound.enqueue, bound.clock) for name, bound in beside.items()]
-        contestants += [Contestant(name, each) for name, each in enqueue.items()]
+        contestants: list[Contestant] = []
+        verified: dict[str, bool] = {}
+        beside: list[dict[str, BoundBaseline]] = []
+        for place, (workload, found) in enumerate(products):
+            memory = random_operands(workload.problem, backend, stack)
+            kernels_of = []
+            for number, trial in enumerate(found):
+                bound = bind(trial.plan, backend, memory)
+                name = f"{place} {number}"
+                verified[name] = not fault_of(bound, memory)
+                kernels_of.append(Contestant(name, bound.enqueue))
+            own = {name: x for name in names if (x := bound_baseline(name, workload.problem, backend, memory))}
+            contestants += [Contestant(f"{place} {name}", x.enqueue, x.clock) for name, x in own.items()]
+            contestants += kernels_of
+            beside.append(own)
         timings = measure(backend, contestants, repeat=repeat)
         if backend.device.type == "gpu":
             enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
         clocks = gpu_state(backend.device)
         backend.synchronize()
-        for bound in beside.values():
-            bound.close()
-    return {
-        "backend": backend.name,
-        "device": backend.device.name,
-        "label": workload.label,
-        **{name: getattr(problem, name) for name in ("m", "n", "k", "batch", "trans_a", "trans_b")},
-        "dtype": problem.dtype.name,
-        "trials": [
-            {
-                "kernel": trial.plan.variant,
-                "set": dict(trial.settings),
-                "parameters": trial.plan.values,
-                "verified": right,
-                "seconds": seconds_to_dict(timings[str(number)]),
-            }
-            for number, (trial, right) in enumerate(zip(found, verified, strict=True))
-        ],
-        "launches": [told for trial in found for told in launches_digests(trial.plan.launches, backend.device)],
-        "baselines": {
-            name: {"version": baselines.load(name).version, "seconds": seconds_to_dict(timings[name])}
-            for name in beside
-        },
-        "clocks": clocks,
-    }
+        for own in beside:
+            for library in own.values():
+                library.close()
+    return [
+        {
+            "backend": backend.name,
+            "device": backend.device.name,
+            "label": workload.label,
+            **{name: getattr(workload.problem, name) for name in ("m", "n", "k", "batch", "trans_a", "trans_b")},
+            "dtype": workload.problem.dtype.name,
+            "trials": [
+                {
+                    "kernel": trial.plan.variant,
+                    "set": dict(trial.settings),
+                    "parameters": trial.plan.values,
+                    "verified": verified[f"{place} {number}"],
+                    "seconds": seconds_to_dict(timings[f"{place} {number}"]),
+                }
+                for number, trial in enumerate(found)
+            ],
+            "launches": [told for trial in found for told in launches_digests(trial.plan.launches, backend.device)],
+            "baselines": {
+                name: {
+                    "version": baselines.load(name).version, "seconds": seconds_to_dict(timings[f"{place} {name}"])
+                }
+                for name in beside[place]
+            },
+            "clocks": clocks,
+        }
+        for place, (workload, found) in enumerate(products)
+    ]  # fmt: skip
 
 
 def told(result: Mapping[str, Any]) -> Iterator[str]:
@@ -200,20 +211,24 @@ def workloads(shapes: Path | None, sizes: str, ops: str, dtype: str) -> list[Wor
 @click.option("--shapes", type=click.Path(path_type=Path), help="A file of shapes instead of --sizes and --ops.")
 @click.option("--baseline", default="", help="NAME[,NAME]: those that compute on the device's backend.")
 @click.option("--repeat", type=click.IntRange(1), default=7, show_default=True, help="Samples of each.")
+@click.option("--in-turns", is_flag=True, help="All products at once, in turns: to set types side by side.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write JSON to this file, too.")
 def main(
     backend: str | None, device: tuple[str, ...], kernel: str, stated: tuple[str, ...], dtype: str, sizes: str, ops: str,
-    shapes: Path | None, baseline: str, repeat: int, output: Path | None,
+    shapes: Path | None, baseline: str, repeat: int, output: Path | None, *, in_turns: bool,
 ) -> None:  # fmt: skip
     """Times the trials; exit status 1 where a result is wrong."""
     each = [settings_of(text) for text in stated]
     opened = [get_backend(device=target) for target in chosen_devices(backend, device)[0]]
     with document.kept(output, opened) as results:
-        for workload in workloads(shapes, sizes, ops, dtype):
+        asked = workloads(shapes, sizes, ops, dtype)
+        for together in [asked] if in_turns else [[workload] for workload in asked]:
             for one in opened:
-                if found := list(trials(workload.problem, one.device, kernel.split(","), each)):
-                    results.append(compared(workload, one, found, baseline.split(",") if baseline else (), repeat))
-                    sys.stdout.writelines(told(results[-1]))
+                each_found = [(x, list(trials(x.problem, one.device, kernel.split(","), each))) for x in together]
+                if products := [(workload, found) for workload, found in each_found if found]:
+                    for result in compared(products, one, baseline.split(",") if baseline else (), repeat):
+                        results.append(result)
+                        sys.stdout.writelines(told(result))
                     sys.stdout.flush()
     sys.exit(any(not trial["verified"] for result in results for trial in result["trials"]))
 

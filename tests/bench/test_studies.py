@@ -20,6 +20,7 @@ from absences import AMD_COMPILER, CUDA_COMPILER, LLVM_MCA, NVDISASM, needs, non
 from gemmport.backends import _machinecode, _nvrtc, _sass
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
+from gemmport.bench.timing import Contestant, Timing
 from gemmport.core.errors import GemmportError
 from gemmport.core.problem import GemmProblem
 from gemmport.inspection import amdgcn
@@ -134,6 +135,28 @@ def test_trials_are_measured_beside_a_baseline(best_backend: Backend, tmp_path: 
         assert all(x["seconds"]["median"] > 0 for x in (*own["trials"], *own["baselines"].values()))
         assert "numpy" in own["baselines"]
         assert len(own["launches"]) == 3
+
+
+@pytest.mark.processes
+def test_types_take_turns_in_one_measurement(
+    best_backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, measured = tmp_path / "v.json", []
+
+    def measure(backend: Backend, contestants: list[Contestant], **options: int) -> dict[str, Timing]:
+        measured.append(len(contestants))
+        return {own.name: Timing((float(place + 1),), 1) for place, own in enumerate(contestants)}
+
+    monkeypatch.setattr(parameters, "measure", measure)
+    arguments = ["--backend", best_backend.name, "--kernel", "naive", "--dtype", "float32,float16", "--sizes", 33,
+                 "--baseline", "numpy", "--repeat", 2, "--in-turns", "--output", output]  # fmt: skip
+    assert run(parameters, best_backend, *arguments).exit_code == 0
+    assert measured == [4]
+    results = json.loads(output.read_text("utf-8"))["results"]
+    assert [own["dtype"] for own in results] == ["float32", "float16"]
+    assert [own["baselines"]["numpy"]["seconds"]["median"] for own in results] == [1.0, 3.0]
+    assert [own["trials"][0]["seconds"]["median"] for own in results] == [2.0, 4.0]
+    assert all(own["trials"][0]["verified"] for own in results)
 
 
 @pytest.mark.parametrize("finished", [0, 1])
