@@ -8,6 +8,7 @@ from statistics import median
 from recipes.calls import calls_of
 from recipes.table import (
     CPUS,
+    EMPTY,
     TYPES,
     Files,
     Recipe,
@@ -181,10 +182,54 @@ def goals(files: Files) -> Table:
     return Table(["float32 / float64", *(f"{name}>" for name in CPUS.values())], rows)
 
 
+HALVES = ("float16", "bfloat16")
+
+
+def _times_of(results: Sequence[Result]) -> dict[tuple[int, str], dict[str, list[float]]]:
+    """Size and op of a square → type → its medians, in the order in which they were measured."""
+    found: dict[tuple[int, str], dict[str, list[float]]] = {}
+    for own in results:
+        of_types = found.setdefault((own["m"], own["trans_a"] + own["trans_b"]), {})
+        of_types.setdefault(own["dtype"], []).append(own["trials"][0]["seconds"]["median"])
+    return found
+
+
+def halves(files: Files) -> Table:
+    """docs/cpu.md: time of float32 over that of halves; two figures where two runs have the product."""
+    found: dict[tuple[int, str], list[list[float]]] = {}
+    for folder in CPUS:
+        own = _times_of(files.results(*(f"xeon/study/halves-{kind}-{folder}.json" for kind in ("squares", "small"))))
+        for key, seconds in own.items():
+            found.setdefault(key, []).extend(
+                [x / y for x, y in zip(seconds["float32"], seconds[dtype], strict=True)] for dtype in HALVES
+            )
+    rows = [
+        [str(size), ops, *(", ".join(map(hundredths, each)) for each in columns)]
+        for (size, ops), columns in sorted(found.items())
+    ]
+    ratios = [[x for each in column for x in each] for column in zip(*found.values(), strict=True)]
+    rows.append(["geometric mean", EMPTY, *(hundredths(mean(column)) for column in ratios)])
+    rows.append(["least", EMPTY, *(hundredths(min(column)) for column in ratios)])
+    heads = [f"{name}, {dtype}>" for name in CPUS.values() for dtype in HALVES]
+    return Table(["m = n = k>", "op", *heads], rows)
+
+
+def halves_in_turns(files: Files) -> Table:
+    """docs/cpu.md: 256 square on Intel's runtime, all types and ops in turns."""
+    rows = []
+    for (_, ops), seconds in _times_of(files.results("xeon/study/halves-turns-intel.json")).items():
+        ratios = (seconds["float32"][0] / seconds[dtype][0] for dtype in HALVES)
+        rows.append([ops, *(whole(1e6 * each[0]) for each in seconds.values()), *map(hundredths, ratios)])
+    heads = ["float32, µs>", *(f"{dtype}, µs>" for dtype in HALVES), *(f"{dtype}, ratio>" for dtype in HALVES)]
+    return Table(["op", *heads], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "goals on CPUs": goals,
     "squares on CPUs": squares,
     "beside OpenCL's libraries": libraries,
     "odd and skinny": odd_and_skinny,
     "batches on CPUs": batches,
+    "halves on CPUs": halves,
+    "halves in turns": halves_in_turns,
 }
