@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,18 +54,18 @@ def pointer_context(pointer: int) -> int:
     return handle.value or 0
 
 
-def linked(ptx: bytes, compute_capability: int) -> bytes:
-    """PTX compiled by the driver to a cubin, as it would be when it is loaded. It takes a device's primary context for a while.
+def linked(ptx: bytes, context: PrimaryContext) -> bytes:
+    """PTX compiled by the driver to a cubin, as it would be when it is loaded.
 
     Args:
         ptx: the text.
-        compute_capability: of the devices for which it shall be, times ten. One must be there.
+        context: of a device of the compute capability for which it shall be.
 
     Raises:
-        LaunchError: the driver refuses, or knows no such device.
+        OSError: there is no driver. LaunchError: it refuses, or knows no such device.
     """
     state = ctypes.c_void_p()
-    with primary_context(compute_capability):
+    with context.current():
         check("cuLinkCreate_v2", ctypes.c_uint(0), None, None, ctypes.byref(state))
         try:
             text, cubin, size = ptx.rstrip(b"\0") + b"\0", ctypes.c_void_p(), ctypes.c_size_t()
@@ -78,30 +79,48 @@ def linked(ptx: bytes, compute_capability: int) -> bytes:
             driver().cuLinkDestroy(state)
 
 
-@contextmanager
-def primary_context(compute_capability: int) -> Iterator[None]:
-    """Makes the primary context of a device of a compute capability current for a while. A process of OpenCL has no other.
-    What is done there breaks no graph that another thread captures meanwhile.
+class PrimaryContext:
+    """The primary context of a device of a compute capability, of which a process of OpenCL has no other. It is made when it is
+    first needed, which takes longer than what is done there, and kept until it is given back.
 
-    Args:
+    Attributes:
         compute_capability: times ten.
-
-    Raises:
-        OSError: there is no driver.
-        LaunchError: the driver refuses, or knows no such device.
     """
-    check("cuInit", ctypes.c_uint(0))
-    device, context = _device_of(compute_capability), ctypes.c_void_p()
-    with Relaxed():
-        check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        try:
-            check("cuCtxPushCurrent_v2", context)
+
+    def __init__(self, compute_capability: int) -> None:
+        self.compute_capability = compute_capability
+        self._device: ctypes.c_int | None = None
+        self._handle = ctypes.c_void_p()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes it this thread's for a while. What is done there breaks no graph that another thread captures meanwhile.
+
+        Raises:
+            OSError: there is no driver.
+            LaunchError: the driver refuses, or knows no such device.
+        """
+        with Relaxed():
+            with self._lock:
+                if self._device is None:
+                    check("cuInit", ctypes.c_uint(0))
+                    device = _device_of(self.compute_capability)
+                    check("cuDevicePrimaryCtxRetain", ctypes.byref(self._handle), device)
+                    self._device = device
+            check("cuCtxPushCurrent_v2", self._handle)
             try:
                 yield
             finally:
-                driver().cuCtxPopCurrent_v2(ctypes.byref(context))
-        finally:
-            driver().cuDevicePrimaryCtxRelease_v2(device)
+                driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def release(self) -> None:
+        """Gives it back, where nobody is in it. It is made anew where it is needed again."""
+        with self._lock:
+            device, self._device = self._device, None
+        if device is not None:
+            with Relaxed():
+                driver().cuDevicePrimaryCtxRelease_v2(device)
 
 
 def _device_of(compute_capability: int) -> ctypes.c_int:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -42,6 +43,8 @@ from gemmport.runtime.kept import keep, last
 
 if TYPE_CHECKING:
     import pyopencl.array
+
+    from gemmport.backends import _cudadriver
 
 log = logging.getLogger(__name__)
 
@@ -329,17 +332,30 @@ class OpenCL(Backend):
                 source=error.source,
             ) from error
 
+    @cached_property
+    def _cuda(self) -> _cudadriver.PrimaryContext:
+        """What makes programs and tensor maps of an NVIDIA device here.
+
+        Raises:
+            ValueError: OpenCL's driver does not tell the device's architecture.
+        """
+        from gemmport.backends import _cudadriver  # noqa: PLC0415 - for NVIDIA's devices alone
+
+        context = _cudadriver.PrimaryContext(_capability(self.device))
+        weakref.finalize(self, context.release).atexit = False  # the process's end gives it back sooner
+        return context
+
     def _reworked(self, program: Program) -> bytes:
         """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX, rescheduled or not; the PTX
         where it cannot, or rescheduling changes nothing.
         """
-        from gemmport.backends import _sass  # noqa: PLC0415 - for NVIDIA's devices alone
+        from gemmport.backends import _cudadriver, _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
         groups, ptx = _sass.asked_for(program.source), program.binary
         try:
             if not groups:
-                return _linked(ptx, self.device)
-            cubin = _linked(_with_residency(ptx, program.source), self.device)
+                return _cudadriver.linked(ptx, self._cuda)
+            cubin = _cudadriver.linked(_with_residency(ptx, program.source), self._cuda)
         except (OSError, ValueError, LaunchError) as error:
             log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)
             return ptx
@@ -414,10 +430,10 @@ class OpenCL(Backend):
     def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
         if self.device.platform != "nvidia":
             return super().tensor_map(told, memory)
-        from gemmport.backends import _cudadriver, _tensormaps  # noqa: PLC0415 - for NVIDIA's devices alone
+        from gemmport.backends import _tensormaps  # noqa: PLC0415 - for NVIDIA's devices alone
 
         try:
-            with _cudadriver.primary_context(_capability(self.device)):
+            with self._cuda.current():
                 return np.void(_tensormaps.encoded(told, 0))
         except (OSError, ValueError) as error:
             raise TensorMapError(f"tensor maps need CUDA's driver: {error}; choose another kernel") from error
@@ -591,6 +607,8 @@ class OpenCL(Backend):
         finally:
             self._programs.known.clear()
             self._queues.clear()
+            if (context := self.__dict__.get("_cuda")) is not None:
+                context.release()
             with self._pool_lock:
                 self._pool.stop_holding()
 
@@ -625,17 +643,6 @@ def _is_array(foreign: Any) -> TypeGuard[cl.array.Array]:
     """Whether it is an array of PyOpenCL's, whose module was then imported by whoever made it."""
     module = sys.modules.get("pyopencl.array")
     return module is not None and isinstance(foreign, module.Array)
-
-
-def _linked(ptx: bytes, device: DeviceInfo) -> bytes:
-    """What CUDA's linker makes of PTX.
-
-    Raises:
-        OSError, LaunchError: it is not there, or refuses. ValueError: the driver does not tell the device's architecture.
-    """
-    from gemmport.backends import _cudadriver  # noqa: PLC0415 - for NVIDIA's devices alone
-
-    return _cudadriver.linked(ptx, _capability(device))
 
 
 def _capability(device: DeviceInfo) -> int:

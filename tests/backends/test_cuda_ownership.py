@@ -385,10 +385,16 @@ def test_a_program_that_is_linked_breaks_no_graph_that_another_thread_captures(
         return 0
 
     monkeypatch.setattr(_cudadriver, "_device_of", lambda capability: ctypes.c_int(0))
-    for name in ("cuDevicePrimaryCtxRetain", "cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy"):
+    links = ("cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy")
+    for name in ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", *links):
         monkeypatch.setattr(driver, name, link, raising=False)
-    _cudadriver.linked(b"ptx", 90)
-    assert found == [2] * 5
+    context = _cudadriver.PrimaryContext(90)
+    for _ in range(2):  # the context is made once
+        _cudadriver.linked(b"ptx", context)
+    assert found == [2] * 9
+    context.release()
+    _cudadriver.linked(b"ptx", context)
+    assert found == [2] * 15
     assert driver.modes[threading.get_ident()] == 0
 
 
