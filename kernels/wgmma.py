@@ -47,8 +47,11 @@ ROW_BYTES = 128
 LINES = 64
 """Rows of A of one product of the unit (PTX ISA, `wgmma.mma_async`)."""
 
-COLUMNS = 64
-"""That a warp stores at once, of 16 rows."""
+STORED_ROWS, COLUMNS = 16, 64
+"""That a warp stores at once."""
+
+_MOST_SUMMERS = 8
+"""Warps that add up parts of one tile at one time."""
 
 FLOAT8_CUT = Cut(digits=14, terms=ROW_BYTES)
 """What the unit keeps of sums of FP8 (DeepSeek-V3 Technical Report, 2024, section 3.3.2), which are promoted after a step."""
@@ -199,7 +202,7 @@ class Wgmma(KernelVariant):
         "step_clocks": "of a step beside its products",
         "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
         "tile_clocks": "of a tile beside its steps and its results",
-        "part_clocks": "of adding up one more part of a shared tile",
+        "part_clocks": "of adding up one more part of a shared tile, of those that a warp adds up",
         "wait_clocks": "of sharers for the whole tiles before them, the last of which not all units finish at one time",
         "sharpness": "of limits none hides another wholly: the powers of their times are added up, of this exponent",
     }
@@ -396,7 +399,7 @@ class Wgmma(KernelVariant):
                 * (results + own["tile_clocks"])
                 / hertz,
                 "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
-                "parts": sharers / shared * own["part_clocks"] / hertz
+                "parts": -(-sharers // (shared * _MOST_SUMMERS)) * own["part_clocks"] / hertz
                 + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
                 if shared
                 else 0.0,
@@ -450,11 +453,12 @@ class Wgmma(KernelVariant):
         Args:
             prepared: as `product`.
         """
-        tile, multipliers = self._tile(parameters, problem), _multipliers(parameters)
+        tile = self._tile(parameters, problem)
         tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
         shared, sharers = _sharing(tiles, steps, int(parameters["SHARE"]) * device.compute_units)
         whole = tiles - shared
-        defines = {**self.defines(parameters, problem), "IN_TURNS": int(shared == tiles)}
+        summers = _summers(shared, sharers) if shared else 1
+        defines = {**self.defines(parameters, problem), "IN_TURNS": int(shared == tiles), "SUMMERS": summers}
         nbytes = self.local_bytes(parameters, problem)
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
         halves: Sequence[Operand] = {SAME_A: _A, SAME_B: _B}.get(str(parameters["CLUSTER"]), ())
@@ -479,13 +483,12 @@ class Wgmma(KernelVariant):
         scratch = [Scratch("maps", max(staying, sharers if shared else 0) * 2 * MAP_BYTES)] if declares else []
         if not shared:
             return Steps(launches, scratch)
-        pieces = int(parameters["WM"]) // LINES * (tile.columns // COLUMNS)
         combine = Launch(
             self.source({**defines, "SHARES": 1}, function="combine"),
-            groups=(shared * pieces, 1, 1),
-            work_group=(multipliers, 1, 1),
+            groups=(shared * (tile.rows // STORED_ROWS) * (tile.columns // COLUMNS), 1, 1),
+            work_group=(summers * WARP, 1, 1),
             arguments=(*product, Buffer("parts"), *sharing),
-            local_bytes=_staged_bytes(parameters),
+            local_bytes=summers * STORED_ROWS * COLUMNS * 4,
         )
         parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.accumulator.sum_bytes)
         return Steps([*launches, launch(sharers, shares=1), combine], [parts, *scratch])
@@ -539,6 +542,11 @@ def _sharing(tiles: int, steps: int, groups: int) -> tuple[int, int]:
     return (shared, sharers) if sharers > shared else (0, 0)
 
 
+def _summers(shared: int, sharers: int) -> int:
+    """Warps that add up the parts of a shared tile: one for each at best. A tile has a sharer more than the others at times."""
+    return min(1 << (ceil_div(sharers, shared) - 1).bit_length(), _MOST_SUMMERS)
+
+
 def _form(dtype: str, share: int) -> str:
     """The name of what is tried."""
     return f"{dtype} with SHARE = {share}"
@@ -583,7 +591,7 @@ def _together(parameters: Parameters) -> int:
 
 def _staged_bytes(parameters: Parameters) -> int:
     """Of sums on their way to D: 16 rows and 64 columns of each warp that multiplies, in float32."""
-    return _multipliers(parameters) // WARP * 16 * COLUMNS * 4
+    return _multipliers(parameters) // WARP * STORED_ROWS * COLUMNS * 4
 
 
 def _registers(parameters: Parameters) -> tuple[int, int]:

@@ -1528,14 +1528,22 @@ OF_WGMMA = (
         "leaves all parts in one place", r"part\.first == 0, s, thread", "1, s, thread", noticed_by="shared tiles"
     ),
     of_wgmma(
-        "leaves out what the last group has of a tile", r"sharer <= end;", "sharer < end;", noticed_by="shared tiles"
+        "leaves out what the last group has of a tile",
+        r"each - 1, end\); \+\+sharer",
+        "each - 1, end - 1); ++sharer",
+        noticed_by="shared tiles",
     ),
     of_wgmma(
-        "adds up parts of other sums",
-        r"piece \* \(STAGED / WARP\) \+ s",
-        "s + 0 * piece",
+        "adds up parts of other sums", r"piece \* \(STAGED / WARP\) \+ s", "s + 0 * piece", noticed_by="shared tiles"
+    ),
+    of_wgmma(
+        "leaves out what the last warp adds up", r"other < SUMMERS", "other < SUMMERS - 1", noticed_by="shared tiles"
+    ),
+    of_wgmma(
+        "adds up what other warps have not left yet",
+        r"__syncthreads\(\); // what the others",
+        "// what the others",
         noticed_by="shared tiles",
-        times=2,
     ),
     of_wgmma(
         "begins each shared tile at its first step",

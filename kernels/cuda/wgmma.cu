@@ -581,32 +581,50 @@ void wgmma(
 }
 
 #if SHARES
-// The parts of a shared tile, added up in their order: a block for each 64 columns of a row block of each group.
-extern "C" __global__ __launch_bounds__(MULTIPLIERS)
+// The parts of a shared tile, added up: a block for each 16 rows and 64 columns. Each of its warps adds up the parts of some sharers in their
+// order, and the first one what the others leave, in theirs.
+extern "C" __global__ __launch_bounds__(SUMMERS * WARP)
 void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int sharers SCALE_ARGUMENTS)
 {
-    __shared__ __align__(128) acc_t staged[MULTIPLIERS / WARP * STAGED];
+    __shared__ __align__(128) acc_t staged[SUMMERS * STAGED];
     const int thread = (int)threadIdx.x;
+    const int lane = thread % WARP, summer = thread / WARP;
     const int pieces = ROW_BLOCKS * (TSN / AT_ONCE); // of a thread's sums
     const int piece = (int)blockIdx.x % pieces;
-    const int number = (int)blockIdx.x / pieces;
+    const int warp = (int)blockIdx.x / pieces % (MULTIPLIERS / WARP); // whose sums they are
+    const int number = (int)blockIdx.x / pieces / (MULTIPLIERS / WARP);
     const int steps = max((k + TSK - 1) / TSK, 1);
     const int begin = first_sharer(number, sharers, shared, steps);
     const int end = last_sharer(number, sharers, shared);
+    const int each = (end - begin) / SUMMERS + 1, first = begin + summer * each;
 
     acc_t sum[STAGED / WARP];
     #pragma unroll
     for (int s = 0; s < STAGED / WARP; ++s)
-        sum[s] = parts[PART(begin, 1, piece * (STAGED / WARP) + s, thread)];
-    for (int sharer = begin + 1; sharer <= end; ++sharer)
+        sum[s] = ACC_ZERO;
+    for (int sharer = first; sharer <= min(first + each - 1, end); ++sharer)
         #pragma unroll
         for (int s = 0; s < STAGED / WARP; ++s)
-            sum[s] = sum_of(sum[s], parts[PART(sharer, 0, piece * (STAGED / WARP) + s, thread)]);
+            sum[s] = sum_of(sum[s], parts[PART(sharer, sharer == begin, piece * (STAGED / WARP) + s, warp * WARP + lane)]);
+#if SUMMERS > 1
+    if (summer > 0)
+        #pragma unroll
+        for (int s = 0; s < STAGED / WARP; ++s)
+            staged[summer * STAGED + s * WARP + lane] = sum[s];
+    __syncthreads(); // what the others leave is there
+    if (summer > 0)
+        return;
+    #pragma unroll 1
+    for (int other = 1; other < SUMMERS; ++other)
+        #pragma unroll
+        for (int s = 0; s < STAGED / WARP; ++s)
+            sum[s] = sum_of(sum[s], staged[other * STAGED + s * WARP + lane]);
+#endif
     const tile_t tile = tile_of(whole + number, m, n);
     const scales_t scales = SCALES_OF(tile.batch);
     store_columns(
-        staged + thread / WARP * STAGED, sum, thread % WARP,
-        tile.row + thread / GROUP * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + thread % GROUP / WARP * 16,
+        staged, sum, lane,
+        tile.row + warp / (GROUP / WARP) * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + warp % (GROUP / WARP) * 16,
         tile.column + piece % (TSN / AT_ONCE) * AT_ONCE, D + offset_d + tile.batch * stride_d, ld_d,
         C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n, scales);
 }

@@ -530,32 +530,50 @@ void wgmma(
 }
 
 #if SHARES
-// The parts of a shared tile, added up in their order: a group for each 64 columns of a row block of each group.
-__kernel __attribute__((reqd_work_group_size(MULTIPLIERS, 1, 1)))
+// The parts of a shared tile, added up: a group for each 16 rows and 64 columns. Each of its warps adds up the parts of some sharers in their
+// order, and the first one what the others leave, in theirs.
+__kernel __attribute__((reqd_work_group_size(SUMMERS * WARP, 1, 1)))
 void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared, int sharers SCALE_ARGUMENTS)
 {
-    __local acc_t staged[MULTIPLIERS / WARP * STAGED] __attribute__((aligned(128)));
+    __local acc_t staged[SUMMERS * STAGED] __attribute__((aligned(128)));
     const int item = (int)get_local_id(0);
+    const int lane = item % WARP, summer = item / WARP;
     const int pieces = ROW_BLOCKS * (TSN / AT_ONCE); // of a work-item's sums
     const int piece = (int)get_group_id(0) % pieces;
-    const int number = (int)get_group_id(0) / pieces;
+    const int warp = (int)get_group_id(0) / pieces % (MULTIPLIERS / WARP); // whose sums they are
+    const int number = (int)get_group_id(0) / pieces / (MULTIPLIERS / WARP);
     const int steps = max((k + TSK - 1) / TSK, 1);
     const int begin = first_sharer(number, sharers, shared, steps);
     const int end = last_sharer(number, sharers, shared);
+    const int each = (end - begin) / SUMMERS + 1, first = begin + summer * each;
 
     acc_t sum[STAGED / WARP];
     #pragma unroll
     for (int s = 0; s < STAGED / WARP; ++s)
-        sum[s] = parts[PART(begin, 1, piece * (STAGED / WARP) + s, item)];
-    for (int sharer = begin + 1; sharer <= end; ++sharer)
+        sum[s] = ACC_ZERO;
+    for (int sharer = first; sharer <= min(first + each - 1, end); ++sharer)
         #pragma unroll
         for (int s = 0; s < STAGED / WARP; ++s)
-            sum[s] = sum_of(sum[s], parts[PART(sharer, 0, piece * (STAGED / WARP) + s, item)]);
+            sum[s] = sum_of(sum[s], parts[PART(sharer, sharer == begin, piece * (STAGED / WARP) + s, warp * WARP + lane)]);
+#if SUMMERS > 1
+    if (summer > 0)
+        #pragma unroll
+        for (int s = 0; s < STAGED / WARP; ++s)
+            staged[summer * STAGED + s * WARP + lane] = sum[s];
+    barrier(CLK_LOCAL_MEM_FENCE); // what the others leave is there
+    if (summer > 0)
+        return;
+    #pragma unroll 1
+    for (int other = 1; other < SUMMERS; ++other)
+        #pragma unroll
+        for (int s = 0; s < STAGED / WARP; ++s)
+            sum[s] = sum_of(sum[s], staged[other * STAGED + s * WARP + lane]);
+#endif
     const tile_t tile = tile_of(whole + number, m, n);
     const scales_t scales = SCALES_OF(tile.batch);
     store_columns(
-        staged + item / WARP * STAGED, sum, item % WARP,
-        tile.row + item / GROUP * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + item % GROUP / WARP * 16,
+        staged, sum, lane,
+        tile.row + warp / (GROUP / WARP) * WM + piece / (TSN / AT_ONCE) * UNIT_LINES + warp % (GROUP / WARP) * 16,
         tile.column + piece % (TSN / AT_ONCE) * AT_ONCE, D + offset_d + tile.batch * stride_d, ld_d,
         C + offset_c + tile.batch * stride_c, ld_c, alpha, beta, m, n, scales);
 }

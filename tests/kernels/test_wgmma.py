@@ -375,7 +375,7 @@ def test_groups_stay_and_take_one_tile_after_the_other() -> None:
 def test_shared_tiles_have_a_launch_and_their_parts_another() -> None:
     made = plan(square(2048), {**LARGE, "SHARE": 1})
     assert [launch.kernel.function for launch in made.launches] == ["wgmma", "wgmma", "combine"]
-    assert [launch.groups[0] for launch in made.launches] == [114, 8 * 14, 4 * 14]  # as many steps for each
+    assert [launch.groups[0] for launch in made.launches] == [114, 8 * 14, 8 * 4 * 14]  # as many steps for each
     assert Buffer("parts") in made.launches[-1].arguments
 
 
