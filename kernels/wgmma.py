@@ -224,7 +224,7 @@ class Wgmma(KernelVariant):
                 CLUSTER != SAME_D or _MOST_EXCHANGED.get((GROUPS, TSM // WM), 0) >= WM * TSN
             ),
         ),
-        Constraint("SHARE = 0 with a CLUSTER", lambda SHARE, CLUSTER: SHARE == 0 or CLUSTER == NONE),
+        Constraint("SHARE = 0 with CLUSTER = d", lambda SHARE, CLUSTER: SHARE == 0 or CLUSTER != SAME_D),
         Constraint("SHARE = 0 with EARLY = 1", lambda SHARE, EARLY: SHARE == 0 or EARLY == 0),
     )
 
@@ -362,9 +362,11 @@ class Wgmma(KernelVariant):
         def predicted(parameters: Parameters) -> Prediction:
             p = {name: int(value) for name, value in parameters.items() if name != "CLUSTER"}
             cluster, tile = parameters["CLUSTER"], self._tile(parameters, problem)
-            tiles, steps = self._tiles(parameters, problem) * _together(parameters), _steps_of(problem, tile)
+            together = _together(parameters)
+            tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
             steps = ceil_div(steps, 1 + (cluster == SAME_D))
-            shared, sharers = _sharing(tiles, steps, p["SHARE"] * units)
+            shared, sharers = (together * x for x in _sharing(tiles, steps, p["SHARE"] * units // together))
+            tiles *= together
             step = {
                 "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
                 "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
@@ -455,7 +457,8 @@ class Wgmma(KernelVariant):
         """
         tile = self._tile(parameters, problem)
         tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
-        shared, sharers = _sharing(tiles, steps, int(parameters["SHARE"]) * device.compute_units)
+        together = _together(parameters)
+        shared, sharers = _sharing(tiles, steps, int(parameters["SHARE"]) * device.compute_units // together)
         whole = tiles - shared
         summers = _summers(shared, sharers) if shared else 1
         defines = {**self.defines(parameters, problem), "IN_TURNS": int(shared == tiles), "SUMMERS": summers}
@@ -477,21 +480,24 @@ class Wgmma(KernelVariant):
                 dynamic_local_bytes=0 if declares else nbytes,
             )
 
-        together = _together(parameters)
         staying = min(whole, max(device.compute_units * int(parameters["GROUPS"]) // together, 1)) * together
         launches = [launch(staying, shares=0)] if whole else []
-        scratch = [Scratch("maps", max(staying, sharers if shared else 0) * 2 * MAP_BYTES)] if declares else []
+        scratch = (
+            [Scratch("maps", max(staying, sharers * together if shared else 0) * 2 * MAP_BYTES)] if declares else []
+        )
         if not shared:
             return Steps(launches, scratch)
+        staged = summers * STORED_ROWS * COLUMNS * 4
         combine = Launch(
             self.source({**defines, "SHARES": 1}, function="combine"),
-            groups=(shared * (tile.rows // STORED_ROWS) * (tile.columns // COLUMNS), 1, 1),
+            groups=(shared * together * (tile.rows // STORED_ROWS) * (tile.columns // COLUMNS), 1, 1),
             work_group=(summers * WARP, 1, 1),
             arguments=(*product, Buffer("parts"), *sharing),
-            local_bytes=summers * STORED_ROWS * COLUMNS * 4,
+            local_bytes=staged if declares else 0,
+            dynamic_local_bytes=0 if declares else staged,
         )
-        parts = Scratch("parts", 2 * sharers * tile.rows * tile.columns * problem.accumulator.sum_bytes)
-        return Steps([*launches, launch(sharers, shares=1), combine], [parts, *scratch])
+        parts = Scratch("parts", 2 * sharers * together * tile.rows * tile.columns * problem.accumulator.sum_bytes)
+        return Steps([*launches, launch(sharers * together, shares=1), combine], [parts, *scratch])
 
     def _tiles(self, parameters: Parameters, problem: GemmProblem) -> int:
         """That have numbers: each is computed by one group, or by a cluster of two."""

@@ -1552,6 +1552,12 @@ OF_WGMMA = (
         noticed_by="shared tiles",
     ),
     of_wgmma(
+        "takes the first group's parts for both of a cluster",
+        r"sharer \* TOGETHER \+ rank",
+        "sharer * TOGETHER",
+        noticed_by="shared tiles",
+    ),
+    of_wgmma(
         "takes the step that is another group's turn",
         r"part\.first\) \* \(sharers / shared\)",
         "part.first)",

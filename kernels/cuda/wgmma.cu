@@ -586,13 +586,15 @@ void wgmma(
 extern "C" __global__ __launch_bounds__(SUMMERS * WARP)
 void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int sharers SCALE_ARGUMENTS)
 {
-    __shared__ __align__(128) acc_t staged[SUMMERS * STAGED];
+    extern __shared__ __align__(1024) char tiles[];
+    acc_t *const staged = (acc_t *)tiles;
     const int thread = (int)threadIdx.x;
     const int lane = thread % WARP, summer = thread / WARP;
     const int pieces = ROW_BLOCKS * (TSN / AT_ONCE); // of a thread's sums
     const int piece = (int)blockIdx.x % pieces;
     const int warp = (int)blockIdx.x / pieces % (MULTIPLIERS / WARP); // whose sums they are
-    const int number = (int)blockIdx.x / pieces / (MULTIPLIERS / WARP);
+    const int tile_number = (int)blockIdx.x / pieces / (MULTIPLIERS / WARP);
+    const int number = tile_number / TOGETHER, rank = tile_number % TOGETHER;
     const int steps = max((k + TSK - 1) / TSK, 1);
     const int begin = first_sharer(number, sharers, shared, steps);
     const int end = last_sharer(number, sharers, shared);
@@ -605,7 +607,7 @@ void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int shar
     for (int sharer = first; sharer <= min(first + each - 1, end); ++sharer)
         #pragma unroll
         for (int s = 0; s < STAGED / WARP; ++s)
-            sum[s] = sum_of(sum[s], parts[PART(sharer, sharer == begin, piece * (STAGED / WARP) + s, warp * WARP + lane)]);
+            sum[s] = sum_of(sum[s], parts[PART(sharer * TOGETHER + rank, sharer == begin, piece * (STAGED / WARP) + s, warp * WARP + lane)]);
 #if SUMMERS > 1
     if (summer > 0)
         #pragma unroll
@@ -620,7 +622,7 @@ void combine(GEMM_ARGUMENTS, const acc_t *parts, int whole, int shared, int shar
         for (int s = 0; s < STAGED / WARP; ++s)
             sum[s] = sum_of(sum[s], staged[other * STAGED + s * WARP + lane]);
 #endif
-    const tile_t tile = tile_of(whole + number, m, n);
+    const tile_t tile = ranked_tile(whole + number, rank, m, n);
     const scales_t scales = SCALES_OF(tile.batch);
     store_columns(
         staged, sum, lane,

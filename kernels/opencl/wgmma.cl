@@ -541,7 +541,8 @@ void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared,
     const int pieces = ROW_BLOCKS * (TSN / AT_ONCE); // of a work-item's sums
     const int piece = (int)get_group_id(0) % pieces;
     const int warp = (int)get_group_id(0) / pieces % (MULTIPLIERS / WARP); // whose sums they are
-    const int number = (int)get_group_id(0) / pieces / (MULTIPLIERS / WARP);
+    const int tile_number = (int)get_group_id(0) / pieces / (MULTIPLIERS / WARP);
+    const int number = tile_number / TOGETHER, rank = tile_number % TOGETHER;
     const int steps = max((k + TSK - 1) / TSK, 1);
     const int begin = first_sharer(number, sharers, shared, steps);
     const int end = last_sharer(number, sharers, shared);
@@ -554,7 +555,7 @@ void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared,
     for (int sharer = first; sharer <= min(first + each - 1, end); ++sharer)
         #pragma unroll
         for (int s = 0; s < STAGED / WARP; ++s)
-            sum[s] = sum_of(sum[s], parts[PART(sharer, sharer == begin, piece * (STAGED / WARP) + s, warp * WARP + lane)]);
+            sum[s] = sum_of(sum[s], parts[PART(sharer * TOGETHER + rank, sharer == begin, piece * (STAGED / WARP) + s, warp * WARP + lane)]);
 #if SUMMERS > 1
     if (summer > 0)
         #pragma unroll
@@ -569,7 +570,7 @@ void combine(GEMM_ARGUMENTS, __global const acc_t *parts, int whole, int shared,
         for (int s = 0; s < STAGED / WARP; ++s)
             sum[s] = sum_of(sum[s], staged[other * STAGED + s * WARP + lane]);
 #endif
-    const tile_t tile = tile_of(whole + number, m, n);
+    const tile_t tile = ranked_tile(whole + number, rank, m, n);
     const scales_t scales = SCALES_OF(tile.batch);
     store_columns(
         staged, sum, lane,

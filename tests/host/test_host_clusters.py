@@ -116,7 +116,7 @@ FAULTS: Mapping[str, tuple[str, Mutation]] = {
         "b",
         in_kernel(r"(EXPECT\(bar, STAGE_BYTES)\)", r"\1 - TSN * ROW_BYTES / 2)"),
     ),
-    "both compute one tile": ("b", in_part(r"2 \* tile\.row \+ OWN_RANK \* TSM", "2 * tile.row")),
+    "both compute one tile": ("b", in_part(r"2 \* tile\.row \+ rank \* TSM", "2 * tile.row")),
     "tiles stand apart": ("a", in_part(r"2 \* tile\.column", "tile.column")),
     "the next tile is that of groups": ("b", in_part(r"NUMBERS \(\(int\)gridDim\.x / 2\)", "NUMBERS (int)gridDim.x")),
     "one has all steps": ("d", in_part(r"OWN_RANK \? steps : half", "steps")),

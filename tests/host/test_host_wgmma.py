@@ -114,12 +114,15 @@ def test_shared_tiles_are_exact(cpu: Host, ops: str) -> None:
 
 
 def check_shared(cpu: Host, ops: str) -> None:
-    """Tiles that groups share along k, behind others that they do not, and tiles that are all shared."""
-    params = {**BASE["wgmma"], "TSN": 128}
-    for sizes, launches in (
-        (Sizes(190, 400, 500), ["wgmma", "wgmma", "combine"]),
-        (Sizes(100, 200, 1100), ["wgmma", "combine"]),
+    """Tiles that groups share along k, behind others that they do not; tiles that are all shared, by clusters too."""
+    base = {**BASE["wgmma"], "TSN": 128}
+    for sizes, more, launches in (
+        (Sizes(190, 400, 500), {}, ["wgmma", "wgmma", "combine"]),
+        (Sizes(100, 200, 1100), {}, ["wgmma", "combine"]),
+        (Sizes(200, 200, 1100), {"TSM": 128, "CLUSTER": "a"}, ["wgmma", "combine"]),
+        (Sizes(100, 200, 1100), {"CLUSTER": "b"}, ["wgmma", "combine"]),
     ):
+        params = {**base, **more}
         problem = addressable(sizes, ops, "float16", alpha=2.0, beta=-1.0)
         plan = gp.plan(problem, cpu.device, kernel="wgmma", params=params)
         assert [launch.kernel.function for launch in plan.launches] == launches
@@ -344,7 +347,7 @@ SCALE_FAULTS = (
     ("the first matrix's scales", r"(AWAIT_BEFORE\(\)\n +const scales_t scales = SCALES_OF)\(tile\.batch\)", r"\1(0)"),
     (
         "the first matrix's scales of shared tiles",
-        r"(tile_of\(whole.*\n +const scales_t scales = SCALES_OF)\(tile\.batch\)",
+        r"(ranked_tile\(whole.*\n +const scales_t scales = SCALES_OF)\(tile\.batch\)",
         r"\1(0)",
     ),
     ("no scale of columns", r" \* ELEMENT\(of_columns, w\)", ""),

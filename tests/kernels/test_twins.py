@@ -300,6 +300,9 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+if (lane == 0 && next_part(part, steps).left > 0)",
             "+CLUSTER_ARRIVE(taken, other);",
             "+#endif",
+            "-SHARED acc_t staged[SUMMERS * STAGED];",
+            "+extern __shared__ __align__(1024) char tiles[];",
+            "+acc_t *const staged = (acc_t *)tiles;",
         ],
     ),
     "convert": (

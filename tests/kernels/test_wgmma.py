@@ -244,7 +244,7 @@ def test_a_launch_that_begins_early_is_expected_to_take_as_much_less_as_it_took(
         ({"TSM": 64, "CLUSTER": "a"}, "TSM % 128 = 0 with CLUSTER = a"),
         ({"TSN": 192, "CLUSTER": "b"}, "TSN % 128 = 0 with CLUSTER = b"),
         ({"TSN": 256, "CLUSTER": "d"}, "with CLUSTER = d, WM · TSN ≤ 8192"),
-        ({"SHARE": 1, "CLUSTER": "d"}, "SHARE = 0 with a CLUSTER"),
+        ({"SHARE": 1, "CLUSTER": "d"}, "SHARE = 0 with CLUSTER = d"),
         ({"SHARE": 1, "EARLY": 1}, "SHARE = 0 with EARLY = 1"),
     ],
 )

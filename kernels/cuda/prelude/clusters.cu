@@ -10,6 +10,7 @@
 // A cluster computes what has one number: one tile, or two neighbours.
 #if CLUSTER_A || CLUSTER_B || CLUSTER_D
 #define IN_CLUSTERS __cluster_dims__(2, 1, 1)
+#define TOGETHER 2
 #define FIRST_NUMBER ((int)blockIdx.x / 2)
 #define NUMBERS ((int)gridDim.x / 2)
 #define OWN_RANK ((int)blockIdx.x % 2)
@@ -18,6 +19,7 @@
 #define LEAVE_TOGETHER() CLUSTER_END();
 #else
 #define IN_CLUSTERS
+#define TOGETHER 1
 #define FIRST_NUMBER (int)blockIdx.x
 #define NUMBERS (int)gridDim.x
 #define ALL_MEET() __syncthreads()
@@ -25,22 +27,24 @@
 #endif
 
 #if CLUSTER_A || CLUSTER_B
-__device__ inline tile_t own_tile(int number, int m, int n)
+__device__ inline tile_t ranked_tile(int number, int rank, int m, int n)
 {
 #if CLUSTER_A // two tiles of all columns are one of half of them, rounded up
     tile_t tile = tile_of(number, m, (n + 1) / 2);
-    tile.column = 2 * tile.column + OWN_RANK * TSN;
+    tile.column = 2 * tile.column + rank * TSN;
 #else
     tile_t tile = tile_of(number, (m + 1) / 2, n);
-    tile.row = 2 * tile.row + OWN_RANK * TSM;
+    tile.row = 2 * tile.row + rank * TSM;
 #endif
     return tile;
 }
+#define own_tile(number, m, n) ranked_tile(number, OWN_RANK, m, n)
 // A stage is free once the warps of both blocks are done with it, for each block's copies go to both. Two lanes tell it.
 #define FREEING (2 * MULTIPLIERS / WARP)
 #define TELLS(lane) (lane < 2)
 #define TELL_FREE(bar) CLUSTER_ARRIVE(bar, lane)
 #else
+#define ranked_tile(number, rank, m, n) tile_of(number, m, n)
 #define own_tile tile_of
 #define FREEING MULTIPLIERS / WARP
 #define TELLS(lane) lane == 0

@@ -5,11 +5,13 @@
 #include "shares.cl"
 
 #define IN_CLUSTERS
+#define TOGETHER 1
 #define FIRST_NUMBER (int)get_group_id(0)
 #define NUMBERS (int)get_num_groups(0)
 #define ALL_MEET() barrier(CLK_LOCAL_MEM_FENCE)
 #define LEAVE_TOGETHER()
 
+#define ranked_tile(number, rank, m, n) tile_of(number, m, n)
 #define own_tile tile_of
 #define own_steps(part, steps) part
 #define FREEING MULTIPLIERS / WARP
