@@ -115,7 +115,7 @@ def compute():
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 
 termination.GRACE = 0.5
-termination.end_on_sigterm()
+termination.end_on_signals()
 with scratch_folder("gemmport-test-"):
     try:
         print("begun", flush=True)
@@ -139,7 +139,7 @@ from rich.console import Console
 from gemmport.cli import termination
 
 termination.GRACE = 0.2
-termination.end_on_sigterm()
+termination.end_on_signals()
 with Console(force_terminal=True).status("measuring"):
     try:
         os.kill(os.getpid(), signal.SIGTERM)

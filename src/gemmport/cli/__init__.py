@@ -108,7 +108,7 @@ def cli(context: click.Context) -> None:
 def main() -> NoReturn:
     """The entry point: runs a command and turns every error into a message and an exit status."""
     streams.prepare()
-    termination.end_on_sigterm()
+    termination.end_on_signals()
     last_words.leave(WHERE_A_DRIVER_ENDS_IT)
     sys.exit(_run_command())
 

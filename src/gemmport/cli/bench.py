@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from gemmport.bench.suites import (
     suite_standings,
     tasks_of,
 )  # fmt: skip
-from gemmport.cli import completion, options, streams
+from gemmport.cli import completion, options, streams, termination
 from gemmport.cli.calls import SCHEMA as CALLS_SCHEMA
 from gemmport.cli.calls import calls_sheet, libraries_of, parts, versions_of
 from gemmport.cli.comparison import Committed
@@ -75,12 +75,10 @@ class _Collected(Generic[Found]):
 
     Attributes:
         done: in the order of the suites.
-        interrupt: what ended the run before its end; None where it came to its end.
     """
 
     done: list[Done[Found]] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
-    interrupt: KeyboardInterrupt | None = None
 
     @property
     def results(self) -> list[Found]:
@@ -103,7 +101,6 @@ class _Report:
     content: dict[str, Any]
     sheet: Sheet
     judged: Sequence[Any]
-    interrupt: KeyboardInterrupt | None
 
 
 @click.command()
@@ -203,43 +200,42 @@ def bench(
     def conditions() -> Conditions:
         return Conditions(devices, unavailable, meter.counts(), taken)
 
-    if as_called:
-        came = _as_called(workloads, about, devices, limit, repeat or TURNS, seed, conditions)
-    else:
-        asked = Options(
-            configuration=load_configuration(config_files),
-            kernels=options.chosen_kernels(kernel),
-            baselines=options.chosen_baselines(baseline),
-            verify=verify,
-            repeat=repeat or REPEAT,
-            seed=seed,
-        )
-        came = _products(workloads, about, devices, asked, limit, threshold, conditions)
-    content = came.content
-    if then is not None:
-        then.compare(content, conditions())
-        content = {**content, "comparison": then.comparison.to_dict()}
-    if form == "json":
-        text = to_json(content, conditions())
-    else:
-        sheets = [came.sheet, *([] if then is None else [then.sheet()])]
-        text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
-    write(text, output)
-    if page is not None:
-        files.write_text(page, render(document_of(content, conditions())))
-    if came.interrupt is not None:
-        raise came.interrupt
+    with ExitStack() as told:
+        if as_called:
+            came = _as_called(workloads, about, devices, limit, repeat or TURNS, seed, conditions, told)
+        else:
+            asked = Options(
+                configuration=load_configuration(config_files),
+                kernels=options.chosen_kernels(kernel),
+                baselines=options.chosen_baselines(baseline),
+                verify=verify,
+                repeat=repeat or REPEAT,
+                seed=seed,
+            )
+            came = _products(workloads, about, devices, asked, limit, threshold, conditions, told)
+        content = came.content
+        if then is not None:
+            then.compare(content, conditions())
+            content = {**content, "comparison": then.comparison.to_dict()}
+        if form == "json":
+            text = to_json(content, conditions())
+        else:
+            sheets = [came.sheet, *([] if then is None else [then.sheet()])]
+            text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
+        write(text, output)
+        if page is not None:
+            files.write_text(page, render(document_of(content, conditions())))
     return exit_status(came.judged) or (0 if then is None else then.status())
 
 
 def _products(
     workloads: dict[str, list[Workload]], about: Sequence[dict[str, Any]], devices: Sequence[DeviceInfo], asked: Options,
-    limit: Budget, threshold: float, conditions: Callable[[], Conditions],
+    limit: Budget, threshold: float, conditions: Callable[[], Conditions], told: ExitStack,
 ) -> _Report:  # fmt: skip
     tasks = tasks_of(workloads, devices, {})
     with _progress(len(tasks)) as watch:
         ceilings = _ceilings(devices, watch, len(tasks))
-        came: _Collected[Measured] = _collected(tasks, run_products(tasks, asked, limit, watch), [*workloads])
+        came: _Collected[Measured] = _collected(tasks, run_products(tasks, asked, limit, watch), [*workloads], told)
     stand = suite_standings(came.done, asked.kernels)
     content = {
         "suites": about,
@@ -248,14 +244,14 @@ def _products(
         "results": came.named(),
         "standings": [one.to_dict(threshold) for one in stand],
     }
-    told = [*(one.told(threshold) for one in stand), *_told_left(came.left)]
-    sheet = products_sheet(came.results, told, conditions())
-    return _Report(content, _with_suites(sheet, came), [one.result for one in came.results], came.interrupt)
+    lines = [*(one.told(threshold) for one in stand), *_told_left(came.left)]
+    sheet = products_sheet(came.results, lines, conditions())
+    return _Report(content, _with_suites(sheet, came), [one.result for one in came.results])
 
 
 def _as_called(
     workloads: dict[str, list[Workload]], about: Sequence[dict[str, Any]], devices: Sequence[DeviceInfo], limit: Budget,
-    turns: int, seed: int, conditions: Callable[[], Conditions],
+    turns: int, seed: int, conditions: Callable[[], Conditions], told: ExitStack,
 ) -> _Report:  # fmt: skip
     found = libraries_of(devices, None)
     if not found:
@@ -267,7 +263,7 @@ def _as_called(
     with _progress(len(tasks)) as watch:
         floors = {device: floor_of(get_backend(device=device), turns) for device in devices}
         coming = run_as_called(tasks, found, limit, watch, turns=turns, seed=seed)
-        came: _Collected[Called] = _collected(tasks, coming, [*workloads])
+        came: _Collected[Called] = _collected(tasks, coming, [*workloads], told)
     content = {
         "schema": CALLS_SCHEMA,
         "seed": seed,
@@ -280,7 +276,7 @@ def _as_called(
     }
     sheet = calls_sheet(came.results, floors, conditions(), None)
     sheet = replace(sheet, notes=[*_told_left(came.left), *sheet.notes])
-    return _Report(content, _with_suites(sheet, came), came.results, came.interrupt)
+    return _Report(content, _with_suites(sheet, came), came.results)
 
 
 def _suites(names: Sequence[str]) -> list[Suite]:
@@ -322,22 +318,24 @@ def _ceilings(devices: Sequence[DeviceInfo], watch: Watcher, total: int) -> dict
 
 
 def _collected(
-    tasks: Sequence[Task], coming: Iterator[Done[Found] | Left], suites: Sequence[str]
+    tasks: Sequence[Task], coming: Iterator[Done[Found] | Left], suites: Sequence[str], told: ExitStack
 ) -> _Collected[Found]:  # fmt: skip
-    """What comes until the end, or until Ctrl-C; with nothing measured, that ends the command."""
+    """What comes until the end, or until a signal; with nothing measured, that ends the command.
+
+    Args:
+        told: left when what came is told; that raises what ended the run early.
+    """
     came: _Collected[Found] = _Collected()
-    try:
-        for one in coming:
-            if isinstance(one, Left):
-                came.left.append(one)
-            else:
-                came.done.append(one)
-    except KeyboardInterrupt as interrupt:
+    gathered = told.enter_context(termination.gathered(one for one in coming))
+    for one in gathered.found:
+        if isinstance(one, Left):
+            came.left.append(one)
+        else:
+            came.done.append(one)
+    if gathered.interrupt is not None:
         if not came.done:
-            raise
-        came.interrupt = interrupt
-        behind = len(came.done) + len(came.left)
-        came.left += [Left(task, "interrupted") for task in tasks[behind:]]
+            raise gathered.interrupt
+        came.left += [Left(task, "interrupted") for task in tasks[len(gathered.found) :]]
     came.done = in_order(came.done, suites)
     return came
 

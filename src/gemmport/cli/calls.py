@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from gemmport.bench.results import seconds_to_dict
 from gemmport.bench.standings import Workload
 from gemmport.bench.timing import Timing
 from gemmport.cli import completion, once, options, plots, streams
+from gemmport.cli.kept import Task, keep
 from gemmport.cli.output import (
     Column,
     Conditions,
@@ -112,40 +113,42 @@ def calls(
         options.check_writable("--output", output)
     plots.check_plot(plot_file)
     meter = ProgramMeter(devices)
-    measured: list[Called] = []
-    interrupt: KeyboardInterrupt | None = None
-    with progress_on_terminal() as tell:
-        tell("the floor")
-        floors = {device: floor_of(get_backend(device=device), turns) for device in devices}
-        try:
-            for one in run_calls(workloads, found, turns=turns, seed=seed, results=results, progress=tell):
-                measured.append(one)
-        except KeyboardInterrupt as told:
-            if not measured:
-                streams.tell(
-                    "interrupted before a product was measured: nothing is written; compiled programs are kept"
-                )
-                raise
-            interrupt = told
-    conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
-    if form == "json":
-        content = {
-            "schema": SCHEMA,
-            "seed": seed,
-            "libraries": versions_of(found),
-            "floors": {device.label: seconds_to_dict(floor) for device, floor in floors.items()},
-            "results": [one.to_dict() for one in measured],
-            "summaries": [one.to_dict() for one in summaries(measured)],
-        }
-        text = to_json(content, conditions)
-    else:
-        text = drawn(calls_sheet(measured, floors, conditions, seed if count else None), to_terminal=output is None)
-    write(text, output)
-    if plot_file is not None:
-        plots.plot_calls(measured, plot_file)
-    if interrupt is not None:
-        raise interrupt
-    return exit_status(measured)
+    floors: dict[DeviceInfo, Timing] = {}
+
+    def measured() -> Generator[tuple[Called, dict[str, Any]], None, None]:
+        with progress_on_terminal() as progress:
+            progress("the floor")
+            floors.update({device: floor_of(get_backend(device=device), turns) for device in devices})
+            for one in run_calls(workloads, found, turns=turns, seed=seed, results=results, progress=progress):
+                yield one, one.to_dict() if form == "json" else {}  # digests take long where all are made in the end
+
+    def tell(pairs: Sequence[tuple[Called, dict[str, Any]]], left: dict[str, Any]) -> int:
+        came = [one for one, _ in pairs]
+        conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
+        if form == "json":
+            content = {
+                "schema": SCHEMA,
+                "seed": seed,
+                "libraries": versions_of(found),
+                "floors": {device.label: seconds_to_dict(floor) for device, floor in floors.items()},
+                "results": [told for _, told in pairs],
+                "summaries": [one.to_dict() for one in summaries(came)],
+                **left,
+            }
+            text = to_json(content, conditions)
+        else:
+            text = drawn(calls_sheet(came, floors, conditions, seed if count else None), to_terminal=output is None)
+        write(text, output)
+        if plot_file is not None:
+            plots.plot_calls(came, plot_file)
+        return exit_status(came)
+
+    tasks = [
+        Task(workload.name, {"device": library.backend.device.label, "arrays": library.name})
+        for workload in workloads
+        for library in found
+    ]
+    return keep(tasks, measured(), tell)
 
 
 def parts(text: str) -> list[str]:
