@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 from gemmport.bench.dealt import DealtOptions, DealtResult, run_dealt
 from gemmport.bench.standings import Workload
 from gemmport.cli import options
+from gemmport.cli.kept import Task, keep
 from gemmport.cli.output import (
     Column,
     Conditions,
@@ -51,18 +52,28 @@ def run_on_devices(
     """Computes, verifies, times and tells; the exit status."""
     backends = chosen_backends(described(told), backend)
     meter = ProgramMeter([each.device for each in backends])
-    with progress_on_terminal() as tell:
-        found = [(workload, run_dealt(workload.problem, backends, how, progress=tell)) for workload in workloads]
-    conditions = Conditions([each.device for each in backends], {}, meter.counts())
-    content = [{"label": workload.label, "source": workload.source, **result.to_dict()} for workload, result in found]
-    if form == "csv":
-        text = to_csv(content)
-    elif form == "json":
-        text = to_json({"dealt": content}, conditions)
-    else:
-        text = drawn(_sheet(found, conditions), to_terminal=output is None)
-    write(text, output)
-    return exit_status(result for _, result in found)
+
+    def dealt() -> Generator[tuple[Workload, DealtResult], None, None]:
+        with progress_on_terminal() as progress:
+            for workload in workloads:
+                yield workload, run_dealt(workload.problem, backends, how, progress=progress)
+
+    def tell(found: Sequence[tuple[Workload, DealtResult]], left: dict[str, Any]) -> int:
+        conditions = Conditions([each.device for each in backends], {}, meter.counts())
+        content = [
+            {"label": workload.label, "source": workload.source, **result.to_dict()} for workload, result in found
+        ]
+        if form == "csv":
+            text = to_csv(content)
+        elif form == "json":
+            text = to_json({"dealt": content, **left}, conditions)
+        else:
+            text = drawn(_sheet(found, conditions), to_terminal=output is None)
+        write(text, output)
+        return exit_status(result for _, result in found)
+
+    where = {"devices": [each.device.label for each in backends]}
+    return keep([Task(workload.name, where) for workload in workloads], dealt(), tell)
 
 
 def _sheet(found: Sequence[tuple[Workload, DealtResult]], conditions: Conditions) -> Sheet:

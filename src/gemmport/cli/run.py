@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -18,6 +18,7 @@ from gemmport.bench.standings import Measured, Workload, standings
 from gemmport.bench.streamed import StreamedResult, run_streamed
 from gemmport.checking.scales import random_scales
 from gemmport.cli import completion, options, streams
+from gemmport.cli.kept import Task, keep
 from gemmport.cli.output import (
     Column,
     Conditions,
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from gemmport.multidevice.outlook import Placement
 
 MOST_SIZES = 10_000
+
+Row: TypeAlias = "list[tuple[Measured, dict[str, Any]]]"
+"""What came of a product on a device: the result of each kernel, with its data for JSON."""
 
 
 @click.command(
@@ -154,6 +158,8 @@ def run(
     first device of each kind takes alone, in turns. With --placement they are on the devices. --device measures devices one
     after another.
 
+    What is interrupted tells what was measured by then.
+
     With --device-memory or --devices, products that take seconds are timed three times, or for 15 s, unless --repeat is given.
 
     Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
@@ -214,31 +220,41 @@ def run(
     if mapped is not None:
         raise click.UsageError("--mapped says nothing without --device-memory: add it, or leave --mapped out")
     meter = ProgramMeter(devices)
-    measured = _measured(workloads, devices, chosen)
-    results = [one.result for one in measured]
-    stand = standings(measured, chosen.kernels)
-    conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
-    if then is not None:
-        then.compare({"results": [one.to_dict() for one in measured]}, conditions)
-    if form == "csv":
-        text = to_csv([one.to_dict() for one in measured])
-    elif form == "json":
-        content = {
-            "results": [one.to_dict() for one in measured],
-            "standings": [one.to_dict(threshold) for one in stand],
-            **({} if then is None else {"comparison": then.comparison.to_dict()}),
-        }
-        text = to_json(content, conditions)
-    else:
-        sheets = [products_sheet(measured, [one.told(threshold) for one in stand], conditions)]
-        sheets += [] if then is None else [then.sheet()]
-        text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
-    write(text, output)
-    if plot_file is not None:
-        plot_run(measured, plot_file)
-    for line in slower_than_numpy(results):
-        streams.tell(f"warning: {line}")
-    return exit_status(results) or (0 if then is None else then.status())
+
+    def tell(rows: Sequence[Row], left: dict[str, Any]) -> int:
+        measured, dicts = [one for row in rows for one, _ in row], [told for row in rows for _, told in row]
+        results = [one.result for one in measured]
+        stand = standings(measured, chosen.kernels)
+        conditions = Conditions(devices, unavailable, meter.counts(), options.told_choice(backend, device, devices))
+        if then is not None:
+            then.compare({"results": dicts}, conditions)
+        if form == "csv":
+            text = to_csv(dicts)
+        elif form == "json":
+            content = {
+                "results": dicts,
+                "standings": [one.to_dict(threshold) for one in stand],
+                **({} if then is None else {"comparison": then.comparison.to_dict()}),
+                **left,
+            }
+            text = to_json(content, conditions)
+        else:
+            sheets = [products_sheet(measured, [one.told(threshold) for one in stand], conditions)]
+            sheets += [] if then is None else [then.sheet()]
+            text = "\n".join(drawn(sheet, to_terminal=output is None) for sheet in sheets)
+        write(text, output)
+        if plot_file is not None:
+            plot_run(measured, plot_file)
+        for line in slower_than_numpy(results):
+            streams.tell(f"warning: {line}")
+        return exit_status(results) or (0 if then is None or left else then.status())
+
+    digested = form != "table" or then is not None
+    return keep(_tasks(workloads, devices), _measured(workloads, devices, chosen, digested), tell)
+
+
+def _tasks(workloads: Sequence[Workload], devices: Sequence[DeviceInfo]) -> list[Task]:
+    return [Task(workload.name, {"device": device.label}) for workload in workloads for device in devices]
 
 
 def _in_tiles(
@@ -246,30 +262,42 @@ def _in_tiles(
     mapped: Path | None, *, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """What --device-memory does, on one device after another."""
-    with bytes_on_terminal() as told:
-        streamed = [
-            run_streamed(
-                workload.problem, each, memory, kernel=kernel, params=chosen.params, config=config_files, verify=chosen.verify,
-                repeat=chosen.repeat, seed=chosen.seed, mapped=mapped, patience=options.patience(), progress=told,
-            )
-            for workload in workloads
-            for each in here.devices
-        ]  # fmt: skip
-    if form == "json":
-        write(to_json({"results": [one.to_dict() for one in streamed]}, here), output)
-    else:
-        write(drawn(streamed_sheet(streamed, here), to_terminal=output is None), output)
-    return int(any(one.verified is False for one in streamed))
+
+    def streamed() -> Generator[StreamedResult, None, None]:
+        with bytes_on_terminal() as told:
+            for workload in workloads:
+                for each in here.devices:
+                    yield run_streamed(
+                        workload.problem, each, memory, kernel=kernel, params=chosen.params, config=config_files,
+                        verify=chosen.verify, repeat=chosen.repeat, seed=chosen.seed, mapped=mapped,
+                        patience=options.patience(), progress=told,
+                    )  # fmt: skip
+
+    def tell(found: Sequence[StreamedResult], left: dict[str, Any]) -> int:
+        if form == "json":
+            write(to_json({"results": [one.to_dict() for one in found], **left}, here), output)
+        else:
+            write(drawn(streamed_sheet(found, here), to_terminal=output is None), output)
+        return int(any(one.verified is False for one in found))
+
+    return keep(_tasks(workloads, here.devices), streamed(), tell)
 
 
-def _measured(workloads: Sequence[Workload], devices: Sequence[DeviceInfo], chosen: Options) -> list[Measured]:
+def _measured(
+    workloads: Sequence[Workload], devices: Sequence[DeviceInfo], chosen: Options, digested: bool
+) -> Generator[Row, None, None]:
+    """What came of each workload on each device, as it is there.
+
+    Args:
+        digested: whether it is made data for JSON at once: digests take long where all are made in the end.
+    """
     with progress_on_terminal() as tell:
         compile_products([workload.problem for workload in workloads], devices, chosen, tell)
-        return [
-            Measured(workload, result)
-            for workload in workloads
-            for result in run_benchmark([workload.problem], devices, chosen, progress=tell)
-        ]
+        for workload in workloads:
+            for device in devices:
+                results = run_benchmark([workload.problem], [device], chosen, progress=tell)
+                found = [Measured(workload, result) for result in results]
+                yield [(one, one.to_dict() if digested else {}) for one in found]
 
 
 def _together(
