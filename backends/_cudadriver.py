@@ -101,10 +101,10 @@ class PrimaryContext:
             OSError: there is no driver.
             LaunchError: the driver refuses, or knows no such device.
         """
+        check("cuInit", ctypes.c_uint(0))
         with Relaxed():
             with self._lock:
                 if self._device is None:
-                    check("cuInit", ctypes.c_uint(0))
                     device = _device_of(self.compute_capability)
                     check("cuDevicePrimaryCtxRetain", ctypes.byref(self._handle), device)
                     self._device = device

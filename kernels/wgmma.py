@@ -102,6 +102,9 @@ _B: tuple[Operand, ...] = ("b",)
 SHARED_LINES = 2 * LINES
 """Of an operand, of which each group of a cluster has one half brought."""
 
+_FEW_RESULTS = 2**15
+"""Elements of D for each compute unit, beyond which no tiling has so few tiles that clusters share them all."""
+
 _SHARES = (0, 1)
 _TRIED: Parameters = {"TSM": 128, "TSN": 256, "WM": 64, "STAGES": 4}
 _TRIED_TYPES = {"float16": "float16", "bfloat16": "bfloat16", "int8": "int32"}
@@ -152,8 +155,8 @@ class Wgmma(KernelVariant):
 
     With a CLUSTER, two groups run on neighbouring compute units and reach each other's local memory: each has one half of the
     tiles of A or of B copied to both, or both compute one tile, each with half of its terms (CUDA C++ Programming Guide,
-    "Thread Block Clusters"). Only the user chooses these. With EARLY = 1 groups begin while the launch before still runs
-    ("Programmatic Dependent Launch").
+    "Thread Block Clusters"). Others than the user choose these where all tiles are shared along k. With EARLY = 1 groups begin
+    while the launch before still runs ("Programmatic Dependent Launch").
 
     Where `mma` is expected to be faster, only the user chooses it. Under OpenCL it is chosen where `gemmport doctor` has found
     it right on the device.
@@ -329,10 +332,13 @@ class Wgmma(KernelVariant):
         )
 
     def considered(self, problem: GemmProblem, device: DeviceInfo, model: DeviceModel) -> Sequence[Parameters]:
-        """The tilings of the device's model that fit, each with as many stages as there is room for, shared or not; those that
-        are not begin early, where the language has it.
+        """The tilings of the device's model that fit, each with as many stages as there is room for, shared or not. Where the
+        language has it, those that are not begin early, and those that are all shared go to clusters, if these have two each.
         """
         choices: list[Parameters] = []
+        clusters = (
+            device.language == "cuda" and problem.m * problem.n * problem.batch <= _FEW_RESULTS * device.compute_units
+        )
         for tiling in model.tilings.get(self.name, ()):
             full = self.complete(tiling)
             room = self.most_local_bytes(device)
@@ -343,7 +349,10 @@ class Wgmma(KernelVariant):
             if fits and self.unfit(full, problem, device) is None:
                 alone = {**tiling, "STAGES": stages, "SHARE": 0}
                 choices.append({**alone, "EARLY": 1} if device.language == "cuda" else alone)
-                choices.append({**alone, "SHARE": int(full["GROUPS"])})
+                shared = {**alone, "SHARE": int(full["GROUPS"])}
+                choices.append(shared)
+                if clusters:
+                    choices += [{**shared, "CLUSTER": each} for each in self._sharing_clusters(full, problem, device)]
         return self.ranked(choices, problem, device, model)
 
     def predicted(
@@ -365,8 +374,8 @@ class Wgmma(KernelVariant):
             together = _together(parameters)
             tiles, steps = self._tiles(parameters, problem), _steps_of(problem, tile)
             steps = ceil_div(steps, 1 + (cluster == SAME_D))
-            shared, sharers = (together * x for x in _sharing(tiles, steps, p["SHARE"] * units // together))
-            tiles *= together
+            shared, sharers = _sharing(tiles, steps, p["SHARE"] * units // together)
+            tiles, shared, sharers = together * tiles, together * shared, together * sharers
             step = {
                 "multiply-adds": tile.rows * tile.columns * ROW_BYTES / 2 / own["products"],
                 "local memory": tile.rows // LINES * (LINES + tile.columns) * ROW_BYTES / own["read_bytes"],
@@ -498,6 +507,19 @@ class Wgmma(KernelVariant):
         )
         parts = Scratch("parts", 2 * sharers * together * tile.rows * tile.columns * problem.accumulator.sum_bytes)
         return Steps([*launches, launch(sharers * together, shares=1), combine], [parts, *scratch])
+
+    def _sharing_clusters(self, parameters: Parameters, problem: GemmProblem, device: DeviceInfo) -> Sequence[str]:
+        """What the groups of clusters may share where clusters share all tiles along k, and no tile is beyond D."""
+        rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
+        down, across = -(-problem.m // rows), -(-problem.n // columns)
+        pairs, clusters = down * across * problem.batch // 2, device.compute_units * int(parameters["GROUPS"]) // 2
+        if (
+            2 * pairs > clusters
+            or not _sharing(pairs, _steps_of(problem, self._tile(parameters, problem)), clusters)[0]
+        ):
+            return ()
+        halved = ((SAME_A, across, rows), (SAME_B, down, columns))
+        return [each for each, tiles, lines in halved if tiles % 2 == 0 and lines % SHARED_LINES == 0]
 
     def _tiles(self, parameters: Parameters, problem: GemmProblem) -> int:
         """That have numbers: each is computed by one group, or by a cluster of two."""

@@ -447,13 +447,29 @@ def test_a_source_says_that_its_launches_begin_early() -> None:
         assert _compilation.begins_early(assemble(launch.kernel, "cuda")) == bool(early)
 
 
-def test_clusters_are_for_those_who_ask_and_launches_begin_early_where_they_may() -> None:
+def test_clusters_are_for_those_who_ask_elsewhere_and_launches_begin_early_where_they_may() -> None:
     for device in (CUDA, OPENCL):
         for size in (512, 1024, 4096):
             for each in WGMMA.considered(square(size), device, model_of(device)):
                 full = WGMMA.complete(each)
-                assert full["CLUSTER"] == "none"
+                assert full["CLUSTER"] == "none" or (device is CUDA and full["SHARE"] and size < 4096)
                 assert full["EARLY"] == int(device is CUDA and full["SHARE"] == 0)
+
+
+def test_clusters_are_considered_where_they_share_all_tiles_and_none_is_beyond_d() -> None:
+    few = gp.GemmProblem.create(384, 376, 147456, dtype="bfloat16")  # two rows of 192, three columns of 128
+    found = [WGMMA.complete(each) for each in WGMMA.considered(few, CUDA, model_of(CUDA))]
+    assert found[0]["CLUSTER"] == "b"
+    clusters = [each for each in found if each["CLUSTER"] != "none"]
+    assert {(each["TSM"], each["TSN"], each["CLUSTER"]) for each in clusters} >= {(192, 128, "b"), (128, 192, "a")}
+    for each in clusters:
+        size, extent = {"a": (each["TSN"], 376), "b": (each["TSM"], 384)}[str(each["CLUSTER"])]
+        assert -(-extent // int(size)) % 2 == 0
+        assert [launch.kernel.function for launch in plan(few, each).launches] == ["wgmma", "combine"]
+    tiny = gp.GemmProblem.create(64, 64, 64, dtype="float16")
+    for problem, device in ((few, OPENCL), (tiny, CUDA)):
+        for each in WGMMA.considered(problem, device, model_of(device)):
+            assert WGMMA.complete(each)["CLUSTER"] == "none"
 
 
 def test_passes_before_begin_early_too() -> None:
