@@ -376,8 +376,11 @@ class TestFaults:
 
 @pytest.mark.processes
 def test_a_campaign_stops_in_time(best_backend: gp.Backend) -> None:
-    report = run_campaign(best_backend.device, Options(seed=0, seconds=8))
-    assert report.seconds < 60
+    for seconds in (8, 60):  # on a busy machine, the time may end before a process is there
+        report = run_campaign(best_backend.device, Options(seed=0, seconds=seconds))
+        assert report.seconds < seconds + 52
+        if report.problems:
+            break
     assert report.problems > 0
 
 

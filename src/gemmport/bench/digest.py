@@ -37,8 +37,13 @@ CALL_PATH = (
 beyond its launches. What is asked only once, such as a plan, is not among them.
 """
 
-_PARTS_OF_CALLS = {"cuda": ("driver", "context", "modules", "streams"), "opencl": ("driver",)}
-"""Likewise, of a backend's own."""
+_PARTS_OF_CALLS = {
+    "cuda": (
+        "core.dlpack", "backends._cudadriver", "backends._cudacontext", "backends._cudamodules", "backends._cudastreams",
+    ),
+    "opencl": ("backends._opencldriver",),
+}  # fmt: skip
+"""Likewise, of one backend alone."""
 
 
 def launch_digest(launch: Launch, device: DeviceInfo) -> str:
@@ -65,7 +70,7 @@ def call_path(backend: str) -> tuple[str, ...]:
     return (
         *CALL_PATH,
         f"backends.{backend}",
-        *(f"backends._{backend}{part}" for part in _PARTS_OF_CALLS.get(backend, ())),
+        *_PARTS_OF_CALLS.get(backend, ()),
     )
 
 
