@@ -187,6 +187,20 @@ def workloads_called_in_halves(files: Files) -> Table:
     return _summarized(files, "h200/calls/workloads-torch-bfloat16.json")
 
 
+def workloads_called_in_halves_since(files: Files) -> Table:
+    """docs/calls.md: published workloads in bfloat16, of PyTorch's tensors on an H100."""
+    return _summarized(files, "h100/calls/workloads-torch-bfloat16-packed.json")
+
+
+def called_types(files: Files) -> Table:
+    """docs/mma.md: products of other types, of PyTorch's tensors on an H100."""
+    rows = []
+    for dtype in ("float16", "float64", "complex64", "complex128"):
+        table = _summarized(files, f"h100/calls/types-torch-{dtype}.json")
+        rows += [[dtype, *row] for row in table.rows]
+    return Table(["type", "calls with `out`", "products>", "geometric mean>", "least>"], rows)
+
+
 def bound_by_stores(files: Files) -> Table:
     """docs/calls.md: products in bfloat16 before their sums were rounded on the way to shared memory, and since."""
     extents = ("m", "n", "k", "batch")
@@ -308,6 +322,8 @@ RECIPES: dict[str, Recipe] = {
     "calls on the H200 in OpenCL": gpu_calls_opencl,
     "calls on an H100 in OpenCL": gpu_calls_opencl_today,
     "calls of workloads in halves": workloads_called_in_halves,
+    "calls of workloads in halves since": workloads_called_in_halves_since,
+    "calls of types": called_types,
     "calls of workloads in OpenCL": workloads_called_in_opencl,
     "results in rows that are not aligned": unaligned_results,
     "results that bound products": bound_by_stores,

@@ -164,13 +164,54 @@ def tilings_of_wgmma(files: Files) -> Table:
 
 
 def halves_by_the_unit(files: Files) -> Table:
-    """docs/wgmma.md: products of halves on an H200."""
-    return _chosen(files.results("h200/run/halves.json"))
+    """docs/wgmma.md: products of halves on an H100."""
+    return _chosen(files.results("h100/run/halves.json"))
 
 
 def by_the_unit(files: Files) -> Table:
     """docs/wgmma.md: products of other types on an H100."""
-    return _chosen(files.results("h100/run/matrix-units.json"))
+    return _chosen(files.results("h100/run/units.json"))
+
+
+def units_of_an_h200(files: Files) -> Table:
+    """docs/wgmma.md: products of other types on an H200."""
+    return _chosen(files.results("h200/run/tf32.json", "h200/run/complex-and-double.json"))
+
+
+_FEW_TILES = {"192 × 128": {"TSM": 192, "TSN": 128}, "128 × 128": {"TSM": 128, "TSN": 128}}
+
+
+def few_tiles_of_many_terms(files: Files) -> Table:
+    """docs/wgmma.md: tiles that are all shared along k: before, with steps in turns, with more warps that add up, in clusters."""
+    runs = [files.results(f"h100/study/few-tiles{suffix}.json") for suffix in ("-before", "-turns", "")]
+    rows = []
+    for own in runs[2]:
+        same = {name: own[name] for name in ("m", "n", "k", "trans_a", "trans_b")}
+        for name, tile in _FEW_TILES.items():
+            stated = {name: [_tried(one(results, **same), tile, cluster="none") for results in runs]}
+            if not all(stated[name]):
+                continue
+            times = [*stated[name], _tried(own, tile, cluster="b")]
+            size = f"{own['m']} × {own['n']} × {own['k']}"
+            cells = [f"{x * 1e6:.1f}" if x else EMPTY for x in (*times, _theirs(own))]
+            best = min(x for x in times if x)
+            rows.append([size, own["trans_a"] + own["trans_b"], name, *cells, hundredths(_theirs(own) / best)])
+    heads = ("before", "in turns", "more warps", "clusters", "cuBLAS")
+    return Table(["m × n × k", "ops", "tiles", *(f"{head}, µs>" for head in heads), "×>"], rows)
+
+
+def _tried(own: Result, tile: Mapping[str, int], *, cluster: str) -> float:
+    """The median of a trial with a tile, in seconds; 0 where there is none."""
+    for trial in own["trials"]:
+        p = trial["parameters"]
+        if trial["set"] and all(p[name] == value for name, value in tile.items()) and p["CLUSTER"] == cluster:
+            return float(trial["seconds"]["median"])
+    return 0.0
+
+
+def _theirs(own: Result) -> float:
+    """Seconds of the faster library beside trials."""
+    return min(float(each["seconds"]["median"]) for each in own["baselines"].values())
 
 
 def halves_rounded_first(files: Files) -> Table:
@@ -408,6 +449,8 @@ RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "by the unit": by_the_unit,
     "halves by the unit": halves_by_the_unit,
+    "units of an H200": units_of_an_h200,
+    "few tiles of many terms": few_tiles_of_many_terms,
     "halves that are rounded first": halves_rounded_first,
     "choices where nothing is shipped": untuned_choices,
     "choices where nothing is shipped, on CPUs": untuned_choices_on_cpus,
