@@ -55,7 +55,8 @@ def parse(command: str) -> None:
         words.pop(0)
     program, *arguments = words
     named = re.search(r"--kernel (\S+)", command)
-    known = {p.name for name in (named[1].split(",") if named else ()) for p in kernels.variant(name).parameters}
+    names = [name for name in named[1].split(",") if name != "auto"] if named else []
+    known = {p.name for name in names for p in kernels.variant(name).parameters}
     for settings in re.findall(r"--(?:set|trial) (\S+)", command):
         for setting in settings.split(","):
             assert not named or setting.partition("=")[0] in known, f"{named[1]} has no {setting}"
