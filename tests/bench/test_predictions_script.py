@@ -74,11 +74,11 @@ def test_choices_on_hopper_are_predicted_within_a_quarter(script: ModuleType, ba
         ratios = [one.predicted(configuration).seconds / one.seconds for one in times]
         return len(times), script.share(ratios, 1.25)
 
-    of_all = {"cuda": (80, 0.96), "opencl": (76, 0.95)}[backend]
+    of_all = {"cuda": (80, 0.96), "opencl": (88, 0.977)}[backend]
     assert share() == (of_all[0], pytest.approx(of_all[1], abs=0.005))
     unseen = [one for one in document["results"] if one["source"] == "unseen"]
     document["results"] = [{"problem": one["problem"], "shipped": one["shipped"]} for one in unseen]
-    assert share() == (20, {"cuda": 1.0, "opencl": 0.9}[backend])
+    assert share() == (20, {"cuda": 1.0, "opencl": 0.95}[backend])
 
 
 def test_what_was_rounded_is_predicted_with_the_pass_that_rounds(script: ModuleType) -> None:
