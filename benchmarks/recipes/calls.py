@@ -280,19 +280,18 @@ def model(files: Files) -> Table:
 
 def first_calls(files: Files) -> Table:
     """docs/startup.md: first calls of new kinds of products on a GPU, in seconds."""
-    found = {
-        name: files.results(f"{device}/startup/first-{name}.json")
-        for device, name in (("h100", "cuda"), ("h200", "opencl"))
-    }
+    names = {"CUDA, H100": "h100/startup/first-cuda", "CUDA, H200": "h200/startup/first-cuda"}
+    names["OpenCL"] = "h200/startup/first-opencl"
+    found = {name: files.results(f"{file}.json") for name, file in names.items()}
     rows = []
-    for row in some(found["cuda"], place="first"):
+    for row in some(found["OpenCL"], place="first"):
         kind = {name: row[name] for name in ("n", "ops", "dtype")}
         cells = [str(row["n"]), row["ops"], row["dtype"]]
         for results in found.values():
             cells += [f"{one(results, **kind, place=place)['first']:.2f}" for place in ("first", "later")]
             cells.append(f"{one(results, **kind, place='later')['settled']:.2f}")
         rows.append(cells)
-    heads = (f"{name}: {what}>" for name in ("CUDA", "OpenCL") for what in ("first product", "a later kind", "settled"))
+    heads = (f"{name}: {what}>" for name in names for what in ("first product", "a later kind", "settled"))
     return Table(["m = n = k>", "ops", "type", *heads], rows)
 
 
