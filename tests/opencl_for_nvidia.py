@@ -22,6 +22,7 @@ void BUILT_IN barrier(cl_mem_fence_flags flags) { __asm__ volatile("bar.sync 0;"
 int BUILT_IN min(int a, int b) { return b < a ? b : a; }
 int BUILT_IN max(int a, int b) { return a < b ? b : a; }
 double2 BUILT_IN convert_double2(double2 x) { return x; }
+float2 BUILT_IN convert_float2(float2 x) { return x; }
 void BUILT_IN vstore_half_rte(float x, size_t i, half *p)
 {
     ushort bits;

@@ -146,18 +146,22 @@ class Loop:
         barriers: those at its disposal: all but that of its asynchronous copies.
     """
 
-    def __init__(self, words: Sequence[int], first: int, last: int) -> None:
+    def __init__(self, words: Sequence[int], first: int, last: int, *, careful: bool = False) -> None:
         """Raises NotUnderstoodError as `Body`."""
         self.first, self.last = first, last
-        self.live_in, behind = _needed(words, first, last + 1)
+        self.live_in, behind = _needed(words, first, last + 1, opposite=careful)
         self.live_out = behind | self.live_in
         self.body = Body(words[first : last + 1], self.live_out)
         copies = {sass.WRITE_BARRIER.get(word) for word in self.body.words if sass.base(word) == sass.LDGDEPBAR}
         self.barriers = sorted(set(range(BARRIERS)) - copies)
 
 
-def main_loop(words: Sequence[int]) -> Loop:
+def main_loop(words: Sequence[int], *, careful: bool = False) -> Loop:
     """The loop of one basic block with the most FFMAs.
+
+    Args:
+        words: of its function.
+        careful: whether it is looked for what two opposite predicates write, which is then not needed before.
 
     Raises:
         NotUnderstoodError: there is none, or the function has an instruction that is not known.
@@ -177,14 +181,15 @@ def main_loop(words: Sequence[int]) -> Loop:
     ]
     if not loops:
         raise NotUnderstoodError("there is no loop of one block with FFMAs")
-    return Loop(words, *max(loops, key=lambda loop: codes[slice(*loop)].count(sass.FFMA)))
+    return Loop(words, *max(loops, key=lambda loop: codes[slice(*loop)].count(sass.FFMA)), careful=careful)
 
 
-def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
+def _needed(words: Sequence[int], *starts: int, opposite: bool = False) -> list[set[int]]:
     """The registers that are needed before each of these instructions, which begin blocks: at least those.
 
     They are those that some instruction, on some way from there, may read, and none before it surely wrote: under no predicate,
-    or under that of the reader, which has kept its value in between.
+    or under that of the reader, which has kept its value in between; or, with `opposite`, one under a predicate and another
+    under its negation.
     """
     exposed = list(_exposed(words))
     made = [sass.surely_writes(word) << sass.GUARD.get(word) * _SLOT for word in words]
@@ -201,7 +206,10 @@ def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
                 continue
             known = written[i]
             if exposed[i]:
-                needed |= exposed[i] & ~(known >> sass.ALWAYS * _SLOT | known >> sass.GUARD.get(words[i]) * _SLOT)
+                there = known >> sass.ALWAYS * _SLOT | known >> sass.GUARD.get(words[i]) * _SLOT
+                if opposite:
+                    there |= _under_both(known)
+                needed |= exposed[i] & ~there
             behind = (known | made[i]) & ~lost[i] if lost[i] else known | made[i]
             for j in successors[i]:
                 both = written[j] & behind if j in written else behind
@@ -210,6 +218,14 @@ def _needed(words: Sequence[int], *starts: int) -> list[set[int]]:
                     ahead.append(j)
         found.append({r for r in range(sass.ZERO) if needed >> r & 1})
     return found
+
+
+def _under_both(known: int) -> int:
+    """The registers that were written under a predicate, and under its negation."""
+    both = 0
+    for p in range(sass.ALWAYS):
+        both |= known >> p * _SLOT & known >> (p | _NEGATED) * _SLOT & (1 << _SLOT) - 1
+    return both
 
 
 @cache

@@ -78,9 +78,7 @@ def rescheduled(binary: bytes, groups: int) -> bytes:
         if code.compute_capability != COMPUTE_CAPABILITY:
             continue
         try:
-            loop = main_loop(code.words)
-            words = _rewritten(code, loop, groups)
-            equivalence.check(code.words, words, loop)
+            loop, words = _proven(code, groups)
         except NotUnderstoodError as reason:
             log.debug("%s stays as it was compiled: %s", function, reason)
             continue
@@ -91,7 +89,31 @@ def rescheduled(binary: bytes, groups: int) -> bytes:
     return binary
 
 
-def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
+def _proven(code: Code, groups: int) -> tuple[Loop, list[int]]:
+    """The function's main loop, and the function with the loop in another order, which does the same.
+
+    Where nothing comes of it, once more with care: what leaves the loop waits for its register, each register of an operand is
+    left to others by itself, and what two opposite predicates write is written in any case. What an order without care is found
+    for keeps that: its times were measured.
+
+    Raises:
+        NotUnderstoodError: nothing came of that either.
+    """
+    try:
+        return _checked(code, groups, careful=False)
+    except NotUnderstoodError as reason:
+        log.debug("once more with care: %s", reason)
+        return _checked(code, groups, careful=True)
+
+
+def _checked(code: Code, groups: int, *, careful: bool) -> tuple[Loop, list[int]]:
+    loop = main_loop(code.words, careful=careful)
+    words = _rewritten(code, loop, groups, careful=careful)
+    equivalence.check(code.words, words, loop)
+    return loop, words
+
+
+def _rewritten(code: Code, loop: Loop, groups: int, *, careful: bool) -> list[int]:
     """The function with the loop in another order."""
     steps = _steps(loop.body)
     order: list[Product] = []
@@ -100,7 +122,8 @@ def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     height = 1 if any(in_one_bank(loop.body, product) for step in steps for product in step) else 2
     for step in steps:
         order += path(loop.body, step, order, height)
-    sequence, registers = _fitted(loop, order, len(order) // len(steps), code.most_registers(groups))
+    most = code.most_registers(groups)
+    sequence, registers = _fitted(loop, order, len(order) // len(steps), most, careful=careful)
     words = list(code.words)
     words[loop.first : loop.last + 1] = _synchronized(_renamed(loop.body, sequence, order, registers), loop.barriers)
     words[loop.first - 1] = sass.STALL.put(
@@ -111,14 +134,16 @@ def _rewritten(code: Code, loop: Loop, groups: int) -> list[int]:
     return words
 
 
-def _fitted(loop: Loop, order: Sequence[Product], size: int, most: int) -> tuple[list[int], dict[Value, int]]:
+def _fitted(
+    loop: Loop, order: Sequence[Product], size: int, most: int, *, careful: bool
+) -> tuple[list[int], dict[Value, int]]:
     """The new order and the registers: loads as early, and operands left alone as long, as there are registers for it."""
     why = NotUnderstoodError("nothing was tried")
     for begin, end in _LOADS:
-        sequence = _merged(loop.body, order, size, begin, end)
+        sequence = _merged(loop.body, order, size, begin, end, patient=careful)
         for held in _HELD:
             try:
-                return sequence, _allocated(loop, sequence, order, most, held)
+                return sequence, _allocated(loop, sequence, order, most, held, apart=careful)
             except NotUnderstoodError as reason:
                 why = reason
     raise why
@@ -152,7 +177,7 @@ def _steps(body: Body) -> list[list[Product]]:
     return [steps[terms] for terms in sorted(steps)]
 
 
-def _merged(body: Body, order: Sequence[Product], size: int, begin: float, end: float) -> list[int]:
+def _merged(body: Body, order: Sequence[Product], size: int, begin: float, end: float, *, patient: bool) -> list[int]:
     """The body's instructions in their new order, by their places in the old: products as given, the others in their order.
 
     Args:
@@ -160,9 +185,13 @@ def _merged(body: Body, order: Sequence[Product], size: int, begin: float, end: 
         order: its products.
         size: products of a step.
         begin, end: the shares of a step's products between which the loads for the next step are issued.
+        patient: whether what leaves the loop waits until products have read what its register has.
     """
     others = [k for k in range(len(body.words) - 1) if sass.base(body.words[k]) != sass.FFMA]
     earliest = _earliest(body, order, size, others, int(begin * size))
+    if patient:
+        for k, done in _awaiting_registers(body, order, others).items():
+            earliest[k] = max(earliest[k], done)
     latest = _latest(body, order, others, size - int(end * size))
     loads = sum(sass.base(body.words[k]) == sass.LDS for k in others)
     loads_apart = int(_LOADS_WITHIN * len(order) / loads)
@@ -265,21 +294,39 @@ def _earliest(body: Body, order: Sequence[Product], size: int, others: Sequence[
     return earliest
 
 
+def _awaiting_registers(body: Body, order: Sequence[Product], others: Sequence[int]) -> dict[int, int]:
+    """The number of products that come before each instruction whose result leaves the loop in a register that they read."""
+    read: dict[int, list[tuple[int, int]]] = defaultdict(
+        list
+    )  # of a register: who made what is read there, and by when
+    for at, product in enumerate(order):
+        for maker, part in (product.row, product.column):
+            r = part if maker == ENTRY else sass.registers_written(body.words[maker])[part]
+            read[r].append((maker, at + 1))
+    found = {}
+    for k in body.leaving & set(others):
+        registers = [r for i, r in enumerate(sass.registers_written(body.words[k])) if body.final[r] == (k, i)]
+        found[k] = max((done for r in registers for maker, done in read[r] if maker < k), default=0)
+    return found
+
+
 @dataclass(frozen=True)
 class _Lifetime:
-    """Where an instruction's results are needed: from its place in the new order to another."""
+    """Where an instruction's results are needed: from its place in the new order to another, of each register's."""
 
     index: int
     target: sass.Operand
     begin: int
-    end: int
+    ends: Sequence[int]
 
-    def meets(self, others: Sequence[tuple[int, int]]) -> bool:
-        """Whether it shares time with others. A result may take the register of what its instruction reads last."""
-        return any(self.begin < end and begin < self.end for begin, end in others)
+    def meets(self, part: int, others: Sequence[tuple[int, int]]) -> bool:
+        """Whether a register shares time with others. A result may take the register of what its instruction reads last."""
+        return any(self.begin < end and begin < self.ends[part] for begin, end in others)
 
 
-def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], most: int, held: int) -> dict[Value, int]:
+def _allocated(
+    loop: Loop, sequence: Sequence[int], order: Sequence[Product], most: int, held: int, *, apart: bool
+) -> dict[Value, int]:
     """The register of each value that the body makes.
 
     Args:
@@ -288,6 +335,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
         order: its products.
         most: registers that there are.
         held: instructions after which one of unknown duration has read its operands.
+        apart: whether each register of an operand is free after its own last use, and not after that of all.
     """
     body = loop.body
     position = {k: at for at, k in enumerate(sequence)}
@@ -315,19 +363,19 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
     for k, at in position.items():
         target = None if (k, 0) in registers else sass.writes(body.words[k])
         if target:
-            leaves = any(body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target.registers))
-            needed = max([at + SETTLED, *(last_use.get((k, i), 0) for i in range(target.width))])
-            lifetimes[k] = _Lifetime(k, target, at, end if leaves else needed)
-            leaving |= {k} if leaves else set()
+            leaves = [body.final[r] == (k, i) and r in loop.live_out for i, r in enumerate(target.registers)]
+            ends = [end if leaves[i] else max(at + SETTLED, last_use.get((k, i), 0)) for i in range(target.width)]
+            lifetimes[k] = _Lifetime(k, target, at, ends if apart else [max(ends)] * target.width)
+            leaving |= {k} if any(leaves) else set()
 
     free = []
     for bundle, enters in _bundles(body, lifetimes):
         if enters or bundle & (leaving | body.in_place):
             for lifetime in (lifetimes[k] for k in bundle):
                 for i, r in enumerate(lifetime.target.registers):
-                    if r not in whole and lifetime.meets(busy[r]):
+                    if r not in whole and lifetime.meets(i, busy[r]):
                         raise NotUnderstoodError(f"R{r} is needed for two values at a time")
-                    busy[r].append((lifetime.begin, lifetime.end))
+                    busy[r].append((lifetime.begin, lifetime.ends[i]))
                     registers[lifetime.index, i] = r
         else:
             free.append([lifetimes[k] for k in sorted(bundle, key=position.__getitem__)])
@@ -335,7 +383,7 @@ def _allocated(loop: Loop, sequence: Sequence[int], order: Sequence[Product], mo
         shift = _shift(group, busy, most)
         for lifetime in group:
             for i, r in enumerate(lifetime.target.registers):
-                busy[r + shift].append((lifetime.begin, lifetime.end))
+                busy[r + shift].append((lifetime.begin, lifetime.ends[i]))
                 registers[lifetime.index, i] = r + shift
     return registers
 
@@ -347,7 +395,7 @@ def _shift(group: Sequence[_Lifetime], busy: dict[int, list[tuple[int, int]]], m
     align = 4 if top - lowest > 2 else 2  # a value stays in its bank
     lowest -= lowest % align
     for shift in range(-lowest, most - top + 1, align):
-        if not any(lifetime.meets(busy[r + shift]) for lifetime in group for r in lifetime.target.registers):
+        if not any(x.meets(i, busy[r + shift]) for x in group for i, r in enumerate(x.target.registers)):
             return shift
     raise NotUnderstoodError(f"no {top - lowest} registers are free for instruction {group[0].index} of the loop")
 

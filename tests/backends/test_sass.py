@@ -15,7 +15,7 @@ from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -37,6 +37,7 @@ from gemmport.planning.planner import make_plan
 from gemmport.runtime.sources import assemble
 from made_up_devices import DEVICES
 from models import TILINGS
+from opencl_for_nvidia import compiled as compiled_from_opencl
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import register_ports
@@ -299,10 +300,28 @@ def test_opencl_takes_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> N
     assert opencl.OpenCL._reworked(RUNTIME, program) == _sass.rescheduled(compiled(), 1)
 
 
+def linking(device: gp.DeviceInfo) -> Any:
+    """What of a device's backend in OpenCL links its programs."""
+    opencl = pytest.importorskip("gemmport.backends.opencl")
+
+    class Linking:
+        def __init__(self) -> None:
+            self.device = device
+
+        _cuda = opencl.OpenCL._cuda
+
+    return Linking()
+
+
 def test_opencl_takes_what_was_linked_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, asked = SimpleNamespace(device=replace(H200, backend="opencl", architecture="sm_103")), []
-    monkeypatch.setattr(_cudadriver, "linked", lambda *given: asked.append(given) or b"cubin")
+    runtime, asked = linking(replace(H200, backend="opencl", architecture="sm_103")), []
+
+    def link(ptx: bytes, context: _cudadriver.PrimaryContext) -> bytes:
+        asked.append((ptx, context.compute_capability))
+        return b"cubin"
+
+    monkeypatch.setattr(_cudadriver, "linked", link)
     problem = gp.GemmProblem.create(256, 256, 256, dtype="float64")
     nvidia = DEVICES["NVIDIA sm_90 under OpenCL"]
     for params, rework in (({"MMA": 1, "PAD": 0}, ("linked",)), ({"MMA": 0}, ())):
@@ -320,7 +339,7 @@ def test_opencl_takes_what_was_linked_where_that_is_asked_for(monkeypatch: pytes
 @pytest.mark.parametrize("why", ["the driver refuses", "nothing changed", "who knows the device"])
 def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
-    runtime, program = RUNTIME, Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
+    runtime, program = linking(H200), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
 
     def refuse(*_: object) -> NoReturn:
         raise gp.LaunchError("no")
@@ -328,7 +347,7 @@ def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPat
     linked = {"the driver refuses": refuse, "nothing changed": lambda *_: b"// still PTX"}
     monkeypatch.setattr(_cudadriver, "linked", linked.get(why, lambda *_: compiled()))
     if why == "who knows the device":
-        runtime = SimpleNamespace(device=replace(H200, architecture=""))
+        runtime = linking(replace(H200, architecture=""))
     assert opencl.OpenCL._reworked(runtime, program) == program.binary
 
 
@@ -911,6 +930,38 @@ def test_what_is_read_where_it_was_written_alone_is_not_needed_before(between: s
     }[between]  # fmt: skip
     (found,) = loops._needed([*words, end], 0)
     assert (20 in found) == needed
+
+
+@pytest.mark.parametrize(
+    ("between", "needed"), [([], False), ([COMPARE], True), ([sass.FIRST_PREDICATE.put(COMPARE, 2)], False)]
+)
+def test_what_two_opposite_predicates_write_is_not_needed_before(between: list[int], *, needed: bool) -> None:
+    """R20 is written under P1 and under its negation, and then read in any case: where somebody looks for that."""
+    write, read = sass.D.put(MOVE, 20), sass.B.put(MOVE, 20)
+    words = [sass.GUARD.put(write, 1), *between, sass.GUARD.put(write, 8 | 1), read, instruction(sass.EXIT, 4)]
+    (found,), (careful,) = loops._needed(words, 0), loops._needed(words, 0, opposite=True)
+    assert 20 in found
+    assert (20 in careful) == needed
+
+
+@pytest.mark.sample(size=[1024])
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_loops_of_complex_numbers_in_opencl_take_care(size: int, tmp_path: Path) -> None:
+    """Another compiler than CUDA's has what leaves the loop in registers that products read, or leaves others' values there."""
+    device = replace(H200, backend="opencl")
+    problem = gp.GemmProblem.create(size, size, size, dtype="complex64")
+    for number, launch in enumerate(gp.plan(problem, device, kernel="simt").launches):
+        if launch.kernel.function != "simt":
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        compiled_from_opencl(launch, "sm_90", folder)
+        code = Code((folder / "kernel.cubin").read_bytes(), "simt")
+        with pytest.raises(NotUnderstoodError, match=r"(two values at a time|ends with another value)"):
+            reschedule._checked(code, 2, careful=False)
+        loop, words = reschedule._proven(code, 2)
+        before, after = (cost(x[loop.first : loop.last + 1]).cycles for x in (code.words, words))
+        assert after < 0.85 * before
 
 
 def test_what_was_written_under_another_predicate_of_the_same_value_is_not_needed_before() -> None:
