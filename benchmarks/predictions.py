@@ -7,7 +7,7 @@ unseen` measured, is predicted anew, by the model that the files of --config, an
 device that the document describes. Printed by platform, and by kernel: how many there are, the share whose prediction lies
 within a factor of the time, and quantiles of predicted over measured time. Half of the products, by a digest of their names,
 are held out: `--fit half` leaves them out, and `--fit held` shows them alone, so that constants are fitted to one half and
-reported of the other.
+reported of the other. What `--no-verify` measured is passed over, but with `--unverified`.
 """
 
 from __future__ import annotations
@@ -64,9 +64,12 @@ class Timed:
         return preparation.predicted(variant, self.problem, self.device, model, values)
 
 
-def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
+def timed_in(document: dict[str, Any], *, unverified: bool = False) -> Iterator[Timed]:
     """The times of a document of `gemmport run`, `benchmarks/tuning.py unseen`, or `benchmarks/mma.py`, which verifies tilings
     before it times those that are right.
+
+    Args:
+        unverified: whether results count that nobody verified; those that are wrong never do.
     """
     devices = [
         DeviceInfo.from_dict({key: value for key, value in described.items() if key in _KNOWN})
@@ -82,7 +85,7 @@ def timed_in(document: dict[str, Any]) -> Iterator[Timed]:
                         devices[0], problem, each["kernel"], (*each["parameters"].items(),), each["seconds"], True
                     )
         elif one.get("status") == "ok" and (
-            one.get("verified") or (one.get("verified") is None and "right" in document)
+            one.get("verified") or (one.get("verified") is None and (unverified or "right" in document))
         ):
             named = one["backend"], one["selector"]  # a GPU has the same selector under CUDA and OpenCL
             device = next(each for each in devices if (each.backend, each.selector) == named)
@@ -108,12 +111,15 @@ def share(ratios: Sequence[float], within: float) -> float:
 @click.option("--within", default=1.25, show_default=True, help="The factor.")
 @click.option("--fit", type=click.Choice(HALVES), default=None, help="One half of the products alone.")
 @click.option("--each", is_flag=True, help="Tell each one that lies beyond, with the parts of its prediction.")
-def main(documents: Iterable[Path], files: Sequence[Path], within: float, fit: str | None, each: bool) -> None:
+@click.option("--unverified", is_flag=True, help="Take what --no-verify measured, too.")
+def main(
+    documents: Iterable[Path], files: Sequence[Path], within: float, fit: str | None, each: bool, unverified: bool
+) -> None:
     """Sets predictions beside the times of documents."""
     configuration = load_configuration(files)
     rows: dict[tuple[str, str], list[float]] = defaultdict(list)
     for path in documents:
-        for one in timed_in(json.loads(path.read_text(encoding="utf-8"))):
+        for one in timed_in(json.loads(path.read_text(encoding="utf-8")), unverified=unverified):
             if fit is not None and one.half != fit:
                 continue
             prediction = one.predicted(configuration)

@@ -65,7 +65,7 @@ def test_a_device_under_two_backends_is_that_of_the_result(script: ModuleType) -
 
 @pytest.mark.parametrize("backend", ["cuda", "opencl"])
 def test_choices_on_hopper_are_predicted_within_a_quarter(script: ModuleType, backend: str) -> None:
-    """By the shipped model, as docs/tuning.md says: all choices, and those for products to which nothing was fitted."""
+    """By the shipped model, as docs/tuning-studies.md says: all choices, and those for products to which nothing was fitted."""
     file = BENCHMARKS / "results" / "h100" / "tuning" / f"unseen-{backend}.json"
     configuration, document = load_configuration(()), json.loads(file.read_text(encoding="utf-8"))
 
@@ -90,3 +90,19 @@ def test_what_was_rounded_is_predicted_with_the_pass_that_rounds(script: ModuleT
     configuration = load_configuration(())
     assert "conversion" not in plain.predicted(configuration).parts
     assert rounded.predicted(configuration).parts["conversion"] > 0
+
+
+def test_what_nobody_verified_counts_where_it_is_asked_for_and_what_is_wrong_never(script: ModuleType) -> None:
+    document = json.loads((RESULTS / "run" / "squares-float32.json").read_text(encoding="utf-8"))
+    first, second, *_ = document["results"]
+    first["verified"], second["verified"] = None, False
+    of_all = len(document["results"])
+    assert [len(list(script.timed_in(document, unverified=each))) for each in (False, True)] == [of_all - 2, of_all - 1]
+
+
+def test_workloads_on_an_h200_are_predicted_within_a_quarter(script: ModuleType) -> None:
+    """The file is of a run with --no-verify: the command takes it where that is asked for."""
+    command = [str(BENCHMARKS / "results" / "h200" / "run" / "workloads-float32.json"), "--unverified"]
+    done = CliRunner().invoke(script.main, command, catch_exceptions=False)
+    rows = [line.split() for line in done.output.splitlines() if " as chosen " in line]
+    assert [row[-5:-3] for row in rows] == [["92", "92%"], ["92", "92%"]]
