@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from recipes import calls, cpu, fuzz, gpu, ladders, ports, studies
+from recipes import calls, cpu, fuzz, gpu, ladders, ports, studies, tuned
 from recipes.table import Recipe
 
 RECIPES: dict[str, Recipe] = {
     **calls.RECIPES, **cpu.RECIPES, **fuzz.RECIPES, **gpu.RECIPES, **ladders.RECIPES, **ports.RECIPES, **studies.RECIPES,
+    **tuned.RECIPES,
 }  # fmt: skip
 """Name → recipe."""

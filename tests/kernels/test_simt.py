@@ -494,7 +494,7 @@ def test_generated_tilings_leave_room_for_fewer_groups_that_share() -> None:
 
 
 def test_generated_tilings_with_many_sums_have_large_groups_and_no_slices() -> None:
-    """Others took up to 1.9 times as long as expected (docs/tuning.md)."""
+    """Others took up to 1.9 times as long as expected (docs/tuning-studies.md)."""
     found = [tiling for tiling in generated() if tiling["WPTM"] * tiling["WPTN"] >= _simt_tilings.MANY_SUMS]
     assert {(tiling["TSM"], tiling["TSN"]) for tiling in found} >= {(128, 128), (128, 256)}
     for tiling in found:

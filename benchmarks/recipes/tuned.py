@@ -1,0 +1,110 @@
+"""Tables of docs/tuning-studies.md that say how near predictions come, and where the tuner's choices are the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+import predictions
+
+from gemmport.planning.lookup import Configuration, load_configuration
+from recipes.table import ROOT, Files, Recipe, Result, Table, hundredths, times
+
+WITHIN = 1.25
+"""The factor of the aim."""
+
+MODELS = ROOT / "benchmarks" / "models"
+
+_SQUARES = tuple(f"{size}squares-{dtype}" for size in ("", "large-") for dtype in ("float32", "float64"))
+_ODD = tuple(f"odd-and-skinny-{dtype}" for dtype in ("float32", "float64"))
+
+
+def _runs(device: str, *names: str) -> list[str]:
+    return [f"{device}/run/{name}.json" for name in names]
+
+
+def predicted(files: Files) -> Table:
+    """How many times of choices the models of today predict within the factor."""
+    h200 = _timed(files, _runs("h200", "workloads-float32"), unverified=True)
+    intel, pocl31 = (_timed(files, _runs(name, *_SQUARES, *_ODD)) for name in ("intel", "pocl31"))
+    shipped, zen4 = load_configuration(()), load_configuration((MODELS / "zen4.yaml",))
+    squares = "squares, odd and skinny"
+    cells = [
+        ("H200, CUDA", "92 workloads", shipped, [one for one in h200 if one.device.backend == "cuda"]),
+        ("H200, OpenCL", "92 workloads", shipped, [one for one in h200 if one.device.backend == "opencl"]),
+        ("H100, CUDA", "choices", shipped, _timed(files, ["h100/tuning/unseen-cuda.json"])),
+        ("H100, OpenCL", "choices", shipped, _timed(files, ["h100/tuning/unseen-opencl.json"])),
+        ("Zen 4, Intel", squares, zen4, intel),
+        ("Zen 4, Intel", "choices", zen4, _timed(files, ["intel/tuning/unseen.json"])),
+        ("Zen 4, PoCL 3.1", squares, zen4, pocl31),
+        ("Zen 4, PoCL 3.1", "of these, the half held out", zen4, [one for one in pocl31 if one.half == "held"]),
+        ("Zen 4, PoCL 3.1", "choices", zen4, _timed(files, ["pocl31/tuning/unseen.json"])),
+        ("Zen 4, PoCL 3.0", "squares, without a model", zen4, _timed(files, _runs("pocl30", *_SQUARES))),
+    ]
+    for name, own in {"Intel": "intel", "PoCL 3.1": "pocl31", "PoCL 3.0": "pocl30"}.items():
+        found = _timed(files, [f"zen3/tuning/unseen-{own}.json"])
+        cells.append((f"Zen 3, {name}", "choices", load_configuration((MODELS / f"zen3-{own}.yaml",)), found))
+    return Table(
+        ["device", "times of", "times>", "within 1.25>", "least>", "median>", "most>"],
+        [[device, what, *_shares(found, models)] for device, what, models, found in cells],
+    )
+
+
+def _timed(files: Files, names: Iterable[str], *, unverified: bool = False) -> list[predictions.Timed]:
+    """Of documents, the times of what the planner chose."""
+    return [
+        one
+        for name in names
+        for one in predictions.timed_in(files.document(name), unverified=unverified)
+        if one.chosen
+    ]  # fmt: skip
+
+
+def _shares(found: Sequence[predictions.Timed], models: Configuration) -> list[str]:
+    ratios = [one.predicted(models).seconds / one.seconds for one in found]
+    quantiles = (min(ratios), median(ratios), max(ratios))
+    return [str(len(ratios)), f"{predictions.share(ratios, WITHIN):.0%}", *map(hundredths, quantiles)]
+
+
+def worst_regrets(files: Files) -> Table:
+    """Of each CPU runtime the product with the worst regret: trials of a neighbour, and what was measured in turns."""
+    # a neighbour among the products that were tuned, and two candidates: kernels, and their places in the entry
+    cases = {
+        "Intel": ("intel", (1, 2048, 1024), ("gemv", "0"), ("gemv", "1")),
+        "PoCL 3.1": ("pocl31", (64, 2048, 256), ("packed", "0"), ("packed", "1")),
+        "PoCL 3.0": ("pocl30", (128, 128, 128), ("direct", "0"), ("packed", "0")),
+    }
+    rows = []
+    for name, (own, neighbour, kept, lost) in cases.items():
+        document = files.document(f"zen3/tuning/unseen-{own}.json")
+        unseen = [one for one in document["results"] if one["source"] == "unseen"]
+        worst = max(unseen, key=lambda one: one["tuned"]["regret"])
+        entry = next(x for x in document["entries"] if x["name"].endswith(worst["problem"]["dtype"]))
+        seconds = next(x["seconds"] for x in entry["trials"] if (x["m"], x["n"], x["k"]) == neighbour)
+        looks = [_micro(seconds[kernel][place]) for kernel, place in (kept, lost)]
+        problem = worst["problem"]
+        tilings = entry["kernels"][lost[0]]
+        in_turns = [_micro(x) for x in (worst["tuned"]["seconds"], _seconds_of(worst, lost[0], tilings[int(lost[1])]))]
+        product = times(problem["m"], problem["n"], problem["k"])
+        kernels = [f"`{kernel}`" for kernel in (kept[0], lost[0])]
+        rows.append([name, product, f"{worst['tuned']['regret']:.3f}", times(*neighbour), *kernels, *looks, *in_turns])
+    head = ["runtime", "product", "regret>", "its neighbour", "chosen", "rejected"]
+    at = (f"{what}, {where}>" for where in ("neighbour", "product") for what in ("chosen", "rejected"))
+    return Table([*head, *at], rows)
+
+
+def _micro(seconds: float) -> str:
+    return f"{1e6 * seconds:.0f}"
+
+
+def _seconds_of(result: Result, kernel: str, tiling: Mapping[str, object]) -> float:
+    """What a candidate took in turns with the choices."""
+    names = ("shipped", "tuned", "calibrated", "model", "best")
+    return next(
+        float(own["seconds"])
+        for own in (result[name] for name in names)
+        if own["kernel"] == kernel and own["parameters"] == tiling
+    )
+
+
+RECIPES: dict[str, Recipe] = {"how near predictions come": predicted, "the worst regrets on CPUs": worst_regrets}
