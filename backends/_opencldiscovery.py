@@ -157,6 +157,17 @@ def optional(device: cl.Device, *names: str) -> int:
     return 0
 
 
+def bus_id(device: cl.Device) -> str:
+    """Where NVIDIA's driver says that a GPU is on PCI, as `Backend.bus_id`. A slot is five bits of the device and three of the
+    function, as clinfo reads it.
+    """
+    try:
+        domain, bus, slot = device.pci_domain_id_nv, device.pci_bus_id_nv, device.pci_slot_id_nv
+    except (AttributeError, cl.Error):
+        return ""
+    return f"{domain:04x}:{bus:02x}:{slot >> 3:02x}.{slot & 7}"
+
+
 _SUB_GROUP_SIZES = 0x4108
 """CL_DEVICE_SUB_GROUP_SIZES_INTEL, of cl_intel_required_subgroup_size, which PyOpenCL does not ask for."""
 

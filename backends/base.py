@@ -259,6 +259,12 @@ class Backend(NoCopy, ABC):
             "compiler": self.compiler(),
         }
 
+    def bus_id(self) -> str:
+        """Where the device is on PCI, "domain:bus:device.function" in hexadecimal digits, whatever number it has for this
+        process; empty where the runtime does not tell.
+        """
+        return ""
+
     def current(self) -> AbstractContextManager[None]:
         """Makes the device current to C libraries (CUDA's contexts are per thread), and the runtime's errors ours."""
         self.check_open()

@@ -106,6 +106,10 @@ class CUDA(Backend):
             "compiler": self.compiler(),
         }
 
+    def bus_id(self) -> str:
+        with self._errors:
+            return str(cu.Device(self.device.index[1]).pci_bus_id())
+
     @classmethod
     def locate(cls, foreign: Any) -> Place | None:
         discovery.initialize()

@@ -152,6 +152,9 @@ class OpenCL(Backend):
             "driver": self._device.driver_version,
         }
 
+    def bus_id(self) -> str:
+        return discovery.bus_id(self._device)
+
     @classmethod
     def locate(cls, foreign: Any) -> Place | None:
         if not _is_array(foreign):

@@ -135,7 +135,7 @@ def compared(problem: GemmProblem, backend: Backend, plans: Sequence[Plan], repe
         products = [Turns([each.enqueue for each in found[name]]).contestant(name) for name in near]
         others = [turns.contestant(name) for name, turns in readers(backend, copies, nbytes, stack).items()]
         timings = measure(backend, [*products, *others], repeat=repeat)
-        clocks = gpu_state(backend.device) if backend.device.type == "gpu" else {}
+        clocks = gpu_state(backend) if backend.device.type == "gpu" else {}
         backend.synchronize()
     reading = {name: timings[name] for name in (each.name for each in others)}
     fastest = min(reading, key=lambda name: reading[name].median)

@@ -120,7 +120,7 @@ def compared(plan: Plan, backend: Backend, turn: float, repeat: int) -> dict[str
         for _ in range(repeat):
             for name, each in enqueue.items():
                 turns[name].append(seconds(backend, each, max(1, round(turn / once[name]))))
-        clocks = gpu_state(backend.device)
+        clocks = gpu_state(backend)
     return {
         "backend": backend.name,
         "device": backend.device.name,

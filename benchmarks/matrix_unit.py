@@ -95,7 +95,7 @@ def measured(backend: Backend, terms: int, warps: int) -> dict[str, object]:
         loaded = seconds(backend, enqueue, under_load)
         for _ in range(under_load):
             enqueue()
-        clocks = gpu_state(backend.device)
+        clocks = gpu_state(backend)
         backend.synchronize()
     operations = 2 * ROWS * COLUMNS * terms * SUMS * PASSES * groups * warps * SCHEDULERS
     return {

@@ -137,7 +137,7 @@ def compared(
         timings = measure(backend, contestants, repeat=repeat)
         if backend.device.type == "gpu":
             enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
-        clocks = gpu_state(backend.device)
+        clocks = gpu_state(backend)
         backend.synchronize()
         for own in beside:
             for library in own.values():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -123,6 +125,19 @@ class TestDevice:
         environment = backend.environment()
         assert {"platform", "driver"} <= environment.keys()
         assert all(environment.values())
+
+    def test_tells_where_on_pci_it_is(self, backend: gp.Backend) -> None:
+        """NVIDIA's GPUs do, in both languages, and nvidia-smi knows the GPU by it."""
+        place, tool = backend.bus_id(), shutil.which("nvidia-smi")
+        if backend.device.vendor != "nvidia":
+            assert place == ""
+            return
+        assert re.fullmatch(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", place)
+        if tool is not None:
+            command = [tool, f"--id={place}", "--query-gpu=name", "--format=csv,noheader"]
+            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            assert told.strip()
+            assert backend.device.name.startswith(told.strip())
 
     def test_gives_c_libraries_a_queue(self, backend: gp.Backend) -> None:
         try:

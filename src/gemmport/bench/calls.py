@@ -416,7 +416,7 @@ def _called(workload: Workload, task: _Product, library: Library, turns: int, re
     if other is not None:
         other = Beside(other.name, other.version, other.verified, other.reason, found["own"])
     return Called(
-        workload, device, library.name, "ok", "", checks, plan, found["ours"], other, gpu_state(device)
+        workload, device, library.name, "ok", "", checks, plan, found["ours"], other, gpu_state(library.backend)
     )  # fmt: skip
 
 

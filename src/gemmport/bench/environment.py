@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gemmport.backends import _scripts
-from gemmport.core.device import DeviceInfo
+from gemmport.backends.base import Backend
 from gemmport.execution import adapters
 from gemmport.runtime.cache import OWN_ICD
 from gemmport.runtime.host_cpu import usable_cores
@@ -47,18 +47,23 @@ def was_given(name: str) -> bool:
     return bool(value) and not (name == "OCL_ICD_VENDORS" and Path(value, OWN_ICD).exists())
 
 
-def gpu_state(device: DeviceInfo) -> dict[str, str]:
-    """Clocks, power and temperature of NVIDIA's GPU at this moment, by nvidia-smi; empty elsewhere."""
-    tool = shutil.which("nvidia-smi")
-    if device.vendor != "nvidia" or tool is None:
+def gpu_state(backend: Backend) -> dict[str, str]:
+    """Clocks, power and temperature of NVIDIA's GPU at this moment, by nvidia-smi; empty elsewhere.
+
+    nvidia-smi numbers all GPUs of the machine, and a process those that CUDA_VISIBLE_DEVICES leaves it, in an order of its own:
+    the GPU is asked for by its place on PCI.
+    """
+    tool, place = shutil.which("nvidia-smi"), backend.bus_id()
+    if tool is None or not place:
         return {}
     fields = ("driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
-    command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={device.index[1]}"]
+    command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place}"]
     try:
         text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
-    return dict(zip(fields, (value.strip() for value in text.split(",")), strict=False))
+    values = [value.strip() for value in text.split(",")]
+    return dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {}
 
 
 def _blas() -> str:

@@ -318,7 +318,7 @@ class _Workspace:
         timings = measure(backend, contestants, repeat=options.repeat)
         if backend.device.type == "gpu":
             enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
-        clocks = gpu_state(backend.device)
+        clocks = gpu_state(backend)
         backend.synchronize()
         beside = tuple(BaselineResult(name, version=np.__version__, timing=timings[name]) for name in baselines)
         for name in ready:

@@ -343,7 +343,7 @@ class _Workspace:
             timings = measure(self.backend, contestants, repeat=self.options.repeat)
             if device.type == "gpu":
                 enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
-            clocks = gpu_state(device)
+            clocks = gpu_state(self.backend)
         self.backend.synchronize()
         beside = tuple(replace(state, timing=timings.get(state.name)) for state in states)
         model = self.options.configuration.model(device)
