@@ -137,10 +137,18 @@ class TestProblems:
         assert long.problem(replace(GPU, computes=GPU.computes | {"float16"})).k <= 64
 
 
+def computes(kernel: str, types: str, device: gp.DeviceInfo) -> bool:
+    """Whether there is a plan."""
+    try:
+        Cell.of(kernel, types, "NN", "past", "a1b0").problem(device)
+    except gp.GemmportError:
+        return False
+    return True
+
+
 def able_on(device: gp.DeviceInfo) -> list[str]:
-    """Kernels that compute something there: shuffle exchanges registers, packed is for CPUs."""
-    problem = gp.GemmProblem.create(64, 64, 64)
-    return [name for name in NAMES if not kernels.variant(name).unsupported(problem, device)]
+    """Kernels that compute something there: shuffle exchanges registers, packed is for CPUs, wgmma takes no plain float32."""
+    return [name for name in NAMES if any(computes(name, types, device) for types in TYPES)]
 
 
 class TestChoice:
@@ -164,20 +172,47 @@ class TestChoice:
         quick, full = cells(device, "quick"), cells(device, "full")
         assert len(quick) < len(full) / 10
         assert {found.id for found in quick} <= {found.id for found in full}
-        able = able_on(device)
+        able = {(name, types) for name in NAMES for types in TYPES if computes(name, types, device)}
         for one, other in (
             ("kernel", "shape"), ("kernel", "types"), ("kernel", "ops"), ("types", "ops"), ("kernel", "scalars"),
         ):  # fmt: skip
             wanted, covered = (
-                {(getattr(cell, one), getattr(cell, other)) for cell in some if cell.kernel in able}
+                {(getattr(cell, one), getattr(cell, other)) for cell in some if (cell.kernel, cell.types) in able}
                 for some in (full, quick)
             )
             assert covered == wanted, (one, other)
+        refused = Counter((cell.kernel, cell.types) for cell in quick if (cell.kernel, cell.types) not in able)
+        wanted = set(itertools.product(able_on(device), TYPES)) - able
+        assert set(refused) - wanted == {(name, TYPES[0]) for name in set(NAMES) - set(able_on(device))}
+        assert wanted <= set(refused)
+        assert set(refused.values()) == {1}
+
+    @pytest.mark.parametrize(
+        ("kernel", "types", "device"),
+        [
+            ("wgmma", "float16 bfloat16 int8-int32 float8_e4m3fn float8_e5m2 float32-as-tf32", "NVIDIA sm_90 under CUDA"),
+            ("mma", "float16 bfloat16 int8-int32 float8_e4m3fn float8_e5m2 float32-as-tf32", "NVIDIA sm_90 under OpenCL"),
+            ("sub_group_mma", "float16 bfloat16 int8-int32", "AMD gfx90a"),
+        ],
+    )  # fmt: skip
+    def test_has_every_shape_types_and_ops_of_kernels_without_float32(
+        self, kernel: str, types: str, device: str
+    ) -> None:
+        found = [one for one in cells(DEVICES[device], "quick", Choice(kernels=[kernel])) if one.scalars != "a1b0"]
+        assert {one.types for one in found} >= {*types.split()}
+        assert {one.ops for one in found} == {"NN", "NT", "TN", "TT"}
+        assert {one.scalars for one in found} == {"a1b1", "a2b-1", "a0b2", "in-place", "random"}
+        judged = cells(DEVICES[device], "quick", Choice(kernels=[kernel]))
+        assert {one.shape for one in judged if computes(kernel, one.types, DEVICES[device])} == set(SHAPES)
+
+    def test_plans_what_is_rounded_as_such(self) -> None:
+        """`wgmma` takes float32 as TF32 alone; it is asked for its tile of that."""
+        assert Cell.of("wgmma", "float32-as-tf32", "NT", "odd", "a1b0").problem(GPU).precision == "tf32"
 
     @pytest.mark.parametrize("device", [CPU, SIMULATOR], ids=["compiles slowly", "simulated"])
     def test_is_quicker_where_programs_are_slow(self, device: gp.DeviceInfo) -> None:
         quick = cells(device, "quick")
-        assert len({found.program for found in quick}) < 60
+        assert len({found.program for found in quick if computes(found.kernel, found.types, device)}) < 60
         shapes = {shape for shape in SHAPES if shape != "large"}
         able = able_on(device)
         assert {(found.kernel, found.shape) for found in quick} >= set(itertools.product(able, shapes))
@@ -221,8 +256,14 @@ class TestChoice:
 
 
 def test_the_pages_tell_how_many_there_are() -> None:
-    due = cells(GPU, "full")
+    due, quick = cells(GPU, "full"), cells(replace(GPU, computes=GPU.computes | {"float16"}), "quick")
     docs = Path(__file__).parents[2] / "docs"
+    by = Counter(cell.kernel for cell in quick)
+    told = (
+        f"{len(quick):,} cells in {len({cell.program for cell in quick}):,} programs, {by['mma']} cells of `mma` and "
+        f"{by['wgmma']} of `wgmma`"
+    )
+    assert told in " ".join((docs / "matrix.md").read_text("utf-8").split())
     told = f"{len(due):,} cells in {len({cell.program for cell in due}):,} programs"
     assert told in (docs / "matrix.md").read_text("utf-8")
     assert f"all {len(due):,} cells of a device" in (docs / "command.md").read_text("utf-8")

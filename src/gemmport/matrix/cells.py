@@ -75,6 +75,9 @@ _ROUNDS_OF_CPUS = 1
 _ALL_ROUNDS = 1000
 """More than there are pairs of types and ops."""
 
+_TIMED = ("float32", "float16")
+"""Of a quick run: each kernel in the first that it computes."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -194,7 +197,7 @@ class Cell:
     def _tile(self, device: DeviceInfo) -> Tile:
         nominal = GemmProblem.create(
             64, 64, 64, dtype=self.dtype, output=self.output, accumulator=self.accumulator,
-            trans_a=self.ops[0], trans_b=self.ops[1],
+            trans_a=self.ops[0], trans_b=self.ops[1], precision=self.precision,
         )  # fmt: skip
         return family.variant(self.kernel).tile(plan(nominal, device, kernel=self.kernel).values)
 
@@ -312,42 +315,57 @@ def _scalars(accumulator: DType, shape: str) -> tuple[str, ...]:
 
 
 def _quick(device: DeviceInfo, choice: Choice) -> Iterator[Cell]:
-    """A covering choice, in rounds. In each, every kernel gets one more pair of types and ops: that which brings most that is
-    new, to the device and to the kernel. The first pair of a kernel is judged in every shape, with every kind of scalars in
-    turn; a later one in one shape that has edges, with every kind. Rounds end when every kernel had every type and every op,
-    and every type every op; slow compilers allow fewer, and what no kernel had by then, the first one has. What the device
-    cannot do at all is asked for once.
+    """A covering choice, in rounds. In each, every kernel gets one more pair of types and ops that it computes: that which
+    brings most that is new, to the device and to the kernel. The first pair of a kernel is judged in every shape, with every
+    kind of scalars in turn; a later one in one shape that has edges, with every kind. Rounds end when every kernel had every
+    type and every op that it computes, and every type every op; slow compilers allow fewer, and what no kernel had by then,
+    the first one has that computes it. Of each kernel, types that it does not compute on the device are asked for once.
     """
     shapes = [shape for shape in choice.all_shapes(device) if shape != "large"]
     edged = [shape for shape in shapes if shape not in ("power", "empty-m", "empty-n")] or shapes
     every = [(types, ops) for types in choice.all_types() for ops in choice.all_ops(types)]
-    pairs = [pair for pair in every if _computes(device, pair[0])]
-    kernels = [kernel for kernel in choice.all_kernels() if _runs(device, kernel)]
-    if "large" in choice.all_shapes(device) and ("float32", "NN") in pairs:
-        yield from (Cell.of(kernel, "float32", "NN", "large", "a1b0") for kernel in _worth_timing(device, kernels))
+    computed = {kernel: _computed(device, kernel, every) for kernel in choice.all_kernels()}
+    able = {kernel: pairs for kernel, pairs in computed.items() if pairs}
+    if "large" in choice.all_shapes(device):
+        for kernel in _worth_timing(device, [*able]):
+            types = next((types for types in _TIMED if _computes(device, kernel, types)), "")
+            if (types, "NN") in able[kernel]:
+                yield Cell.of(kernel, types, "NN", "large", "a1b0")
     if not shapes or not every:
         return
     turn, used = itertools.count(), _Used()
     for number in range(rounds(device)):
-        for kernel in kernels:
+        for kernel, pairs in able.items():
             if (pair := used.newest(kernel, pairs)) is not None:
                 scalars, start = _scalars(parse_types(pair[0])[2], shapes[0]), next(turn)
                 together = [(edged[start % len(edged)], each) for each in scalars]
                 if number == 0:
                     together = [(shape, scalars[(start + i) % len(scalars)]) for i, shape in enumerate(shapes)]
                 yield from (Cell.of(kernel, *pair, *each) for each in together)
-    while kernels and (pair := used.newest(kernels[0], pairs, together=False)) is not None:
-        scalars, start = _scalars(parse_types(pair[0])[2], shapes[0]), next(turn)
-        yield Cell.of(kernels[0], *pair, edged[start % len(edged)], scalars[start % len(scalars)])
-    lacking = [types for types in choice.all_types() if choice.all_ops(types) and not _computes(device, types)]
+    for kernel, pairs in able.items():
+        while (pair := used.newest(kernel, pairs, together=False)) is not None:
+            scalars, start = _scalars(parse_types(pair[0])[2], shapes[0]), next(turn)
+            yield Cell.of(kernel, *pair, edged[start % len(edged)], scalars[start % len(scalars)])
     for kernel in choice.all_kernels():
-        for types in lacking if kernel in kernels else [every[0][0]]:
+        had = {types for types, _ in able.get(kernel, ())}
+        lacking = [types for types in dict(every) if types not in had]
+        for types in lacking if kernel in able else [every[0][0]]:
             yield Cell.of(kernel, types, choice.all_ops(types)[0], shapes[0], "a1b0")
 
 
-def _runs(device: DeviceInfo, kernel: str) -> bool:
-    """Whether the device has what a kernel cannot do without."""
-    return not family.variant(kernel).unsupported(GemmProblem.create(64, 64, 64), device)
+def _computed(device: DeviceInfo, kernel: str, pairs: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """Of pairs of types and ops those that a kernel computes on the device."""
+    able = {types for types in dict(pairs) if _computes(device, kernel, types)}
+    return [pair for pair in pairs if pair[0] in able]
+
+
+def _computes(device: DeviceInfo, kernel: str, types: str) -> bool:
+    """Whether a kernel multiplies such types on the device."""
+    dtype, output, accumulator = parse_types(types)
+    problem = GemmProblem.create(
+        64, 64, 64, dtype=dtype, output=output, accumulator=accumulator, precision=precision_of(types)
+    )
+    return _has(device, types) and not family.variant(kernel).unsupported(problem, device)
 
 
 def _worth_timing(device: DeviceInfo, kernels: Sequence[str]) -> Sequence[str]:
@@ -389,7 +407,8 @@ class _Used:
         return best
 
 
-def _computes(device: DeviceInfo, types: str) -> bool:
+def _has(device: DeviceInfo, types: str) -> bool:
+    """Whether the device computes in the accumulator of types."""
     arithmetic = parse_types(types)[2].arithmetic
     return not arithmetic or arithmetic in device.computes
 
