@@ -30,7 +30,7 @@ import gemmport as gp
 import made_up_devices
 from absences import CUPY, GPU, JAX, JAX_ON_CPUS, TORCH, beyond, skip_without
 from exact import integers
-from gemmport import backends
+from gemmport import backends, kernels
 from gemmport.core import dlpack
 from gemmport.core.dtypes import DTYPES
 from gemmport.execution import adapters, repeated
@@ -1640,6 +1640,40 @@ class TestTorch:
             if factors:
                 wanted = factors["scale_a"].double()[:, None] * wanted * factors["scale_b"].double()
             assert torch.equal(out, wanted.to(out.dtype))
+
+    @pytest.mark.parametrize("options", [{}, {"kernel": "wgmma"}], ids=["kept", "named"])
+    def test_tensor_maps_of_a_graph_are_its_own(self, options: dict[str, str]) -> None:
+        """Between capture and replay `wgmma` makes products of the same shape at other addresses, and of other shapes."""
+        torch, device = _Kind("torch").module, cuda_backend().device
+        shapes = [(256, 384, 512), (256, 384, 512), (512, 256, 384), (128, 640, 1024)]
+        problems = [gp.GemmProblem.create(*sizes, dtype="bfloat16") for sizes in shapes]
+        if reason := kernels.variant("wgmma").unsupported(problems[0], device):
+            pytest.skip(beyond(device, reason))
+        assert {gp.plan(problem, device).variant for problem in problems} == {"wgmma"}
+        captured, *others = (
+            (
+                drawn(torch, (m, k), "bfloat16"),
+                drawn(torch, (k, n), "bfloat16"),
+                torch.zeros(m, n, device="cuda").bfloat16(),
+            )
+            for m, n, k in shapes
+        )
+        x, y, out = captured
+        for _ in range(2):
+            gp.matmul(x, y, out=out, **options)
+        torch.cuda.synchronize()
+        out.zero_()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            gp.matmul(x, y, out=out, **options)
+        assert not out.any()
+        for left, right, result in 2 * others:
+            gp.matmul(left, right, out=result, **options)
+        x.copy_(drawn(torch, tuple(x.shape), "bfloat16"))
+        graph.replay()
+        torch.cuda.synchronize()
+        for left, right, result in (captured, *others):
+            assert torch.equal(result, (left.double() @ right.double()).to(result.dtype))
 
     @pytest.mark.parametrize(
         ("make_ready", "elsewhere"),
