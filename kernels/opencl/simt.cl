@@ -256,14 +256,6 @@ inline __attribute__((always_inline)) __global const in_t *bring_lines(
 
 // A work-item's copies of a tile of A and one of B set out in pieces, one behind the reads of each of the first terms: reads queue behind
 // copies, of which one by elements takes as long as four reads. With two tiles there is no time to lose.
-//
-// In the example above, with A_RUNS_ALONG_K = 1 and B_RUNS_ALONG_K = 0, 4 copies of A and 2 of B set out in two pieces of three, the
-// second of which begins with copy 3:
-//     COPIES_A = 4
-//     COPIES_B = 2
-//     PIECES = 2
-//     PIECE(1) = 3
-//     PIECE(2) = 6
 #define AT_A_TERM 4
 #if LINES_A
 #define SLICE_OF_A(slice) 0 // where it begins in a tile; by line, each run tells
@@ -297,6 +289,14 @@ inline __attribute__((always_inline)) __global const in_t *bring_lines(
     bring(                                                                                                                  \
         tile, PITCH_B, b_from, ld_b, TSN, APART, B_RUNS_ALONG_K, ALIGNED_B, begin, end, wanted, whole, columns_left, terms, item)
 #endif
+
+// In the example above, with A_RUNS_ALONG_K = 1 and B_RUNS_ALONG_K = 0, 4 copies of A and 2 of B set out in two pieces of three, the
+// second of which begins with copy 3:
+//     COPIES_A = 4
+//     COPIES_B = 2
+//     PIECES = 2
+//     PIECE(1) = 3
+//     PIECE(2) = 6
 #define PIECES min((COPIES_A + COPIES_B + AT_A_TERM - 1) / AT_A_TERM, STAGES > 2 ? TERMS / AT_ONCE - 1 : 1)
 #define PIECE(number) ((COPIES_A + COPIES_B) * (number) / PIECES) // where it begins
 
