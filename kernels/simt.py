@@ -341,7 +341,7 @@ class Simt(KernelVariant):
         if parameters["MMA"] == 1:
             defines["UNIT_ROWS"] = float64_matrix_rows(device)
             defines["UNIT_TERMS"] = 8 if parameters["LINES"] == 2 else 4
-            if device.backend == "opencl":
+            if device.language == "opencl":
                 defines["LINKED"] = 1  # as under CUDA
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
 

@@ -69,7 +69,7 @@ def local_memory_of(device: DeviceInfo, *, specific: bool) -> int:
             PTX (kernels/opencl/prelude/hopper.cl): all that a group may have, of which NVIDIA's OpenCL tells 48 KB.
     """
     limits = architecture(device.architecture) if device.platform == "nvidia" else None
-    if specific and limits is not None and device.backend == "opencl":
+    if specific and limits is not None and device.language == "opencl":
         return max(limits.local_memory - limits.reserved, device.local_memory)
     return device.local_memory
 
