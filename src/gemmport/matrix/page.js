@@ -271,7 +271,7 @@ const baselineNames = [...new Set(measured.filter(([, { ratio }]) => typeof rati
 const rateText = (rate) => rate.toLocaleString("en-GB", { minimumFractionDigits: rate < 100 ? 1 : 0, maximumFractionDigits: rate < 100 ? 1 : 0 });
 const ratioOf = (row, name) => timed.get(row).baselines[name]?.ratio;
 
-/* Our rate over a baseline's; a baseline that is not verified is no yardstick, and says so. */
+/* Our rate over a baseline's. A baseline must be verified to be a yardstick; otherwise the cell says what it is. */
 function ratio(row, name) {
   const found = timed.get(row).baselines[name];
   if (typeof found?.ratio !== "number") return el("span.muted", { title: found?.status }, "–");

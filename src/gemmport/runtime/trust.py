@@ -226,7 +226,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _checked_size(path: Path, handle: int, most: int) -> int:
-    """The bytes of what was opened; an error where it is no regular file, is too long, or somebody else may change it."""
+    """The bytes of what was opened, which must be a regular file, of `most` bytes at most, that nobody else may change."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         raise UntrustedError(f"{path} must be a regular file; got {stat.filemode(status.st_mode)}; remove it")
