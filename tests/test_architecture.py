@@ -76,9 +76,19 @@ def imports(tree: ast.Module) -> set[str]:
     return found
 
 
+def text_of(name: str) -> str:
+    """The source of a module."""
+    return MODULES[name].read_text(encoding="utf-8")
+
+
 def own_imports(name: str) -> set[str]:
     """Modules of gemmport that a module imports, without "gemmport."."""
-    found = imports(ast.parse(MODULES[name].read_text(encoding="utf-8")))
+    return imported_by(text_of(name))
+
+
+def imported_by(text: str) -> set[str]:
+    """Likewise, of a module's source."""
+    found = imports(ast.parse(text))
     return {full.removeprefix("gemmport").removeprefix(".") for full in found if full.split(".")[0] == "gemmport"}
 
 
@@ -100,9 +110,27 @@ def test_the_reader_of_imports_sees_them_in_every_form() -> None:
                      "gemmport.backends.cuda"}  # fmt: skip
 
 
+def upward_imports(name: str, text: str) -> set[str]:
+    """Modules of higher rooms that a module of this name and source imports."""
+    return {wanted for wanted in imported_by(text) if floor(wanted) > floor(name)}
+
+
 @each_module
 def test_a_lower_room_never_imports_a_higher_one(name: str) -> None:
-    assert not [wanted for wanted in own_imports(name) if floor(wanted) > floor(name)]
+    assert not upward_imports(name, text_of(name))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from gemmport.planning.planner import make_plan",
+        "import gemmport.planning.planner",
+        "def late() -> None:\n    from gemmport.planning import planner",
+    ],
+)
+def test_an_import_of_a_higher_room_is_found(planted: str) -> None:
+    assert upward_imports("core.problem", f"{text_of('core.problem')}\n{planted}\n") == {"planning.planner"}
+    assert not upward_imports("execution.executor", f"{text_of('execution.executor')}\n{planted}\n")
 
 
 def test_no_imports_go_in_a_circle() -> None:
@@ -218,6 +246,94 @@ def test_backends_have_what_they_share_in_one_order() -> None:
     methods = [signatures(backend_class(name)) for name in backends.names()]
     orders = [[method for method in own if all(method in other for other in methods)] for own in methods]
     assert all(order == orders[0] for order in orders)
+
+
+APART = {
+    "cuda": {
+        "_check_pointer": "a pointer tells neither its device nor its context, which OpenCL's wrapped buffers do by themselves",
+        "free_memory": "OpenCL's runtimes do not tell what is free",
+        "dlpack_device": "no consumer of DLPack reaches OpenCL's memory",
+        "share": "likewise",
+        "reaches": "OpenCL knows no peers",
+        "copy_from": "likewise",
+        "_left": "another process makes programs without a device by NVRTC; OpenCL's compilers are in its drivers",
+        "pin": "CUDA's graphs launch functions of modules that may be unloaded; OpenCL's kernels hold their programs",
+        "is_captured": "OpenCL captures no graphs",
+        "_may_be_captured": "likewise",
+        "_handle": "CUDA's driver takes a stream by its handle; PyOpenCL takes the queue itself",
+        "current": "CUDA's context is current in one thread at a time",
+        "_finish": "one call waits for all streams of a context; OpenCL has no such call",
+        "_drain": "the pool of CUDA is emptied while its context is current, also at the end of the process",
+        "_join_event": "PyCUDA does not tell the handle of an event, and PyOpenCL's queues take events",
+        "_packed": "CUDA's driver takes a kernel's arguments as one structure, OpenCL's one by one",
+        "_interface": "the CUDA array interface is one of many libraries, OpenCL has one: `_is_array`",
+        "_on_gpu": "likewise, of DLPack",
+        "_MOST_STREAMS": "is the twin of `_MOST_QUEUES`, in the words of each runtime",
+        "_NON_BLOCKING": "OpenCL has no legacy stream that others would wait for",
+        "_POINTER": "part of `_packed`",
+        "modules: context": "OpenCL's context is current nowhere",
+        "modules: host": "PyOpenCL pins memory itself, by a flag of its buffers",
+        "modules: modules": "OpenCL's programs and launches are PyOpenCL's, but for those in `_opencldriver`",
+        "modules: streams": "OpenCL's queues are PyOpenCL's",
+    },
+    "opencl": {
+        "_borrow": "an OpenCL device may be the host's CPU, which uses the host's memory in place",
+        "give_back": "likewise",
+        "takes_addresses": "likewise",
+        "_shared": "likewise",
+        "_address": "an OpenCL buffer has no address; CUDA's `Memory.handle` is one",
+        "_completed": "NVIDIA's OpenCL compiles no instructions of sm_90a alone, which NVRTC does",
+        "_cuda": "makes machine code and tensor maps of NVIDIA's devices, which the CUDA backend has at hand",
+        "_capability": "likewise",
+        "_with_residency": "OpenCL C has no word for resident groups; `__launch_bounds__` is CUDA C++",
+        "_without_maps": "NVIDIA's OpenCL takes tensor maps without addresses, which kernels put in",
+        "_keeps_programs": "PoCL keeps programs on disk by itself, NVRTC does not",
+        "_build": "OpenCL's compiler works in a context, NVRTC without one (`_nvrtc`)",
+        "_most_work_items": "runtimes have quirks in what they tell; CUDA's driver has none",
+        "_catch_up": "launches in C outrun a CPU, and GPUs have queues of limited length",
+        "_waits_for_others": "likewise",
+        "_is_to_come": "likewise",
+        "as_owner": "PyOpenCL's queues of others may run out of order; CUDA's streams never do",
+        "survives_forks": "some runtimes of OpenCL go on in a child, CUDA's never does",
+        "_is_array": "see `_interface` of CUDA",
+        "_Program": "PyOpenCL takes long to make a kernel, so that a program keeps idle ones; CUDA's cost nothing",
+        "log": "the CUDA backend goes on from no failure with a warning",
+        "_FILL_BYTES": "see the quirk nvidia-byte-fills; CUDA's fills have none",
+        "_MOST_QUEUES": "see `_MOST_STREAMS` of CUDA",
+        "_MOST_AHEAD": "part of `_catch_up`",
+        "_LONGEST_WAIT": "likewise",
+        "_LOOKS_AGAIN": "likewise",
+        "modules: build": "PyOpenCL's own build warns of every log; NVRTC's log is `_nvrtc`'s",
+        "modules: disassembly": "each runtime of OpenCL keeps other code in its binaries; NVRTC's is `_nvrtc`'s",
+    },
+}
+"""What one of the two backends alone has, and why: methods, what stands beside the class, and the
+modules `_cuda*` and `_opencl*` that help it.
+"""
+
+
+def parts_of(name: str) -> set[str]:
+    """The names of a backend's methods, of what stands beside its class, and of the modules that help it."""
+    found = set(signatures(backend_class(name)))
+    for node in ast.parse(text_of(f"backends.{name}")).body:
+        match node:
+            case ast.FunctionDef() | ast.ClassDef() if node.name != backend_class(name).name:
+                found.add(node.name)
+            case ast.Assign():
+                found |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=variable)):
+                found.add(variable)
+            case _:
+                pass
+    helpers = (each.partition(f"backends._{name}")[2] for each in MODULES)
+    return found | {f"modules: {helper}" for helper in helpers if helper}
+
+
+def test_what_one_backend_alone_has_has_a_reason() -> None:
+    """What is new in one of them belongs into both, or into the list above."""
+    cuda, opencl = parts_of("cuda"), parts_of("opencl")
+    assert cuda - opencl == APART["cuda"].keys()
+    assert opencl - cuda == APART["opencl"].keys()
 
 
 @pytest.mark.parametrize("name", backends.names())
