@@ -568,6 +568,22 @@ def check_plain(name: str, value: Any) -> None:
         raise ArrayError(f"{name} must be dense; got a sparse {type(value).__name__}: pass {name}.todense()")
 
 
+def sizes_of(shape: int | Sequence[int]) -> tuple[int, ...]:
+    """A shape as a tuple of sizes.
+
+    Raises:
+        ShapeError: one is negative or not a whole number.
+    """
+    given = shape if isinstance(shape, Sequence) else (shape,)
+    try:
+        sizes = tuple(operator.index(size) for size in given)
+    except (TypeError, NotImplementedError):  # of a memoryview of several dimensions
+        raise ShapeError(f"shape {shape!r} is not made of whole numbers") from None
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"shape {shape!r} has a negative size")
+    return sizes
+
+
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Element strides of a C-contiguous array."""
     strides: list[int] = []

@@ -1,6 +1,8 @@
 """The interface between gemmport and a device. It knows memory, programs and order; it knows no GEMM.
 
 A backend has what is abstract here; what it does not override refuses by name. docs/adding-a-backend.md says how to add one.
+The file is long, since the interface is one class: who adds a backend reads all of it in one place, and what takes more than a
+few lines stands in modules of its own.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmport.backends import _compilation, _ending, _fork, _staging
+from gemmport.backends import _compilation, _ending, _fork, _staging, _transfers
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.backends._improvement import Left
 from gemmport.backends._ordering import IN_ORDER, Between, Ordered, is_alone
 from gemmport.backends._ownership import disown, owned
 from gemmport.backends._programs import Programs, User
 from gemmport.backends._workspace import Workspace, Workspaces
-from gemmport.backends.array import DeviceArray, as_numpy, check_plain, dense_strides, element_type
+from gemmport.backends.array import DeviceArray, as_numpy, check_plain, dense_strides, element_type, sizes_of
 from gemmport.backends.objects import (
     Access,
     Call,
@@ -43,7 +45,7 @@ from gemmport.backends.objects import (
     ProgramCounts,
     Resources,
 )
-from gemmport.backends.segments import SegmentedMemory, as_bytes
+from gemmport.backends.segments import SegmentedMemory
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import (
     ArrayError,
@@ -57,11 +59,10 @@ from gemmport.core.errors import (
     TensorMapError,
     WorkGroupError,
 )
-from gemmport.core.layout import strided
 from gemmport.core.plan import TensorMap
 from gemmport.core.problem import alignment_of
 from gemmport.core.segments import segment_sizes
-from gemmport.runtime import cache, copying
+from gemmport.runtime import cache
 from gemmport.runtime.kept import last
 from gemmport.runtime.sources import numbered_excerpt
 
@@ -71,9 +72,6 @@ HostArray = npt.NDArray[Any]
 
 _FILLED_AT_ONCE = 2**26
 """Bytes that `Backend._fill` copies at a time, unless a backend has its own."""
-
-_BYTE, _PAGEABLE = np.dtype(np.uint8), np.empty(1, np.uint8)
-"""Of what bytes are, and memory as NumPy makes it."""
 
 Places: TypeAlias = Sequence[tuple[int, int]]
 """Of arguments of a call that are memory, the number of each, and which of the caller's memory it is."""
@@ -627,24 +625,7 @@ class Backend(NoCopy, ABC):
             dtype: with which the array may lie in any way: its elements are copied in their (C) order, converted to this type
                 as `numpy.astype` does.
         """
-        staged: tuple[HostArray, np.dtype[Any]] | None = None
-        if dtype is not None and (data.dtype != dtype or not data.flags.c_contiguous):
-            if self._stages(data.size * dtype.itemsize, _PAGEABLE, queue) and _staging.splits(data, dtype):
-                staged = data, dtype
-            else:
-                with np.errstate(all="ignore"):
-                    data = np.ascontiguousarray(data, dtype)
-        if staged is None and self._stages(data.nbytes, data, queue):
-            staged = as_bytes(data), _BYTE
-        with self.ordered(queue, writes=[memory]):
-            if staged is not None:
-                begin = partial(_begun, self._begin_upload, memory, offset, queue)
-                self._staging.upload(*staged, begin, self.host_buffer)
-            elif not isinstance(memory, SegmentedMemory):
-                self._upload(memory, data, offset, queue)
-            else:
-                for block, start, part in memory.pieces(offset, data.nbytes):
-                    self._upload(block, as_bytes(data)[part], start, queue)
+        _transfers.upload(self, memory, data, offset, queue, dtype)
 
     def download(self, memory: Memory, out: HostArray, *, offset: int = 0, queue: Any = None) -> None:
         """Fills a C-contiguous host array from `offset` bytes into the memory, and waits for it.
@@ -652,27 +633,7 @@ class Backend(NoCopy, ABC):
         Raises:
             ArrayError: the host array is read-only.
         """
-        if not out.flags.writeable:  # which C would not see
-            raise ArrayError(f"out of shape {out.shape} is read-only: use another array")
-        with self.ordered(queue, reads=[memory]):
-            if self._stages(out.nbytes, out, queue):
-                begin = partial(_begun, self._begin_download, memory, offset, queue)
-                self._staging.download(as_bytes(out), begin, self.host_buffer)
-            elif not isinstance(memory, SegmentedMemory):
-                self._download(memory, out, offset, queue)
-            else:
-                for block, start, part in memory.pieces(offset, out.nbytes):
-                    self._download(block, as_bytes(out)[part], start, queue)
-
-    def _stages(self, nbytes: int, data: HostArray, queue: Any) -> bool:
-        """Whether a copy of so many bytes passes through pinned blocks.
-
-        Args:
-            data: contiguous, in the host's memory that is read or written.
-        """
-        if nbytes < _staging.LEAST or copying.threads() < 2:
-            return False
-        return self._is_pageable(data) and not self.is_captured(self.as_queue(queue))
+        _transfers.download(self, memory, out, offset, queue)
 
     def borrow(self, data: HostArray) -> Memory | None:
         """The memory that a host array lies in, from its first element on, used in place instead of a copy.
@@ -687,7 +648,7 @@ class Backend(NoCopy, ABC):
             DeviceMemoryError: it is larger than one allocation may be.
         """
         self.check_open()
-        plain = _plain(data)
+        plain = _transfers.in_one_piece(data)
         if plain is None:
             return None
         self.check_allocation(plain.nbytes)
@@ -806,7 +767,7 @@ class Backend(NoCopy, ABC):
             ShapeError: a size is negative or not a whole number. DtypeError: its elements are not numbers.
             DeviceMemoryError: see `allocate`.
         """
-        sizes, kind = _sizes(shape), element_type(dtype)
+        sizes, kind = sizes_of(shape), element_type(dtype)
         nbytes = math.prod(sizes) * kind.itemsize
         memory = self.allocate(nbytes) if nbytes <= self.device.max_allocation else self._segmented(sizes, kind)
         return DeviceArray.dense(self, memory, sizes, kind)
@@ -906,7 +867,7 @@ class Backend(NoCopy, ABC):
             ArrayError: the buffer is of another context or kind.
         """
         self.check_open()
-        sizes, kind = _sizes(shape), element_type(dtype)
+        sizes, kind = sizes_of(shape), element_type(dtype)
         steps = dense_strides(sizes) if strides is None else tuple(operator.index(step) for step in strides)
         if len(steps) != len(sizes):
             raise ShapeError(f"{len(steps)} strides do not go with the {len(sizes)} dimensions of shape {sizes}")
@@ -1113,53 +1074,3 @@ class Backend(NoCopy, ABC):
 
 def _nothing() -> None:
     """Waits for what is done already."""
-
-
-def _begun(
-    begin: Callable[[Memory, HostArray, int, Any], _staging.Wait], memory: Memory, offset: int, queue: Any, data: HostArray,
-    start: int,
-) -> _staging.Wait:  # fmt: skip
-    """Enqueues a copy between the host's memory and a memory, there from `offset + start` on.
-
-    Args:
-        begin: `Backend._begin_upload` or `_begin_download`.
-    """
-    if not isinstance(memory, SegmentedMemory):
-        return begin(memory, data, offset + start, queue)
-    pieces = memory.pieces(offset + start, data.nbytes)
-    waits = [begin(block, data[part], first, queue) for block, first, part in pieces]
-    return lambda: [wait() for wait in waits]
-
-
-def _plain(data: HostArray) -> HostArray | None:
-    """The elements of an array, and what lies between them, as one contiguous array over the same memory; None where that is
-    not possible.
-    """
-    kind, size = data.dtype, data.itemsize
-    if not data.size or not data.flags.aligned or not kind.isnative:
-        return None
-    # NumPy aligns a complex number to its parts, kernels to its size.
-    if kind.alignment < size and data.__array_interface__["data"][0] % size:
-        return None
-    if not data.flags.forc:
-        if any(step < 0 or step % size for step in data.strides):
-            return None
-        reach = sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True)) // size + 1
-        data = strided(data, (reach,), (size,))
-    return data
-
-
-def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """A shape as a tuple of sizes.
-
-    Raises:
-        ShapeError: one is negative or not a whole number.
-    """
-    given = shape if isinstance(shape, Sequence) else (shape,)
-    try:
-        sizes = tuple(operator.index(size) for size in given)
-    except (TypeError, NotImplementedError):  # of a memoryview of several dimensions
-        raise ShapeError(f"shape {shape!r} is not made of whole numbers") from None
-    if any(size < 0 for size in sizes):
-        raise ShapeError(f"shape {shape!r} has a negative size")
-    return sizes

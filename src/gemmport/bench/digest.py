@@ -31,7 +31,7 @@ CALL_PATH = (
     "core.problem", "core.precision", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels",
     "backends.array", "backends.base", "backends.segments", "backends.objects", "backends._ordering", "backends._workspace",
     "backends._ending", "backends._ownership", "backends._errors", "backends._compilation", "backends._fork",
-    "backends._scripts", "backends._launching",
+    "backends._scripts", "backends._launching", "backends._transfers",
 )  # fmt: skip
 """Modules of gemmport that run when a product is called again, beside those of its backend: with them changes what a call costs
 beyond its launches. What is asked only once, such as a plan, is not among them.
