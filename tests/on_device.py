@@ -277,7 +277,7 @@ def moved(
         step = gap * (run if name == "target" else 1)
         ld = shape[1] + step * (3 + number)
         layout = Layout(ld, shape[0] * ld + step * (2 + 5 * number), offset=step * (5 + 2 * number))
-        size = (layout.span(*shape, batch) + guarded_run.GUARD) * element.itemsize
+        size = (layout.span(*shape, batch) + guarded_run.DEFAULT_GUARD) * element.itemsize
         flat[name] = np.frombuffer(rng.bytes(size), f"V{element.itemsize}").copy()
         views[name] = matrices(flat[name], layout, *shape, batch)
         memory[name] = backend.allocate(flat[name].nbytes)

@@ -179,7 +179,7 @@ def main(said: str) -> None:
     with open(said, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    guarded_run.GUARD = 0  # the simulator itself sees what is beyond an operand's end
+    guarded_run.DEFAULT_GUARD = 0  # the simulator itself sees what is beyond an operand's end
     for variant in EXTENSIONS:
         gp.register(variant)
     while (told := channel.hear()) is not None:

@@ -18,7 +18,7 @@ from gemmport.api.plans import plan
 from gemmport.bench.products import Result
 from gemmport.bench.results import BaselineResult
 from gemmport.checking import guarded_run
-from gemmport.checking.guarded_run import GUARD, GuardedRun, try_plan
+from gemmport.checking.guarded_run import DEFAULT_GUARD, GuardedRun, try_plan
 from gemmport.checking.reference import reference
 from gemmport.checking.scales import random_scales, scaled_reference
 from gemmport.contracts.kernel import Cut
@@ -107,7 +107,7 @@ class TestTrial:
     @pytest.mark.parametrize(
         ("name", "place"),
         [
-            *(("d", place) for place in (0, 3, 4 + 7, 4 + 4 * 11 + 7, 63, SPAN, SPAN + GUARD - 1)),
+            *(("d", place) for place in (0, 3, 4 + 7, 4 + 4 * 11 + 7, 63, SPAN, SPAN + DEFAULT_GUARD - 1)),
             ("a", 0), ("a", 3), ("a", 6), ("b", 1), ("c", 2), ("c", 10),
         ],
     )  # fmt: skip
@@ -133,7 +133,7 @@ class TestTrial:
             seen.update({name: flat.copy() for name, flat in memory.items()})
 
         tried(before=look, guard=guard)
-        beyond = GUARD if guard is None else guard
+        beyond = DEFAULT_GUARD if guard is None else guard
         assert {name: flat.size for name, flat in seen.items()} == {
             name: PROBLEM.span(name) + beyond for name in ("a", "b", "c", "d")  # type: ignore[arg-type]
         }  # fmt: skip
@@ -157,7 +157,7 @@ class TestTrial:
     @pytest.mark.parametrize("guard", [1, None])
     def test_scratch_memory_is_poison_and_has_a_guard(self, guard: int | None) -> None:
         scratch = (Scratch("panels", 1200), Scratch("sums", 8))
-        beyond = (GUARD if guard is None else guard) * 4
+        beyond = (DEFAULT_GUARD if guard is None else guard) * 4
         seen: dict[str, bytes] = {}
 
         def look(memory: Mapping[str, np.ndarray], d: np.ndarray) -> None:
@@ -465,7 +465,7 @@ class TestMatrix:
         problem = cell.problem(DEVICE)
         assert asked["plan"] == ((problem, DEVICE), {"kernel": "naive"})
         assert asked["operands_of"] == ((problem, data, zlib.crc32(cell.id.encode())), {})
-        assert asked["try_plan"][1] == {"in_place": scalars == "in-place", "guard": GUARD}
+        assert asked["try_plan"][1] == {"in_place": scalars == "in-place", "guard": DEFAULT_GUARD}
         assert asked["fault_of"][0][2] == data
 
     def test_it_is_judged_by_what_a_unit_cuts_of_the_kernel_s_sums(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,7 +478,7 @@ class TestMatrix:
         found = judge(self.CELL, HostBackend(DEVICE, after=writes("a", 0)))  # type: ignore[arg-type]
         assert (found.status, found.reason) == ("wrong", "a was changed, at elements [0]")
 
-    @pytest.mark.parametrize(("platform", "guard"), [("nvidia", GUARD), ("oclgrind", 0)])
+    @pytest.mark.parametrize(("platform", "guard"), [("nvidia", DEFAULT_GUARD), ("oclgrind", 0)])
     def test_a_simulator_sees_itself_what_lies_beyond_the_end(self, platform: str, guard: int) -> None:
         device, sizes = replace(DEVICE, platform=platform), []
         look: Fault = lambda memory, d: sizes.append(memory["a"].size)  # noqa: E731

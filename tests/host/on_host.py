@@ -160,7 +160,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args(arguments)
-    guarded_run.GUARD = 0  # what is beyond an operand's end is the sanitizer's to see
+    guarded_run.DEFAULT_GUARD = 0  # what is beyond an operand's end is the sanitizer's to see
     backend = opened()
     for name in options.names or (*VARIANTS, *PASSES, SCALES):
         sys.stdout.write(f"{name}\n")

@@ -19,6 +19,7 @@ from gemmport.bench.results import BaselineResult, Outcome, Status, plain
 from gemmport.bench.timing import Contestant, Timing, enqueue_load, measure
 from gemmport.checking import verification as verify
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on
+from gemmport.checking.operands import upload_operand
 from gemmport.checking.reference import Matrices, reference
 from gemmport.checking.scales import check_scaled, check_scaled_rows, random_scales
 from gemmport.checking.verification import Check, HostArray
@@ -422,11 +423,9 @@ class _Workspace:
         return d, verify.check_untouched(problem, self.poison, flat)
 
     def _load(self, operands: Matrices) -> None:
-        """Uploads A, B and C; the gaps of their layouts are poison, so that a read of them shows in the result."""
-        problem = self.problem
-        for operand in verify.inputs(problem):
-            if problem.span(operand):
-                self.backend.upload(self.memory[operand], verify.laid_out(problem, operand, operands[operand]))
+        """Uploads A, B and C."""
+        for operand in verify.inputs(self.problem):
+            upload_operand(self.backend, self.memory[operand], self.problem, operand, operands[operand])
 
     def _baselines(self, progress: Callable[[str], None]) -> tuple[list[BaselineResult], list[Contestant]]:
         """Each baseline, checked on the random operands, and what to time of those that are there."""

@@ -13,16 +13,17 @@ import numpy.typing as npt
 
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
+from gemmport.checking.operands import upload_operand
 from gemmport.checking.reference import Matrices
-from gemmport.checking.verification import differing, laid_out, poisoned
+from gemmport.checking.verification import differing, poisoned
 from gemmport.core.layout import matrices
 from gemmport.core.plan import Plan
-from gemmport.core.problem import OPERANDS, GemmProblem, Operand
+from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import bind
 
 HostArray = npt.NDArray[Any]
 
-GUARD = 1031
+DEFAULT_GUARD = 1031
 """Elements after the last of every operand: so many that, in small products, a tile's rows beyond an edge lie there and not in
 someone else's memory. Those before the first are its layout's offset."""
 
@@ -63,29 +64,25 @@ def try_plan(
         operands: as they are stored, (batch, rows, columns); all matrices alike where the batch stride is 0. One that is
             not there is poison, as are those that the problem does not read.
         in_place: D is the memory of C; the problem's layouts of both must be equal.
-        guard: elements after the last of every operand; default `GUARD`.
+        guard: elements after the last of every operand; default `DEFAULT_GUARD`.
 
     Raises:
         As `gemmport.execution.executor.bind`, and LaunchError.
     """
     problem = plan.problem
-    guard = GUARD if guard is None else guard
+    guard = DEFAULT_GUARD if guard is None else guard
     before: dict[Operand, HostArray] = {}
-    for operand in OPERANDS:
-        if operand == "d":
-            before["d"] = poisoned(problem, guard)
-        else:
-            values = operands.get(operand) if problem.reads(operand) else None
-            before[operand] = laid_out(problem, operand, values, guard)
-    if in_place:
-        before["d"] = before["c"]
     memory: dict[Operand, Memory] = {}
-    for operand in OPERANDS:
-        if operand == "d" and in_place:
-            memory["d"] = memory["c"]
-        else:
-            memory[operand] = backend.allocate(before[operand].nbytes)
-            backend.upload(memory[operand], before[operand])
+    for operand in ("a", "b", "c"):
+        memory[operand] = backend.allocate((problem.span(operand) + guard) * problem.element_type(operand).itemsize)
+        values = operands.get(operand) if problem.reads(operand) else None
+        before[operand] = upload_operand(backend, memory[operand], problem, operand, values, guard)
+    if in_place:
+        memory["d"], before["d"] = memory["c"], before["c"]
+    else:
+        before["d"] = poisoned(problem, guard)
+        memory["d"] = backend.allocate(before["d"].nbytes)
+        backend.upload(memory["d"], before["d"])
     beyond = guard * SCRATCH_GUARD_BYTES
     bound = bind(
         replace(plan, scratch=tuple(replace(x, nbytes=x.nbytes + beyond) for x in plan.scratch)),

@@ -14,7 +14,7 @@ from gemmport.api.plans import plan
 from gemmport.backends.base import Backend
 from gemmport.bench.products import Options, Result, run_benchmark
 from gemmport.bench.results import BaselineResult
-from gemmport.checking.guarded_run import GUARD, try_plan
+from gemmport.checking.guarded_run import DEFAULT_GUARD, try_plan
 from gemmport.checking.verification import cut_of
 from gemmport.core.errors import DtypeError, GemmportError, UnsupportedError
 from gemmport.core.problem import GemmProblem
@@ -78,7 +78,7 @@ def _tried(cell: Cell, problem: GemmProblem, backend: Backend) -> Judgement:
         if problem.layout(name).batch_stride == 0:
             operands[name] = np.broadcast_to(values[:1], values.shape)
     # A simulator itself sees what is beyond the end of an operand, if nothing lies there.
-    guard = 0 if backend.device.platform in SIMULATED else GUARD
+    guard = 0 if backend.device.platform in SIMULATED else DEFAULT_GUARD
     trial = try_plan(backend, made, operands, in_place=cell.in_place, guard=guard)
     fault = trial.stray or fault_of(problem, operands, data, trial.d, cut_of(made))
     return Judgement("wrong" if fault else "verified", fault)
