@@ -8,7 +8,22 @@ from statistics import median
 from gemmport.bench.regret import Choice, judge
 from gemmport.bench.sweeps import read_sweep
 from gemmport.planning.lookup import load_configuration
-from recipes.table import EMPTY, FOLDER, TYPES, Files, Recipe, Result, Table, hundredths, one, some, times, whole
+from recipes.table import (
+    EMPTY,
+    FOLDER,
+    TYPES,
+    Files,
+    Recipe,
+    Result,
+    Table,
+    hundredths,
+    mean,
+    one,
+    ratio,
+    some,
+    times,
+    whole,
+)
 
 
 def beside_cublas(results: Sequence[Result], kernel: str) -> float | None:
@@ -182,7 +197,7 @@ _FEW_TILES = {"192 × 128": {"TSM": 192, "TSN": 128}, "128 × 128": {"TSM": 128,
 
 
 def few_tiles_of_many_terms(files: Files) -> Table:
-    """docs/wgmma.md: tiles all shared along k: before, with steps in turns, with more warps that add up, in clusters."""
+    """docs/wgmma.md: tiles that are shared along k: before, with steps in turns, with more warps that add up, in clusters."""
     runs = [files.results(f"h100/study/few-tiles{suffix}.json") for suffix in ("-before", "-turns", "")]
     rows = []
     for own in runs[2]:
@@ -377,7 +392,7 @@ def beside_dtensor(files: Files) -> Table:
 
 
 def beside_tuned_clblast(files: Files) -> Table:
-    """docs/tuning.md: both with what their own tuners found, and NumPy."""
+    """docs/tuning-studies.md: both with what their own tuners found, and NumPy."""
     found = {name: files.results(f"zen5/run/clblast-tuned-{name}.json") for name in ("intel", "pocl31")}
     rows = [
         [
@@ -393,12 +408,18 @@ def beside_tuned_clblast(files: Files) -> Table:
         ]
         for both in zip(*found.values(), strict=True)
     ]
+    means = [
+        x
+        for results in found.values()
+        for x in (EMPTY, *(hundredths(mean(ratio(own, name) for own in results)) for name in ("clblast", "numpy")))
+    ]
+    rows.append(["geometric mean", *means])
     head = [x for name in ("Intel", "PoCL 3.1") for x in (f"{name}, GFLOPS>", "× CLBlast>", "× NumPy>")]
     return Table(["m = n = k>", *head], rows)
 
 
 def without_avx512(files: Files) -> Table:
-    """docs/tuning.md: tiles of `packed` on a CPU without AVX-512 under PoCL 3.1; the first was shipped for all CPUs."""
+    """docs/tuning-studies.md: tiles of `packed` on a CPU without AVX-512 under PoCL 3.1; all CPUs had the first."""
     results, tiles = files.results("zen3/study/packed-pocl31.json"), ((14, 2, 64), (6, 2, 32), (12, 1, 32))
     rows = []
     for own in results:
@@ -412,13 +433,13 @@ def without_avx512(files: Files) -> Table:
 
 
 def untuned_choices(files: Files) -> Table:
-    """docs/tuning.md: choices where nothing is shipped beside the shipped ones, of products that no tuner saw."""
+    """docs/tuning-studies.md: choices where nothing is shipped beside the shipped ones, of products that no tuner saw."""
     names = {"CUDA": "h100/tuning/unseen-cuda.json", "OpenCL": "h100/tuning/unseen-opencl.json"}
     return _untuned(files, names, least="0.90")
 
 
 def untuned_choices_on_cpus(files: Files) -> Table:
-    """docs/tuning.md: the same of CPUs."""
+    """docs/tuning-studies.md: the same of CPUs."""
     names = {"Intel": "intel", "PoCL 3.1": "pocl31", "PoCL 3.0": "pocl30"}
     return _untuned(files, {name: f"zen3/tuning/unseen-{own}.json" for name, own in names.items()}, least="0.80")
 
