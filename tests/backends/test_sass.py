@@ -280,7 +280,6 @@ def test_another_order_that_does_not_pay_is_not_taken(monkeypatch: pytest.Monkey
     assert _sass.rescheduled(binary, 1) == binary
 
 
-RUNTIME = SimpleNamespace(device=H200)
 """NVIDIA's OpenCL as far as linking sees it."""
 
 
@@ -297,7 +296,7 @@ def test_opencl_takes_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> N
     opencl = pytest.importorskip("gemmport.backends.opencl")
     program = Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
     monkeypatch.setattr(_cudadriver, "linked", lambda ptx, capability: compiled())
-    assert opencl.OpenCL._reworked(RUNTIME, program) == _sass.rescheduled(compiled(), 1)
+    assert opencl.OpenCL._reworked(linking(H200), program) == _sass.rescheduled(compiled(), 1)
 
 
 def linking(device: gp.DeviceInfo) -> Any:
