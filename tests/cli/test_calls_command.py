@@ -87,6 +87,16 @@ def test_products_that_stand_in_no_file_are_drawn_from_a_seed_that_is_told(gemmp
     assert gemmport_command("calls", "--generate", 2, "--sizes", 8)[0] == 2
 
 
+def test_float32_that_is_rounded_has_nothing_beside_it_that_is_not(gemmport_command, tmp_path):
+    file = tmp_path / "calls.json"
+    arguments = small("--arrays", "numpy", "--precision", "tf32", "--format", "json", "--output", file)
+    assert gemmport_command(*arguments)[0] == 0
+    (result,) = json.loads(file.read_text())["results"]
+    assert (result["verified"], result["asked"]["problem"]["precision"]) == (True, "tf32")
+    assert [each["reason"] for each in result["baselines"].values()] == ["it rounds nothing to tf32 itself"]
+    assert gemmport_command(*small("--arrays", "numpy", "--dtype", "float64", "--precision", "tf32"))[0] == 2
+
+
 def test_one_seed_gives_one_list_and_every_kind_is_drawn() -> None:
     create = GemmProblem.create
     first, again, other = (generated(40, seed, create) for seed in (3, 3, 4))

@@ -32,6 +32,7 @@ from gemmport.checking.verification import Check
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DtypeError, GemmportError, LibraryUnavailableError, ShapeError, UnsupportedError
 from gemmport.core.plan import Plan
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.executor import bind_or_choose, sources_of
 
@@ -207,15 +208,8 @@ def check_called(problem: GemmProblem) -> GemmProblem:
         UnsupportedError: it does not.
     """
     usual = GemmProblem.create(problem.m, problem.n, problem.k, batch=problem.batch, dtype=problem.dtype)
-    if {problem.trans_a, problem.trans_b} <= {"N", "T"} and (
-        problem.output,
-        problem.accumulator,
-        problem.precision,
-    ) == (
-        usual.output,
-        usual.accumulator,
-        usual.precision,
-    ):
+    types = (problem.output, problem.accumulator)
+    if {problem.trans_a, problem.trans_b} <= {"N", "T"} and types == (usual.output, usual.accumulator):
         return problem
     raise UnsupportedError(
         f"{problem} must be a product with N or T and of one type, to be called; it is not: measure it by gemmport run"
@@ -358,10 +352,13 @@ class _Arrays:
 
     def ours(self) -> dict[Result, Caller]:
         """gemmport's product of them."""
-        multiply = partial(matmul, self.a, self.b, **self.library.options)
+        options = dict(self.library.options)
+        if self.problem.precision != FULL:
+            options["precision"] = self.problem.precision
+        multiply = partial(matmul, self.a, self.b, **options)
         if self._is_update:
             scalars = {"alpha": self.problem.alpha, "beta": self.problem.beta}
-            multiply = partial(gemm, self.a, self.b, c=self.c, **scalars, **self.library.options)
+            multiply = partial(gemm, self.a, self.b, c=self.c, **scalars, **options)
         return {
             result: Caller(partial(multiply, out=out), self.library.wait_for_ours)
             for result, out in self.targets.items()
@@ -396,7 +393,7 @@ def _called(workload: Workload, task: _Product, library: Library, turns: int, re
     beside = library.beside
     with ExitStack() as settings:
         for each in {id(x): x for x in (library, beside) if x is not None}.values():
-            settings.enter_context(each.precise())
+            settings.enter_context(each.precise(task.problem.precision))
         try:
             arrays = _Arrays(library, task, results)
             plan = _plan_of(arrays)
@@ -426,6 +423,8 @@ def _beside(
     """A library's own product, judged, and its callers: of the same arrays where they are the library's."""
     if library is None:
         return None, {}
+    if (precision := task.problem.precision) not in library.precisions:
+        return Beside(library.product_name, library.version, reason=f"it rounds nothing to {precision} itself"), {}
     try:
         own = arrays if library is arrays.library else _Arrays(library, task, arrays.results)
         failed = [check for check in own.checks(task, own.own()) if not check.passed]

@@ -19,8 +19,11 @@ from gemmport.backends.base import Backend
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, is_named_by_ml_dtypes
 from gemmport.core.errors import LibraryUnavailableError, UnknownNameError
+from gemmport.core.precision import FULL
 
 HostArray = npt.NDArray[Any]
+
+_TF32 = "tf32"
 
 
 class Library(ABC):
@@ -31,6 +34,7 @@ class Library(ABC):
         package: that has to be installed; empty where it is gemmport itself.
         product_name: the library's own product; empty where it has none.
         writes: whether the library lets products be written to its arrays.
+        precisions: to which its own product can round float32 and complex64 before it multiplies.
         options: of `gemmport.matmul`, beside the arrays: the device, where the arrays do not tell it.
         beside: whose product stands beside gemmport's: the library itself, another one, or None for nobody.
     """
@@ -39,6 +43,7 @@ class Library(ABC):
     package: ClassVar[str] = ""
     product_name: ClassVar[str] = ""
     writes: ClassVar[bool] = True
+    precisions: frozenset[str] = frozenset({FULL})
 
     def __init__(self, backend: Backend) -> None:
         """The library for a backend's device.
@@ -94,8 +99,8 @@ class Library(ABC):
         self.wait(result)
 
     @contextmanager
-    def precise(self) -> Iterator[None]:
-        """While this is open, the library multiplies float32 in float32, and has float64; what was set before comes back."""
+    def precise(self, precision: str = FULL) -> Iterator[None]:
+        """While this is open, the library multiplies float32 in one of its precisions, and has float64; what was set comes back."""
         yield
 
     def _unreachable(self) -> LibraryUnavailableError:
@@ -159,6 +164,8 @@ class _Torch(Library):
         self._device = place
         if place == "cpu":
             self.options = {"device": backend.device}
+        else:
+            self.precisions = frozenset({FULL, _TF32})
 
     def _may_reach(self, device: DeviceInfo) -> bool:
         return device.type == "cpu" or device.backend == "cuda"
@@ -201,10 +208,10 @@ class _Torch(Library):
             self.module.cuda.synchronize(self._device)
 
     @contextmanager
-    def precise(self) -> Iterator[None]:
+    def precise(self, precision: str = FULL) -> Iterator[None]:
         settings = self.module.backends.cuda.matmul
         before = settings.allow_tf32
-        settings.allow_tf32 = False
+        settings.allow_tf32 = precision == _TF32
         try:
             yield
         finally:
@@ -355,7 +362,7 @@ class _JAX(Library):
             self.backend.synchronize()
 
     @contextmanager
-    def precise(self) -> Iterator[None]:
+    def precise(self, precision: str = FULL) -> Iterator[None]:
         wanted = {"jax_default_matmul_precision": "highest", "jax_enable_x64": True}
         before = {name: getattr(self.module.config, name) for name in wanted}
         try:

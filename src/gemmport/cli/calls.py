@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,7 @@ SIZES = "64,128,256,512,1024"
     help="Only with out=, or only with a new result. Default: both.",
 )
 @click.option("--turns", type=click.IntRange(min=1), default=7, show_default=True, help="Samples of each measurement.")
+@options.precision
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -92,21 +93,23 @@ SIZES = "64,128,256,512,1024"
 @options.plot("the ratios")
 def calls(
     arrays: str | None, backend: str | None, device: tuple[str, ...], sizes: str | None, shapes: Path | None,
-    count: int | None, dtypes: str, results: Sequence[Result], turns: int, seed: int | None, form: str,
-    output: Path | None, plot_file: Path | None,
+    count: int | None, dtypes: str, results: Sequence[Result], turns: int, precision: str | None, seed: int | None,
+    form: str, output: Path | None, plot_file: Path | None,
 ) -> int:  # fmt: skip
     """Measure calls of matmul with arrays of each library, beside the library's own product.
 
     Three ways: until a call returns (with out= and with a new result), call after call with one wait for all, and each call
-    with a wait. Results are verified first; float32 is not computed in TF32. PyTorch's product stands beside gemmport's own
-    arrays and PyOpenCL's, where it runs on the same GPU; beside NumPy's there it copies them to the GPU and the product back.
+    with a wait. Results are verified first. With --precision tf32 PyTorch on a GPU computes float32 in TF32, too; no other
+    library's product stands beside one that is rounded. PyTorch's product stands beside gemmport's own arrays and PyOpenCL's,
+    where it runs on the same GPU; beside NumPy's there it copies them to the GPU and the product back.
     What is interrupted tells what was measured by then.
 
     Exit status: 0 all verified; 1 a result is wrong; 2 bad usage; 3 a device, or a library that --arrays names, is not
     usable here.
     """
     seed = seed if seed is not None else secrets.randbelow(2**31) if count else 0
-    workloads = _workloads(sizes, shapes, count, seed, parts(dtypes))
+    problem = partial(_problem, precision=precision)
+    workloads = _workloads(sizes, shapes, count, seed, parts(dtypes), problem)
     devices, unavailable = options.chosen_devices(backend, device)
     found = libraries_of(devices, None if arrays is None else parts(arrays))
     if output is not None:
@@ -157,25 +160,26 @@ def parts(text: str) -> list[str]:
 
 
 def _workloads(
-    sizes: str | None, shapes: Path | None, count: int | None, seed: int, dtypes: Sequence[str]
-) -> list[Workload]:
+    sizes: str | None, shapes: Path | None, count: int | None, seed: int, dtypes: Sequence[str],
+    problem: Callable[..., GemmProblem],
+) -> list[Workload]:  # fmt: skip
     if count is not None:
         if sizes is not None or shapes is not None:
             raise click.UsageError("--generate draws all sizes: leave out --sizes and --shapes")
-        return [one for dtype in dtypes for one in generated(count, seed, partial(_problem, dtype))]
+        return [one for dtype in dtypes for one in generated(count, seed, partial(problem, dtype))]
     if shapes is None:
-        return [Workload(_problem(dtype, m=s, n=s, k=s)) for dtype in dtypes for s in _sizes(sizes or SIZES)]
+        return [Workload(problem(dtype, m=s, n=s, k=s)) for dtype in dtypes for s in _sizes(sizes or SIZES)]
     if sizes is not None:
         raise click.UsageError("--shapes gives all sizes: leave out --sizes")
     from gemmport.cli.shapes import read_shapes  # noqa: PLC0415 - which takes pydantic
 
-    found = (one for dtype in dtypes for one in read_shapes(shapes, partial(_problem, dtype)))
+    found = (one for dtype in dtypes for one in read_shapes(shapes, partial(problem, dtype)))
     return list(dict.fromkeys(found))  # a row that gives its type is there once
 
 
-def _problem(usual: str, /, **shape: Any) -> GemmProblem:
+def _problem(usual: str, /, *, precision: str | None = None, **shape: Any) -> GemmProblem:
     """The problem of a shape that may leave its type out."""
-    return check_called(options.make_problem(**{"dtype": usual, **shape}))
+    return check_called(options.make_problem(**{"dtype": usual, "precision": precision, **shape}))
 
 
 def _sizes(text: str) -> list[int]:
