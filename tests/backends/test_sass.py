@@ -280,9 +280,6 @@ def test_another_order_that_does_not_pay_is_not_taken(monkeypatch: pytest.Monkey
     assert _sass.rescheduled(binary, 1) == binary
 
 
-"""NVIDIA's OpenCL as far as linking sees it."""
-
-
 @pytest.fixture
 def rescheduling(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process."""

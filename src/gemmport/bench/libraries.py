@@ -100,7 +100,7 @@ class Library(ABC):
 
     @contextmanager
     def precise(self, precision: str = FULL) -> Iterator[None]:
-        """While this is open, the library multiplies float32 in one of its precisions, and has float64; what was set comes back."""
+        """While this is open, the library multiplies float32 in that precision, and has float64; then all is as before."""
         yield
 
     def _unreachable(self) -> LibraryUnavailableError:
