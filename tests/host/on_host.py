@@ -39,7 +39,7 @@ VARIANTS = tuple(
 SIZES = Sizes(33, 19, 21)
 """Edges along every dimension of every tile; more than one step along k."""
 
-SHARED = {"simt": Sizes(19, 67, 83), "mma": Sizes(33, 67, 300)}
+SHARED = {"simt": Sizes(19, 67, 83), "mma": Sizes(33, 67, 300), "wgmma": Sizes(33, 67, 520)}
 """So many steps that groups share tiles."""
 
 MORE: dict[str, Parameters] = {
