@@ -62,7 +62,8 @@ def linked(ptx: bytes, context: PrimaryContext) -> bytes:
         context: of a device of the compute capability for which it shall be.
 
     Raises:
-        OSError: there is no driver. LaunchError: it refuses, or knows no such device.
+        OSError: CUDA's driver is not installed.
+        LaunchError: the driver refuses the program, or has no device of that compute capability.
     """
     state = ctypes.c_void_p()
     with context.current():
@@ -80,15 +81,19 @@ def linked(ptx: bytes, context: PrimaryContext) -> bytes:
 
 
 class PrimaryContext:
-    """The primary context of a device of a compute capability, of which a process of OpenCL has no other. It is made when it is
-    first needed, which takes longer than what is done there, and kept until it is given back.
+    """CUDA's primary context of a GPU that the process uses by OpenCL. It takes longer to make than what is done there. It is
+    made when it is first needed, and kept until it is given back.
+
+    It is that of the GPU at a place on PCI; where CUDA does not find it there, that of the first GPU of its compute capability,
+    whose programs and tensor maps are the same.
 
     Attributes:
         compute_capability: times ten.
+        place: as `Backend.bus_id`.
     """
 
-    def __init__(self, compute_capability: int) -> None:
-        self.compute_capability = compute_capability
+    def __init__(self, compute_capability: int, place: str) -> None:
+        self.compute_capability, self.place = compute_capability, place
         self._device: ctypes.c_int | None = None
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()
@@ -98,14 +103,14 @@ class PrimaryContext:
         """Makes it this thread's for a while. What is done there breaks no graph that another thread captures meanwhile.
 
         Raises:
-            OSError: there is no driver.
-            LaunchError: the driver refuses, or knows no such device.
+            OSError: CUDA's driver is not installed.
+            LaunchError: the driver refuses a context, or has no device of that compute capability.
         """
         check("cuInit", ctypes.c_uint(0))
         with Relaxed():
             with self._lock:
                 if self._device is None:
-                    device = _device_of(self.compute_capability)
+                    device = _device_of(self.compute_capability, self.place)
                     check("cuDevicePrimaryCtxRetain", ctypes.byref(self._handle), device)
                     self._device = device
             check("cuCtxPushCurrent_v2", self._handle)
@@ -123,20 +128,28 @@ class PrimaryContext:
                 driver().cuDevicePrimaryCtxRelease_v2(device)
 
 
-def _device_of(compute_capability: int) -> ctypes.c_int:
-    """A device of a compute capability."""
+def _device_of(compute_capability: int, place: str) -> ctypes.c_int:
+    """The device at a place on PCI if it is of a compute capability; else the first one that is."""
     number, device = ctypes.c_int(), ctypes.c_int()
+    found = driver().cuDeviceGetByPCIBusId(ctypes.byref(device), place.encode()) == 0
+    if found and _capability_of(device) == compute_capability:
+        return device
     check("cuDeviceGetCount", ctypes.byref(number))
     for ordinal in range(number.value):
         check("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
-        digits = []
-        for attribute in _ATTRIBUTES_CAPABILITY:
-            value = ctypes.c_int()
-            check("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), device)
-            digits.append(value.value)
-        if digits[0] * 10 + digits[1] == compute_capability:
+        if _capability_of(device) == compute_capability:
             return device
     raise LaunchError(f"CUDA's driver has no device of compute capability {compute_capability / 10}")
+
+
+def _capability_of(device: ctypes.c_int) -> int:
+    """A device's compute capability, times ten."""
+    digits = []
+    for attribute in _ATTRIBUTES_CAPABILITY:
+        value = ctypes.c_int()
+        check("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), device)
+        digits.append(value.value)
+    return digits[0] * 10 + digits[1]
 
 
 def check(name: str, *arguments: object) -> None:

@@ -344,7 +344,7 @@ class OpenCL(Backend):
         """
         from gemmport.backends import _cudadriver  # noqa: PLC0415 - for NVIDIA's devices alone
 
-        context = _cudadriver.PrimaryContext(_capability(self.device))
+        context = _cudadriver.PrimaryContext(_capability(self.device), self.bus_id())
         weakref.finalize(self, context.release).atexit = False  # the process's end gives it back sooner
         return context
 

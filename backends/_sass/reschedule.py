@@ -92,9 +92,9 @@ def rescheduled(binary: bytes, groups: int) -> bytes:
 def _proven(code: Code, groups: int) -> tuple[Loop, list[int]]:
     """The function's main loop, and the function with the loop in another order, which does the same.
 
-    Where nothing comes of it, once more with care: what leaves the loop waits for its register, each register of an operand is
-    left to others by itself, and what two opposite predicates write is written in any case. What an order without care is found
-    for keeps that: its times were measured.
+    Where no order is proven, it is tried once more with care. What leaves the loop then waits for its register. Each register
+    of an operand is free by itself. What two opposite predicates write counts as written. A loop that has an order without care
+    keeps that one, whose times were measured.
 
     Raises:
         NotUnderstoodError: nothing came of that either.
@@ -296,9 +296,8 @@ def _earliest(body: Body, order: Sequence[Product], size: int, others: Sequence[
 
 def _awaiting_registers(body: Body, order: Sequence[Product], others: Sequence[int]) -> dict[int, int]:
     """The number of products that come before each instruction whose result leaves the loop in a register that they read."""
-    read: dict[int, list[tuple[int, int]]] = defaultdict(
-        list
-    )  # of a register: who made what is read there, and by when
+    # Of a register: who made what products read there, and how many products have come by then.
+    read: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for at, product in enumerate(order):
         for maker, part in (product.row, product.column):
             r = part if maker == ENTRY else sass.registers_written(body.words[maker])[part]

@@ -384,11 +384,11 @@ def test_a_program_that_is_linked_breaks_no_graph_that_another_thread_captures(
         found.append(driver.modes.get(threading.get_ident(), 0))
         return 0
 
-    monkeypatch.setattr(_cudadriver, "_device_of", lambda capability: ctypes.c_int(0))
+    monkeypatch.setattr(_cudadriver, "_device_of", lambda capability, place: ctypes.c_int(0))
     links = ("cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy")
     for name in ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", *links):
         monkeypatch.setattr(driver, name, link, raising=False)
-    context = _cudadriver.PrimaryContext(90)
+    context = _cudadriver.PrimaryContext(90, "")
     for _ in range(2):  # the context is made once
         _cudadriver.linked(b"ptx", context)
     assert found == [2] * 9
@@ -415,3 +415,31 @@ def test_a_launcher_keeps_what_its_script_reads(cuda: Any, monkeypatch: pytest.M
     kept.clear()
     gc.collect()
     assert seen() is None
+
+
+@pytest.mark.parametrize(("place", "expected"), [("0000:02:00.0", 2), ("0000:00:00.0", 1), ("", 1)])
+def test_opencls_context_is_that_of_its_own_gpu(monkeypatch: pytest.MonkeyPatch, place: str, expected: int) -> None:
+    # Three GPUs: the first is of another capability, which no program for the others may come from.
+    places = {"0000:00:00.0": 0, "0000:01:00.0": 1, "0000:02:00.0": 2}
+
+    class Driver:
+        def cuDeviceGetByPCIBusId(self, device: Any, text: bytes) -> int:  # noqa: N802 - the driver's name
+            number = places.get(text.decode())
+            device._obj.value = -1 if number is None else number
+            return 101 if number is None else 0
+
+        def cuDeviceGetCount(self, number: Any) -> int:  # noqa: N802 - the driver's name
+            number._obj.value = len(places)
+            return 0
+
+        def cuDeviceGet(self, device: Any, ordinal: ctypes.c_int) -> int:  # noqa: N802 - the driver's name
+            device._obj.value = ordinal.value
+            return 0
+
+        def cuDeviceGetAttribute(self, value: Any, attribute: ctypes.c_int, device: ctypes.c_int) -> int:  # noqa: N802 - as above
+            major = 8 if device.value == 0 else 9
+            value._obj.value = major if attribute.value == 75 else 0
+            return 0
+
+    monkeypatch.setattr(_cudadriver, "driver", Driver)
+    assert _cudadriver._device_of(90, place).value == expected

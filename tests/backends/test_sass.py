@@ -304,6 +304,9 @@ def linking(device: gp.DeviceInfo) -> Any:
         def __init__(self) -> None:
             self.device = device
 
+        def bus_id(self) -> str:
+            return ""
+
         _cuda = opencl.OpenCL._cuda
 
     return Linking()

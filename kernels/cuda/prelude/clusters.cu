@@ -10,7 +10,7 @@
 // A cluster computes what has one number: one tile, or two neighbours.
 #if CLUSTER_A || CLUSTER_B || CLUSTER_D
 #define IN_CLUSTERS __cluster_dims__(2, 1, 1)
-#define TOGETHER 2
+#define TOGETHER 2 // blocks of a cluster
 #define FIRST_NUMBER ((int)blockIdx.x / 2)
 #define NUMBERS ((int)gridDim.x / 2)
 #define OWN_RANK ((int)blockIdx.x % 2)
@@ -27,6 +27,7 @@
 #endif
 
 #if CLUSTER_A || CLUSTER_B
+// The tile of the block of a rank, of a cluster that computes what has this number.
 __device__ inline tile_t ranked_tile(int number, int rank, int m, int n)
 {
 #if CLUSTER_A // two tiles of all columns are one of half of them, rounded up

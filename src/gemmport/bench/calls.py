@@ -424,7 +424,7 @@ def _beside(
     if library is None:
         return None, {}
     if (precision := task.problem.precision) not in library.precisions:
-        return Beside(library.product_name, library.version, reason=f"it rounds nothing to {precision} itself"), {}
+        return Beside(library.product_name, library.version, reason=f"it cannot round float32 to {precision}"), {}
     try:
         own = arrays if library is arrays.library else _Arrays(library, task, arrays.results)
         failed = [check for check in own.checks(task, own.own()) if not check.passed]
