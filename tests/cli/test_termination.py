@@ -102,6 +102,36 @@ def test_ends_all_that_a_command_started(
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(("end", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_comes_while_python_ends_changes_no_exit_status(
+    started: Callable[..., subprocess.Popen[str]], end: signal.Signals, expected: int
+) -> None:
+    """As the second signal of `timeout` may, on a busy machine."""
+    script = """
+import os, sys
+from gemmport import cli
+
+class Late:
+    kill, own, number = os.kill, os.getpid(), int(sys.argv.pop())
+
+    def __del__(self):  # when modules are taken apart, after handlers
+        self.kill(self.own, self.number)
+
+cli.late = Late()
+
+@cli.cli.command("end")
+def end():
+    os.kill(os.getpid(), Late.number)
+
+cli.main()
+"""
+    process = started("end", str(int(end)), command=[sys.executable, "-c", script])
+    _, errors = process.communicate(timeout=60)
+    assert errors.strip() == "gemmport: interrupted"
+    assert process.returncode == expected
+
+
+@pytest.mark.processes
 def test_ends_a_command_whose_driver_does_not_come_back(
     started: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

@@ -110,7 +110,9 @@ def main() -> NoReturn:
     streams.prepare()
     termination.end_on_signals()
     last_words.leave(WHERE_A_DRIVER_ENDS_IT)
-    sys.exit(_run_command())
+    status = _run_command()
+    termination.leave()
+    sys.exit(status)
 
 
 def _run_command() -> int:

@@ -78,6 +78,15 @@ def end_on_signals() -> None:
         threading.Thread(target=_end_in_time, args=(told,), daemon=True).start()
 
 
+def leave() -> None:
+    """Has nothing end the process from now on but its own end, where a signal has come: Python gives its handlers back while it
+    ends, and the second signal of `timeout` would change the exit status then.
+    """
+    if _state.came is not None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+
+
 def _end(number: int, _: FrameType | None) -> None:
     if _state.came is not None:
         return
