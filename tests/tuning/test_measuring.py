@@ -84,3 +84,29 @@ def test_a_gpu_is_not_looked_at_while_it_waits_for_the_host(
     with Bench(GemmProblem.create(96, 96, 96), queue) as bench:
         assert bench.look(bound) == pytest.approx(seconds, rel=0.01)
     assert calls in (None, len(enqueued))
+
+
+@pytest.mark.parametrize(
+    ("takes", "looked", "calls"),
+    [
+        ([4e-3, 1e-3, *[2e-3] * 20], 1e-3, 10),  # the first while the second core wakes
+        ([30e-3, 1e-3], 30e-3, 1),
+        ([0.0] * 2000, 0.0, measuring.MOST_CALLS),
+    ],
+)
+def test_a_cpu_is_looked_at_by_the_least_of_its_calls(
+    monkeypatch: pytest.MonkeyPatch, takes: list[float], looked: float, calls: int
+) -> None:
+    left, now = iter(takes), [0.0]
+    device = SimpleNamespace(type="cpu")
+    queue: Any = SimpleNamespace(device=device, record=lambda: now[0], elapsed=lambda first, last: last - first)
+    enqueued: list[float] = []
+
+    def enqueue() -> None:
+        enqueued.append(next(left))
+        now[0] = sum(enqueued)
+
+    monkeypatch.setattr(measuring, "random_operands", lambda *_: {})
+    with Bench(GemmProblem.create(96, 96, 96), queue) as bench:
+        assert bench.look(SimpleNamespace(enqueue=enqueue)) == pytest.approx(looked)  # type: ignore[arg-type]
+    assert len(enqueued) == calls

@@ -16,6 +16,14 @@ from gemmport.core.problem import GemmProblem, Operand
 from gemmport.execution.executor import BoundPlan, bind
 from gemmport.kernels.fill_random import Whole
 
+LOOK_SECONDS = 20e-3
+"""So long a CPU is looked at, of whose calls the least counts: its threads, when they wake, may share one core while another
+idles, and the first call of a millisecond takes up to six times as long as the next ones (docs/tuning-studies.md).
+"""
+
+MOST_CALLS = 1000
+"""Of a look, where a clock stands still."""
+
 POISON = 0xFF
 """Every byte of D before a check: NaN, or a number that no product leaves by chance."""
 
@@ -90,17 +98,25 @@ class Bench:
     def look(self, bound: BoundPlan) -> float:
         """Seconds of a call, the next after the check's: about what a candidate takes.
 
-        A GPU waits for the host while it enqueues a single call, for longer than a short one takes: of such, the seconds are
-        those of one sample, which holds no waiting.
+        On a CPU the least of several calls. A GPU waits for the host while it enqueues a single call, for longer than a short
+        one takes: of such, the seconds are those of one sample, which holds no waiting.
         """
-        first = self.backend.record()
-        bound.enqueue()
-        seconds = self.backend.elapsed(first, self.backend.record())
-        _, calls = GPU_PACE.calls(seconds)
-        if self.backend.device.type == "cpu" or calls == 1:
-            return seconds
+        calls = [self._call_seconds(bound)]
+        if self.backend.device.type == "cpu":
+            while sum(calls) < LOOK_SECONDS and len(calls) < MOST_CALLS:
+                calls.append(self._call_seconds(bound))
+            return min(calls)
+        (first,) = calls
+        if GPU_PACE.calls(first)[1] == 1:
+            return first
         (timing,) = self.times([bound], 1)
         return timing.median
+
+    def _call_seconds(self, bound: BoundPlan) -> float:
+        """Of one call, by the device's clock."""
+        first = self.backend.record()
+        bound.enqueue()
+        return self.backend.elapsed(first, self.backend.record())
 
     def times(self, each: Sequence[BoundPlan], repeat: int) -> list[Timing]:
         """Times plans in turns, `repeat` samples of each."""

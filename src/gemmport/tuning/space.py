@@ -22,7 +22,7 @@ from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
 from gemmport.runtime.fingerprint import of_texts
 
-FORM = "2"
+FORM = "3"
 """Counts the ways in which points of a search were made candidates, and in which candidates were timed."""
 
 MOST_NEIGHBOURS = 3000
