@@ -35,7 +35,7 @@ FITTED = {
 """What a device's model may state for the choice, beside the constants of `gemmport.contracts.gpu_model`, with its meaning."""
 
 USUAL = {
-    "most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.005, "across_matrix_doubt": 1.02,
+    "most_registers": 128, "addresses": 31, "across_terms": 0, "across_doubt": 1.0, "across_matrix_doubt": 1.0,
     "read_share": 0.85, "piece_share": 1.0, "line_stages": 3,
 }  # fmt: skip
 """Where it states nothing: registers that most GPUs have, and NVIDIA's more; defaults; nothing that was not measured."""
@@ -55,9 +55,10 @@ _LARGE_EXTENTS, _LARGE_ITEM_TILES = (64, 128, 256), ((8, 16), (16, 8))
 MANY_SUMS = 128
 """Of a work-item of these."""
 
-_LEAST_LARGE_ITEMS = 128
-"""Of a group of these, without slices: smaller groups and slices took 1.4 to 1.9 times as long as the model expects on an H100
-(benchmarks/results/h100/tuning/kriging-cuda.json, kriging-opencl.json).
+_LEAST_LARGE_ITEMS = 4 * WARP
+"""Of a group of these, without slices: a warp for each of a unit's four schedulers, which NVIDIA's GPUs have since Maxwell; AMD's
+have as many SIMDs. Smaller groups and slices took 1.4 to 1.9 times as long as the model expects on an H100, the one GPU that
+has run both (benchmarks/results/h100/tuning/kriging-cuda.json, kriging-opencl.json).
 """
 
 _MOST_ITEMS = 256

@@ -52,7 +52,7 @@ USUAL = {
 }
 """Where the device's model states nothing: defaults. Those of Hopper, which were measured, are in its model."""
 
-ALIGNED_FROM = 4
+ALIGNED_FROM = MOST_WIDTH
 """So many dense matrices of any size, and every larger power of two of them, are whole runs. With two in a group, 30,000
 products of 21 × 25 × 1, 25 × 25 × 2 and 23 × 29 × 1 in float32 took 1.1, 1.6 and 1.2 times as long as `simt` on an H200; with
 four, of 4 × 8 per work-item, 0.68, 1.04 and 0.78 times (benchmarks/results/h200/study/batched-few.json).

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gemmport.contracts.device_model import DeviceModel, clock
 from gemmport.contracts.kernel import ceil_div
+from gemmport.contracts.prediction import SHARPNESS
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem, transposes
 
@@ -148,7 +149,7 @@ class Constants:
             "piecemeal": 1.0,
             "term_clocks": barrier / 2,
             "far_clocks": latency,
-            "sharpness": 1.6,
+            "sharpness": SHARPNESS,
             "store_bytes_per_clock": copied,
             "single_bytes_per_clock": copied,
             "short_rows": 1.0,

@@ -35,7 +35,8 @@ class Ahead:
         self._jobs = usable_cores() - 1 if device.type != "cpu" else 0
         self._pool: Pool | None = None
         self._compiled: set[KernelSource] = set()
-        self._at_work: dict[int, KernelSource] = {}
+        self._at_work: dict[int, list[KernelSource]] = {}
+        self._numbers: dict[str, int] = {}
 
     def __enter__(self) -> Ahead:
         return self
@@ -53,7 +54,8 @@ class Ahead:
         """Has the programs of candidates compiled, the first first, those that were not asked for yet."""
         for plan in plans:
             for launch in plan.launches:
-                if self._jobs and launch.kernel not in self._compiled and launch.kernel not in self._at_work.values():
+                asked = launch.kernel in self._compiled or any(launch.kernel in each for each in self._at_work.values())
+                if self._jobs and not asked:
                     self._start(launch.kernel)
 
     def has(self, plan: Plan) -> bool:
@@ -74,7 +76,14 @@ class Ahead:
             self._jobs = 0
             return
         source = assemble(kernel, self._device.language)
-        self._at_work[self._pool.ask({"device": self._device.to_dict(), "source": source})] = kernel
+        number = self._numbers.get(source)
+        if number is None:
+            number = self._numbers[source] = self._pool.ask({"device": self._device.to_dict(), "source": source})
+            self._at_work[number] = [kernel]
+        elif number in self._at_work:  # kernels may differ in what is done behind the compiler alone
+            self._at_work[number].append(kernel)
+        else:
+            self._compiled.add(kernel)
 
     def _hear(self, seconds: float) -> None:
         """Takes note of what is compiled, or refused: that is told as it is tried."""
@@ -83,5 +92,5 @@ class Ahead:
             answer = self._pool.hear(max(end - time.monotonic(), 0.0))
             if answer is None:
                 return
-            self._compiled.add(self._at_work.pop(answer[0]))
+            self._compiled.update(self._at_work.pop(answer[0]))
             end = 0.0  # what else there is
