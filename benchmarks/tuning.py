@@ -3,6 +3,7 @@
     gemmport calibrate --device intel -o model.yaml
     python benchmarks/tuning.py unseen --device intel --budget 5m --config model.yaml --search 5m --output FILE
     python benchmarks/tuning.py kills --device intel --kills 20 --output FILE
+    python benchmarks/tuning.py looks --device intel --limit 100s --output FILE
 
 `unseen` tunes the products of a file that it calls "seen", as if no configuration were shipped: neither entries nor models. For
 those that it calls "unseen", and then for the others, the choices of `CHOICES` are measured in turns. --search looks for the
@@ -10,6 +11,8 @@ best trial of each unseen product, which takes turns with them: the time of a ch
 
 `kills` ends `gemmport tune` with SIGKILL at random moments and goes on; it exits with 1 where a finished trial is lost, or the
 best of a product becomes worse.
+
+`looks` calls candidates again and again after their checks, and then measures them in samples: what one call tells of them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +40,7 @@ from gemmport.bench.standings import Workload
 from gemmport.cli.shapes import read_shapes
 from gemmport.cli.tune import duration
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import LaunchError
+from gemmport.core.errors import GemmportError, LaunchError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.execution.executor import sources_of
@@ -47,7 +50,8 @@ from gemmport.planning.planner import candidates, make_plan
 from gemmport.planning.schema import LoadedEntry
 from gemmport.tuning import journal
 from gemmport.tuning.crew import Candidate, Crew
-from gemmport.tuning.session import Step, search
+from gemmport.tuning.measuring import Bench
+from gemmport.tuning.session import SAMPLES, Step, search
 from gemmport.tuning.study import Tried, tried_in
 from gemmport.tuning.suite import Task
 from gemmport.tuning.tuner import Options, opened
@@ -84,6 +88,15 @@ LEFT_SECONDS = 8.0
 
 LEAST_SECONDS, MOST_SECONDS = 2.0, 15.0
 """Between which a tuner is killed after its start: while it imports, compiles, verifies, times and writes."""
+
+LOOKED_SECONDS, MOST_LOOKS, LEAST_LOOKS = 0.3, 30, 4
+"""So long a candidate is called, so often at most, and at least."""
+
+CANDIDATES = 3
+"""Of a kernel and a product, that are looked at."""
+
+MOST_PRODUCTS = 6e8
+"""Multiply-adds of a product whose candidates are looked at."""
 
 EXTENTS = ((64, 64, 64), (96, 200, 50), (256, 256, 256))
 """m, n, k of the products whose tuner is killed."""
@@ -351,6 +364,59 @@ def kills(backend: str | None, device: str | None, kills: int, seed: int, output
     }
     document.write(output, [gp.get_backend(device=target)], **content)
     sys.exit(1 if lost or worse else 0)
+
+
+@main.command()
+@click.option("--backend", default=None)
+@click.option("--device", default=None)
+@click.option("--shapes", type=click.Path(path_type=Path), default=SHAPES, show_default=True)
+@click.option("--limit", type=duration, default="100s", show_default=True, help="After it, no product is begun.")
+@click.option("--output", type=click.Path(path_type=Path), default=None)
+def looks(backend: str | None, device: str | None, shapes: Path, limit: float, output: Path | None) -> None:
+    """Calls the first candidates of each kernel for products, one call after the other, and then measures them in samples."""
+    end, configuration = time.monotonic() + limit, load_configuration()
+    target = get_backend(device=select_device(device, backend))
+    with document.kept(output, [target]) as found:
+        for workload in read_shapes(shapes, GemmProblem.create):
+            if time.monotonic() > end:
+                return
+            problem = workload.problem
+            if problem.m * problem.n * problem.k <= MOST_PRODUCTS:
+                with Bench(problem, target) as bench:
+                    found.extend(looked_at(bench, _some_candidates(problem, target.device, configuration)))
+
+
+def _some_candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configuration) -> Iterator[Plan]:
+    """Of each kernel that computes a product, what the planner would take first, with different launches each."""
+    known: dict[str, set[object]] = {}
+    for one in candidates(problem, device, configuration):
+        launches = known.setdefault(one.kernel, set())
+        if one.reason or one.kernel in ("naive", "tiled") or len(launches) == CANDIDATES:
+            continue
+        plan = make_plan(problem, device, Configuration(()), kernel=one.kernel, params=one.parameters)
+        if plan.launches not in launches:
+            launches.add(plan.launches)
+            yield plan
+
+
+def looked_at(bench: Bench, plans: Iterable[Plan]) -> Iterator[dict[str, Any]]:
+    """Seconds of the calls that follow a candidate's check, and samples of it."""
+    for plan in plans:
+        try:
+            bound = bench.bind(plan)
+            fault = bench.fault(bound)
+        except GemmportError as error:
+            sys.stderr.write(f"{plan.variant} for {plan.problem}: {error}\n")
+            continue
+        assert not fault, fault
+        calls: list[float] = []
+        while len(calls) < MOST_LOOKS and (len(calls) < LEAST_LOOKS or sum(calls) < LOOKED_SECONDS):
+            calls.append(bench.call_seconds(bound))
+        (timing,) = bench.times([bound], SAMPLES)
+        yield {
+            "problem": plan.problem.to_dict(), "kernel": plan.variant, "parameters": plan.values, "calls": calls,
+            "samples": timing.samples,
+        }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from gemmport.planning import parser
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import make_plan
 from gemmport.planning.schema import LoadedEntry
-from gemmport.tuning import session, suite, tuner
+from gemmport.tuning import session, study, suite, tuner
 from gemmport.tuning.crew import Candidate, Outcome
 from gemmport.tuning.session import Step
 from gemmport.tuning.suite import Task
@@ -101,8 +101,38 @@ def test_the_best_that_was_tried_is_chosen_by_the_planner_and_near_it_for_produc
         plan = make_plan(problem, DEVICE, tuned)
         tried = [formula(problem, kernel, values) for m, kernel, values in crew.asked if m == problem.m]
         assert formula(problem, plan.variant, plan.values) == pytest.approx(min(tried), rel=0.01)
-    unseen = make_plan(GemmProblem.create(900, 1100, 1000), DEVICE, tuned)
+    unseen = make_plan(GemmProblem.create(1008, 1040, 1024), DEVICE, tuned)  # the tile divides it, too
     assert unseen.values == make_plan(LARGE, DEVICE, tuned).values
+
+
+def test_what_is_kept_is_tried_for_every_product_that_it_may_serve(tmp_path: Path) -> None:
+    with opened(tmp_path) as (found, crew):
+        list(itertools.islice(session.search(found.studies, crew, 600.0), 15))  # type: ignore[arg-type]
+
+        def missing() -> list[tuple[float, int]]:
+            (kept,) = found._entries().values()
+            plans = [
+                (each, each.space.plan(kernel, tiling))
+                for each in found.studies for kernel, tilings in kept.kernels.items() for tiling in tilings
+            ]  # fmt: skip
+            return [
+                (each.times_the_best(plan), plan.problem.m)
+                for each, plan in plans
+                if plan is not None and each.is_new(plan)
+            ]
+
+        before = missing()
+        found._complete(math.inf)
+        assert min(before)[0] <= study.HOPELESS
+        assert all(times > study.HOPELESS for times, _ in missing())
+
+
+def test_what_is_kept_is_tried_only_as_long_as_there_is_time(tmp_path: Path) -> None:
+    with opened(tmp_path) as (found, crew):
+        list(itertools.islice(session.search(found.studies, crew, 600.0), 15))  # type: ignore[arg-type]
+        before = len(crew.asked)
+        found._complete(-math.inf)
+        assert len(crew.asked) == before
 
 
 def test_the_products_share_the_time(tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ class Bench:
         On a CPU the least of several calls. A GPU waits for the host while it enqueues a single call, for longer than a short
         one takes: of such, the seconds are those of one sample, which holds no waiting.
         """
-        calls = [self._call_seconds(bound)]
+        calls = [self.call_seconds(bound)]
         if self.backend.device.type == "cpu":
             while sum(calls) < LOOK_SECONDS and len(calls) < MOST_CALLS:
-                calls.append(self._call_seconds(bound))
+                calls.append(self.call_seconds(bound))
             return min(calls)
         (first,) = calls
         if GPU_PACE.calls(first)[1] == 1:
@@ -112,7 +112,7 @@ class Bench:
         (timing,) = self.times([bound], 1)
         return timing.median
 
-    def _call_seconds(self, bound: BoundPlan) -> float:
+    def call_seconds(self, bound: BoundPlan) -> float:
         """Of one call, by the device's clock."""
         first = self.backend.record()
         bound.enqueue()

@@ -198,7 +198,7 @@ class Study:
         if found:
             return None
         asked, self._of_optuna = self._of_optuna, None
-        if asked is not None and not self._is_new(asked.plan):  # it was the best elsewhere meanwhile
+        if asked is not None and not self.is_new(asked.plan):  # it was the best elsewhere meanwhile
             with signals_held():
                 self._close(asked.trial, self._known[asked.plan.launches].outcome)
             asked = None
@@ -219,7 +219,7 @@ class Study:
 
     def ask_for(self, plan: Plan) -> Asked | None:
         """A candidate that somebody names; None where it was tried, or is of a kernel that is not searched."""
-        return self._enqueued(plan, "elsewhere") if self._is_new(plan) else None
+        return self._enqueued(plan, "elsewhere") if self.is_new(plan) else None
 
     def tell(self, asked: Asked, outcome: Outcome) -> Tried:
         """Keeps what came of a candidate."""
@@ -242,7 +242,8 @@ class Study:
             else:
                 self._outlook.learn_failure(plan)
 
-    def _is_new(self, plan: Plan) -> bool:
+    def is_new(self, plan: Plan) -> bool:
+        """Whether a plan was not tried, and is of a kernel that is searched."""
         return plan.launches not in self._known and plan.variant in self._kernels
 
     def _next(self, elsewhere: Iterable[Candidate]) -> list[tuple[Plan, Origin]]:
@@ -252,14 +253,14 @@ class Study:
         if self._expected is None:
             self._expected, self._learned = self._expected_first(elsewhere), self._outlook.learned
         first: list[tuple[Plan, Origin]] = [] if self._first is None else [(self._first, "current")]
-        return [(plan, origin) for plan, origin in (*first, *self._expected) if self._is_new(plan)]
+        return [(plan, origin) for plan, origin in (*first, *self._expected) if self.is_new(plan)]
 
     def _expected_first(self, elsewhere: Iterable[Candidate]) -> list[tuple[Plan, Origin]]:
         """What the model considers and what is best elsewhere, as far as it is worth a try, of which most is expected first.
 
         Kernels of which nothing was tried for any product come before all others: a model may be wrong about one.
         """
-        plans: list[tuple[Plan, Origin]] = [(plan, "model") for plan in self._modelled if self._is_new(plan)]
+        plans: list[tuple[Plan, Origin]] = [(plan, "model") for plan in self._modelled if self.is_new(plan)]
         self._modelled = [plan for plan, _ in plans]
         for kernel, values in elsewhere:
             plan = self.space.plan(kernel, values) if kernel in self._kernels else None
@@ -272,10 +273,10 @@ class Study:
         ]
         return [plans[at] for known, seconds, at in sorted(expected) if not known or seconds <= most]
 
-    def _is_beyond(self, plan: Plan, times: float) -> bool:
-        """Whether a plan is expected to take longer than so many times the best."""
+    def times_the_best(self, plan: Plan) -> float:
+        """What a plan is expected to take, over the best time; 0 where there is none."""
         best = self.best
-        return best is not None and self._outlook.seconds(plan) > times * (best.outcome.seconds or 0.0)
+        return self._outlook.seconds(plan) / best.outcome.seconds if best is not None and best.outcome.seconds else 0.0
 
     def _enqueued(self, plan: Plan, origin: Origin) -> Asked:
         """A trial of Optuna's for a candidate that it did not choose."""
@@ -299,7 +300,7 @@ class Study:
             outcome = Outcome("rule", reason="no candidate near it is allowed")
             if plan is not None:
                 tried = self._known.get(plan.launches)
-                if tried is None and not self._is_beyond(plan, HOPELESS):
+                if tried is None and self.times_the_best(plan) <= HOPELESS:
                     return self._asked(plan, "optuna", trial)
                 outcome = Outcome("hopeless", reason="expected to be slow") if tried is None else tried.outcome
             with signals_held():

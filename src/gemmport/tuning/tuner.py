@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -26,14 +27,16 @@ from gemmport.tuning.crew import Candidate, Crew
 from gemmport.tuning.entries import entry_of
 from gemmport.tuning.outlook import Outlook
 from gemmport.tuning.session import LEAST_COMPILE_SECONDS, Step, search, try_asked
-from gemmport.tuning.study import Study
+from gemmport.tuning.study import HOPELESS, Study
 from gemmport.tuning.suite import Task
 from gemmport.tuning.tilings import Tiling, Times, chosen_tilings, tiling_of
 
 log = logging.getLogger(__name__)
 
-SEARCH_SHARE = 0.85
-"""Of the budget: in the rest, choices are measured in turns."""
+SEARCH_SHARE, COMPARED_SHARE = 0.8, 0.08
+"""Of the budget: for the search, and for choices that are measured in turns at its end. In between, what is kept is tried for
+the products that it was not tried for.
+"""
 
 TURNS = 5
 """Samples of each, in turns."""
@@ -149,10 +152,33 @@ class Tuner:
         Raises:
             LaunchError: no process opens the device any more.
         """
-        with closing(search(self.studies, self.crew, SEARCH_SHARE * self.options.seconds)) as steps:
+        seconds = self.options.seconds
+        end = time.monotonic() + (1 - COMPARED_SHARE) * seconds
+        with closing(search(self.studies, self.crew, SEARCH_SHARE * seconds)) as steps:
             for step in steps:
                 told(step)
+        self._complete(end)
         return self.finish()
+
+    def _complete(self, end: float) -> None:
+        """Tries what entries keep for products that it was not tried for, until the time is up: of such a product the planner
+        knows what others tell. What is expected to be the fastest beside the product's best comes first.
+        """
+        for _ in range(ROUNDS):
+            missing = [
+                (study.times_the_best(plan), at, study, plan)
+                for at, (study, entry) in enumerate(self._with_entries())
+                for kernel, tilings in entry.kernels.items()
+                for tiling in tilings
+                if tiling and (plan := study.space.plan(kernel, tiling)) is not None and study.is_new(plan)
+            ]
+            hopeful = sorted((one for one in missing if one[0] <= HOPELESS), key=lambda one: one[:2])
+            if not hopeful:
+                return
+            for _, _, study, plan in hopeful:
+                if time.monotonic() > end:
+                    return
+                self._try(study, plan)
 
     def finish(self) -> Report:
         """Tries what the planner would choose and was not tried, and sets its choices beside the current ones, in turns."""
@@ -203,11 +229,15 @@ class Tuner:
         """Tries what the planner would choose by these entries where it was not tried; whether there was any."""
         found = False
         for study, entry in self._with_entries():
-            asked = study.ask_for(self._choice(study, entry))
-            if asked is not None:
-                found = True
-                try_asked(study, asked, self.crew, LEAST_COMPILE_SECONDS)
+            found = self._try(study, self._choice(study, entry)) or found
         return found
+
+    def _try(self, study: Study, plan: Plan) -> bool:
+        """Tries a candidate that is named; whether it was new."""
+        asked = study.ask_for(plan)
+        if asked is not None:
+            try_asked(study, asked, self.crew, LEAST_COMPILE_SECONDS)
+        return asked is not None
 
     def _choice(self, study: Study, entry: Entry) -> Plan:
         """What the planner chooses with an entry before all others."""
