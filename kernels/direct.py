@@ -49,7 +49,7 @@ FITTED = {
 """What the model of a CPU may state, with its meaning."""
 
 USUAL = {
-    "share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.4, "piecemeal": 0.4, "wake": 0.0,
+    "share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.9, "piecemeal": 0.4, "wake": 0.0,
     "most_of_a_batch": 7, "most_of_halves": 64**3,
 }  # fmt: skip
 """Where it states nothing: defaults."""

@@ -45,15 +45,7 @@ def ordered(entry: Entry, problem: GemmProblem, rankings: Rankings) -> list[Choi
         return listed
     if entry.trials:
         correction, place = _correction(entry, device, model), Place.of(problem)
-        listed = [
-            Choice(
-                each.kernel,
-                each.stated,
-                correction.factor(place, each.kernel, each.stated),
-                correction.doubt(place, each.kernel, each.stated),
-            )
-            for each in listed
-        ]
+        listed = [_corrected(each, correction, place, problem, rankings) for each in listed]
     names = list(entry.kernels)
 
     def key(each: Choice) -> tuple[float, float]:
@@ -64,11 +56,31 @@ def ordered(entry: Entry, problem: GemmProblem, rankings: Rankings) -> list[Choi
     return sorted(listed, key=key)
 
 
+def _corrected(
+    each: Choice, correction: Correction, place: Place, problem: GemmProblem, rankings: Rankings
+) -> Choice:  # fmt: skip
+    """What trials of the tiling that the problem is computed with say of it: a model may suggest others for other problems."""
+    tiling = resolved(each.kernel, each.stated, problem, rankings)
+    if tiling is None:
+        return each
+    factor, doubt = correction.factor(place, each.kernel, tiling), correction.doubt(place, each.kernel, tiling)
+    return Choice(each.kernel, each.stated, factor, doubt)
+
+
 def predict(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Rankings) -> float | None:
     """Seconds that a kernel is expected to take with the parameters that are stated; None where it cannot compute the problem
     on the device of these rankings with them.
     """
-    variant, device, model = kernels.variant(kernel), rankings.device, rankings.model
+    values = resolved(kernel, stated, problem, rankings)
+    if values is None:
+        return None
+    variant = kernels.variant(kernel)
+    return preparation.predicted(variant, problem, rankings.device, rankings.model, values).seconds
+
+
+def resolved(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Rankings) -> Parameters | None:
+    """All parameters of a kernel where some, or none, are stated; None where it cannot compute the problem with them."""
+    variant, device = kernels.variant(kernel), rankings.device
     taken = preparation.as_taken(variant, problem)
     if variant.unsupported(taken, device):
         return None
@@ -76,9 +88,7 @@ def predict(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Ran
         values = variant.complete(stated or rankings.suggested(variant, taken))
     except GemmportError:
         return None
-    if variant.unfit(values, taken, device):
-        return None
-    return preparation.predicted(variant, problem, device, model, values).seconds
+    return None if variant.unfit(values, taken, device) else values
 
 
 _corrections: dict[int, tuple[Entry, DeviceInfo, DeviceModel, Correction]] = {}
@@ -105,9 +115,9 @@ def _ratios(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Iterator[Ra
         problem, place = _problem(trial), _place(trial)
         for kernel, each in trial.seconds.items():
             for at, seconds in each.items():
-                tiling = entry.kernels[kernel][at]
-                predicted = predict(kernel, tiling, problem, rankings)
-                if predicted:
+                tiling = resolved(kernel, entry.kernels[kernel][at], problem, rankings)
+                predicted = None if tiling is None else predict(kernel, tiling, problem, rankings)
+                if tiling is not None and predicted:
                     yield Ratio(place, kernel, tiling, seconds / predicted)
 
 
