@@ -56,8 +56,8 @@ MANY_SUMS = 128
 """Of a work-item of these."""
 
 _LEAST_LARGE_ITEMS = 4 * WARP
-"""Of a group of these, without slices: a warp for each of a unit's four schedulers, which NVIDIA's GPUs have since Maxwell; AMD's
-have as many SIMDs. Smaller groups and slices took 1.4 to 1.9 times as long as the model expects on an H100, the one GPU that
+"""Of a group of these, without slices: a warp for each of a unit's four schedulers, which NVIDIA's GPUs have since Maxwell, or
+of AMD's four SIMDs. Smaller groups and slices took 1.4 to 1.9 times as long as the model expects on an H100, the one GPU that
 has run both (benchmarks/results/h100/tuning/kriging-cuda.json, kriging-opencl.json).
 """
 

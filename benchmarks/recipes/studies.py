@@ -9,6 +9,7 @@ from gemmport.bench.regret import Choice, judge
 from gemmport.bench.sweeps import read_sweep
 from gemmport.planning.lookup import load_configuration
 from recipes.table import (
+    CPUS,
     EMPTY,
     FOLDER,
     TYPES,
@@ -432,6 +433,49 @@ def without_avx512(files: Files) -> Table:
     return Table(["m = n = k>", "type", *(f"{', '.join(map(str, tile))}>" for tile in tiles)], rows)
 
 
+def packed_with_avx512(files: Files) -> Table:
+    """docs/cpu.md: GFLOPS of packed under PoCL 3.0, by tiles of 32 and of 64 bytes, on a CPU with AVX-512."""
+    tiles = {"MR=6": "6 × 2 of 32 bytes", "MR=14": "14 × 2 of 64 bytes"}
+    rows = []
+    for own in files.results("xeon/study/packed-pocl30.json"):
+        flops = 2e-9 * own["m"] * own["n"] * own["k"]
+        found = {f"MR={x['parameters']['MR']}": flops / x["seconds"]["median"] for x in own["trials"]}
+        speeds = [found[tile] for tile in tiles]
+        rows.append([str(own["m"]), own["dtype"], *(f"{x:.0f}" for x in speeds), hundredths(speeds[1] / speeds[0])])
+    return Table(["m = n = k>", "type", *(f"{name}>" for name in tiles.values()), "ratio>"], rows)
+
+
+def direct_for_small_products(files: Files) -> Table:
+    """docs/cpu.md: small cubes by packed, and by direct with groups of sixteen work-items and of one, in µs."""
+    found = {}
+    for own in CPUS:
+        for kernel, kind in (("packed", "packed-small"), ("direct", "direct")):
+            for cube in files.results(f"xeon/study/{kind}-{own}.json"):
+                for trial in cube["trials"]:
+                    if trial["set"]:
+                        way = kernel, trial["parameters"].get("THREADSX")
+                        found[own, cube["dtype"], cube["m"], way] = 1e6 * trial["seconds"]["median"]
+    ways = {("packed", None): "packed", ("direct", 4): "4 × 4", ("direct", 1): "1 × 1"}
+    sizes = dict.fromkeys((dtype, size) for _, dtype, size, _ in found)
+    rows = [
+        [str(size), dtype, *(f"{found[own, dtype, size, way]:.0f}" for own in CPUS for way in ways)]
+        for dtype, size in sizes
+    ]
+    return Table(["m = n = k>", "type", *(f"{name}, {way}>" for name in CPUS.values() for way in ways.values())], rows)
+
+
+def vectors_under_pocl30(files: Files) -> Table:
+    """docs/cpu.md: a matrix times a vector under PoCL 3.0, by packed and by gemv, in µs."""
+    each = [files.results(f"xeon/study/vectors-{kernel}-pocl30.json") for kernel in ("packed", "gemv")]
+    rows = []
+    for packed, gemv in zip(*each, strict=True):
+        seconds = [one["seconds"]["median"] for one in (packed, gemv)]
+        product = times(packed["m"], packed["n"], packed["k"])
+        told = (f"{1e6 * x:,.0f}" for x in seconds)
+        rows.append([product, packed["dtype"], *told, hundredths(seconds[1] / seconds[0])])
+    return Table(["product", "type", "packed, µs>", "gemv, µs>", "ratio>"], rows)
+
+
 def untuned_choices(files: Files) -> Table:
     """docs/tuning-studies.md: choices where nothing is shipped beside the shipped ones, of products that no tuner saw."""
     names = {"CUDA": "h100/tuning/unseen-cuda.json", "OpenCL": "h100/tuning/unseen-opencl.json"}
@@ -477,6 +521,9 @@ RECIPES: dict[str, Recipe] = {
     "choices where nothing is shipped, on CPUs": untuned_choices_on_cpus,
     "clusters of wgmma": clusters_of_wgmma,
     "decoding": decoding,
+    "direct for small products": direct_for_small_products,
+    "packed with AVX-512 under PoCL 3.0": packed_with_avx512,
+    "vectors under PoCL 3.0": vectors_under_pocl30,
     "float64 by line": float64_by_line,
     "shards beside DTensor": beside_dtensor,
     "several GPUs": several_gpus,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from statistics import median
 
 import predictions
 
 from gemmport.planning.lookup import Configuration, load_configuration
+from gemmport.tuning.measuring import LOOK_SECONDS
 from recipes.table import ROOT, Files, Recipe, Result, Table, hundredths, times
 
 WITHIN = 1.25
 """The factor of the aim."""
 
 MODELS = ROOT / "benchmarks" / "models"
+
+RUNTIMES = {"Intel": "intel", "PoCL 3.1": "pocl31", "PoCL 3.0": "pocl30"}
+"""What pages call CPUs' runtimes → what names of files do."""
 
 _SQUARES = tuple(f"{size}squares-{dtype}" for size in ("", "large-") for dtype in ("float32", "float64"))
 _ODD = tuple(f"odd-and-skinny-{dtype}" for dtype in ("float32", "float64"))
@@ -41,7 +46,7 @@ def predicted(files: Files) -> Table:
         ("Zen 4, PoCL 3.1", "choices", zen4, _timed(files, ["pocl31/tuning/unseen.json"])),
         ("Zen 4, PoCL 3.0", "squares, without a model", zen4, _timed(files, _runs("pocl30", *_SQUARES))),
     ]
-    for name, own in {"Intel": "intel", "PoCL 3.1": "pocl31", "PoCL 3.0": "pocl30"}.items():
+    for name, own in RUNTIMES.items():
         found = _timed(files, [f"zen3/tuning/unseen-{own}.json"])
         cells.append((f"Zen 3, {name}", "choices", load_configuration((MODELS / f"zen3-{own}.yaml",)), found))
     return Table(
@@ -107,4 +112,58 @@ def _seconds_of(result: Result, kernel: str, tiling: Mapping[str, object]) -> fl
     )
 
 
-RECIPES: dict[str, Recipe] = {"how near predictions come": predicted, "the worst regrets on CPUs": worst_regrets}
+LOOKS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "the first call": lambda calls: calls[0],
+    "the least of two": lambda calls: min(calls[:2]),
+    "the least of five": lambda calls: min(calls[:5]),
+    "the least in 20 ms": lambda calls: min(
+        one for one, before in zip(calls, accumulate(calls, initial=0.0), strict=False) if before < LOOK_SECONDS
+    ),
+}
+"""Ways to look at a candidate, by their names; each is given the calls that follow its check, in order."""
+
+
+def first_looks(files: Files) -> Table:
+    """What looks at candidates tell, over the medians of their samples."""
+    rows = []
+    for runtime, own in RUNTIMES.items():
+        results = files.results(f"xeon/study/looks-{own}.json")
+        for name, look in LOOKS.items():
+            ratios = [look(one["calls"]) / median(one["samples"]) for one in results]
+            beyond = (f"{sum(ratio > most for ratio in ratios) / len(ratios):.0%}" for most in (1.25, 2.0))
+            rows.append([runtime, str(len(ratios)), name, hundredths(median(ratios)), *beyond, hundredths(max(ratios))])
+    return Table(["runtime", "candidates>", "look", "median>", "beyond 1.25>", "beyond 2>", "most>"], rows)
+
+
+DESIGNS = {
+    "looks of one call": "-call",
+    "looks of 20 ms": "-looks",
+    "and what is kept, tried for all": "-kept",
+    "and trials of suggested tiles": "",
+}
+"""What the tuner did → what the names of its files end in."""
+
+
+def designs_on_a_xeon(files: Files) -> Table:
+    """What the tuner chose for products that it never saw, by its designs, each on top of those above it."""
+    rows = []
+    for runtime, own in RUNTIMES.items():
+        for design, suffix in DESIGNS.items():
+            name = f"xeon/tuning/unseen-{own}{suffix}.json"
+            if not files.names(name):  # not all were measured
+                continue
+            document = files.document(name)
+            tuned = document["summary"]["unseen"]["tuned"]
+            speed = f"{tuned['geometric mean']:.3f}, {tuned['worst']:.3f}"
+            regret = f"{tuned['median regret']:.3f}, {tuned['worst regret']:.3f}"
+            rows.append([runtime, design, str(document["candidates"]), speed, regret, f"{tuned['predicted']:.0%}"])
+    head = ["runtime", "design", "candidates>", "speed, mean and least>", "regret, median and worst>", "within 1.25>"]
+    return Table(head, rows)
+
+
+RECIPES: dict[str, Recipe] = {
+    "how near predictions come": predicted,
+    "the worst regrets on CPUs": worst_regrets,
+    "first looks at candidates": first_looks,
+    "designs of the tuner on a Xeon": designs_on_a_xeon,
+}

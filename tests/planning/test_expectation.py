@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from gemmport.contracts.kernel import Rankings
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import ConfigError, ParameterError
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import expectation, parser
+from gemmport.planning.correction import UNTRIED
 from gemmport.planning.lookup import Configuration, load_configuration
 from gemmport.planning.planner import make_plan
 from gemmport.planning.schema import Entry
@@ -138,3 +140,16 @@ def test_a_configuration_is_asked_without_a_source(tmp_path: Path) -> None:
     assert shipped.without("shipped").entries == ()
     (own,) = configuration({"tiled": {}}).entries
     assert shipped.with_first(own).entries == (own, *shipped.entries)
+
+
+@pytest.mark.parametrize(("size", "doubt"), [(232, 1.0), (240, UNTRIED)])
+def test_a_trial_is_of_the_tiling_that_the_model_suggested_then(size: int, doubt: float) -> None:
+    """`direct: {}` computes 256 and 232 cubed in the same tiles, and 240 in smaller ones, which no trial tells of."""
+    device = DEVICES["CPU under PoCL"]
+    (loaded,) = configuration({"direct": {}}, [trial(256, 256, 256, direct={0: 1e-3})]).entries
+    rankings = Rankings(device, load_configuration(()).model(device))
+    near, far = GemmProblem.create(256, 256, 256), GemmProblem.create(size, size, size)
+    tilings = [expectation.resolved("direct", {}, problem, rankings) for problem in (near, far)]
+    assert (tilings[0] == tilings[1]) == (doubt == 1.0)
+    (choice,) = expectation.ordered(loaded.entry, far, rankings)
+    assert choice.doubt == doubt

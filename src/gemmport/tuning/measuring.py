@@ -18,7 +18,7 @@ from gemmport.kernels.fill_random import Whole
 
 LOOK_SECONDS = 20e-3
 """So long a CPU is looked at, of whose calls the least counts: its threads, when they wake, may share one core while another
-idles, and the first call of a millisecond takes up to six times as long as the next ones (docs/tuning-studies.md).
+idles, and the first call of a short product takes two to three times as long as others (docs/tuning-studies.md).
 """
 
 MOST_CALLS = 1000
