@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import ctypes
 import io
 import json
 import os
@@ -226,6 +227,36 @@ def test_wherever_a_signal_is_raised_what_came_is_told(handled: None, coming: An
         told += came.found
     assert told == kept
     assert termination.exit_status(raised.value) == 130
+
+
+class Action(ctypes.Structure):
+    """`struct sigaction` of Linux."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p), ("mask", ctypes.c_ubyte * 128), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p)
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how signals are handled is read as Linux tells it")
+def test_signals_are_taken_back_from_a_runtime(handled: None) -> None:
+    """LLVM's handlers reset themselves as a signal comes, and a second one would end the process."""
+    resets, libc, action = 0x80000000, ctypes.CDLL(None), Action()
+
+    def flags() -> int:
+        libc.sigaction(signal.SIGTERM, None, ctypes.byref(action))
+        return action.flags & 0xFFFFFFFF
+
+    def coming() -> Generator[int, None, None]:
+        flags()
+        action.flags |= resets - 2**32
+        libc.sigaction(signal.SIGTERM, ctypes.byref(action), None)
+        assert flags() & resets
+        yield 1
+        assert not flags() & resets
+        yield 2
+
+    with termination.gathered(coming()) as came:
+        assert came.found == [1, 2]
 
 
 def test_a_signal_while_all_is_told_waits_for_its_end(handled: None) -> None:

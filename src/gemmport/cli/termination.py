@@ -95,6 +95,15 @@ def _end(number: int, _: FrameType | None) -> None:
         raise _state.came
 
 
+def _take_again() -> None:
+    """Takes the signals back from a runtime. LLVM, which CPU runtimes of OpenCL have, puts handlers of its own in our place,
+    which are gone for a moment as a signal comes (SA_RESETHAND): the second signal of `timeout` would end the process then.
+    """
+    for each in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(each) is _end:
+            signal.signal(each, _end)
+
+
 @dataclass
 class Gathered(Generic[Found]):
     """What came until the end, or until a signal.
@@ -127,6 +136,7 @@ def gathered(
             with closing(coming):
                 for one in coming:
                     result.found.append(one)
+                    _take_again()
                     if _state.came is not None:  # it was raised where exceptions are lost, such as in a finalizer
                         break
             _state.held = True
