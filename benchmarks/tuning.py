@@ -12,7 +12,8 @@ best trial of each unseen product, which takes turns with them: the time of a ch
 `kills` ends `gemmport tune` with SIGKILL at random moments and goes on; it exits with 1 where a finished trial is lost, or the
 best of a product becomes worse.
 
-`looks` calls candidates again and again after their checks, and then measures them in samples: what one call tells of them.
+`looks` verifies candidates, then calls each several times in a row, then measures it in samples. The file has the seconds of
+each call and of each sample.
 """
 
 from __future__ import annotations
@@ -376,14 +377,17 @@ def looks(backend: str | None, device: str | None, shapes: Path, limit: float, o
     """Calls the first candidates of each kernel for products, one call after the other, and then measures them in samples."""
     end, configuration = time.monotonic() + limit, load_configuration()
     target = get_backend(device=select_device(device, backend))
-    with document.kept(output, [target]) as found:
-        for workload in read_shapes(shapes, GemmProblem.create):
-            if time.monotonic() > end:
-                return
-            problem = workload.problem
-            if problem.m * problem.n * problem.k <= MOST_PRODUCTS:
-                with Bench(problem, target) as bench:
-                    found.extend(looked_at(bench, _some_candidates(problem, target.device, configuration)))
+    results: list[dict[str, Any]] = []
+    for workload in read_shapes(shapes, GemmProblem.create):
+        problem = workload.problem
+        if problem.m * problem.n * problem.k > MOST_PRODUCTS:
+            continue
+        if time.monotonic() > end:
+            sys.stderr.write(f"the time is up: {problem} and what comes behind it are left out\n")
+            break
+        with Bench(problem, target) as bench:
+            results.extend(looked_at(bench, _some_candidates(problem, target.device, configuration)))
+    document.write(output, [target], results=results)
 
 
 def _some_candidates(problem: GemmProblem, device: DeviceInfo, configuration: Configuration) -> Iterator[Plan]:
@@ -406,9 +410,10 @@ def looked_at(bench: Bench, plans: Iterable[Plan]) -> Iterator[dict[str, Any]]:
             bound = bench.bind(plan)
             fault = bench.fault(bound)
         except GemmportError as error:
-            sys.stderr.write(f"{plan.variant} for {plan.problem}: {error}\n")
+            fault = str(error)
+        if fault:
+            sys.stderr.write(f"{plan.variant} for {plan.problem} is left out: {fault}\n")
             continue
-        assert not fault, fault
         calls: list[float] = []
         while len(calls) < MOST_LOOKS and (len(calls) < LEAST_LOOKS or sum(calls) < LOOKED_SECONDS):
             calls.append(bench.call_seconds(bound))

@@ -38,7 +38,6 @@ FITTED = {
     "far": "as much of it is left where B is not in the second cache, whose rows lie far apart",
     "transposed": "as much of it is left where an operand is transposed in registers",
     "item_seconds": "to begin a work-item, and to store its sums",
-    "alone": "as much of it is left where a group has one work-item",
     "edges": "as much of it is left where tiles cross the edges of D",
     "piecemeal": "as much of it is left where rows are not aligned for runs, and elements are read one by one",
     "wake": WAKE,
@@ -49,7 +48,7 @@ FITTED = {
 """What the model of a CPU may state, with its meaning."""
 
 USUAL = {
-    "share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "alone": 0.9, "piecemeal": 0.4, "wake": 0.0,
+    "share": 0.9, "far": 0.35, "transposed": 0.5, "edges": 0.55, "piecemeal": 0.4, "wake": 0.0,
     "most_of_a_batch": 7, "most_of_halves": 64**3,
 }  # fmt: skip
 """Where it states nothing: defaults."""
@@ -150,8 +149,6 @@ class Direct(KernelVariant):
         if any(problem.alignment(operand) % (int(parameters["WIDTH"]) * size) for operand in ("a", "b", "d")):
             share *= own["piecemeal"]
         items = math.prod(self.work_group(parameters))
-        if items == 1:
-            share *= own["alone"]
         return of_tiles_on_cpu(
             problem, device, model, tile=tile, share=share, edges=own["edges"], items_seconds=items * own["item_seconds"],
             wake=own["wake"],

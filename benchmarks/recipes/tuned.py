@@ -8,17 +8,17 @@ from statistics import median
 
 import predictions
 
+from gemmport.core.device import DeviceInfo
+from gemmport.core.problem import GemmProblem
 from gemmport.planning.lookup import Configuration, load_configuration
+from gemmport.planning.planner import make_plan
 from gemmport.tuning.measuring import LOOK_SECONDS
-from recipes.table import ROOT, Files, Recipe, Result, Table, hundredths, times
+from recipes.table import CPUS, ROOT, Files, Recipe, Result, Table, hundredths, times
 
 WITHIN = 1.25
 """The factor of the aim."""
 
 MODELS = ROOT / "benchmarks" / "models"
-
-RUNTIMES = {"Intel": "intel", "PoCL 3.1": "pocl31", "PoCL 3.0": "pocl30"}
-"""What pages call CPUs' runtimes → what names of files do."""
 
 _SQUARES = tuple(f"{size}squares-{dtype}" for size in ("", "large-") for dtype in ("float32", "float64"))
 _ODD = tuple(f"odd-and-skinny-{dtype}" for dtype in ("float32", "float64"))
@@ -46,7 +46,7 @@ def predicted(files: Files) -> Table:
         ("Zen 4, PoCL 3.1", "choices", zen4, _timed(files, ["pocl31/tuning/unseen.json"])),
         ("Zen 4, PoCL 3.0", "squares, without a model", zen4, _timed(files, _runs("pocl30", *_SQUARES))),
     ]
-    for name, own in RUNTIMES.items():
+    for own, name in CPUS.items():
         found = _timed(files, [f"zen3/tuning/unseen-{own}.json"])
         cells.append((f"Zen 3, {name}", "choices", load_configuration((MODELS / f"zen3-{own}.yaml",)), found))
     return Table(
@@ -126,7 +126,7 @@ LOOKS: Mapping[str, Callable[[Sequence[float]], float]] = {
 def first_looks(files: Files) -> Table:
     """What looks at candidates tell, over the medians of their samples."""
     rows = []
-    for runtime, own in RUNTIMES.items():
+    for own, runtime in CPUS.items():
         results = files.results(f"xeon/study/looks-{own}.json")
         for name, look in LOOKS.items():
             ratios = [look(one["calls"]) / median(one["samples"]) for one in results]
@@ -134,6 +134,32 @@ def first_looks(files: Files) -> Table:
             rows.append([runtime, str(len(ratios)), name, hundredths(median(ratios)), *beyond, hundredths(max(ratios))])
     return Table(["runtime", "candidates>", "look", "median>", "beyond 1.25>", "beyond 2>", "most>"], rows)
 
+
+def held_out_choices(files: Files) -> Table:
+    """What today's choices for small cubes that are in no trial take, over the best of `packed` and of `direct`'s two tiles."""
+    shipped, rows = load_configuration(()), []
+    for own, runtime in CPUS.items():
+        documents = [files.document(f"xeon/study/{kernel}-held-{own}.json") for kernel in ("direct", "packed")]
+        (told,) = documents[0]["environment"]["devices"].values()
+        device = DeviceInfo.from_dict({name: value for name, value in told.items() if name != "runtime"})
+        regrets = []
+        for cubes in zip(*(document["results"] for document in documents), strict=True):
+            seconds = {
+                (one["kernel"], one["parameters"].get("THREADSX")): one["seconds"]["median"]
+                for cube in cubes for one in cube["trials"] if one["set"]
+            }  # fmt: skip
+            size, dtype = cubes[0]["m"], cubes[0]["dtype"]
+            plan = make_plan(GemmProblem.create(size, size, size, dtype=dtype), device, shipped)
+            taken = seconds[plan.variant, plan.values.get("THREADSX")]
+            regrets.append((taken / min(seconds.values()), f"{size} in {dtype}"))
+        worst = [f"{regret:.2f} ({name})" for regret, name in sorted(regrets, reverse=True)[:2]]
+        near = sum(regret <= NEAR for regret, _ in regrets)
+        rows.append([runtime, str(len(regrets)), str(near), *worst])
+    return Table(["runtime", "products>", f"at most {NEAR}>", "the worst>", "the next>"], rows)
+
+
+NEAR = 1.05
+"""Times the best time: what is no slower counts as the best."""
 
 DESIGNS = {
     "looks of one call": "-call",
@@ -147,7 +173,7 @@ DESIGNS = {
 def designs_on_a_xeon(files: Files) -> Table:
     """What the tuner chose for products that it never saw, by its designs, each on top of those above it."""
     rows = []
-    for runtime, own in RUNTIMES.items():
+    for own, runtime in CPUS.items():
         for design, suffix in DESIGNS.items():
             name = f"xeon/tuning/unseen-{own}{suffix}.json"
             if not files.names(name):  # not all were measured
@@ -165,5 +191,6 @@ RECIPES: dict[str, Recipe] = {
     "how near predictions come": predicted,
     "the worst regrets on CPUs": worst_regrets,
     "first looks at candidates": first_looks,
+    "choices for small products that are in no trial": held_out_choices,
     "designs of the tuner on a Xeon": designs_on_a_xeon,
 }

@@ -100,3 +100,16 @@ def test_a_tuner_that_is_killed_again_and_again_loses_no_trial(best_backend: gp.
     assert all((run.lost, run.worse) == (0, 0) for run in runs)
     assert all(run.after >= run.before for run in runs)
     assert runs[-1].after > 0
+
+
+def test_what_is_wrong_is_not_looked_at_but_told(best_backend: gp.Backend, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = GemmProblem.create(19, 13, 11)
+    plans = [gp.plan(problem, best_backend.device, kernel="tiled", params={"TS": size}) for size in (4, 8)]
+    with script.Bench(problem, best_backend) as bench:
+        real, faults = bench.fault, iter(["", "it is wrong"])
+        bench.fault = lambda bound: real(bound) or next(faults)
+        (found,) = script.looked_at(bench, plans)
+    assert found["parameters"] == plans[0].values
+    assert script.LEAST_LOOKS <= len(found["calls"]) <= script.MOST_LOOKS
+    assert len(found["samples"]) == script.SAMPLES
+    assert "is left out: it is wrong" in capsys.readouterr().err

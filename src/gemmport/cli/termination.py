@@ -131,6 +131,7 @@ def gathered(
     result: Gathered[Found] = Gathered()
     if last_resort is not None:
         _state.last_resort = lambda: last_resort(tuple(result.found))
+    _take_again()
     try:
         try:
             with closing(coming):

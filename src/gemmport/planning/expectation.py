@@ -116,8 +116,7 @@ def _ratios(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Iterator[Ra
         for kernel, each in trial.seconds.items():
             for at, seconds in each.items():
                 tiling = resolved(kernel, entry.kernels[kernel][at], problem, rankings)
-                predicted = None if tiling is None else predict(kernel, tiling, problem, rankings)
-                if tiling is not None and predicted:
+                if tiling is not None and (predicted := predict(kernel, tiling, problem, rankings)):
                     yield Ratio(place, kernel, tiling, seconds / predicted)
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from gemmport.backends.base import Backend
 from gemmport.backends.objects import Memory
-from gemmport.bench.timing import GPU_PACE, Contestant, Timing, measure
+from gemmport.bench.timing import GPU_PACE, MAX_CALLS_PER_SAMPLE, Contestant, Timing, measure
 from gemmport.checking import verification
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on, fill_random_on
 from gemmport.core.plan import Plan
@@ -20,9 +20,6 @@ LOOK_SECONDS = 20e-3
 """So long a CPU is looked at, of whose calls the least counts: its threads, when they wake, may share one core while another
 idles, and the first call of a short product takes two to three times as long as others (docs/tuning-studies.md).
 """
-
-MOST_CALLS = 1000
-"""Of a look, where a clock stands still."""
 
 POISON = 0xFF
 """Every byte of D before a check: NaN, or a number that no product leaves by chance."""
@@ -103,7 +100,7 @@ class Bench:
         """
         calls = [self.call_seconds(bound)]
         if self.backend.device.type == "cpu":
-            while sum(calls) < LOOK_SECONDS and len(calls) < MOST_CALLS:
+            while sum(calls) < LOOK_SECONDS and len(calls) < MAX_CALLS_PER_SAMPLE:
                 calls.append(self.call_seconds(bound))
             return min(calls)
         (first,) = calls
