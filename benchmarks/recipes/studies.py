@@ -464,6 +464,20 @@ def direct_for_small_products(files: Files) -> Table:
     return Table(["m = n = k>", "type", *(f"{name}, {way}>" for name in CPUS.values() for way in ways.values())], rows)
 
 
+def calls_of_small_products(files: Files) -> Table:
+    """docs/cpu.md: what calls of small products take before direct's small tile and with it, in µs."""
+    rows = []
+    for arrays in ("device", "numpy"):
+        for own, name in CPUS.items():
+            each = [files.results(f"xeon/calls/small-{arrays}-{when}-{own}.json") for when in ("before", "after")]
+            for pair in zip(*each, strict=True):
+                ways = [[call["seconds"]["out"][way]["median"] for call in pair] for way in ("back_to_back", "awaited")]
+                told = (f"{1e6 * seconds:.0f}" for way in ways for seconds in way)
+                rows.append([arrays, name, str(pair[0]["m"]), *told])
+    heads = (f"{way}, {when}>" for way in ("back to back", "awaited") for when in ("before", "after"))
+    return Table(["arrays", "runtime", "m = n = k>", *heads], rows)
+
+
 def vectors_under_pocl30(files: Files) -> Table:
     """docs/cpu.md: a matrix times a vector under PoCL 3.0, by packed and by gemv, in µs."""
     each = [files.results(f"xeon/study/vectors-{kernel}-pocl30.json") for kernel in ("packed", "gemv")]
@@ -521,6 +535,7 @@ RECIPES: dict[str, Recipe] = {
     "choices where nothing is shipped, on CPUs": untuned_choices_on_cpus,
     "clusters of wgmma": clusters_of_wgmma,
     "decoding": decoding,
+    "calls of small products": calls_of_small_products,
     "direct for small products": direct_for_small_products,
     "packed with AVX-512 under PoCL 3.0": packed_with_avx512,
     "vectors under PoCL 3.0": vectors_under_pocl30,
