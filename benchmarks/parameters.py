@@ -31,7 +31,7 @@ from gemmport.bench.digest import launches_digests
 from gemmport.bench.environment import gpu_state
 from gemmport.bench.results import seconds_to_dict
 from gemmport.bench.standings import Workload
-from gemmport.bench.timing import Contestant, enqueue_load, measure
+from gemmport.bench.timing import Contestant, load, measure
 from gemmport.checking import verification
 from gemmport.cli.options import chosen_devices
 from gemmport.cli.shapes import read_shapes
@@ -135,9 +135,7 @@ def compared(
             contestants += kernels_of
             beside.append(own)
         timings = measure(backend, contestants, repeat=repeat)
-        if backend.device.type == "gpu":
-            enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
-        clocks = gpu_state(backend)
+        clocks = gpu_state(backend, load(backend, contestants[-1].enqueue, timings[contestants[-1].name]))
         backend.synchronize()
         for own in beside:
             for library in own.values():

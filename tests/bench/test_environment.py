@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,20 +25,29 @@ if found is None:
     print("No devices were found")
     sys.exit(EXIT)
 told = dict(zip(("clocks.sm", "power.draw"), gpus[found]))
-print(", ".join(told.get(name, name) for name in asked["query-gpu"].split(",")))
+names = asked["query-gpu"].split(",")
+if OLD and "power.draw.instant" in names:
+    print('Field "power.draw.instant" is not a valid field to query.')
+    sys.exit(2)
+print(", ".join(told.get(name, name) for name in names))
 """
+
+ASKED = ["driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu"]
 
 FIRST, SECOND, ABSENT = "0000:0F:00.0", "0000:A1:00.0", "0000:B2:00.0"
 
 
-def of_a_machine_of_two(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int = 6) -> dict[str, str]:
+def of_a_machine_of_two(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int = 6, *,
+    old: bool = False, keep_busy: Callable[[], None] | None = None,
+) -> dict[str, str]:  # fmt: skip
     """What is recorded of a device at a place, which has number 0 in this process."""
     tool = tmp_path / "nvidia-smi"
-    tool.write_text(NVIDIA_SMI.replace("EXIT", str(status)))
+    tool.write_text(NVIDIA_SMI.replace("EXIT", str(status)).replace("OLD", str(old)))
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     device = gp.DeviceInfo("cuda", "NVIDIA H100", "nvidia", vendor="nvidia")
-    return gpu_state(SimpleNamespace(device=device, bus_id=lambda: place))  # type: ignore[arg-type]
+    return gpu_state(SimpleNamespace(device=device, bus_id=lambda: place), keep_busy)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("place", "clock", "power"), [(FIRST, "345 MHz", "75.00 W"), (SECOND, "1980 MHz", "690.12 W")])
@@ -44,8 +55,26 @@ def test_clocks_are_those_of_the_gpu_that_computes(
     place: str, clock: str, power: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = of_a_machine_of_two(place, tmp_path, monkeypatch)
-    assert [*told] == ["driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu"]
+    assert [*told] == [*ASKED, "power.draw.instant"]
     assert (told["clocks.sm"], told["power.draw"]) == (clock, power)
+
+
+def test_a_driver_that_does_not_tell_the_power_of_a_moment_tells_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [*of_a_machine_of_two(FIRST, tmp_path, monkeypatch, old=True)] == ASKED
+
+
+def test_the_gpu_computes_until_its_clocks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in takes a hundredth of a second or more to start."""
+    moments: list[float] = []
+
+    def keep_busy() -> None:
+        moments.append(time.perf_counter())
+        time.sleep(1e-3)
+
+    assert of_a_machine_of_two(FIRST, tmp_path, monkeypatch, keep_busy=keep_busy)
+    assert moments[-1] - moments[0] > 5e-3
 
 
 @pytest.mark.parametrize("status", [0, 6])

@@ -86,6 +86,11 @@ def measure_calls(callers: Mapping[Name, Caller], pace: CallPace, turns: int) ->
     }  # fmt: skip
 
 
+def run(caller: Caller) -> None:
+    """Makes as many calls back to back as are timed at once at most, and waits for them."""
+    _back_to_back(caller, RUN)
+
+
 def _counts(caller: Caller, pace: CallPace) -> dict[Way, int]:
     """How many calls there are before a wait; the first call compiles and loads, the second says how long one takes."""
     caller.wait(caller.call())

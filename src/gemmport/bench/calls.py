@@ -19,7 +19,7 @@ from gemmport.api.matmul import matmul
 from gemmport.api.plans import plan as make_plan
 from gemmport.backends.base import Backend
 from gemmport.bench import libraries
-from gemmport.bench.call_times import CPU_CALLS, GPU_CALLS, WAYS, Caller, CallPace, Way, measure_calls
+from gemmport.bench.call_times import CPU_CALLS, GPU_CALLS, WAYS, Caller, CallPace, Way, measure_calls, run
 from gemmport.bench.digest import call_path_digest, launches_digests
 from gemmport.bench.environment import gpu_state
 from gemmport.bench.libraries import Library
@@ -82,7 +82,7 @@ class Called:
         plan: of the call with `out`, where the library's arrays are written.
         times: empty where the result is wrong, or there is none.
         beside: None where no library has a product of such arrays.
-        clocks: of the GPU just after the measurement.
+        clocks: of the GPU just after the measurement, under load.
     """
 
     workload: Workload
@@ -406,15 +406,15 @@ def _called(workload: Workload, task: _Product, library: Library, turns: int, re
             reason = "; ".join(f"{check.name}: {check.detail}" for check in failed)
             return Called(workload, device, library.name, "failed", reason, checks, plan)
         other, others = _beside(task, beside, arrays)
-        callers = {("ours", result): caller for result, caller in arrays.ours().items()}
+        ours = arrays.ours()
+        callers = {("ours", result): caller for result, caller in ours.items()}
         callers |= {("own", result): caller for result, caller in others.items()}
         times = measure_calls(callers, pace_of(device), turns)
+        clocks = gpu_state(library.backend, partial(run, next(iter(ours.values()))))
         found = {who: {result: own for (x, result), own in times.items() if x == who} for who in ("ours", "own")}
     if other is not None:
         other = Beside(other.name, other.version, other.verified, other.reason, found["own"])
-    return Called(
-        workload, device, library.name, "ok", "", checks, plan, found["ours"], other, gpu_state(library.backend)
-    )  # fmt: skip
+    return Called(workload, device, library.name, "ok", "", checks, plan, found["ours"], other, clocks)
 
 
 def _beside(

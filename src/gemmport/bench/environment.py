@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,23 +48,41 @@ def was_given(name: str) -> bool:
     return bool(value) and not (name == "OCL_ICD_VENDORS" and Path(value, OWN_ICD).exists())
 
 
-def gpu_state(backend: Backend) -> dict[str, str]:
+_ASKED = ("driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
+_AT_ONCE = "power.draw.instant"
+"""Which older drivers do not tell; `power.draw` is the mean of a second."""
+
+
+def gpu_state(backend: Backend, keep_busy: Callable[[], None] | None = None) -> dict[str, str]:
     """Clocks, power and temperature of NVIDIA's GPU at this moment, by nvidia-smi; empty elsewhere.
 
     nvidia-smi numbers all GPUs of the machine, and a process those that CUDA_VISIBLE_DEVICES leaves it, in an order of its own:
     the GPU is asked for by its place on PCI.
+
+    Args:
+        keep_busy: gives the GPU work for a moment; is called until nvidia-smi has told, which takes it a tenth of a second.
     """
     tool, place = shutil.which("nvidia-smi"), backend.bus_id()
     if tool is None or not place:
         return {}
-    fields = ("driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
-    command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place}"]
+    for fields in ((*_ASKED, _AT_ONCE), _ASKED):
+        command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place}"]
+        values = [value.strip() for value in _told(command, keep_busy).split(",")]
+        if len(values) == len(fields):
+            return dict(zip(fields, values, strict=True))
+    return {}
+
+
+def _told(command: list[str], meanwhile: Callable[[], None] | None) -> str:
+    """What a command writes; nothing where it fails."""
     try:
-        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            while meanwhile is not None and process.poll() is None:
+                meanwhile()
+            text, _ = process.communicate(timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return {}
-    values = [value.strip() for value in text.split(",")]
-    return dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {}
+        return ""
+    return text if process.returncode == 0 else ""
 
 
 def _blas() -> str:

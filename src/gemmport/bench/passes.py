@@ -19,7 +19,7 @@ from gemmport.backends.objects import Call, Memory
 from gemmport.bench.environment import gpu_state
 from gemmport.bench.pass_jobs import HostArray, PassJob
 from gemmport.bench.results import BaselineResult, Outcome, Status, seconds_to_dict
-from gemmport.bench.timing import Contestant, Timing, enqueue_load, measure
+from gemmport.bench.timing import Contestant, Timing, load, measure
 from gemmport.checking.guarded_run import same_bits
 from gemmport.checking.verification import Check, poison
 from gemmport.contracts.kernel import Rung, Steps, ceil_div
@@ -316,9 +316,7 @@ class _Workspace:
         contestants += [Contestant(name, self._on_host(), clock="host") for name in baselines]
         contestants += [Contestant(name, bound.enqueue) for name, bound in ready.items()]
         timings = measure(backend, contestants, repeat=options.repeat)
-        if backend.device.type == "gpu":
-            enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
-        clocks = gpu_state(backend)
+        clocks = gpu_state(backend, load(backend, contestants[-1].enqueue, timings[contestants[-1].name]))
         backend.synchronize()
         beside = tuple(BaselineResult(name, version=np.__version__, timing=timings[name]) for name in baselines)
         for name in ready:

@@ -16,7 +16,7 @@ from gemmport.backends.objects import Memory
 from gemmport.baselines.base import Baseline, BoundBaseline
 from gemmport.bench.environment import gpu_state
 from gemmport.bench.results import BaselineResult, Outcome, Status, plain
-from gemmport.bench.timing import Contestant, Timing, enqueue_load, measure
+from gemmport.bench.timing import Contestant, Timing, load, measure
 from gemmport.checking import verification as verify
 from gemmport.checking.device_check import check_freivalds_on, check_rows_on
 from gemmport.checking.operands import upload_operand
@@ -342,9 +342,7 @@ class _Workspace:
         clocks: dict[str, str] = {}
         if problem.flops:
             timings = measure(self.backend, contestants, repeat=self.options.repeat)
-            if device.type == "gpu":
-                enqueue_load(contestants[-1].enqueue, timings[contestants[-1].name])
-            clocks = gpu_state(self.backend)
+            clocks = gpu_state(self.backend, load(self.backend, contestants[-1].enqueue, timings[contestants[-1].name]))
         self.backend.synchronize()
         beside = tuple(replace(state, timing=timings.get(state.name)) for state in states)
         model = self.options.configuration.model(device)

@@ -41,9 +41,8 @@ LEAD_FILLS = 8
 LEAD_MARGIN = 2.0
 """The work in front of a sample takes so many times what the host takes to enqueue the sample."""
 
-LOAD_SECONDS = 0.3
-"""Work in the queue while a GPU's clocks and power are read: nvidia-smi takes a tenth of a second and averages power over as
-long."""
+LOAD_SECONDS = 0.05
+"""Of work that a GPU is given at a time while its clocks and power are read."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,16 @@ def measure(
     return {name: Timing(tuple(times), calls[name]) for name, times in samples.items()}
 
 
-def enqueue_load(enqueue: Callable[[], None], timing: Timing) -> None:
-    """Enqueues so much of what was timed that a device is busy for LOAD_SECONDS."""
-    for _ in range(min(max(1, round(LOAD_SECONDS / timing.median)), MAX_CALLS_PER_SAMPLE)):
-        enqueue()
+def load(backend: Backend, enqueue: Callable[[], None], timing: Timing) -> Callable[[], None]:
+    """What keeps a device at work for LOAD_SECONDS, by what was timed."""
+    calls = max(1, round(LOAD_SECONDS / timing.median))
+
+    def keep_busy() -> None:
+        for _ in range(calls):
+            enqueue()
+        backend.synchronize()
+
+    return keep_busy
 
 
 def wait_until_quiet() -> None:
