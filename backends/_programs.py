@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 MOST = 256
 """That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
+
+
+_PAUSE, _LOOKS_AGAIN = 0.2, 0.01
+"""Seconds without compilations for callers, after which they have launched their products; and from one look to the next."""
 
 
 class User(Protocol):
@@ -40,6 +46,7 @@ class Programs:
         users: to be told then.
         turns: of keys of programs that are compiled now, who does.
         failed: keys of programs that another process was to make, and did not.
+        for_callers: compilations that callers wait for now. last_for_caller: when one of them ended, or was announced.
     """
 
     known: OrderedDict[str, Program] = field(default_factory=OrderedDict)
@@ -50,6 +57,8 @@ class Programs:
     users: weakref.WeakSet[User] = field(default_factory=weakref.WeakSet)
     turns: dict[str, threading.RLock] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
+    for_callers: int = 0
+    last_for_caller: float = 0.0
 
     def find(self, key: str) -> Program | None:
         """The program of a key, which is the last to be forgotten now."""
@@ -88,7 +97,8 @@ class Programs:
                 program = self.find(key)
                 self.counts.from_memory += program is not None
             if program is None:
-                program = self._obtained(backend, key, source)
+                with self._for_caller():
+                    program = self._obtained(backend, key, source)
             self.turns.pop(key, None)
             self.failed.discard(key)
         if at_once:
@@ -114,6 +124,7 @@ class Programs:
         }
         if not backend.compiles_beside or not missing or self.failed & missing.keys():
             return False
+        self.last_for_caller = time.monotonic()  # whose programs are compiled next
         for key, source in missing.items():
             keys = _keys_on_disk(backend, key, source)
             improvement = Improvement(
@@ -128,6 +139,24 @@ class Programs:
                 self.pending.pop(key, None)
                 return False
         return True
+
+    @contextmanager
+    def _for_caller(self) -> Iterator[None]:
+        with self.lock:
+            self.for_callers += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.for_callers -= 1
+                self.last_for_caller = time.monotonic()
+
+    def await_callers(self) -> None:
+        """Returns when no caller has waited for a compilation for a while: what the runtime compiles beside one may hold it up
+        until its product is launched.
+        """
+        while self.for_callers or time.monotonic() < self.last_for_caller + _PAUSE:
+            time.sleep(_LOOKS_AGAIN)
 
     def settle(self, backend: Backend, sources: Sequence[str] | None = None) -> None:
         """See `Backend.settle_programs`."""

@@ -233,6 +233,30 @@ def test_nvidias_programs_are_made_beside_the_caller(
     assert len(threads) == 1
 
 
+def test_what_is_made_beside_a_caller_begins_when_the_caller_has_its_programs(
+    device: gp.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's driver holds a caller up that compiles, loads or launches meanwhile."""
+    monkeypatch.setenv("GEMMPORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(device, "device", replace(device.device, platform="nvidia"))
+    beside, own = (f"// {name} of {device.device.name}\n{source_of_probe(device)}" for name in ("beside", "own"))
+    compile_it, moments = device.compile, []
+
+    def compiled(given: str) -> Program:
+        moments.append((given, time.monotonic()))
+        if given == own:
+            time.sleep(0.1)
+        return compile_it(given)
+
+    monkeypatch.setattr(device, "compile", compiled)
+    assert device.make_later([beside])
+    device.program(own)
+    ready = time.monotonic()
+    device.settle_programs()
+    assert [source for source, _ in moments] == [own, beside]
+    assert moments[1][1] > ready
+
+
 def test_a_loader_that_is_not_found_costs_only_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(path: str) -> None:
         raise OSError(path)

@@ -60,12 +60,26 @@ typedef PASTE(PASTE(PART_, ACC), SUM_LANES) wide_t;
 #define STORE_LOCAL(place, x) ((place) = (x))
 #endif
 
+// NVIDIA's compiler negates a factor by subtracting it from −0, which ptxas leaves a subtraction. Of this instruction it makes the
+// factor's sign.
+#if defined(SCHEDULE_FOR_PORTS)
+inline float negated(float x)
+{
+    float y;
+    __asm__("neg.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#define SUBTRACT_PRODUCT(sum, x, y) sum += negated(x) * y
+#else
+#define SUBTRACT_PRODUCT(sum, x, y) sum -= x * y
+#endif
+
 // sum + a · b for WIDTH numbers b.
 inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)
 {
 #if defined(COMPLEX_ARITHMETIC)
     sum.even += a.x * b.even;
-    sum.even -= a.y * b.odd;
+    SUBTRACT_PRODUCT(sum.even, a.y, b.odd);
     sum.odd += a.x * b.odd;
     sum.odd += a.y * b.even;
 #elif defined(BOOL_ARITHMETIC)
