@@ -21,7 +21,16 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from gemmport.backends import _compilation, _completion, _improvement, _openclbuild, _opencldriver, _runtimes, _scripts
+from gemmport.backends import (
+    _addresses,
+    _compilation,
+    _completion,
+    _improvement,
+    _openclbuild,
+    _opencldriver,
+    _runtimes,
+    _scripts,
+)
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
 from gemmport.backends._staging import Wait
@@ -73,16 +82,29 @@ class _Program(Program):
 
 
 @dataclass
+class _Map:
+    """A tensor map that a kernel has as an argument.
+
+    Attributes:
+        address: its first word: where the host believes memory to be, or 0.
+        others: its other bytes.
+    """
+
+    address: int
+    others: bytes
+
+
+@dataclass
 class _Call(Call):
     """A call, with its kernel and geometry as C has them. When it is gone, another may have its kernel: what was enqueued has
     its arguments.
 
     Attributes:
-        maps: the numbers of its arguments that are tensor maps: kernels put addresses in themselves.
+        maps: its arguments that are tensor maps, by number.
         idle: where the kernel goes then.
     """
 
-    maps: frozenset[int] = frozenset()
+    maps: dict[int, _Map] = field(default_factory=dict)
     idle: list[cl.Kernel] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @cached_property
@@ -375,6 +397,7 @@ class OpenCL(Backend):
         return self.compiles_at_once
 
     def _compiled_beside(self, source: str) -> Program:
+        self._programs.await_callers()  # its driver has a lock (580.159.04): they took up to twice as long (docs/startup.md)
         return self.compile(source)
 
     def load(self, binary: bytes, source: str) -> Program:
@@ -414,7 +437,11 @@ class OpenCL(Backend):
         except (cl.Error, TypeError) as error:
             raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
-        maps = frozenset(number for number, value in enumerate(native) if isinstance(value, np.void))
+        maps = {
+            number: _Map(int.from_bytes(value.tobytes()[:8], "little"), value.tobytes()[8:])
+            for number, value in enumerate(native)
+            if isinstance(value, np.void)
+        }
         call = _Call(program, function, kernel, groups, work_group, maps)
         call.idle = idle
         return call
@@ -455,9 +482,25 @@ class OpenCL(Backend):
         return Memory(argument, argument.int_ptr, nbytes)
 
     def set_memory(self, call: Call, places: Places, memory: Sequence[Any]) -> None:
-        for number, operand in _without_maps(call, places):
+        maps = cast("_Call", call).maps
+        for number, operand in places:
             given = memory[operand]
-            call.native.set_arg(number, _shared(given, 1) if isinstance(given, int) else given)
+            if number in maps:
+                self._place(call, number, self._guesses.address(given))
+            else:
+                call.native.set_arg(number, _shared(given, 1) if isinstance(given, int) else given)
+
+    def _place(self, call: Call, number: int, address: int) -> None:
+        """Puts an address into a tensor map: kernels look whether it is that of their memory."""
+        placed = cast("_Call", call).maps[number]
+        if placed.address != address:
+            call.native.set_arg(number, np.void(address.to_bytes(8, "little") + placed.others))
+            placed.address = address
+
+    @cached_property
+    def _guesses(self) -> _addresses.Addresses:
+        """Where memory is."""
+        return _addresses.Addresses(self.context, self._device, self.program(_addresses.SOURCE).native)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:
@@ -471,7 +514,14 @@ class OpenCL(Backend):
             cl.enqueue_nd_range_kernel(queue or self.queue, call.native, call.extent, call.work_group)
 
     def launcher(self, calls: Sequence[tuple[Call, Places]]) -> Launcher:
-        launches = [(call.native, call.extent, call.work_group, _without_maps(call, places)) for call, places in calls]
+        maps, others = [], []
+        for call, places in calls:
+            mapped = cast("_Call", call).maps
+            maps += [(call, *place) for place in places if place[0] in mapped]
+            others.append([place for place in places if place[0] not in mapped])
+        launches = [
+            (call.native, call.extent, call.work_group, own) for (call, _), own in zip(calls, others, strict=True)
+        ]
         script = _opencldriver.script(launches, events=not self._launches_without_events)
         if _scripts.launching is None or not script:
             return super().launcher(calls)
@@ -482,6 +532,8 @@ class OpenCL(Backend):
             if self.closed:
                 self.check_open()
             where = self.as_queue(queue)
+            for call, number, operand in maps:
+                self._place(call, number, self._guesses.guess(memory[operand]))
             made, last = run(script, own if where is None else where.int_ptr, memory, marked)
             if outruns:
                 self._catch_up(where)
@@ -619,12 +671,6 @@ class OpenCL(Backend):
 def _is_to_come(event: cl.Event) -> bool:
     """Whether what an event stands for is neither done nor has failed."""
     return bool(event.command_execution_status > cl.command_execution_status.COMPLETE)
-
-
-def _without_maps(call: Call, places: Places) -> Places:
-    """The places of memory that the host sets."""
-    maps = cast("_Call", call).maps
-    return [place for place in places if place[0] not in maps] if maps else places
 
 
 def _shared(address: int, nbytes: int) -> cl.SVM[Any]:

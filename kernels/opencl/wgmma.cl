@@ -48,8 +48,8 @@ typedef float2 pair_t;
 #define TOUCH TOUCH_SUM
 #endif
 
-// As the driver encodes it.
-typedef struct { ulong word[16]; } map_t;
+// As the driver encodes it, aligned as the copy engine wants it.
+typedef struct { ulong word[16]; } __attribute__((aligned(64))) map_t;
 typedef ulong barrier_t;
 
 // A part of the work of a group: so many steps of a tile, from the first one on that is this group's.
@@ -103,8 +103,10 @@ inline stage_t next_stage(stage_t stage)
     return stage;
 }
 
-// The host knows no address of memory in OpenCL: it has a map made for none. The work-item that has tiles brought puts the address in,
-// which is the map's first word (backends/_tensormaps.py), and the map where the copy engine reads it.
+// OpenCL tells the host no address of memory. What the host has seen of earlier calls (backends/_addresses.py) it puts into the maps, whose first
+// word is the address (backends/_tensormaps.py). Where that is right, the copy engine reads the maps among the kernel's parameters.
+// Elsewhere the work-item that has tiles brought puts the address in, and the map where the copy engine reads it.
+#define HAS_ADDRESS(map, begin) ((map).word[0] == (ulong)(begin))
 inline __attribute__((always_inline)) void place_map(__global map_t *to, map_t map, __global const in_t *begin)
 {
     map.word[0] = (ulong)begin;
@@ -359,10 +361,11 @@ void wgmma(
     int group;
     WARP_SHUFFLE(group, item / GROUP, 0); // so that the compiler knows it to be one for all lanes
     const int steps = max((k + TSK - 1) / TSK, 1); // of a tile
+    const int known = HAS_ADDRESS(map_a, A) && HAS_ADDRESS(map_b, B);
     __global map_t *const own_a = maps + get_group_id(0) * 2;
     __global map_t *const own_b = own_a + 1;
     LET_NEXT()
-    if (item == MULTIPLIERS) {
+    if (item == MULTIPLIERS && !known) {
         place_map(own_a, map_a, A);
         place_map(own_b, map_b, B);
     }
@@ -383,9 +386,14 @@ void wgmma(
         REGISTERS_DOWN(FEW_REGISTERS);
 #endif
         if (item == MULTIPLIERS && k > 0) {
-            FENCE_MAPS(own_a, own_b);
-            PREFETCH_MAP(own_a);
-            PREFETCH_MAP(own_b);
+            __global const map_t *a = own_a, *b = own_b;
+            if (known) {
+                PARAMETER_PLACE(a, "wgmma_param_0");
+                PARAMETER_PLACE(b, "wgmma_param_1");
+            } else
+                FENCE_MAPS(own_a, own_b);
+            PREFETCH_MAP(a);
+            PREFETCH_MAP(b);
             AWAIT_BEFORE()
             for (; part.left > 0; part = next_part(part, steps)) {
                 const tile_t tile = own_tile(part.number, m, n);
@@ -394,9 +402,9 @@ void wgmma(
                     __local barrier_t *const bar = full + stage.number;
                     BARRIER_WAIT(free + stage.number, stage.parity ^ 1); // at once in the first turn
                     BARRIER_EXPECT(bar, STAGE_BYTES);
-                    BRING_A(to, own_a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, TERM_OF(step), BATCHED_A * tile.batch);
+                    BRING_A(to, a, bar, TSM, A_RUNS_ALONG_K, x_a, y_a, tile.row, TERM_OF(step), BATCHED_A * tile.batch);
                     BRING_B(
-                        to + TILE_A_BYTES, own_b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, TERM_OF(step),
+                        to + TILE_A_BYTES, b, bar, TSN, B_RUNS_ALONG_K, x_b, y_b, tile.column, TERM_OF(step),
                         BATCHED_B * tile.batch);
                     stage = next_stage(stage);
                 }

@@ -57,7 +57,8 @@ SOURCE = """
 typedef struct { ulong word[16]; } map_t;
 __kernel void told(const map_t map, __global ulong *out)
 {
-    for (int i = 0; i < 16; ++i)
+    out[0] = map.word[0] == (ulong)out ? 2 : map.word[0] == 0;
+    for (int i = 1; i < 16; ++i)
         out[i] += map.word[i];
 }
 """
@@ -79,17 +80,33 @@ def test_a_program_that_cannot_be_completed_does_not_run(device: gp.Backend) -> 
         device.program(f"#define ARCHITECTURE_SPECIFIC 1\n{SOURCE}")
 
 
+NOWHERE, KNOWN = 1, 2
+"""What `told` tells of the address in a map of its memory."""
+
+
 @pytest.mark.best_of_each_backend
-def test_a_map_goes_by_value_and_no_address_into_it(device: gp.Backend) -> None:
-    """Whichever way a call gets other memory."""
+def test_a_map_has_the_address_of_memory_that_was_given_before(device: gp.Backend) -> None:
+    """Each of two in turns: none where it is given for the first time, and its own from then on. The other words of the map go
+    as they are.
+    """
     words = np.arange(100, 116, dtype=np.uint64)
+    words[0] = 0
     memory = [upload(device, np.zeros(16, np.uint64)) for _ in range(2)]
     call = device.prepare(device.program(SOURCE), "told", (1, 1, 1), (1, 1, 1), [np.void(words.tobytes()), memory[0]])
-    places = [(0, 0), (1, 1)]  # the map is one of the first memory
+    launch = device.launcher([(call, [(0, 0), (1, 0)])])
     device.launch(call)
-    device.set_memory(call, places, [device.argument(each) for each in memory])
+    for times, told in enumerate((NOWHERE, KNOWN, KNOWN), 1):
+        for each in memory:
+            launch((device.argument(each),), None, False)
+            launched = times + (each is memory[0])
+            assert download(device, each, np.uint64, 16).tolist() == [told, *(launched * words[1:]).tolist()]
+
+
+@pytest.mark.best_of_each_backend
+def test_a_map_of_memory_that_stays_has_its_address_at_once(device: gp.Backend) -> None:
+    """As that of scratch memory, which is set once."""
+    memory = upload(device, np.zeros(16, np.uint64))
+    call = device.prepare(device.program(SOURCE), "told", (1, 1, 1), (1, 1, 1), [np.void(bytes(128)), memory])
+    device.set_memory(call, [(0, 0), (1, 0)], [device.argument(memory)])
     device.launch(call)
-    device.launcher([(call, places)])(tuple(device.argument(each) for each in memory), None, False)
-    device.synchronize()
-    for each, times in zip(memory, (1, 2), strict=True):
-        assert (download(device, each, np.uint64, 16) == times * words).all()
+    assert download(device, memory, np.uint64, 16)[0] == KNOWN

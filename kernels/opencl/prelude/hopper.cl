@@ -46,6 +46,9 @@
     __asm__ volatile("fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%0], 128; "        \
                      "fence.proxy.tensormap::generic.acquire.gpu [%1], 128;" ::"l"(map), "l"(other) : "memory")
 
+// The address of a kernel's parameter, which PTX knows by that name.
+#define PARAMETER_PLACE(place, name) __asm__ volatile("{ .reg .b64 p; mov.b64 p, " name "; cvta.param.u64 %0, p; }" : "=l"(place))
+
 // Each work-item of a group of four warps from now on has so many registers, a constant: fewer, or more, than before.
 #define REGISTERS_DOWN(n) __asm__ volatile(LATER "setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
 #define REGISTERS_UP(n) __asm__ volatile(LATER "setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
