@@ -28,6 +28,7 @@ from gemmport.contracts.prediction import SHARE, USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, FLOAT32, HALVES
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
+from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
 
 MOST_LANES = 16
@@ -115,6 +116,8 @@ class Gemv(KernelVariant):
     of a group of one work-item, for CPUs, need neither: the last group begins with rows of the one before, so that its runs are
     whole.
 
+    A pass that rounds float32 would read and write what is read here once: so numbers are rounded as they are read.
+
     With DOTS, for bytes where both operands lie along k, runs stay words of four bytes, which one instruction multiplies and
     adds up: compilers take bytes apart, and convert each. With EARLY, under CUDA, groups begin while the launch before still
     runs, and wait.
@@ -122,6 +125,7 @@ class Gemv(KernelVariant):
 
     name = "gemv"
     summary = "matrix times vector: the matrix is read once, sums are shared by work-items and groups"
+    precisions = frozenset({"tf32", "float16", "bfloat16"})
     parameters = (
         Parameter("ITEMS", ITEMS, "work-items of a group", choices=_POWERS),
         Parameter("SIDE", 32, "work-items side by side along memory", choices=_POWERS),
@@ -296,6 +300,7 @@ class Gemv(KernelVariant):
             "WIDTH": work.width,
             **({"DOTS": 1, "DOT_TYPE": _DOTS.get(problem.dtype.name, "NONE")} if parameters["DOTS"] else {}),
             **({"EARLY": 1} if parameters["EARLY"] else {}),
+            **({} if problem.precision == FULL else {f"ROUNDS_TO_{problem.precision.upper()}": 1}),
             "TRANSPOSED": int(work.exchanged),
             "EDGES": int(work.has_edge and not work.is_shifted),
             **({"SHIFTED": 1} if work.is_shifted else {}),

@@ -92,7 +92,7 @@ typedef wide_t factor_t;
 __device__ inline factor_t factor(const in_t *B, index_t ld_b, int p, int j, int present)
 {
 #if B_RUNS_ALONG_K
-    return OF_B(run_at(B + INDEX_B(p, j), present, ALIGNED_B));
+    return OF_B(rounded_numbers(run_at(B + INDEX_B(p, j), present, ALIGNED_B)));
 #elif defined(LOADS_HALVES) // which are converted at once
     in_run_t run;
     #pragma unroll
@@ -104,13 +104,13 @@ __device__ inline factor_t factor(const in_t *B, index_t ld_b, int p, int j, int
     #pragma unroll
     for (int w = 0; w < WIDTH; ++w)
         ELEMENT(x, w) = w < present ? LOAD_B(p + w, j) : ACC_ZERO;
-    return x;
+    return rounded_numbers(x);
 #endif
 }
 __device__ inline wide_t plus_product(wide_t sum, wide_t a, factor_t b) { return lanes_mul_add(a, b, sum); }
 #else
 typedef acc_t factor_t;
-__device__ inline factor_t factor(const in_t *B, index_t ld_b, int p, int j, int present) { return LOAD_B(p, j); }
+__device__ inline factor_t factor(const in_t *B, index_t ld_b, int p, int j, int present) { return rounded_number(LOAD_B(p, j)); }
 __device__ inline wide_t plus_product(wide_t sum, wide_t a, factor_t b) { return wide_mul_add(b, a, sum); }
 #endif
 #endif
@@ -152,11 +152,11 @@ __device__ inline words_t arrived(ahead_t run) { return run; }
 #elif ALIGNED_A
 typedef in_run_t ahead_t;
 __device__ inline ahead_t read_ahead(const in_t *p, int present) { return fetch_run(p, present, true); }
-__device__ inline wide_t arrived(ahead_t run) { return OF_A(to_sums(run)); }
+__device__ inline wide_t arrived(ahead_t run) { return OF_A(rounded_numbers(to_sums(run))); }
 #else
 typedef wide_t ahead_t;
 __device__ inline ahead_t read_ahead(const in_t *p, int present) { return run_at(p, present, false); }
-__device__ inline wide_t arrived(ahead_t run) { return OF_A(run); }
+__device__ inline wide_t arrived(ahead_t run) { return OF_A(rounded_numbers(run)); }
 #endif
 __device__ __forceinline__ void read_step(
     ahead_t *ahead, const in_t *const *from, index_t ld_a, const int *rows_left, int p, int terms_left)

@@ -69,6 +69,42 @@ def test_every_bit_is_right(backend: gp.Backend, precision: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("across", [0, 1])
+@each_precision
+def test_gemv_rounds_as_it_reads(backend: gp.Backend, precision: str, across: int) -> None:
+    """A column of all kinds of numbers times 1, alone and as one of eight terms: every bit is right. What is below the least
+    normal number a device may take for zero, and a sum of 0 and −0 is 0.
+    """
+    numbers = bits(precision).view(np.float32)
+    terms = 1 if across else 8
+    if terms > 1:  # among terms of zero, by which infinity is not a number
+        numbers = numbers[np.isfinite(numbers) & (np.abs(numbers) < 1e38)]
+    matrix = np.zeros((numbers.size, terms), np.float32)
+    matrix[:, 5 % terms] = numbers
+    vector = np.zeros((terms, 1), np.float32)
+    vector[5 % terms] = 1
+    got = gp.matmul(matrix, vector, device=backend.device, precision=precision, kernel="gemv")[:, 0]
+    wanted = by_definition(numbers, precision)
+    nan, normal = np.isnan(wanted), np.abs(wanted) >= np.finfo(np.float32).tiny
+    assert np.array_equal(np.isnan(got), nan)
+    wrong = np.flatnonzero((got.view(np.uint32) != wanted.view(np.uint32)) & normal & ~nan)
+    assert not wrong.size, (
+        f"{wrong.size} wrong: {numbers[wrong[0]]!r} became {got[wrong[0]]!r}, not {wanted[wrong[0]]!r}"
+    )
+    assert (np.abs(got[~normal & ~nan]) <= np.abs(wanted[~normal & ~nan])).all()
+
+
+def test_gemv_takes_no_pass_that_rounds() -> None:
+    for name in ("NVIDIA sm_90 under CUDA", "NVIDIA sm_90 under OpenCL"):
+        for dtype in ("float32", "complex64"):
+            problem = GemmProblem.create(1, 4096, 4096, dtype=dtype, precision="tf32", trans_b="T")
+            assert {launch.kernel.function for launch in gp.plan(problem, DEVICES[name]).launches} <= {
+                "gemv",
+                "add_parts",
+            }
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("turned", [0, 1])
 @each_precision
 def test_what_is_laid_out_anew_is_rounded_on_the_way(backend: gp.Backend, precision: str, turned: int) -> None:

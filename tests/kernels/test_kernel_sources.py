@@ -100,7 +100,7 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
             ), parameter.name
 
 
-OPENCLS_WORDS = {"WARP_SHUFFLE", "WARP_SYNC", "DECLARE_LOCAL", "FENCE_MAPS", "PARAMETER_PLACE"}
+OPENCLS_WORDS = {"WARP_SHUFFLE", "WARP_SYNC", "DECLARE_LOCAL", "FENCE_MAPS", "PARAMETER_PLACE", "NEGATE"}
 """For what CUDA C++ has functions or words, and for maps in global memory, where CUDA's kernels take them by value."""
 
 CUDAS_WORDS = {"CLUSTER_ADDRESS", "CLUSTER_STORE", "CLUSTER_STORE_WHOLE", "COPY_TILE_TO", "OWN_RANK", "CLUSTER_ARRIVE"}

@@ -450,8 +450,8 @@ APART: dict[str, tuple[str, list[str]]] = {
     ),
     "ptx": (
         (
-            "each language takes the instructions that it has no word for: OpenCL C has halves, and CUDA C++ has "
-            "functions for lanes and for loads through the read-only cache"
+            "each language takes the instructions that it has no word for, or whose compiler makes another of it: OpenCL C has "
+            "halves, and CUDA C++ has functions for lanes and for loads through the read-only cache, and a negation"
         ),
         [
             (
@@ -486,6 +486,7 @@ APART: dict[str, tuple[str, list[str]]] = {
             "+#define LOAD_READ_ONLY_4(r, p) r[0] = __ldg((const unsigned *)p)",
             "+#define LOAD_READ_ONLY_8(r, p) *(uint2 *)r = __ldg((const uint2 *)p)",
             "+#define LOAD_READ_ONLY_16(r, p) *(uint4 *)r = __ldg((const uint4 *)p)",
+            '-#define NEGATE(y, x) asm("neg.f32 %0, %1;" : "=f"(y) : "f"(x))',
             '+#define LET_NEXT_BEGIN() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")',
             '+#define AWAIT_LAUNCHES() asm volatile("griddepcontrol.wait;" ::: "memory")',
         ],

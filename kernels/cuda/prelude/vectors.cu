@@ -8,6 +8,7 @@
 // and turn(x) makes of x[0] = {11, 12, 13, 14}, x[1] = {21, 22, 23, 24}, x[2] = {31, 32, 33, 34}, x[3] = {41, 42, 43, 44} their columns:
 // x[0] = {11, 21, 31, 41}, x[1] = {12, 22, 32, 42}, x[2] = {13, 23, 33, 43}, x[3] = {14, 24, 34, 44}.
 #include "arithmetic.cu"
+#include "rounding.cu"
 
 // An array, which the compiler moves at once because it is aligned to its size.
 template <typename T> struct alignas(WIDTH * sizeof(T)) run_of { T element[WIDTH]; };
@@ -28,6 +29,30 @@ __device__ inline wide_t wide_zero()
         ELEMENT(x, w) = ACC_ZERO;
     return x;
 }
+
+// Numbers as a product multiplies them: rounded, where it asks for a precision.
+#if defined(DROPPED_BITS)
+__device__ inline acc_t rounded_number(acc_t x)
+{
+#if defined(COMPLEX_ARITHMETIC)
+    x.x = rounded_to_precision((float)x.x);
+    x.y = rounded_to_precision((float)x.y);
+    return x;
+#else
+    return rounded_to_precision((float)x);
+#endif
+}
+__device__ inline wide_t rounded_numbers(wide_t x)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = rounded_number(ELEMENT(x, w));
+    return x;
+}
+#else
+#define rounded_number(x) x
+#define rounded_numbers(x) x
+#endif
 
 // sum + a · b for WIDTH numbers b.
 __device__ inline wide_t wide_mul_add(acc_t a, wide_t b, wide_t sum)

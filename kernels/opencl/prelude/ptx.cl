@@ -101,6 +101,10 @@
     __asm__ volatile("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                  : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
 
+// −x of a factor of a product. NVIDIA's compiler subtracts a factor from −0 to negate it, which ptxas leaves a subtraction; of this
+// instruction it makes the factor's sign.
+#define NEGATE(y, x) __asm__("neg.f32 %0, %1;" : "=f"(y) : "f"(x))
+
 // The bits of a float32 rounded to TF32, to nearest, ties to even, from compute capability 9.0 on: the low 13 become 0. The unit itself
 // would drop them. 0x3f801000, half way between 0x3f800000 and 0x3f802000, becomes the former.
 #define ROUND_TO_TF32(r) __asm__ volatile("cvt.rn.tf32.f32 %0, %1;" : "=r"(r) : "f"(as_float(r)))

@@ -8,6 +8,8 @@
 // and turn(x) makes of x[0] = {11, 12, 13, 14}, x[1] = {21, 22, 23, 24}, x[2] = {31, 32, 33, 34}, x[3] = {41, 42, 43, 44} their columns:
 // x[0] = {11, 21, 31, 41}, x[1] = {12, 22, 32, 42}, x[2] = {13, 23, 33, 43}, x[3] = {14, 24, 34, 44}.
 #include "arithmetic.cl"
+#include "ptx.cl"
+#include "rounding.cl"
 
 // As stored: a vector that is as long, of whatever type, which is moved at once.
 #define MOVE_1 uchar
@@ -60,13 +62,66 @@ typedef PASTE(PASTE(PART_, ACC), SUM_LANES) wide_t;
 #define STORE_LOCAL(place, x) ((place) = (x))
 #endif
 
-// NVIDIA's compiler negates a factor by subtracting it from −0, which ptxas leaves a subtraction. Of this instruction it makes the
-// factor's sign.
+// Numbers as a product multiplies them: rounded, where it asks for a precision.
+#if defined(DROPPED_BITS)
+inline acc_t rounded_number(acc_t x)
+{
+#if defined(COMPLEX_ARITHMETIC)
+    x.x = rounded_to_precision((float)x.x);
+    x.y = rounded_to_precision((float)x.y);
+    return x;
+#else
+    return rounded_to_precision((float)x);
+#endif
+}
+#if defined(COMPLEX_ARITHMETIC) || SUM_LANES == 1
+inline wide_t rounded_numbers(wide_t x)
+{
+    #pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+        ELEMENT(x, w) = rounded_number(ELEMENT(x, w));
+    return x;
+}
+#else // all lanes at once: compilers for CPUs make no vectors of the others
+#define LANES_OF(type) PASTE(type, SUM_LANES)
+#define FLOATS_OF_float(x) x
+#define FLOATS_OF_double(x) LANES_OF(convert_float)(x)
+#define FLOATS_AS_float(x) x
+#define FLOATS_AS_double(x) LANES_OF(convert_double)(x)
+#define FLOATS_OF PASTE(FLOATS_OF_, PASTE(PART_, ACC))
+#define FLOATS_AS PASTE(FLOATS_AS_, PASTE(PART_, ACC))
+inline LANES_OF(uint) nearest_of(LANES_OF(uint) x, LANES_OF(uint) bits)
+{
+    return (x + ((LANES_OF(uint))1 << (bits - 1)) - 1 + (x >> bits & 1)) >> bits;
+}
+// All bits where x < y, of less than 2³¹, and what they choose: of comparisons of vectors LLVM 14 may end the process (PoCL 3.0).
+inline LANES_OF(uint) less(LANES_OF(uint) x, LANES_OF(uint) y) { return LANES_OF(as_uint)(LANES_OF(as_int)(x - y) >> 31); }
+inline LANES_OF(uint) chosen(LANES_OF(uint) mask, LANES_OF(uint) x, LANES_OF(uint) y) { return (mask & x) | (~mask & y); }
+inline wide_t rounded_numbers(wide_t x)
+{
+    const LANES_OF(uint) bits = LANES_OF(as_uint)(FLOATS_OF(x)), sign = bits & 0x80000000u, magnitude = bits & 0x7fffffffu;
+    LANES_OF(uint) r = nearest_of(magnitude, (LANES_OF(uint))DROPPED_BITS) << DROPPED_BITS;
+#if defined(ROUNDS_TO_FLOAT16)
+    const LANES_OF(uint) exponent = magnitude >> 23, dropped = (126u - exponent) & 31u; // which does not count where it is more
+    const LANES_OF(uint) count = nearest_of((magnitude & 0x7fffffu) | 0x800000u, dropped) & ~less(exponent, (LANES_OF(uint))101u);
+    r = chosen(less(r, (LANES_OF(uint))0x47800000u), r, (LANES_OF(uint))0x7f800000u);
+    const LANES_OF(float) small = (LANES_OF(as_float)(count | 0x4b000000u) - 8388608.0f) * 5.9604644775390625e-8f; // 2²³ + count
+    r = chosen(less(magnitude, (LANES_OF(uint))0x38800000u), LANES_OF(as_uint)(small), r);
+#endif
+    r = chosen(less((LANES_OF(uint))0x7f800000u, magnitude), bits | 0x400000u, sign | r);
+    return FLOATS_AS(LANES_OF(as_float)(r));
+}
+#endif
+#else
+#define rounded_number(x) x
+#define rounded_numbers(x) x
+#endif
+
 #if defined(SCHEDULE_FOR_PORTS)
 inline float negated(float x)
 {
     float y;
-    __asm__("neg.f32 %0, %1;" : "=f"(y) : "f"(x));
+    NEGATE(y, x);
     return y;
 }
 #define SUBTRACT_PRODUCT(sum, x, y) sum += negated(x) * y
