@@ -25,7 +25,7 @@ MOST = 256
 """That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
 
 
-_PAUSE, _LOOKS_AGAIN = 0.2, 0.01
+_PAUSE, _LOOKS_AGAIN = 1.0, 0.01
 """Seconds without compilations for callers, after which they have launched their products; and from one look to the next."""
 
 
@@ -47,6 +47,7 @@ class Programs:
         turns: of keys of programs that are compiled now, who does.
         failed: keys of programs that another process was to make, and did not.
         for_callers: compilations that callers wait for now. last_for_caller: when one of them ended, or was announced.
+        awaited: callers that wait for better programs.
     """
 
     known: OrderedDict[str, Program] = field(default_factory=OrderedDict)
@@ -59,6 +60,7 @@ class Programs:
     failed: set[str] = field(default_factory=set)
     for_callers: int = 0
     last_for_caller: float = 0.0
+    awaited: int = 0
 
     def find(self, key: str) -> Program | None:
         """The program of a key, which is the last to be forgotten now."""
@@ -91,7 +93,7 @@ class Programs:
         """See `Backend.program`."""
         key = _key(backend, source)
         if not at_once and (coming := self.pending.get(key)) is not None:
-            coming.done.wait()  # which may be its compilation
+            self._await(coming)  # which may be its compilation
         with self.turns.setdefault(key, threading.RLock()) if backend.compiles_at_once else self.lock:
             with self.lock:
                 program = self.find(key)
@@ -104,7 +106,7 @@ class Programs:
         if at_once:
             return program
         if (pending := self.pending.get(key)) is not None:
-            pending.done.wait()
+            self._await(pending)
         with self.lock:
             return self.find(key) or program
 
@@ -151,11 +153,20 @@ class Programs:
                 self.for_callers -= 1
                 self.last_for_caller = time.monotonic()
 
+    def _await(self, improvement: Improvement) -> None:
+        with self.lock:
+            self.awaited += 1
+        try:
+            improvement.done.wait()
+        finally:
+            with self.lock:
+                self.awaited -= 1
+
     def await_callers(self) -> None:
-        """Returns when no caller has waited for a compilation for a while: what the runtime compiles beside one may hold it up
-        until its product is launched.
+        """Returns when no caller has waited for a compilation for a while, or one waits for what is to come: what the runtime
+        compiles beside a caller may hold it up until its product is launched.
         """
-        while self.for_callers or time.monotonic() < self.last_for_caller + _PAUSE:
+        while self.for_callers or not (self.awaited or time.monotonic() > self.last_for_caller + _PAUSE):
             time.sleep(_LOOKS_AGAIN)
 
     def settle(self, backend: Backend, sources: Sequence[str] | None = None) -> None:
@@ -163,7 +174,7 @@ class Programs:
         keys = list(self.pending) if sources is None else [_key(backend, source) for source in sources]
         for key in keys:
             if (improvement := self.pending.get(key)) is not None:
-                improvement.done.wait()
+                self._await(improvement)
 
     def has_best(self, backend: Backend, source: str) -> bool:
         """See `Backend.has_best`."""

@@ -195,12 +195,13 @@ class Wgmma(KernelVariant):
         "doubt": "`mma` must be expected to be so many times as fast to be taken in its place",
         "worth_laying_out": "elements of an operand that `mma` reads one by one, from which on few rows or columns are its own",
         "early_clocks": "of a launch that begins early, which the launch before it hides",
-        "map_clocks": "of a launch in OpenCL, whose groups put addresses into tensor maps before they copy",
+        "map_clocks": "of a launch in OpenCL, whose groups look at the addresses in tensor maps before they copy",
         "products": "multiply-adds of 2-byte numbers that a unit's matrix unit does per clock, by wgmma",
         "read_bytes": "that it reads from local memory per clock",
         "copy_bytes": "that the copy engine brings to a unit per clock",
         "line_bytes": "of a line of the caches, which they give whole units that ask for it at one time",
         "crossing_bandwidth": "bytes per second that caches give all units, of rows that begin within a line",
+        "reread_bandwidth": "bytes per second that caches give once more where groups that share all tiles go along k in step",
         "promoted": "sums of FP8 that work-items of a unit add per clock, while the unit waits",
         "step_clocks": "of a step beside its products",
         "far_clocks": "a copy takes so long to arrive; the steps whose tiles are in local memory already hide it",
@@ -393,8 +394,13 @@ class Wgmma(KernelVariant):
             # Rows of A are read for each tile beside them, and columns of B for each below.
             lines = crosses["a"] * problem.m * ceil_div(problem.n, tile.columns) / (1 + (cluster == SAME_A))
             lines += crosses["b"] * problem.n * ceil_div(problem.m, tile.rows) / (1 + (cluster == SAME_B))
-            crossing_bytes = lines * problem.effective_k * problem.dtype.itemsize * problem.batch
-            parts["caches"] = crossing_bytes / own["crossing_bandwidth"]
+            line_bytes = problem.effective_k * problem.dtype.itemsize * problem.batch
+            parts["caches"] = lines * line_bytes / own["crossing_bandwidth"]
+            again = 0.0
+            if shared == tiles:
+                lines = problem.m * ceil_div(problem.n, tile.columns) / (1 + (cluster == SAME_A))
+                lines += problem.n * ceil_div(problem.m, tile.rows) / (1 + (cluster == SAME_B))
+                again = max(lines - problem.m - problem.n, 0) * line_bytes
             results = (
                 min(tile.rows, problem.m) * min(tile.columns, problem.n) * problem.output.itemsize / own["copy_bytes"]
             )
@@ -410,7 +416,8 @@ class Wgmma(KernelVariant):
                 * (results + own["tile_clocks"])
                 / hertz,
                 "waits": own["wait_clocks"] / hertz if shared and tiles > shared else 0.0,
-                "parts": -(-sharers // (shared * _MOST_SUMMERS)) * own["part_clocks"] / hertz
+                "rereads": again / own["reread_bandwidth"],
+                "parts": (-(-sharers // (shared * _MOST_SUMMERS)) - 1) * own["part_clocks"] / hertz
                 + moved * problem.accumulator.sum_bytes / model.copy_bandwidth
                 if shared
                 else 0.0,
@@ -548,6 +555,7 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "copy_bytes": read / 2,
         "line_bytes": ALIGNMENT,
         "crossing_bandwidth": math.inf,
+        "reread_bandwidth": math.inf,
         "promoted": per_clock(model.multiply_adds["float32"], device),
         "step_clocks": barrier,
         "far_clocks": latency,
