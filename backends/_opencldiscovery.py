@@ -157,28 +157,32 @@ def optional(device: cl.Device, *names: str) -> int:
     return 0
 
 
+_PCI_BUS_INFO, _SUB_GROUP_SIZES = 0x410F, 0x4108
+"""CL_DEVICE_PCI_BUS_INFO_KHR, of cl_khr_pci_bus_info, and CL_DEVICE_SUB_GROUP_SIZES_INTEL, of
+cl_intel_required_subgroup_size, which PyOpenCL does not ask for.
+"""
+
+
 def bus_id(device: cl.Device) -> str:
-    """Where NVIDIA's driver says that a GPU is on PCI, as `Backend.bus_id`. A slot is five bits of the device and three of the
-    function, as clinfo reads it.
+    """Where a GPU is on PCI, as `Backend.bus_id`. NVIDIA's own extension tells a slot, which is not device and function in one
+    byte, as clinfo reads it: of GPUs that are devices of one bus, 9 was device 9.
     """
-    try:
-        domain, bus, slot = device.pci_domain_id_nv, device.pci_bus_id_nv, device.pci_slot_id_nv
-    except (AttributeError, cl.Error):
-        return ""
-    return f"{domain:04x}:{bus:02x}:{slot >> 3:02x}.{slot & 7}"
-
-
-_SUB_GROUP_SIZES = 0x4108
-"""CL_DEVICE_SUB_GROUP_SIZES_INTEL, of cl_intel_required_subgroup_size, which PyOpenCL does not ask for."""
+    told = _numbers(device, _PCI_BUS_INFO, ctypes.c_uint, 4)
+    return "{:04x}:{:02x}:{:02x}.{}".format(*told) if len(told) == 4 else ""
 
 
 def sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
     """Lanes that sub-groups may have, by Intel's extension; empty where the device does not tell."""
+    return _numbers(device, _SUB_GROUP_SIZES, ctypes.c_size_t, 16)
+
+
+def _numbers(device: cl.Device, what: int, kind: type[ctypes.c_uint | ctypes.c_size_t], most: int) -> tuple[int, ...]:
+    """What a device tells of itself in numbers of a kind, so many at most; none where it does not know what is asked."""
     ask = ctypes.CDLL(cl._cl.__file__).clGetDeviceInfo  # of the OpenCL library that PyOpenCL uses
     ask.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
-    sizes, nbytes = (ctypes.c_size_t * 16)(), ctypes.c_size_t()
-    fault = ask(device.int_ptr, _SUB_GROUP_SIZES, ctypes.sizeof(sizes), sizes, ctypes.byref(nbytes))
-    return () if fault else tuple(sizes[: nbytes.value // ctypes.sizeof(ctypes.c_size_t)])
+    told, nbytes = (kind * most)(), ctypes.c_size_t()
+    fault = ask(device.int_ptr, what, ctypes.sizeof(told), told, ctypes.byref(nbytes))
+    return () if fault else tuple(told[: nbytes.value // ctypes.sizeof(kind)])
 
 
 def _version(platform: cl.Platform, device: cl.Device) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyopencl as cl
 import pytest
 
 import gemmport as gp
@@ -85,25 +85,26 @@ def test_nothing_is_recorded_where_the_gpu_is_not_known(
     assert of_a_machine_of_two(place, tmp_path, monkeypatch, status) == {}
 
 
-class _OpenCLDevice:
-    """Tells some of its numbers; of others the runtime says that it does not know them, as PyOpenCL does."""
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [((0, 0x0F, 0, 0), FIRST), ((0x10001, 0xA1, 0x1F, 5), "10001:a1:1f.5"), ((0, 0, 9, 0), "0000:00:09.0"), ((), "")],
+    ids=["a bus of its own", "all parts", "one bus for all", "not told"],
+)
+def test_opencl_tells_where_a_gpu_is(told: tuple[int, ...], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By domain, bus, device and function; nothing where the device does not know what is asked."""
+    asked = []
 
-    def __init__(self, **told: int) -> None:
-        self._told = told
+    def numbers(device: object, what: int, *_: object) -> tuple[int, ...]:
+        asked.append(what)
+        return told
 
-    def __getattr__(self, name: str) -> int:
-        if name not in self._told:
-            raise cl.LogicError("clGetDeviceInfo failed: INVALID_VALUE")
-        return self._told[name]
-
-
-def test_nvidias_opencl_tells_where_a_gpu_is() -> None:
-    first = _OpenCLDevice(pci_domain_id_nv=0, pci_bus_id_nv=0x0F, pci_slot_id_nv=0)
-    later = _OpenCLDevice(pci_domain_id_nv=0x10001, pci_bus_id_nv=0xA1, pci_slot_id_nv=0x1F << 3 | 5)
-    assert _opencldiscovery.bus_id(first) == FIRST.lower()
-    assert _opencldiscovery.bus_id(later) == "10001:a1:1f.5"
+    monkeypatch.setattr(_opencldiscovery, "_numbers", numbers)
+    assert _opencldiscovery.bus_id(object()) == place.lower()  # type: ignore[arg-type]
+    assert asked == [0x410F]
 
 
-def test_a_part_of_the_place_is_not_taken_for_it() -> None:
-    """A bus number alone would name a GPU of the first domain."""
-    assert _opencldiscovery.bus_id(_OpenCLDevice(pci_bus_id_nv=0, pci_slot_id_nv=0)) == ""
+def test_numbers_of_a_device_are_as_many_as_it_tells() -> None:
+    """Of a real one: CL_DEVICE_MAX_WORK_ITEM_SIZES, and what no device knows."""
+    device = _opencldiscovery.platforms()[0].get_devices()[0]
+    assert [*_opencldiscovery._numbers(device, 0x1005, ctypes.c_size_t, 16)] == device.max_work_item_sizes
+    assert _opencldiscovery._numbers(device, 0xFFFF, ctypes.c_uint, 4) == ()
