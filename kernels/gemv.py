@@ -23,10 +23,15 @@ from gemmport.contracts.kernel import (
     problem_defines,
     run_defines,
 )
-from gemmport.contracts.nvidia import begins_launches_early, multiplies_bytes, multiplies_matrices_by_warps
+from gemmport.contracts.nvidia import (
+    begins_launches_early,
+    multiplies_bytes,
+    multiplies_float8_matrices,
+    multiplies_matrices_by_warps,
+)
 from gemmport.contracts.prediction import SHARE, USUAL_ITEMS, facts_of, joined
 from gemmport.core.device import DeviceInfo
-from gemmport.core.dtypes import DTYPES, FLOAT32, HALVES
+from gemmport.core.dtypes import DTYPES, FLOAT8S, FLOAT32, HALVES
 from gemmport.core.plan import Argument, Buffer, Integer, Launch, ParameterValue, Scratch
 from gemmport.core.precision import FULL
 from gemmport.core.problem import GemmProblem, Operand, transposed, transposes
@@ -177,6 +182,10 @@ class Gemv(KernelVariant):
         if several and problem.dtype in HALVES and multiplies_matrices_by_warps(device):
             return (
                 f"it converts {problem.dtype} for each vector, and the matrix unit takes several at once: so does mma"
+            )
+        if problem.dtype in FLOAT8S and multiplies_float8_matrices(device) and _lies_in_words(_turned(problem)):
+            return (
+                f"it converts {problem.dtype} one by one, and the matrix unit takes it as memory gives it: so does mma"
             )
         elements = max(problem.m, problem.n) * problem.effective_k
         small = int(_constants(device, model)["small_matrix"])
@@ -342,6 +351,11 @@ def _constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
         "launch_clocks": model.launch * clock(device),
     }
     return {**USUAL, **told, **model.constants("gemv")}
+
+
+def _lies_in_words(turned: GemmProblem) -> bool:
+    """Whether the matrix lies along k, in rows that are aligned to words: `mma` reads it without a pass."""
+    return not transposes(turned.trans_a) and turned.alignment("a") % WORD_BYTES == 0
 
 
 def _no_dots(problem: GemmProblem, device: DeviceInfo, run: int) -> str | None:
