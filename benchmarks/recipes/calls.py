@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
-from recipes.table import CPUS, TYPES, Files, Recipe, Result, Table, hundredths, one, some, whole
+from recipes.table import CPUS, EMPTY, TYPES, Files, Recipe, Result, Table, hundredths, one, some, whole
 
 SIZES = (64, 128, 256, 512, 1024, 2048)
 
@@ -124,7 +124,15 @@ def ratio_of(result: Result, way: str, kind: str = "out") -> float:
 
 def gpu_calls(files: Files) -> Table:
     """docs/calls.md: the host's part of calls on an H200's host, in microseconds, and calls back to back."""
-    results = files.results(GPU_CALLS)
+    return _called_under_cuda(files.results("h200/calls/sizes-cuda.json"))
+
+
+def gpu_calls_today(files: Files) -> Table:
+    """docs/calls.md: likewise on an H100's host."""
+    return _called_under_cuda(files.results("h100/calls/sizes-cuda.json"))
+
+
+def _called_under_cuda(results: list[Result]) -> Table:
     rows = []
     for size in SIZES:
         row = [str(size)]
@@ -162,6 +170,56 @@ def _called_in_opencl(files: Files, name: str) -> Table:
     return Table(["m = n = k>", "own arrays, `out`>", "PyOpenCL's, with events>"], rows)
 
 
+def hosts_by_launches(files: Files) -> Table:
+    """docs/calls.md: the host's time until a call returns, by the launches of its plan, in µs."""
+    found = {name: _hosts(files.results(file)) for name, file in LAUNCHES.items()}
+    rows = []
+    for launches in sorted({number for times in found.values() for number in times}):
+        times = [own.get(launches, []) for own in found.values()]
+        rows.append(
+            [str(launches), *(x for own in times for x in (str(len(own)), f"{median(own):.1f}" if own else EMPTY))]
+        )
+    return Table(["launches>", *(x for name in found for x in (f"{name}: calls>", "host, µs>"))], rows)
+
+
+LAUNCHES = {
+    "float32, H200": "h200/calls/workloads-torch.json",
+    "bfloat16, H100": "h100/calls/workloads-torch-bfloat16-clusters.json",
+}
+
+
+def _hosts(results: list[Result]) -> dict[int, list[float]]:
+    """Medians of calls with `out`, in µs, by the number of launches."""
+    found: dict[int, list[float]] = {}
+    for own in results:
+        if own["seconds"]:
+            found.setdefault(len(own["launches"]), []).append(own["seconds"]["out"]["host"]["median"] * 1e6)
+    return found
+
+
+def alone_as_called(files: Files) -> Table:
+    """docs/mma.md: calls of types that PyTorch's product does not have, in µs back to back."""
+    names = {"int8 → int32": "int8", "float8_e4m3fn → float32": "float8_e4m3fn"}
+    found = {name: files.results(f"h100/calls/types-torch-{dtype}.json") for name, dtype in names.items()}
+    rows = []
+    for own in found["int8 → int32"]:
+        product = {name: own[name] for name in ("m", "n", "k", "trans_b")}
+        times = (one(results, **product)["seconds"]["out"]["back_to_back"]["median"] for results in found.values())
+        rows.append([_sizes(own), own["trans_a"] + own["trans_b"], *(f"{seconds * 1e6:.1f}" for seconds in times)])
+    return Table(["m × n × k", "ops", *(f"{name}, µs>" for name in names)], rows)
+
+
+def rounded_as_called(files: Files) -> Table:
+    """docs/mma.md: calls of float32 rounded to TF32, in µs back to back, beside PyTorch's own."""
+    rows = []
+    for own in files.results("h100/calls/types-torch-tf32.json"):
+        ours, theirs = (x["seconds"]["out"]["back_to_back"]["median"] for x in (own, own["baselines"]["torch.matmul"]))
+        launches = ", then ".join(launch["function"] for launch in own["launches"])
+        ops = own["trans_a"] + own["trans_b"]
+        rows.append([_sizes(own), ops, launches, f"{ours * 1e6:.1f}", f"{theirs * 1e6:.1f}", hundredths(theirs / ours)])
+    return Table(["m × n × k", "ops", "launches", "µs>", "`torch.matmul`, µs>", "×>"], rows)
+
+
 def workloads_called(files: Files) -> Table:
     """docs/calls.md: products of published workloads, of PyTorch's tensors."""
     return _summarized(files, "h200/calls/workloads-torch.json")
@@ -189,13 +247,13 @@ def workloads_called_in_halves(files: Files) -> Table:
 
 def workloads_called_in_halves_since(files: Files) -> Table:
     """docs/calls.md: published workloads in bfloat16, of PyTorch's tensors on an H100."""
-    return _summarized(files, "h100/calls/workloads-torch-bfloat16-packed.json")
+    return _summarized(files, "h100/calls/workloads-torch-bfloat16-clusters.json")
 
 
 def called_types(files: Files) -> Table:
     """docs/mma.md: products of other types, of PyTorch's tensors on an H100."""
     rows = []
-    for dtype in ("float16", "float64", "complex64", "complex128"):
+    for dtype in ("float16", "bfloat16", "float64", "complex64", "complex128"):
         table = _summarized(files, f"h100/calls/types-torch-{dtype}.json")
         rows += [[dtype, *row] for row in table.rows]
     return Table(["type", "calls with `out`", "products>", "geometric mean>", "least>"], rows)
@@ -281,10 +339,10 @@ def model(files: Files) -> Table:
 def first_calls(files: Files) -> Table:
     """docs/startup.md: first calls of new kinds of products on a GPU, in seconds."""
     names = {"CUDA, H100": "h100/startup/first-cuda", "CUDA, H200": "h200/startup/first-cuda"}
-    names["OpenCL"] = "h200/startup/first-opencl"
+    names |= {"OpenCL, H200": "h200/startup/first-opencl", "OpenCL, H100": "h100/startup/first-opencl"}
     found = {name: files.results(f"{file}.json") for name, file in names.items()}
     rows = []
-    for row in some(found["OpenCL"], place="first"):
+    for row in some(found["OpenCL, H100"], place="first"):
         kind = {name: row[name] for name in ("n", "ops", "dtype")}
         cells = [str(row["n"]), row["ops"], row["dtype"]]
         for results in found.values():
@@ -323,6 +381,10 @@ RECIPES: dict[str, Recipe] = {
     "calls of workloads in halves": workloads_called_in_halves,
     "calls of workloads in halves since": workloads_called_in_halves_since,
     "calls of types": called_types,
+    "calls of types alone": alone_as_called,
+    "calls in TF32": rounded_as_called,
+    "hosts by launches": hosts_by_launches,
+    "calls on an H100": gpu_calls_today,
     "calls of workloads in OpenCL": workloads_called_in_opencl,
     "results in rows that are not aligned": unaligned_results,
     "results that bound products": bound_by_stores,

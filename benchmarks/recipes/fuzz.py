@@ -15,6 +15,8 @@ CAMPAIGNS = (
     ("H200 under OpenCL, with Hopper's unit", ("h200/fuzz/opencl-2711",), "8f66064"),
     ("H100 under CUDA, with Hopper's unit", ("h100/fuzz/cuda-271126.",), "d7f0ea1"),
     ("H100 under CUDA, of types of matrix units, float32 and complex", ("h100/fuzz/cuda-271125",), "54b5202"),
+    ("H100 under CUDA, of types of matrix units and complex", ("h100/fuzz/cuda-2811",), "a5aa0fc"),
+    ("H100 under OpenCL, of the same types", ("h100/fuzz/opencl-2811",), "a5aa0fc"),
     ("Intel's runtime", ("intel/fuzz/",), "906c53b"),
     ("PoCL 5.0, 6.0", ("pocl50/fuzz/", "pocl60/fuzz/"), "46814b6"),
 )
@@ -43,7 +45,9 @@ TYPES = {
 }
 """What the row is called, and the types of the operands."""
 
-HOPPERS = ("h200/fuzz/cuda-2711", "h200/fuzz/opencl-2711", "h100/fuzz/cuda-2711")
+HOPPERS = (
+    "h200/fuzz/cuda-2711", "h200/fuzz/opencl-2711", "h100/fuzz/cuda-2711", "h100/fuzz/cuda-2811", "h100/fuzz/opencl-2811",
+)  # fmt: skip
 """How the names of files begin whose campaigns drew Hopper's unit."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from recipes.calls import calls_of, workloads_called
 from recipes.table import (
+    BACKENDS,
     EMPTY,
     Files,
     Recipe,
@@ -81,9 +82,6 @@ def first_page(files: Files) -> Table:
         ["two cores of an AMD EPYC, Intel's runtime", "float32, calls", "NumPy", *map(hundredths, ratios), EMPTY]
     )
     return Table(["device", "what", "ratio to", *(f"{size}>" for size in shown)], rows)
-
-
-BACKENDS = {"cuda": "CUDA", "opencl": "OpenCL"}
 
 
 def squares_beside_all(files: Files) -> Table:

@@ -9,6 +9,7 @@ from gemmport.bench.regret import Choice, judge
 from gemmport.bench.sweeps import read_sweep
 from gemmport.planning.lookup import load_configuration
 from recipes.table import (
+    BACKENDS,
     CPUS,
     EMPTY,
     FOLDER,
@@ -189,6 +190,54 @@ def by_the_unit(files: Files) -> Table:
     return _chosen(files.results("h100/run/units.json"))
 
 
+def layouts_by_the_unit(files: Files) -> Table:
+    """docs/wgmma.md: halves and TF32 in all layouts on an H100."""
+    return _by_layout(files.results("h100/run/halves-layouts.json", "h100/run/tf32-layouts.json"))
+
+
+def layouts_of_simt(files: Files) -> Table:
+    """docs/simt.md: complex numbers and float64 in all layouts on an H100."""
+    return _by_layout(files.results("h100/run/complex-and-double.json"))
+
+
+def mma_on_hopper(files: Files) -> Table:
+    """docs/mma.md: halves and TF32 by `mma` where `wgmma` would be chosen."""
+    return _chosen(files.results("h100/run/mma-halves.json", "h100/run/mma-tf32.json"))
+
+
+LAYOUTS = ("NN", "NT", "TN", "TT")
+
+
+def _by_layout(results: list[Result]) -> Table:
+    """The speed over the faster library in each layout, under CUDA and in OpenCL."""
+    rows = []
+    kinds = dict.fromkeys((own["dtype"], own["precision"], own["m"]) for own in results)
+    for dtype, precision, size in kinds:
+        cells = []
+        for ops in LAYOUTS:
+            same = {"dtype": dtype, "precision": precision, "m": size, "trans_a": ops[0], "trans_b": ops[1]}
+            theirs = _fastest(one(results, backend="cuda", **same))
+            cells += [hundredths(theirs / one(results, backend=x, **same)["seconds"]["median"]) for x in BACKENDS]
+        rows.append([dtype if precision == "full" else "float32 as TF32", str(size), *cells])
+    heads = (f"{ops}, {name}>" for ops in LAYOUTS for name in BACKENDS.values())
+    return Table(["type", "m = n = k>", *heads], rows)
+
+
+def errors_beside_the_library(files: Files) -> Table:
+    """docs/verification.md: the Frobenius norm of the errors over that of the product, of ours and of cuBLAS's."""
+    rows = []
+    names = ("halves-layouts", "units", "complex-and-double")
+    for own in some(files.results(*(f"h100/run/{name}.json" for name in names)), backend="cuda"):
+        ours = own["checks"].get("statistical", {}).get("relative")
+        theirs = {name: each["relative_error"] for name, each in own["baselines"].items() if each["relative_error"]}
+        if ours and theirs and own["trans_a"] == "N" and (own["trans_b"] == "N") == ("float8" not in own["dtype"]):
+            errors = (ours, *(theirs.get(name) for name in ("cublas", "cublaslt")))
+            rows.append([_types(own), str(own["m"]), *(f"{x:.2e}" if x else EMPTY for x in errors)])
+    return Table(
+        ["type", "m = n = k>", "gemmport>", "cuBLAS>", "cuBLASLt>"], list(map(list, dict.fromkeys(map(tuple, rows))))
+    )
+
+
 def units_of_an_h200(files: Files) -> Table:
     """docs/wgmma.md: products of other types on an H200."""
     return _chosen(files.results("h200/run/tf32.json", "h200/run/complex-and-double.json"))
@@ -263,18 +312,26 @@ def _chosen(results: list[Result]) -> Table:
     rows = []
     for own in some(results, backend="cuda"):
         same = {name: own[name] for name in ("m", "dtype", "output", "precision", "trans_a", "trans_b")}
-        other = one(results, backend="opencl", **same)
+        if not (others := some(results, backend="opencl", **same)):  # the run was ended between both
+            continue
+        (other,) = others
         fastest = max(each["gflops"] for each in own["baselines"].values() if each.get("gflops"))
-        types = f"{own['dtype']} → {own['output']}" if own["output"] != own["dtype"] else own["dtype"]
         cells = [
             x
             for each in (own, other)
             for x in (each["kernel"], whole(each["gflops"]), hundredths(each["gflops"] / fastest))
         ]
         ops = own["trans_a"] + own["trans_b"]
-        rows.append([types if own["precision"] == "full" else "float32 as TF32", str(own["m"]), ops, *cells])
+        rows.append([_types(own), str(own["m"]), ops, *cells])
     head = [x for words in ("CUDA", "OpenCL") for x in (f"{words}: kernel", f"{words}, GFLOPS>", "× the faster>")]
     return Table(["type", "m = n = k>", "ops", *head], rows)
+
+
+def _types(own: Result) -> str:
+    """Of operands and result, in words."""
+    if own["precision"] != "full":
+        return "float32 as TF32"
+    return own["dtype"] if own["output"] == own["dtype"] else f"{own['dtype']} → {own['output']}"
 
 
 def clusters_of_wgmma(files: Files) -> Table:
@@ -528,6 +585,10 @@ RECIPES: dict[str, Recipe] = {
     "batches in four types": batched_types,
     "by the unit": by_the_unit,
     "halves by the unit": halves_by_the_unit,
+    "layouts by the unit": layouts_by_the_unit,
+    "layouts of simt": layouts_of_simt,
+    "mma on Hopper": mma_on_hopper,
+    "errors beside the library": errors_beside_the_library,
     "units of an H200": units_of_an_h200,
     "few tiles of many terms": few_tiles_of_many_terms,
     "halves that are rounded first": halves_rounded_first,

@@ -15,6 +15,8 @@ FOLDER = Path("benchmarks") / "results"
 
 Result = Mapping[str, Any]
 
+BACKENDS = {"cuda": "CUDA", "opencl": "OpenCL"}
+
 CPUS = {"intel": "Intel", "pocl31": "PoCL 3.1", "pocl30": "PoCL 3.0"}
 """Folder of the CPU runtimes' results → what pages call them."""
 
