@@ -224,7 +224,23 @@ def halves_in_turns(files: Files) -> Table:
     return Table(["op", *heads], rows)
 
 
+def rounded_vectors(files: Files) -> Table:
+    """docs/cpu.md: products with vectors of float32 that is rounded: by a pass before, and as it is read, in µs."""
+    found = [
+        files.results(f"{folder}/run/rounded-vectors{suffix}.json") for folder in CPUS for suffix in ("-before", "")
+    ]
+    rows = []
+    for each in zip(*found, strict=True):
+        own = each[0]
+        ops = own["trans_a"] + own["trans_b"]
+        taken = (whole(1e6 * result["seconds"]["median"]) for result in each)
+        rows.append([times(own["m"], own["n"], own["k"]), ops, own["precision"], *taken])
+    heads = (f"{name}: {what}>" for name in CPUS.values() for what in ("before, µs", "since, µs"))
+    return Table(["m × n × k", "ops", "precision", *heads], rows)
+
+
 RECIPES: dict[str, Recipe] = {
+    "rounded vectors": rounded_vectors,
     "goals on CPUs": goals,
     "squares on CPUs": squares,
     "beside OpenCL's libraries": libraries,
